@@ -1,0 +1,37 @@
+"""What can go wrong through no bug of ours, and the exit code that each kind has."""
+
+from __future__ import annotations
+
+
+class EvoError(Exception):
+    """A failure that has a clear line for the user; `exit_code` is what the process ends with."""
+
+    exit_code = 1
+
+
+class ConfigurationError(EvoError):
+    """A mistake in the experiment file, on the command line, or a missing extra."""
+
+    exit_code = 2
+
+
+class DataError(EvoError):
+    """A file that is corrupt, foreign, or of another shape than expected."""
+
+    exit_code = 3
+
+
+class LockedError(EvoError):
+    """Another process holds the run directory."""
+
+    exit_code = 4
+
+
+class ResourceError(EvoError):
+    """The machine lacks something: disk, memory, a device, a worker that stays alive."""
+
+    exit_code = 5
+
+
+class DeviceError(ResourceError):
+    """A process does not see exactly the device that it was pinned to."""

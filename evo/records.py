@@ -1,0 +1,118 @@
+"""The nouns that everything meets at: what is asked of a worker, what comes back, and who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = Mapping[str, NDArray[np.generic]]
+Metrics = dict[str, float]
+
+WORST = np.iinfo(np.int64).min  # the return of an episode whose scores were not finite
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """How a worker comes by the weights of K candidates: by name, never by value.
+
+    A candidate is row `rows[k]` of the published matrix, crossed with row `mates[k]` unless that is -1, plus
+    `sigmas[k]` times the noise of `keys[k]`. A row of -1 is a fresh network drawn from the key alone.
+    """
+
+    rows: NDArray[np.int32]  # [K]
+    mates: NDArray[np.int32]  # [K], -1: no crossover
+    keys: NDArray[np.uint64]  # [K]
+    sigmas: NDArray[np.float32]  # [K], 0: the parent itself
+    crossover: Literal["none", "uniform", "layers"] = "none"
+    published: str = ""  # the file, relative to the run directory; filled in when a request is published
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Play whole episodes, one a seed."""
+
+    seeds: NDArray[np.uint64]  # [E]
+
+
+@dataclass(frozen=True)
+class Choose:
+    """How an action follows from the network's scores: the best one, or one drawn by softmax of the scores."""
+
+    rule: Literal["greedy", "softmax"] = "greedy"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Play these episodes with each of these candidates; the batch that is played together is the task's own."""
+
+    weights: WeightSource
+    play: Episodes
+    choose: Choose = Choose()
+    trace: bool = False  # also bring back every action, to show or check a replay
+
+
+@dataclass(frozen=True)
+class Result:
+    """What K candidates did in E episodes."""
+
+    returns: NDArray[np.int64]  # [K, E], thousandths; WORST where scores were not finite
+    lengths: NDArray[np.int32]  # [K, E], frames
+    measures: NDArray[np.int32]  # [K, E, M], named by the environment's `measures`
+    finite: NDArray[np.bool_]  # [K], False: weights or scores had a NaN or an infinity
+    frames: int  # steps really played
+    slots: int  # lane slots computed for them
+    actions: tuple[NDArray[np.int8], ...] | None = None  # K * E traces in order, only if asked
+
+
+@dataclass(frozen=True)
+class Request:
+    """One round trip of an algorithm: weights to publish (or None: those last published) and tasks to play."""
+
+    weights: NDArray[np.float32] | None  # [S, P]
+    tasks: Sequence[Task]
+
+
+Rounds = Generator[Request, Sequence[Result], Metrics]
+
+
+class Algorithm(Protocol):
+    """Evolution or learning, as a coroutine a generation."""
+
+    def generation(self, number: int) -> Rounds:
+        """Yield requests, receive results, and return the generation's metrics."""
+        ...
+
+    def best(self) -> NDArray[np.float32] | None:
+        """Return the weights of the champion, or None before one is crowned.  # [P]"""
+        ...
+
+    def state(self) -> Arrays:
+        """Return everything that is needed to go on, by name."""
+        ...
+
+    def record(self) -> Arrays:
+        """Return what the last generation did, by name."""
+        ...
+
+    def restore(self, state: Arrays) -> None:
+        """Take up a state that `state` returned."""
+        ...
+
+
+class Evaluator(Protocol):
+    """Something that plays tasks."""
+
+    def map(self, tasks: Sequence[Task]) -> list[Result]:
+        """Return the results in task order, whatever order they were played in."""
+        ...
+
+    def close(self) -> None:
+        """Stop every worker; afterwards no process of ours is left."""
+        ...
