@@ -1,0 +1,384 @@
+"""The rules of `snake.rules` for many boards at once, compiled: the state of every board as rows of flat arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from snake.philox_compiled import draw
+from snake.rules import LARGEST, SMALLEST, Game, whole
+
+ALIVE, TERMINATED, TRUNCATED = 0, 1, 2
+
+ONE = np.uint64(1)
+PAIRS, QUADS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
+NIBBLES, BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
+
+
+class Rules(NamedTuple):
+    """The options of `snake.rules.Game` as whole numbers; rewards in thousandths, 0 steps mean never."""
+
+    size: int
+    tail_fatal: int
+    starvation: int
+    max_steps: int
+    start_length: int
+    relative: int
+    reward_fruit: int
+    reward_death: int
+    reward_win: int
+
+
+class Boards(NamedTuple):
+    """The state of B boards of N x N cells, one row a board; a cell is the number row * N + column."""
+
+    body: NDArray[Any]  # [B, N*N] ring of cells, from `head` on to the tail; uint8 up to 16 x 16, else uint16
+    occupied: NDArray[np.uint64]  # [B, ceil(N*N / 64)] one bit a cell of the body; bits beyond the board are set
+    forced: NDArray[np.int16]  # [B, F] forced fruits to come, then -1
+    head: NDArray[np.uint16]  # [B] where the head is in the ring
+    length: NDArray[np.uint16]  # [B]
+    fruit: NDArray[np.int16]  # [B] cell, or -1 on a full board
+    heading: NDArray[np.uint8]  # [B] 0 up, 1 right, 2 down, 3 left
+    over: NDArray[np.uint8]  # [B] ALIVE, TERMINATED or TRUNCATED
+    hunger: NDArray[np.int32]  # [B] steps since the last fruit
+    steps: NDArray[np.int32]  # [B]
+    seed: NDArray[np.uint64]  # [B] key of the episode's stream
+
+
+def make_rules(
+    size: int = 10,
+    tail: str = "legal",
+    starvation: int = 0,
+    max_steps: int = 0,
+    start_length: int = 1,
+    rewards: Mapping[str, float] | None = None,
+    actions: str = "absolute",
+) -> Rules:
+    """Return the rules with the options and defaults of `snake.rules.Game`; ValueError as there."""
+    game = Game(size, None, None, None, 0, tail, starvation, max_steps, start_length, rewards, actions)
+    return _rules_of(game)
+
+
+def make_boards(count: int, size: int, forced: int = 0) -> Boards:
+    """Return `count` boards, all over and waiting for `reset_board`, with room for `forced` forced fruits each."""
+    cells = whole("size", size, SMALLEST, LARGEST) ** 2
+    return Boards(
+        body=np.zeros((count, cells), np.uint8 if cells <= 256 else np.uint16),
+        occupied=np.zeros((count, (cells + 63) // 64), np.uint64),
+        forced=np.full((count, forced), -1, np.int16),
+        head=np.zeros(count, np.uint16),
+        length=np.ones(count, np.uint16),
+        fruit=np.full(count, -1, np.int16),
+        heading=np.zeros(count, np.uint8),
+        over=np.full(count, TERMINATED, np.uint8),
+        hunger=np.zeros(count, np.int32),
+        steps=np.zeros(count, np.int32),
+        seed=np.zeros(count, np.uint64),
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def popcount(word):  # type: ignore[no-untyped-def]
+    """Return how many bits of a uint64 are set (LLVM makes one instruction of it)."""
+    word = word - ((word >> ONE) & PAIRS)
+    word = (word & QUADS) + ((word >> np.uint64(2)) & QUADS)
+    word = (word + (word >> np.uint64(4))) & NIBBLES
+    return np.int64((word * BYTES) >> np.uint64(56))
+
+
+@njit(cache=True, error_model="numpy")
+def free_cell(occupied, b, rank):  # type: ignore[no-untyped-def]
+    """Return free cell number `rank` of board b, counted row by row."""
+    word_number = 0
+    free = ~occupied[b, 0]
+    count = popcount(free)
+    while rank >= count:
+        rank -= count
+        word_number += 1
+        free = ~occupied[b, word_number]
+        count = popcount(free)
+    position = 0
+    width = 32
+    while width > 0:
+        below = popcount((free >> np.uint64(position)) & ((ONE << np.uint64(width)) - ONE))
+        if rank >= below:
+            rank -= below
+            position += width
+        width >>= 1
+    return word_number * 64 + position
+
+
+@njit(cache=True, error_model="numpy")
+def place_fruit(boards, rules, b):  # type: ignore[no-untyped-def]
+    """Place the next fruit: a forced one, else draw number `length` of the episode's stream; -1 on a full board."""
+    length = np.int64(boards.length[b])
+    cells = rules.size * rules.size
+    if length == cells:
+        boards.fruit[b] = -1
+        return
+    waiting = boards.forced.shape[1]
+    if waiting > 0 and boards.forced[b, 0] >= 0:
+        boards.fruit[b] = boards.forced[b, 0]
+        for k in range(1, waiting):
+            boards.forced[b, k - 1] = boards.forced[b, k]
+        boards.forced[b, waiting - 1] = -1
+        if is_occupied(boards, b, np.int64(boards.fruit[b])):
+            raise ValueError("a forced fruit is on the body")
+        return
+    boards.fruit[b] = free_cell(boards.occupied, b, draw(boards.seed[b], length, cells - length, 0))
+
+
+@njit(cache=True, error_model="numpy")
+def is_occupied(boards, b, cell):  # type: ignore[no-untyped-def]
+    """Return whether the body of board b lies on a cell."""
+    return (boards.occupied[b, cell >> 6] >> np.uint64(cell & 63)) & ONE != np.uint64(0)
+
+
+@njit(cache=True, error_model="numpy")
+def reset_board(boards, rules, b, seed):  # type: ignore[no-untyped-def]
+    """Start the episode of `seed` (64 bits) on board b; forced fruits of an earlier episode are forgotten."""
+    size = rules.size
+    cells = size * size
+    words = boards.occupied.shape[1]
+    for word in range(words):
+        boards.occupied[b, word] = np.uint64(0)
+    if cells & 63:
+        boards.occupied[b, words - 1] = ~((ONE << np.uint64(cells & 63)) - ONE)
+    for k in range(boards.forced.shape[1]):
+        boards.forced[b, k] = -1
+    length = rules.start_length
+    boards.seed[b] = np.uint64(seed)
+    cell = draw(np.uint64(seed), 0, (size - length + 1) * size, 0)
+    for k in range(length):
+        boards.body[b, k] = cell
+        boards.occupied[b, cell >> 6] |= ONE << np.uint64(cell & 63)
+        cell += size
+    boards.head[b] = 0
+    boards.length[b] = length
+    boards.heading[b] = 0
+    boards.over[b] = ALIVE
+    boards.hunger[b] = 0
+    boards.steps[b] = 0
+    place_fruit(boards, rules, b)
+
+
+@njit(cache=True, error_model="numpy")
+def cell_ahead(size, cell, direction):  # type: ignore[no-untyped-def]
+    """Return the neighbour of a cell in a direction, or -1 beyond the wall."""
+    if direction == 0:
+        return cell - size if cell >= size else -1
+    if direction == 2:
+        return cell + size if cell < size * (size - 1) else -1
+    column = np.int64(np.uint32(cell) % np.uint32(size))
+    if direction == 1:
+        return cell + 1 if column < size - 1 else -1
+    return cell - 1 if column > 0 else -1
+
+
+@njit(cache=True, error_model="numpy")
+def tail_cell(boards, rules, b):  # type: ignore[no-untyped-def]
+    """Return the cell of the tail of board b."""
+    position = np.int64(boards.head[b]) + np.int64(boards.length[b]) - 1
+    cells = rules.size * rules.size
+    return np.int64(boards.body[b, position - cells if position >= cells else position])
+
+
+@njit(cache=True, error_model="numpy")
+def blocked(boards, rules, b, cell):  # type: ignore[no-untyped-def]
+    """Return whether the head of board b would die by entering a cell (-1 is the wall)."""
+    if cell < 0:
+        return True
+    if not is_occupied(boards, b, cell):
+        return False
+    # The fruit never lies on the body, so whoever enters the tail's cell does not eat and the tail moves on.
+    return rules.tail_fatal != 0 or boards.length[b] == 1 or cell != tail_cell(boards, rules, b)
+
+
+@njit(cache=True, error_model="numpy")
+def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
+    """Play one action on board b; return (reward in thousandths, ALIVE | TERMINATED | TRUNCATED), both int64.
+
+    A board that is over stays as it is, with reward 0. Actions are not checked: 0..2 relative, 0..3 absolute.
+    """
+    if boards.over[b] != ALIVE:
+        return np.int64(0), np.int64(boards.over[b])
+    cells = rules.size * rules.size
+    direction = (np.int64(boards.heading[b]) + action + 3) & 3 if rules.relative else np.int64(action)
+    start = np.int64(boards.head[b])
+    target = cell_ahead(rules.size, np.int64(boards.body[b, start]), direction)
+    hunger = np.int64(boards.hunger[b]) + 1
+    steps = np.int64(boards.steps[b]) + 1
+    boards.steps[b] = steps
+    boards.hunger[b] = hunger
+    if blocked(boards, rules, b, target):
+        boards.over[b] = TERMINATED
+        return np.int64(rules.reward_death), np.int64(TERMINATED)
+    eats = target == boards.fruit[b]
+    if not eats:
+        tail = tail_cell(boards, rules, b)
+        boards.occupied[b, tail >> 6] &= ~(ONE << np.uint64(tail & 63))
+    boards.occupied[b, target >> 6] |= ONE << np.uint64(target & 63)
+    start = start - 1 if start > 0 else cells - 1
+    boards.body[b, start] = target
+    boards.head[b] = start
+    boards.heading[b] = direction
+    reward = np.int64(0)
+    status = np.int64(ALIVE)
+    if eats:
+        length = np.int64(boards.length[b]) + 1
+        boards.length[b] = length
+        boards.hunger[b] = 0
+        hunger = 0
+        reward += rules.reward_fruit
+        if length == cells:
+            reward += rules.reward_win
+            status = np.int64(TERMINATED)
+        place_fruit(boards, rules, b)
+    starved = 0 < rules.starvation <= hunger
+    out_of_time = 0 < rules.max_steps <= steps
+    if status == ALIVE and (starved or out_of_time):
+        status = np.int64(TRUNCATED)
+    boards.over[b] = status
+    return reward, status
+
+
+@njit(cache=True, error_model="numpy")
+def reset_many(boards, rules, seeds):  # type: ignore[no-untyped-def]
+    """Start the episode of seeds[b] on every board b.  # seeds [B] uint64"""
+    for b in range(seeds.shape[0]):
+        reset_board(boards, rules, b, seeds[b])
+
+
+@njit(cache=True, error_model="numpy")
+def step_many(boards, rules, actions, rewards, status):  # type: ignore[no-untyped-def]
+    """Play actions[b] on every board b, writing rewards (thousandths) and status.  # all [B]"""
+    for b in range(actions.shape[0]):
+        rewards[b], status[b] = step_board(boards, rules, b, np.int64(actions[b]))
+
+
+def positions(boards: Boards, rules: Rules, b: int) -> tuple[list[tuple[int, int]], tuple[int, int] | None]:
+    """Return the body of board b, head first, and its fruit, as (row, column); also after the end of an episode."""
+    ring = np.roll(boards.body[b], -int(boards.head[b]))[: int(boards.length[b])]
+    fruit = int(boards.fruit[b])
+    body = [divmod(int(cell), rules.size) for cell in ring]
+    return body, None if fruit < 0 else divmod(fruit, rules.size)
+
+
+def dump(boards: Boards, rules: Rules, b: int) -> dict[str, Any]:
+    """Return what `snake.rules.Game.state` returns of the same position; RuntimeError after the end of the episode."""
+    if boards.over[b] != ALIVE:
+        raise RuntimeError("the episode is over: it has no state to go on from")
+    body, fruit = positions(boards, rules, b)
+    return {
+        "size": rules.size,
+        "body": body,
+        "fruit": fruit,
+        "fruits": [divmod(int(cell), rules.size) for cell in boards.forced[b] if cell >= 0],
+        "seed": int(boards.seed[b]),
+        "tail": "fatal" if rules.tail_fatal else "legal",
+        "starvation": rules.starvation,
+        "max_steps": rules.max_steps,
+        "start_length": rules.start_length,
+        "rewards": {
+            "fruit": rules.reward_fruit / 1000,
+            "death": rules.reward_death / 1000,
+            "win": rules.reward_win / 1000,
+        },
+        "actions": "relative" if rules.relative else "absolute",
+        "heading": int(boards.heading[b]),
+        "hunger": int(boards.hunger[b]),
+        "steps": int(boards.steps[b]),
+    }
+
+
+def load(boards: Boards, rules: Rules, b: int, state: Mapping[str, Any]) -> None:
+    """Set board b to a state of `snake.rules.Game`; ValueError where it is illegal or of other rules."""
+    game = Game(**state)
+    if _rules_of(game) != rules:
+        raise ValueError(f"the state has the rules {_rules_of(game)}, the boards {rules}")
+    forced = game.state()["fruits"] if not game.over else []
+    if len(forced) > boards.forced.shape[1]:
+        raise ValueError(f"{len(forced)} forced fruits, but the boards were made for {boards.forced.shape[1]}")
+    size = rules.size
+    body = [row * size + column for row, column in game.body]
+    boards.body[b, : len(body)] = body
+    boards.occupied[b] = _occupied(np.array([body]), np.array([len(body)]), size * size)[0]
+    boards.forced[b] = -1
+    boards.forced[b, : len(forced)] = [row * size + column for row, column in forced]
+    boards.head[b] = 0
+    boards.length[b] = len(body)
+    boards.fruit[b] = -1 if game.fruit is None else game.fruit[0] * size + game.fruit[1]
+    boards.heading[b] = game.heading
+    boards.over[b] = TERMINATED if game.over else ALIVE
+    boards.hunger[b] = game.hunger
+    boards.steps[b] = game.steps
+    boards.seed[b] = game.seed
+
+
+SAVED = ("forced", "length", "fruit", "heading", "over", "hunger", "steps", "seed")
+
+
+def snapshots(boards: Boards, index: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
+    """Return exact copies of some boards, one row of bytes each: equal positions have equal bytes.  # [K, bytes]"""
+    rows = np.asarray(index, np.int64)
+    cells = boards.body.shape[1]
+    ring = (boards.head[rows, None].astype(np.int64) + np.arange(cells)) % cells
+    body = np.take_along_axis(boards.body[rows], ring, axis=1)
+    body[np.arange(cells) >= boards.length[rows, None]] = 0
+    parts = [body, *(getattr(boards, name)[rows] for name in SAVED)]
+    return np.concatenate([_as_bytes(part) for part in parts], axis=1)
+
+
+def restore(boards: Boards, index: Sequence[int] | NDArray[np.integer[Any]], saved: NDArray[np.uint8]) -> None:
+    """Set some boards to what `snapshots` saved of boards of the same size.  # saved [K, bytes]"""
+    rows = np.asarray(index, np.int64)
+    fields = [boards.body, *(getattr(boards, name) for name in SAVED)]
+    widths = [field[0].nbytes for field in fields]
+    if saved.shape != (len(rows), sum(widths)):
+        raise ValueError(f"snapshots of shape {saved.shape}, not {(len(rows), sum(widths))}: of another size of board?")
+    first = 0
+    for field, width in zip(fields, widths, strict=True):
+        part = np.ascontiguousarray(saved[:, first : first + width])
+        field[rows] = part.view(field.dtype).reshape((len(rows), *field.shape[1:]))
+        first += width
+    boards.head[rows] = 0
+    boards.occupied[rows] = _occupied(boards.body[rows], boards.length[rows], boards.body.shape[1])
+
+
+def snapshot(boards: Boards, b: int) -> NDArray[np.uint8]:
+    """Return an exact copy of board b.  # [bytes]"""
+    return snapshots(boards, [b])[0]
+
+
+def _as_bytes(part: NDArray[Any]) -> NDArray[np.uint8]:
+    width = part[0].nbytes if len(part) else part.dtype.itemsize
+    return np.ascontiguousarray(part).view(np.uint8).reshape(len(part), width)
+
+
+def _occupied(body: NDArray[Any], length: NDArray[Any], cells: int) -> NDArray[np.uint64]:
+    """Return the bitmaps of bodies that start at the beginning of their rings.  # [K, ceil(cells / 64)]"""
+    bits = np.zeros((len(body), (cells + 63) // 64 * 64), np.bool_)
+    bits[:, cells:] = True
+    part_of_body = np.arange(body.shape[1]) < length[:, None]
+    board, position = np.nonzero(part_of_body)
+    bits[board, body[board, position]] = True
+    return np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+
+
+def _rules_of(game: Game) -> Rules:
+    return Rules(
+        size=game.size,
+        tail_fatal=int(game.tail == "fatal"),
+        starvation=game.starvation,
+        max_steps=game.max_steps,
+        start_length=game.start_length,
+        relative=int(game.actions == "relative"),
+        reward_fruit=game.thousandths["fruit"],
+        reward_death=game.thousandths["death"],
+        reward_win=game.thousandths["win"],
+    )
+
