@@ -1,0 +1,132 @@
+"""Snake, played in compiled code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from evo.options import Section
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from snake.batch import Rules
+
+
+class Rewards(Section):
+    """What a step earns, in multiples of 0.001."""
+
+    fruit: float = Field(1.0, description="for a fruit")
+    death: float = Field(-1.0, description="for running into a wall or the body")
+    win: float = Field(10.0, description="for filling the board, beside the last fruit's")
+
+    @model_validator(mode="after")
+    def _thousandths(self) -> Rewards:
+        for name in ("fruit", "death", "win"):
+            value = getattr(self, name)
+            if abs(value) > 1e6 or round(value * 1000) / 1000 != value:
+                raise ValueError(f"{name} = {value} is not a multiple of 0.001 within a million")
+        return self
+
+
+class Options(Section):
+    """The [environment] section of Snake."""
+
+    id: Literal["snake"] = Field("snake", description="which environment")
+    size: int = Field(10, ge=4, le=64, description="cells along a side of the board")
+    observation: Literal["frame", "planes", "ego", "window"] = Field("window", description="what the network sees")
+    window: int = Field(0, ge=0, description="odd side of the window in cells; 0 = 2 size - 1")
+    actions: Literal["relative", "absolute"] = Field("relative", description="turns of the head, or compass points")
+    mask: Literal["none", "reverse", "fatal"] = Field("none", description="actions that are ruled out: another league")
+    starvation: int = Field(200, ge=0, le=1_000_000, description="steps without a fruit that truncate; 0 = none")
+    max_steps: int = Field(0, ge=0, le=1_000_000_000, description="steps that truncate an episode; 0 = none")
+    tail: Literal["legal", "fatal"] = Field("legal", description="may the cell that the tail leaves be entered")
+    start_length: int = Field(1, ge=1, le=64, description="cells of the snake at the start")
+    rewards: Rewards = Field(Rewards(), description="what a step earns")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.observation in ("ego", "window") and self.actions != "relative":
+            raise ValueError(f'actions: observation "{self.observation}" turns with the head, so use "relative"')
+        if self.window and (self.window % 2 == 0 or self.window > 2 * self.size - 1):
+            raise ValueError(f"window: {self.window} is not an odd number up to 2 size - 1 = {2 * self.size - 1}")
+        if not self.starvation and not self.max_steps:
+            raise ValueError("max_steps: required where starvation = 0, or an episode may never end")
+        if self.start_length > self.size:
+            raise ValueError(f"start_length: {self.start_length} does not fit a board of side {self.size}")
+        return self
+
+    @property
+    def side(self) -> int:
+        """Return the side of the observation in cells."""
+        if self.observation != "window":
+            return self.size
+        return self.window or 2 * self.size - 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of an observation: rows, columns, planes."""
+        return (self.side, self.side, {"frame": 1, "planes": 5, "ego": 6, "window": 5}[self.observation])
+
+    @property
+    def action_count(self) -> int:
+        """Return the number of actions."""
+        return 3 if self.actions == "relative" else 4
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Snake as a worker needs it: compiled rules and observation codes, and a Gymnasium form of the same."""
+
+    options: Options
+    measures: tuple[str, ...] = field(default=("score", "won", "starved"), init=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of an observation."""
+        return self.options.shape
+
+    @property
+    def actions(self) -> int:
+        """Return the number of actions."""
+        return self.options.action_count
+
+    @cached_property
+    def rules(self) -> Rules:
+        """Return the rules as the compiled game takes them."""
+        from snake.batch import Rules
+
+        o = self.options
+        return Rules(
+            size=o.size,
+            tail_fatal=int(o.tail == "fatal"),
+            starvation=o.starvation,
+            max_steps=o.max_steps,
+            start_length=o.start_length,
+            relative=int(o.actions == "relative"),
+            reward_fruit=round(o.rewards.fruit * 1000),
+            reward_death=round(o.rewards.death * 1000),
+            reward_win=round(o.rewards.win * 1000),
+        )
+
+    @property
+    def codes(self) -> tuple[int, int]:
+        """Return the codes of the observation and of the mask in the compiled game."""
+        from snake.observe import MASKS, OBSERVATIONS
+
+        return OBSERVATIONS.index(self.options.observation), MASKS.index(self.options.mask)
+
+    def env(self) -> gymnasium.Env:  # type: ignore[type-arg]
+        """Return the same game behind Gymnasium's interface."""
+        from snake.envs import SnakeEnv
+
+        keys = self.options.model_dump(exclude={"id"})
+        return SnakeEnv(**keys)
+
+
+def make(options: Options) -> Environment:
+    """Return the environment that `options` describe."""
+    return Environment(options)

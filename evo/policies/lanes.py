@@ -1,0 +1,229 @@
+"""The lanes kernel: one network on 16, 8 or 4 episodes at a time, with the same bits on every IEEE-754 machine.
+
+The innermost axis of every activation is the lane, one episode each. A weight is broadcast and multiplied into a
+vector of lanes, and a block of filters keeps its sums in registers. Each lane's sum is taken in one fixed order
+(bias, then kernel rows, columns, channels) with a separate multiplication and addition, never fused or
+reassociated; so a lane's bits depend neither on its neighbours nor on the width of the machine's vectors.
+
+`forward` is the kernel; `forward_plain` is the same arithmetic without the intrinsic, to read, to test against, and
+to fall back on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from evo.policies.network import Network
+
+ARITHMETIC = "muladd-1"  # the version of the order of operations: part of every hash
+WIDTHS = (16, 8, 4)
+
+# Filters whose sums stay in registers: 8 of 16 lanes fill AVX-512's; other machines have half or a quarter of that.
+# Lanes and filters are independent, so the block changes no bit.
+BLOCK = 8 if binding.get_host_cpu_features().get("avx512f") else 4
+
+# Columns of a network's table of layers.
+(HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, OUT_HEIGHT, OUT_WIDTH, PACKED, RELU, COLUMNS) = range(12)
+
+
+@intrinsic(prefer_literal=True)
+def _block(typing, lanes, block, x, x_start, x_row, w, w_start, w_row, rows, count, bias, out, out_start, store, relu):  # type: ignore[no-untyped-def]
+    """out[f, lane] = bias[f] + sum over rows and count of w[., f] * x[., lane], for a block of filters.
+
+    Row r of the sum starts at x[x_start + r x_row] and w[w_start + r w_row]; `store` of the filters are written.
+    """
+    if not (isinstance(lanes, types.IntegerLiteral) and isinstance(block, types.IntegerLiteral)):
+        return None
+    width, filters = lanes.literal_value, block.literal_value
+    size = types.intp
+    signature = types.void(lanes, block, x, size, size, w, size, size, size, size, size, out, size, size, size)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lane_type = ir.VectorType(ir.FloatType(), width)
+        zero = ir.Constant(lane_type, [0.0] * width)
+        same = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
+        _, _, x_, x_start_, x_row_, w_, w_start_, w_row_, rows_, count_, bias_, out_, out_start_, store_, relu_ = arguments
+
+        def data(kind: Any, value: Any) -> Any:
+            return context.make_array(kind)(context, builder, value).data
+
+        x_data, w_data, out_data = data(signature.args[2], x_), data(signature.args[5], w_), data(signature.args[11], out_)
+        i64 = x_start_.type
+
+        def splat(index: Any) -> Any:
+            scalar = builder.load(builder.gep(w_data, [index]))
+            one = builder.insert_element(ir.Constant(lane_type, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+            return builder.shuffle_vector(one, ir.Constant(lane_type, ir.Undefined), same)
+
+        sums = [cgutils.alloca_once(builder, lane_type) for _ in range(filters)]
+        for f in range(filters):
+            builder.store(splat(builder.add(bias_, ir.Constant(i64, f))), sums[f])
+        with cgutils.for_range(builder, rows_) as row:
+            x_at = builder.add(x_start_, builder.mul(row.index, x_row_))
+            w_at = builder.add(w_start_, builder.mul(row.index, w_row_))
+            with cgutils.for_range(builder, count_) as k:
+                at = builder.add(x_at, builder.mul(k.index, ir.Constant(i64, width)))
+                inputs = builder.load(builder.bitcast(builder.gep(x_data, [at]), lane_type.as_pointer()))
+                inputs.align = 4
+                weight = builder.add(w_at, builder.mul(k.index, ir.Constant(i64, filters)))
+                for f in range(filters):
+                    product = builder.fmul(splat(builder.add(weight, ir.Constant(i64, f))), inputs)
+                    builder.store(builder.fadd(builder.load(sums[f]), product), sums[f])
+        clipped = builder.icmp_signed("!=", relu_, ir.Constant(i64, 0))
+        for f in range(filters):
+            with builder.if_then(builder.icmp_signed(">", store_, ir.Constant(i64, f))):
+                total = builder.load(sums[f])
+                # "below zero -> zero" keeps a NaN, where the maximum with zero would hide it.
+                negative = builder.fcmp_ordered("<", total, zero)
+                total = builder.select(clipped, builder.select(negative, zero, total), total)
+                at = builder.add(out_start_, ir.Constant(i64, f * width))
+                stored = builder.store(total, builder.bitcast(builder.gep(out_data, [at]), lane_type.as_pointer()))
+                stored.align = 4
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def table(network: Network) -> NDArray[np.int64]:
+    """Return the network's layers as the kernels read them.  # [layers, COLUMNS]"""
+    rows, packed = [], 0
+    for layer in network.layers:
+        rows.append(
+            (layer.height, layer.width, layer.channels, layer.filters, layer.kernel, layer.stride, layer.pad)
+            + (layer.out_height, layer.out_width, packed, int(layer.relu))
+        )
+        packed += -(-layer.filters // BLOCK) * BLOCK * (layer.fan_in + 1)
+    return np.array(rows, np.int64)
+
+
+def packed_size(network: Network) -> int:
+    """Return how many float32 the packed weights of a network take."""
+    return sum(-(-layer.filters // BLOCK) * BLOCK * (layer.fan_in + 1) for layer in network.layers)
+
+
+def activation_size(network: Network) -> int:
+    """Return how many float32 a lane needs for the largest output of a layer."""
+    return max(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
+    """Lay `weights` [P] out block by block: the biases of a block of filters, then its rows of the kernel."""
+    offset = 0
+    for i in range(layers.shape[0]):
+        fan_in = layers[i, KERNEL] * layers[i, KERNEL] * layers[i, CHANNELS]
+        filters = layers[i, FILTERS]
+        at = layers[i, PACKED]
+        for f0 in range(0, filters, BLOCK):
+            n = min(BLOCK, filters - f0)
+            for f in range(BLOCK):
+                packed[at + f] = weights[offset + fan_in * filters + f0 + f] if f < n else np.float32(0)
+            at += BLOCK
+            for k in range(fan_in):
+                for f in range(n):
+                    packed[at + f] = weights[offset + k * filters + f0 + f]
+                for f in range(n, BLOCK):
+                    packed[at + f] = np.float32(0)
+                at += BLOCK
+        offset += (fan_in + 1) * filters
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _layer(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
+    height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
+    kernel, stride, pad = layer[KERNEL], layer[STRIDE], layer[PAD]
+    block_size = (kernel * kernel * channels + 1) * BLOCK
+    x_row, w_row = width * channels * lanes, kernel * channels * BLOCK
+    for f0 in range(0, filters, BLOCK):
+        start = layer[PACKED] + f0 // BLOCK * block_size
+        store = min(BLOCK, filters - f0)
+        for i in range(layer[OUT_HEIGHT]):
+            top = i * stride - pad
+            r0, r1 = max(0, -top), min(kernel, height - top)
+            for j in range(layer[OUT_WIDTH]):
+                left = j * stride - pad
+                c0, c1 = max(0, -left), min(kernel, width - left)
+                x_start = ((top + r0) * width + left + c0) * channels * lanes
+                w_start = start + BLOCK + (r0 * kernel + c0) * channels * BLOCK
+                out_start = ((i * layer[OUT_WIDTH] + j) * filters + f0) * lanes
+                count = (c1 - c0) * channels
+                if lanes == 16:
+                    _block(16, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
+                elif lanes == 8:
+                    _block(8, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
+                else:
+                    _block(4, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
+    """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
+
+    `first` and `second` hold `activation_size` floats a lane; `lanes` is 16, 8 or 4.
+    """
+    last = layers.shape[0] - 1
+    for i in range(last + 1):
+        source = x if i == 0 else (first if i % 2 == 1 else second)
+        target = scores if i == last else (first if i % 2 == 0 else second)
+        _layer(layers[i], packed, source, target, lanes)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
+    height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
+    kernel, stride, pad = layer[KERNEL], layer[STRIDE], layer[PAD]
+    for f in range(filters):
+        start = layer[PACKED] + f // BLOCK * (kernel * kernel * channels + 1) * BLOCK + f % BLOCK
+        for i in range(layer[OUT_HEIGHT]):
+            for j in range(layer[OUT_WIDTH]):
+                at = ((i * layer[OUT_WIDTH] + j) * filters + f) * lanes
+                for lane in range(lanes):
+                    out[at + lane] = packed[start]
+                for r in range(kernel):
+                    row = i * stride - pad + r
+                    for c in range(kernel):
+                        column = j * stride - pad + c
+                        if 0 <= row < height and 0 <= column < width:
+                            for channel in range(channels):
+                                weight = packed[start + (1 + (r * kernel + c) * channels + channel) * BLOCK]
+                                source = ((row * width + column) * channels + channel) * lanes
+                                for lane in range(lanes):
+                                    out[at + lane] += weight * x[source + lane]
+                if layer[RELU]:
+                    for lane in range(lanes):
+                        if out[at + lane] < np.float32(0):
+                            out[at + lane] = np.float32(0)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def forward_plain(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
+    """Do what `forward` does, in plain loops and for any number of lanes."""
+    last = layers.shape[0] - 1
+    for i in range(last + 1):
+        source = x if i == 0 else (first if i % 2 == 1 else second)
+        target = scores if i == last else (first if i % 2 == 0 else second)
+        _layer_plain(layers[i], packed, source, target, lanes)
+
+
+def scores(network: Network, weights: NDArray[np.float32], observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the scores of one network for any number of observations.  # [E, H, W, C] -> [E, A]"""
+    layers, packed = table(network), np.zeros(packed_size(network), np.float32)
+    pack(layers, np.ascontiguousarray(weights, np.float32), packed)
+    size, room = int(np.prod(network.shape)), activation_size(network)
+    first, second = np.empty(room * 16, np.float32), np.empty(room * 16, np.float32)
+    out = np.empty((len(observations), network.actions), np.float32)
+    for start in range(0, len(observations), 16):
+        batch = np.zeros((16, size), np.float32)
+        part = observations[start : start + 16].reshape(-1, size)
+        batch[: len(part)] = part
+        lanes_out = np.empty(network.actions * 16, np.float32)
+        forward(layers, packed, np.ascontiguousarray(batch.T).ravel(), first, second, lanes_out, 16)
+        out[start : start + 16] = lanes_out.reshape(network.actions, 16).T[: len(part)]
+    return out

@@ -1,0 +1,175 @@
+"""A network as a description and one flat float32 vector, in the order of Keras's `get_weights()`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.errors import ConfigurationError
+from evo.options import Section
+
+# The description that `preset = "seed"` stands for: the network of the project that this one grew from.
+PRESETS = {"seed": {"conv": [[100, 4, 1], [200, 3, 1]], "dense": [200], "padding": "valid"}}
+
+
+class Options(Section):
+    """The [policy] section."""
+
+    kind: Literal["cnn", "mlp", "linear"] = Field("cnn", description="convolutions, dense layers only, or one layer")
+    preset: Literal["", "seed"] = Field("", description="a known network, instead of conv, dense and padding")
+    conv: list[list[int]] = Field([[8, 3, 2], [8, 3, 2]], description="filters, kernel side, stride of each layer")
+    dense: list[int] = Field([16], description="units of each hidden dense layer")
+    padding: Literal["same", "valid"] = Field("same", description="of the convolutions")
+    inference: Literal["auto", "lanes", "tensorflow"] = Field("auto", description="what plays the network")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        given = self.model_fields_set
+        if self.preset and given & {"conv", "dense", "padding"} and self.expanded() != self.own():
+            raise ValueError("preset: leave out conv, dense and padding, which a preset stands for")
+        for layer in self.conv:
+            if len(layer) != 3 or not all(1 <= value <= limit for value, limit in zip(layer, (4096, 63, 63), strict=True)):
+                raise ValueError(f"conv: {layer} is not [filters 1-4096, kernel 1-63, stride 1-63]")
+        if len(self.conv) > 16 or len(self.dense) > 16:
+            raise ValueError("conv, dense: at most 16 layers of a kind")
+        if not all(1 <= units <= 65536 for units in self.dense):
+            raise ValueError(f"dense: {self.dense} is not a list of 1 to 65536 units each")
+        if self.kind == "cnn" and not self.preset and not self.conv:
+            raise ValueError('conv: empty; use kind = "mlp" for dense layers only')
+        return self
+
+    def own(self) -> dict[str, object]:
+        """Return the layers as they are written."""
+        return {"conv": self.conv, "dense": self.dense, "padding": self.padding}
+
+    def expanded(self) -> dict[str, object]:
+        """Return the layers, with a preset written out."""
+        return PRESETS[self.preset] if self.preset else self.own()
+
+    def resolved(self) -> Options:
+        """Return the description with its preset written out and its inference decided."""
+        inference = "lanes" if self.inference == "auto" else self.inference  # lanes knows every layer that there is
+        layers = self.expanded()
+        if self.kind != "cnn":
+            layers = {**layers, "conv": []}
+        if self.kind == "linear":
+            layers = {**layers, "dense": []}
+        return Options.model_construct(kind=self.kind, preset="", inference=inference, **layers)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer; a dense layer is a convolution of a 1 x 1 image that has all inputs as channels."""
+
+    kind: Literal["conv", "dense"]
+    height: int  # of the input
+    width: int
+    channels: int
+    filters: int
+    kernel: int
+    stride: int
+    pad: int  # rows and columns of zeros before the first
+    out_height: int
+    out_width: int
+    offset: int  # of the kernel in the flat vector; the bias follows it
+    relu: bool
+
+    @property
+    def fan_in(self) -> int:
+        """Return how many inputs one output sums."""
+        return self.kernel * self.kernel * self.channels
+
+    @property
+    def kernel_shape(self) -> tuple[int, ...]:
+        """Return the shape of the kernel in Keras."""
+        if self.kind == "dense":
+            return (self.channels, self.filters)
+        return (self.kernel, self.kernel, self.channels, self.filters)
+
+    @property
+    def size(self) -> int:
+        """Return the number of weights, biases included."""
+        return (self.fan_in + 1) * self.filters
+
+    @property
+    def flops(self) -> int:
+        """Return multiplications and additions of one forward pass, borders counted as full."""
+        return 2 * self.out_height * self.out_width * self.filters * self.fan_in
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of known input and output: a table of layers over one flat vector of `size` weights."""
+
+    options: Options
+    shape: tuple[int, ...]
+    actions: int
+    layers: tuple[Layer, ...]
+
+    @classmethod
+    def build(cls, options: Options, shape: tuple[int, ...], actions: int) -> Network:
+        """Return the network for observations of `shape`; ConfigurationError where a layer has nothing left to see."""
+        options = options.resolved()
+        layers: list[Layer] = []
+        offset = 0
+        if options.conv:
+            if len(shape) != 3:
+                raise ConfigurationError(
+                    f'policy.kind: "cnn" needs an image, and the observation has shape {shape}; use "mlp"'
+                )
+            height, width, channels = shape
+            for filters, kernel, stride in options.conv:
+                if options.padding == "same":
+                    out_height, out_width = -(-height // stride), -(-width // stride)
+                    pad = max((out_height - 1) * stride + kernel - height, 0) // 2  # TensorFlow's rule
+                else:
+                    out_height, out_width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+                    pad = 0
+                if height < kernel - 2 * pad and options.padding == "valid":
+                    raise ConfigurationError(
+                        f"policy.conv: a {height} x {width} input is too small for a valid {kernel} x {kernel} "
+                        f'convolution (layer {len(layers) + 1}); use padding = "same" or a larger board'
+                    )
+                layers.append(
+                    Layer("conv", height, width, channels, filters, kernel, stride, pad, out_height, out_width, offset, True)
+                )
+                offset += layers[-1].size
+                height, width, channels = out_height, out_width, filters
+            inputs = height * width * channels
+        else:
+            inputs = int(np.prod(shape))
+        for units in options.dense:
+            layers.append(Layer("dense", 1, 1, inputs, units, 1, 1, 0, 1, 1, offset, True))
+            offset += layers[-1].size
+            inputs = units
+        layers.append(Layer("dense", 1, 1, inputs, actions, 1, 1, 0, 1, 1, offset, False))
+        return cls(options, tuple(shape), actions, tuple(layers))
+
+    @property
+    def size(self) -> int:
+        """Return the number of weights."""
+        return sum(layer.size for layer in self.layers)
+
+    @property
+    def flops(self) -> int:
+        """Return the arithmetic of one forward pass."""
+        return sum(layer.flops for layer in self.layers)
+
+    def split(self, weights: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+        """Return the arrays of `weights` [P] in the order and shapes of Keras's `get_weights()`."""
+        if weights.shape != (self.size,):
+            raise ValueError(f"weights of shape {weights.shape} where the network has ({self.size},)")
+        arrays = []
+        for layer in self.layers:
+            kernel = layer.fan_in * layer.filters
+            arrays.append(weights[layer.offset : layer.offset + kernel].reshape(layer.kernel_shape))
+            arrays.append(weights[layer.offset + kernel : layer.offset + layer.size])
+        return arrays
+
+    def names(self) -> list[str]:
+        """Return a name for each array of `split`."""
+        return [f"{i}_{layer.kind}_{part}" for i, layer in enumerate(self.layers) for part in ("kernel", "bias")]
