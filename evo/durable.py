@@ -1,0 +1,82 @@
+"""Files that are whole or absent: temporary file, fsync, rename, and the fsync of the directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from evo.errors import DataError, ResourceError
+
+TEMPORARY = ".tmp"
+
+
+@contextmanager
+def resources(action: str, path: Path) -> Iterator[None]:
+    """Turn what the machine refuses inside the block into a ResourceError that says what was being done where."""
+    try:
+        yield
+    except OSError as error:
+        raise ResourceError(f"cannot {action} {path}: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise ResourceError(f"cannot {action} {path}: out of memory") from error
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write every byte, however many calls it takes."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def replace_file(path: Path, data: bytes | memoryview, *, durable: bool = True) -> None:
+    """Write a file under a temporary name and rename it; with `durable` its bytes are on the disk before the rename.
+
+    The rename itself is durable after `sync_directory`. On any failure the temporary file is removed.
+    """
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+        try:
+            write_all(descriptor, data)
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_file(path: Path, *, most: int) -> bytes:
+    """Return the bytes of a regular file of at most `most` bytes; DataError otherwise, and where it is missing."""
+    try:
+        # Without O_NONBLOCK a FIFO in place of the file would hang the reader.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(f"{path}: missing") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be opened ({error.strerror})") from error
+    with os.fdopen(descriptor, "rb") as file, resources("read", path):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise DataError(f"{path}: not a regular file")
+        if status.st_size > most:
+            raise DataError(f"{path}: {status.st_size} bytes, expected at most {most}")
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise DataError(f"{path}: more than {most} bytes")
+    return data

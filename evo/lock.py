@@ -1,0 +1,36 @@
+"""One master a run directory: a flock on a file inside it, which the system releases however the master dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from evo.durable import resources
+from evo.errors import LockedError
+
+LOCK = "lock"
+
+
+def acquire(directory: Path) -> int:
+    """Lock the directory and return the descriptor that holds the lock; LockedError names the process that has it.
+
+    This does not depend on HDF5's own file locks, which many network file systems need switched off.
+    """
+    path = directory / LOCK
+    with resources("lock", directory):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        with resources("lock", directory):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+                name = f"process {holder}" if holder.isdigit() else "another process"
+                raise LockedError(f"{directory} is in use by {name}") from error
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
