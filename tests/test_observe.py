@@ -1,0 +1,165 @@
+"""What a player sees, held equal to a slow NumPy drawing of the same position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from snake import observe
+from snake.batch import Boards, Rules, load, make_boards, make_rules, reset_board, step_board
+from snake.observe import MASKS, OBSERVATIONS, shape, write
+from snake.rules import Game
+
+
+def drawn(state: dict[str, Any], observation: str, window: int = 0) -> NDArray[np.float32]:
+    """Draw an observation cell by cell from the state of a game.  # [H, W, C]"""
+    size, body = state["size"], state["body"]
+    head, inside = np.zeros((size, size), np.float32), np.zeros((size, size), np.float32)
+    age, fruit = np.zeros((size, size), np.float32), np.zeros((size, size), np.float32)
+    head[body[0]] = 1
+    for cell in body[1:]:
+        inside[cell] = 1
+    for place, cell in enumerate(body):
+        age[cell] = np.float32(len(body) - place) / np.float32(size * size)
+    if state["fruit"] is not None:
+        fruit[state["fruit"]] = 1
+    starvation = state["starvation"]
+    quotient = np.float32(state["hunger"]) / np.float32(starvation) if starvation else np.float32(0)
+    hunger = np.full((size, size), quotient, np.float32)
+    if observation == "frame":
+        return (head + 2 * fruit + 3 * inside)[..., None]
+    if observation == "planes":
+        return np.stack([head, inside, age, fruit, hunger], -1)
+    ego = np.rot90(np.stack([head, inside, age, fruit, hunger, np.ones_like(head)], -1), state["heading"])
+    if observation == "ego":
+        return ego
+    half = (window or 2 * size - 1) // 2
+    (row,), (column,) = np.nonzero(ego[:, :, 0])
+    around = np.pad(ego, ((half, half), (half, half), (0, 0)))
+    seen = around[row : row + 2 * half + 1, column : column + 2 * half + 1]
+    wall = 1 - seen[:, :, 5]
+    return np.stack([wall, seen[:, :, 1], seen[:, :, 2], seen[:, :, 3], np.full_like(wall, quotient)], -1)
+
+
+@st.composite
+def walks(draw: st.DrawFn, **options: Any) -> Game:
+    """A board with a snake that came about by a random walk, so of any legal form, on the way to a fruit."""
+    size = draw(st.integers(4, 20))
+    walk = [(draw(st.integers(0, size - 1)), draw(st.integers(0, size - 1)))]
+    for turn in draw(st.lists(st.integers(0, 3), max_size=3 * size)):
+        row, column = walk[-1]
+        ahead = [(row - 1, column), (row, column + 1), (row + 1, column), (row, column - 1)]
+        free = [cell for cell in ahead if cell not in walk and min(cell) >= 0 and max(cell) < size]
+        if not free:
+            break
+        walk.append(free[turn % len(free)])
+    starvation = draw(st.sampled_from([0, 1, 7, 200]))
+    return Game(
+        size=size,
+        body=walk[::-1],
+        seed=draw(st.integers(0, 2**64 - 1)),
+        starvation=starvation,
+        tail=draw(st.sampled_from(["legal", "fatal"])),
+        actions=draw(st.sampled_from(["absolute", "relative"])),
+        heading=draw(st.integers(0, 3)) if len(walk) == 1 else None,
+        hunger=draw(st.integers(0, max(starvation - 1, 0))),
+    )
+
+
+def rules_of(game: Game) -> Rules:
+    options = {name: game.state()[name] for name in ("size", "tail", "starvation", "max_steps", "actions", "rewards")}
+    return make_rules(**options)
+
+
+def loaded(games: list[Game]) -> tuple[Boards, Rules]:
+    """Boards that hold the games, in reverse order, so that a lane's number is not its board's."""
+    boards, rules = make_boards(len(games), games[0].size), rules_of(games[0])
+    for b, game in enumerate(reversed(games)):
+        load(boards, rules, b, game.state())
+    return boards, rules
+
+
+@settings(max_examples=150, deadline=None)
+@given(game=walks(), observation=st.sampled_from(OBSERVATIONS), data=st.data())
+def test_an_observation_is_the_slow_drawing_of_the_position(game: Game, observation: str, data: st.DataObject) -> None:
+    window = data.draw(st.sampled_from([0, 1, 3, game.size // 2 * 2 - 1, 2 * game.size - 1]))
+    boards, rules = loaded([game])
+    expected = drawn(game.state(), observation, window)
+    code = OBSERVATIONS.index(observation)
+    many = np.full((1, *shape(observation, game.size, window)), np.nan, np.float32)
+    observe.observe_many(boards, rules, code, many)
+    np.testing.assert_array_equal(many[0], expected)
+    for lanes in (1, 3, 4, 8, 16):
+        out = np.full((*shape(observation, game.size, window), lanes), np.nan, np.float32)
+        write(boards, rules, code, np.zeros(lanes, np.int64), out)
+        for lane in range(lanes):
+            np.testing.assert_array_equal(out[..., lane], expected)
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+@pytest.mark.parametrize("lanes", [1, 4, 7, 8, 16, 20])
+def test_every_lane_shows_its_own_board_along_whole_games(observation: str, lanes: int) -> None:
+    size, steps = 7, 60
+    rules = make_rules(size=size, starvation=20, actions="relative", start_length=3)
+    boards = make_boards(lanes, size)
+    games = [Game(size=size, seed=s, starvation=20, actions="relative", start_length=3) for s in range(lanes)]
+    for b in range(lanes):
+        reset_board(boards, rules, b, np.uint64(b))
+    index = np.arange(lanes)[::-1].copy()
+    code = OBSERVATIONS.index(observation)
+    out = np.full((*shape(observation, size), lanes), np.nan, np.float32)
+    many = np.full((lanes, *shape(observation, size)), np.nan, np.float32)
+    for step in range(steps):
+        write(boards, rules, code, index, out)
+        observe.observe_many(boards, rules, code, many)
+        for lane in range(lanes):
+            expected = drawn(games[index[lane]].state(), observation)
+            np.testing.assert_array_equal(out[..., lane], expected)
+            np.testing.assert_array_equal(many[index[lane]], expected)
+        for b, game in enumerate(games):
+            allowed = game.mask("fatal")
+            action = [a for a in range(3) if allowed[a]][(step * 7 + b) % sum(allowed)]
+            game.step(action)
+            step_board(boards, rules, b, action)
+            if game.over:
+                seed = 1000 * step + b
+                games[b] = Game(size=size, seed=seed, starvation=20, actions="relative", start_length=3)
+                reset_board(boards, rules, b, np.uint64(seed))
+
+
+@settings(max_examples=100, deadline=None)
+@given(game=walks(), kind=st.sampled_from(MASKS))
+def test_the_compiled_mask_is_the_readable_one(game: Game, kind: str) -> None:
+    boards, rules = loaded([game])
+    out = np.full(3 if rules.relative else 4, 9, np.int8)
+    observe.mask(boards, rules, MASKS.index(kind), 0, out)
+    assert out.tolist() == game.mask(kind)
+
+
+def test_the_fatal_mask_allows_everything_where_nothing_is_left() -> None:
+    coil = [(0, 0), (0, 1), (1, 1), (1, 0), (2, 0)]
+    assert Game(size=4, body=coil, fruit=(3, 3)).mask("fatal") == [1, 1, 1, 1]
+    assert Game(size=4, body=coil[:4], fruit=(3, 3)).mask("fatal") == [0, 0, 1, 0]
+    assert Game(size=4, body=coil[:4], fruit=(3, 3), tail="fatal").mask("fatal") == [1, 1, 1, 1]
+
+
+def test_the_reverse_mask_forbids_the_neck_only() -> None:
+    assert Game(body=[(5, 5), (5, 4)], fruit=(0, 0)).mask("reverse") == [1, 1, 1, 0]
+    assert Game(body=[(5, 5)], fruit=(0, 0)).mask("reverse") == [1, 1, 1, 1]
+    assert Game(body=[(5, 5), (5, 4)], fruit=(0, 0), actions="relative").mask("reverse") == [1, 1, 1]
+
+
+def test_shapes_and_their_refusals() -> None:
+    assert [shape(name, 10) for name in OBSERVATIONS] == [(10, 10, 1), (10, 10, 5), (10, 10, 6), (19, 19, 5)]
+    assert shape("window", 10, 7) == (7, 7, 5)
+    with pytest.raises(ValueError, match="not an odd number"):
+        shape("window", 10, 8)
+    with pytest.raises(ValueError, match="not between 0 and 19"):
+        shape("window", 10, 21)
+    with pytest.raises(ValueError, match="frame, planes, ego, window"):
+        shape("pixels", 10)
