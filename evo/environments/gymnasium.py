@@ -1,0 +1,79 @@
+"""Any registered Gymnasium environment with discrete actions and array observations, as in "gymnasium:CartPole-v1"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from evo.errors import ConfigurationError
+from evo.options import Section
+
+if TYPE_CHECKING:
+    import gymnasium
+
+PREFIX = "gymnasium:"
+
+
+class Options(Section):
+    """The [environment] section of a Gymnasium environment."""
+
+    id: str = Field(description='"gymnasium:" and the name that the environment is registered by')
+    max_steps: int = Field(0, ge=0, le=1_000_000_000, description="steps that truncate; 0 = what is registered")
+
+    @field_validator("id")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        # gymnasium.make("module:Name") imports a module, and no file may cause that.
+        name = value.removeprefix(PREFIX)
+        if not name or ":" in name:
+            raise ValueError(f'"{value}" is not "gymnasium:" and a registered name; modules come by --plugin only')
+        return value
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Gymnasium environment; observations are flattened to float32."""
+
+    options: Options
+    measures: tuple[str, ...] = field(default=(), init=False)
+
+    def env(self) -> gymnasium.Env:  # type: ignore[type-arg]
+        """Return a fresh environment; ConfigurationError where it is unknown or its spaces do not fit."""
+        import gymnasium
+
+        name = self.options.id.removeprefix(PREFIX)
+        try:
+            env = gymnasium.make(name, max_episode_steps=self.options.max_steps or None)
+        except gymnasium.error.Error as error:
+            raise ConfigurationError(f"environment.id: {error}") from error
+        if not isinstance(env.action_space, gymnasium.spaces.Discrete) or env.action_space.start != 0:
+            raise ConfigurationError(f"environment.id: {name} has actions {env.action_space}; discrete ones are needed")
+        if not isinstance(env.observation_space, gymnasium.spaces.Box):
+            raise ConfigurationError(f"environment.id: {name} has observations {env.observation_space}, not an array")
+        return env
+
+    @cached_property
+    def _spaces(self) -> tuple[tuple[int, ...], int]:
+        env = self.env()
+        shape, actions = env.observation_space.shape or (), int(env.action_space.n)  # type: ignore[attr-defined]
+        env.close()
+        return tuple(int(n) for n in np.atleast_1d(shape)), actions
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of an observation."""
+        return self._spaces[0]
+
+    @property
+    def actions(self) -> int:
+        """Return the number of actions."""
+        return self._spaces[1]
+
+
+def make(options: Options) -> Environment:
+    """Return the environment that `options` describe."""
+    return Environment(options)

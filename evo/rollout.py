@@ -1,0 +1,184 @@
+"""Play a task: Snake wholly in compiled code, anything else through Gymnasium's interface.
+
+Both ways ask the same network kernel and give the same bits on Snake; the plain one is the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from evo.errors import ResourceError
+from evo.policies import lanes
+from evo.policies.network import Network
+from evo.records import WORST, Choose, Result, Task
+from evo.rollout_snake import GREEDY, SOFTMAX, choose, play_episodes
+from evo.weights import Rebuilder
+from snake.batch import make_boards
+
+RULES = {"greedy": GREEDY, "softmax": SOFTMAX}
+NO_TRACE = np.empty((0, 0), np.int8)
+
+
+class Environment(Protocol):
+    """What a rollout needs to know of an environment."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def actions(self) -> int: ...
+    @property
+    def measures(self) -> tuple[str, ...]: ...
+    def env(self) -> Any: ...
+
+
+class Scorer(Protocol):
+    """A network with weights: observations [E, ...] to scores [E, A]."""
+
+    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]: ...
+
+
+@njit(cache=True, error_model="numpy")
+def _product(a, b):  # type: ignore[no-untyped-def]
+    return a * b
+
+
+def check_arithmetic() -> None:
+    """Raise ResourceError where a library has switched subnormal numbers off, which would change bits."""
+    if _product(np.float32(2.0**-126), np.float32(0.5)) != np.float32(2.0**-127):
+        raise ResourceError(
+            "a library in this process has set flush-to-zero: subnormal numbers vanish and results would change; "
+            "leave out the plug-in that loads it"
+        )
+
+
+def empty_result(candidates: int, episodes: int, measures: int) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a result to be filled in; every return is WORST."""
+    return {
+        "returns": np.full((candidates, episodes), WORST, np.int64),
+        "lengths": np.zeros((candidates, episodes), np.int32),
+        "measures": np.zeros((candidates, episodes, measures), np.int32),
+        "finite": np.zeros(candidates, np.bool_),
+    }
+
+
+class Rollout:
+    """Plays tasks with one network in one environment; buffers are kept, results are not."""
+
+    def __init__(self, network: Network, environment: Environment) -> None:
+        self.network, self.environment = network, environment
+        self._rebuilder = Rebuilder(network)
+        self._layers = lanes.table(network)
+        self._weights = np.empty(network.size, np.float32)
+        self._packed = np.zeros(lanes.packed_size(network), np.float32)
+        room = lanes.activation_size(network) * 16
+        self._first, self._second = np.zeros(room, np.float32), np.zeros(room, np.float32)
+        self._scores = np.zeros(network.actions * 16, np.float32)
+        self._x = np.zeros(int(np.prod(network.shape)) * 16, np.float32)
+        self._boards = make_boards(16, environment.options.size) if hasattr(environment, "rules") else None
+
+    def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
+        """Return what each candidate of `task` did; `parents` is the published matrix [S, P]."""
+        check_arithmetic()
+        seeds = task.play.seeds
+        arrays = empty_result(len(task.weights), len(seeds), len(self.environment.measures))
+        frames = slots = 0
+        traces: list[NDArray[np.int8]] = []
+        for k in range(len(task.weights)):
+            self._rebuilder.rebuild(parents, task.weights, k, self._weights)
+            if not np.isfinite(self._weights).all():
+                continue
+            one = {name: array[k] for name, array in arrays.items() if name != "finite"}
+            lanes.pack(self._layers, self._weights, self._packed)
+            if self._boards is not None:
+                played, slots_played, finite, trace = self._play_snake(seeds, task.choose, task.trace, one)
+            else:
+                played, slots_played, finite, trace = play_plainly(
+                    self.score, self.environment, seeds, task.choose, one
+                )
+            traces += trace if task.trace else []
+            frames, slots = frames + played, slots + slots_played
+            arrays["finite"][k] = finite
+            if not finite:
+                arrays["returns"][k], arrays["lengths"][k], arrays["measures"][k] = WORST, 0, 0
+        return Result(**arrays, frames=frames, slots=slots, actions=tuple(traces) if task.trace else None)
+
+    def _play_snake(
+        self, seeds: NDArray[np.uint64], how: Choose, traced: bool, one: dict[str, NDArray[Any]]
+    ) -> tuple[int, int, bool, list[NDArray[np.int8]]]:
+        environment: Any = self.environment
+        observation, masked = environment.codes
+
+        def episodes(trace: NDArray[np.int8]) -> tuple[int, int, bool]:
+            return play_episodes(  # type: ignore[no-any-return]
+                self._layers, self._packed, environment.rules, observation, masked, self.network.shape, self._boards,
+                seeds, RULES[how.rule], self._x, self._first, self._second, self._scores,
+                one["returns"], one["lengths"], one["measures"], trace,
+            )  # fmt: skip
+
+        frames, slots, finite = episodes(NO_TRACE)
+        if not traced or not finite:
+            return frames, slots, finite, [NO_TRACE[0:0].ravel()] * len(seeds)
+        trace = np.zeros((len(seeds), int(one["lengths"].max())), np.int8)
+        episodes(trace)  # lengths are known only now; exact arithmetic plays the same episodes again
+        return frames, slots, finite, [trace[e, :length] for e, length in enumerate(one["lengths"])]
+
+    def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores of the candidate that was packed last.  # [E, ...] -> [E, A]"""
+        size, out = int(np.prod(self.network.shape)), np.empty((len(observations), self.network.actions), np.float32)
+        for start in range(0, len(observations), 16):
+            part = observations[start : start + 16].reshape(-1, size)
+            self._x.reshape(size, 16)[:, : len(part)] = part.T
+            lanes.forward(self._layers, self._packed, self._x, self._first, self._second, self._scores, 16)
+            out[start : start + 16] = self._scores.reshape(-1, 16).T[: len(part)]
+        return out
+
+
+def play_plainly(
+    score: Scorer, environment: Environment, seeds: NDArray[np.uint64], how: Choose, one: dict[str, NDArray[Any]]
+) -> tuple[int, int, bool, list[NDArray[np.int8]]]:
+    """Play every episode through Gymnasium's interface, all of them side by side; fill the arrays of `one`.
+
+    Returns (frames, slots, finite, actions of each episode). Rewards are added in float64 in the order of steps and
+    rounded half to even once.
+    """
+    envs = [environment.env() for _ in seeds]
+    traces: list[list[int]] = [[] for _ in seeds]
+    totals = np.zeros(len(seeds))
+    observations, infos = [], []
+    for env, seed in zip(envs, seeds, strict=True):
+        observation, info = env.reset(seed=int(seed))
+        observations.append(np.asarray(observation, np.float32))
+        infos.append(info)
+    live: Sequence[int] = range(len(seeds))
+    frames = slots = 0
+    everything = np.ones(environment.actions, np.int8)
+    while live:
+        table = score(np.stack([observations[e] for e in live]))
+        slots += len(live)
+        left = []
+        for scores, e in zip(table, live, strict=True):
+            allowed = infos[e].get("action_mask", everything)
+            action = choose(scores, 1, 0, allowed, RULES[how.rule], seeds[e], len(traces[e]))
+            if action < 0:
+                return frames, slots, False, []
+            traces[e].append(action)
+            observation, reward, terminated, truncated, infos[e] = envs[e].step(action)
+            observations[e] = np.asarray(observation, np.float32)
+            totals[e] += float(reward)
+            frames += 1
+            if terminated or truncated:
+                for m, name in enumerate(environment.measures):
+                    one["measures"][e, m] = int(infos[e][name]) if name != "starved" else int(truncated)
+            else:
+                left.append(e)
+        live = left
+    for env in envs:
+        env.close()
+    one["returns"][:] = np.rint(totals * 1000).astype(np.int64)
+    one["lengths"][:] = [len(trace) for trace in traces]
+    return frames, slots, True, [np.array(trace, np.int8) for trace in traces]

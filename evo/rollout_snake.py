@@ -1,0 +1,138 @@
+"""Whole episodes of Snake in compiled code: board, observation, network and choice, up to sixteen episodes at a time.
+
+A lane whose episode ends takes the next one at once. When none is left, live lanes are gathered at the front, and the
+kernel steps down to 8 and then 4 lanes; no lane's bits depend on that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from evo.policies.lanes import forward
+from evo.streams import Purpose
+from snake import observe
+from snake.batch import reset_board, step_board
+from snake.philox_compiled import philox
+
+GREEDY, SOFTMAX = 0, 1
+ACTION = int(Purpose.ACTION)
+SQUARINGS = 10
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def exponential(x):  # type: ignore[no-untyped-def]
+    """Return exp(x) for x <= 0 by additions and multiplications only, so with the same bits everywhere.
+
+    (1 + y + y^2/2 + y^3/6 + y^4/24)^1024 with y = x / 1024, in float64; 0 below -600.
+    """
+    if x < -600.0:
+        return 0.0
+    y = x * (1.0 / 1024.0)
+    power = 1.0 + y * (1.0 + y * (0.5 + y * (1.0 / 6.0 + y * (1.0 / 24.0))))
+    for _ in range(SQUARINGS):
+        power = power * power
+    return power
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def choose(scores, width, lane, allowed, rule, seed, step):  # type: ignore[no-untyped-def]
+    """Return the action of a lane, the lowest of equals, or -1 where a score is not finite.
+
+    `scores` [A * width] float32; `allowed` [A] int8; softmax draws number `step` of the episode's action stream.
+    """
+    best = -1
+    for action in range(allowed.shape[0]):
+        score = scores[action * width + lane]
+        if not score - score == np.float32(0):
+            return -1
+        if allowed[action] and (best < 0 or score > scores[best * width + lane]):
+            best = action
+    if rule == GREEDY:
+        return best
+    top = np.float64(scores[best * width + lane])
+    total = 0.0
+    for action in range(allowed.shape[0]):
+        if allowed[action]:
+            total += exponential(np.float64(scores[action * width + lane]) - top)
+    word, _, _, _ = philox(seed, np.uint64(step), np.uint64(0), np.uint64(ACTION), np.uint64(0))
+    left = np.float64(word) * (1.0 / 4294967296.0) * total
+    for action in range(allowed.shape[0]):
+        if allowed[action]:
+            left -= exponential(np.float64(scores[action * width + lane]) - top)
+            if left < 0.0:
+                return action
+    return best
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def play_episodes(layers, packed, rules, observation, masked, shape, boards, seeds, rule, x, first, second, scores, returns, lengths, measures, trace):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Play one candidate on every episode; return (frames, lane slots, finite).
+
+    `boards` are 16, `seeds` [E]; `x`, `first`, `second`, `scores` are the kernel's buffers for 16 lanes; `returns`,
+    `lengths` [E] and `measures` [E, 3] are written. `trace` [E, T] takes the actions, or is [0, 0].
+    """
+    count = seeds.shape[0]
+    width = 16 if count > 8 else (8 if count > 4 else 4)
+    index, episode, earned = np.arange(16), np.zeros(16, np.int64), np.zeros(16, np.int64)
+    allowed = np.ones(3 if rules.relative else 4, np.int8)
+    height, columns, planes = shape
+    live = min(count, width)
+    begun = live
+    for board in range(live):
+        episode[board] = board
+        reset_board(boards, rules, board, seeds[board])
+    for lane in range(live, width):
+        index[lane] = index[0]
+    frames, slots = 0, 0
+    while live > 0:
+        image = x[: height * columns * planes * width].reshape((height, columns, planes, width))
+        observe.write(boards, rules, observation, index[:width], image)
+        forward(layers, packed, x, first, second, scores, width)
+        slots += width
+        lane = 0
+        lanes_before = live
+        ended = 0
+        for lane in range(lanes_before):
+            board = index[lane]
+            e = episode[board]
+            if masked:
+                observe.mask(boards, rules, masked, board, allowed)
+            step = boards.steps[board]
+            action = choose(scores, width, lane, allowed, rule, seeds[e], step)
+            if action < 0:
+                return frames, slots, False
+            if trace.shape[0]:
+                trace[e, step] = action
+            reward, status = step_board(boards, rules, board, action)
+            frames += 1
+            earned[board] += reward
+            if status == 0:
+                continue
+            score = np.int64(boards.length[board]) - rules.start_length
+            won = np.int64(boards.length[board]) == rules.size * rules.size
+            returns[e] = earned[board]
+            lengths[e] = boards.steps[board]
+            measures[e, 0] = score
+            measures[e, 1] = 1 if won else 0
+            measures[e, 2] = 1 if status == 2 else 0
+            earned[board] = 0
+            if begun < count:
+                episode[board] = begun
+                reset_board(boards, rules, board, seeds[begun])
+                begun += 1
+            else:
+                index[lane] = -1
+                ended += 1
+        if ended:
+            kept = 0
+            for lane in range(lanes_before):
+                if index[lane] >= 0:
+                    index[kept] = index[lane]
+                    kept += 1
+            live = kept
+            while width > 4 and live <= width // 2:
+                width //= 2
+            for lane in range(live, width):  # idle lanes look at a board that is alive, and are not played
+                index[lane] = index[0]
+    return frames, slots, True
