@@ -49,12 +49,18 @@ def _block(typing, lanes, block, x, x_start, x_row, w, w_start, w_row, rows, cou
         lane_type = ir.VectorType(ir.FloatType(), width)
         zero = ir.Constant(lane_type, [0.0] * width)
         same = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
-        _, _, x_, x_start_, x_row_, w_, w_start_, w_row_, rows_, count_, bias_, out_, out_start_, store_, relu_ = arguments
+        _, _, x_, x_start_, x_row_, w_, w_start_, w_row_, rows_, count_, bias_, out_, out_start_, store_, relu_ = (
+            arguments
+        )
 
         def data(kind: Any, value: Any) -> Any:
             return context.make_array(kind)(context, builder, value).data
 
-        x_data, w_data, out_data = data(signature.args[2], x_), data(signature.args[5], w_), data(signature.args[11], out_)
+        x_data, w_data, out_data = (
+            data(signature.args[2], x_),
+            data(signature.args[5], w_),
+            data(signature.args[11], out_),
+        )
         i64 = x_start_.type
 
         def splat(index: Any) -> Any:

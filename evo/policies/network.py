@@ -32,7 +32,9 @@ class Options(Section):
         if self.preset and given & {"conv", "dense", "padding"} and self.expanded() != self.own():
             raise ValueError("preset: leave out conv, dense and padding, which a preset stands for")
         for layer in self.conv:
-            if len(layer) != 3 or not all(1 <= value <= limit for value, limit in zip(layer, (4096, 63, 63), strict=True)):
+            if len(layer) != 3 or not all(
+                1 <= value <= limit for value, limit in zip(layer, (4096, 63, 63), strict=True)
+            ):
                 raise ValueError(f"conv: {layer} is not [filters 1-4096, kernel 1-63, stride 1-63]")
         if len(self.conv) > 16 or len(self.dense) > 16:
             raise ValueError("conv, dense: at most 16 layers of a kind")
@@ -135,7 +137,20 @@ class Network:
                         f'convolution (layer {len(layers) + 1}); use padding = "same" or a larger board'
                     )
                 layers.append(
-                    Layer("conv", height, width, channels, filters, kernel, stride, pad, out_height, out_width, offset, True)
+                    Layer(
+                        "conv",
+                        height,
+                        width,
+                        channels,
+                        filters,
+                        kernel,
+                        stride,
+                        pad,
+                        out_height,
+                        out_width,
+                        offset,
+                        True,
+                    )
                 )
                 offset += layers[-1].size
                 height, width, channels = out_height, out_width, filters

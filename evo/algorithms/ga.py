@@ -1,0 +1,281 @@
+"""A genetic algorithm on weight vectors: truncation or tournament selection and mutation by noise (Such et al., 2017).
+
+Individuals are numbers, and DEAP ranks them; weights live in one matrix of parents, and a child is only a name: its
+parent's row, a mate's, a noise key and a sigma. Elites are played again in every generation on that generation's
+episodes, so no lucky score outlives the episodes it was made on; a champion is crowned by other episodes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.options import Section
+from evo.policies.network import Network
+from evo.records import WORST, Arrays, Episodes, Metrics, Request, Result, Rounds, Task, WeightSource
+from evo.streams import Purpose, episode_keys, stream
+from snake.philox import draw, philox
+
+FITNESS_WORST = -(1 << 62)
+OCTAVE = 8  # sigmas are steps of 2^(1/8) of the base
+STEPS = range(-96, 97)  # of sigma, twelve octaves either way
+EIGHTHS = (1.0, 1.0905077, 1.1892071, 1.2968396, 1.4142135, 1.5422108, 1.6817929, 1.8340081)
+
+
+class Options(Section):
+    """The [ga] section."""
+
+    generations: int = Field(0, ge=0, le=10_000_000, description="generations, instead of [run]'s; 0 = [run]'s")
+    population: int = Field(512, ge=2, le=1_000_000, description="candidates of a generation")
+    parents: int = Field(64, ge=1, le=1_000_000, description="candidates that may have children")
+    elites: int = Field(64, ge=0, le=1_000_000, description="parents that stay, unchanged and played again")
+    episodes: int = Field(32, ge=1, le=100_000, description="episodes of every candidate, the same for a generation")
+    selection: Literal["truncation", "tournament"] = Field("truncation", description="how parents are chosen")
+    tournament: int = Field(4, ge=1, le=1000, description="candidates of a tournament")
+    sigma: float = Field(0.1, gt=0, le=1000, description="standard deviation of the noise on a weight")
+    sigma_spread: float = Field(0.7, ge=0, le=4, description="of a child's sigma around the base: exp(spread z)")
+    sigma_halving: int = Field(0, ge=0, description="generations in which the base halves; 0 = never")
+    sigma_floor: float = Field(0.0, ge=0, le=1000, description="the schedule ends here")
+    adapt: bool = Field(False, description="children spread around their parent's sigma, not around the base")
+    crossover: Literal["none", "uniform", "layers"] = Field("none", description="what is mixed from two parents")
+    crossover_rate: float = Field(0.5, ge=0, le=1, description="share of children that have two parents")
+    alive_bonus: float = Field(0.0, ge=0, le=1000, description="fitness a step alive, in multiples of 0.001")
+    alive_steps: int = Field(100, ge=0, description="steps that earn the bonus at the most")
+    contenders: int = Field(4, ge=1, le=1000, description="candidates retested before one is crowned")
+    select_every: int = Field(5, ge=1, description="generations between retests")
+    select_episodes: int = Field(256, ge=1, le=100_000, description="episodes of a retest, fixed for a run")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.parents > self.population:
+            raise ValueError(f"parents: {self.parents} of a population of {self.population}")
+        if self.elites > self.parents:
+            raise ValueError(f"elites: {self.elites} of {self.parents} parents")
+        if self.elites == self.population:
+            raise ValueError(f"elites: all {self.elites} candidates stay, so none is new")
+        if self.tournament > self.population:
+            raise ValueError(f"tournament: {self.tournament} of a population of {self.population}")
+        if self.contenders > self.population:
+            raise ValueError(f"contenders: {self.contenders} of a population of {self.population}")
+        if round(self.alive_bonus * 1000) / 1000 != self.alive_bonus:
+            raise ValueError(f"alive_bonus: {self.alive_bonus} is not a multiple of 0.001")
+        return self
+
+
+def sigma_table(base: float) -> NDArray[np.float32]:
+    """Return base * 2^(k / 8) for every k of STEPS, from a fixed table and powers of two.  # [193] float32"""
+    steps = np.array([np.float32(EIGHTHS[k % OCTAVE]) * np.float32(2.0 ** (k // OCTAVE)) for k in STEPS], np.float32)
+    return np.float32(base) * steps
+
+
+def candidates_per_task(network: Network) -> int:
+    """Return how many candidates a task holds: fewer of a larger network, and never a matter of the workers."""
+    return max(1, min(16, 500_000 // network.flops))
+
+
+class Individual:
+    """What DEAP ranks: a candidate's number and its fitness."""
+
+    def __init__(self, number: int, fitness: Any) -> None:
+        self.number, self.fitness = number, fitness
+
+
+class GeneticAlgorithm:
+    """The population's parents, and the champion."""
+
+    def __init__(self, options: Options, seed: int, network: Network, per_task: int = 0) -> None:
+        from deap import base, tools
+
+        self.options, self.seed, self.network = options, seed, network
+        self._per_task = per_task or candidates_per_task(network)
+        self._fitness = type("Fitness", (base.Fitness,), {"weights": (1,)})
+        self.toolbox = base.Toolbox()
+        self.toolbox.register("select", self._tournaments if options.selection == "tournament" else tools.selBest)
+        self.toolbox.register("best", tools.selBest)
+        self.hall = tools.HallOfFame(1, similar=lambda a, b: a.number == b.number)
+        self.statistics = tools.Statistics(lambda individual: individual.fitness.values[0])
+        self.statistics.register("best", max)
+        self.statistics.register("mean", lambda values: sum(values) / len(values))
+        self.logbook = tools.Logbook()
+        self._sigmas = sigma_table(options.sigma)
+        self._parents = np.empty((0, network.size), np.float32)  # [S, P] best first
+        self._steps = np.empty(0, np.int32)  # [S] of the sigma that made each parent
+        self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
+        self._crowned = np.zeros(3, np.int64)  # summed select return, generation, candidate
+        self._record: dict[str, NDArray[Any]] = {}
+        self._generation = 0
+
+    def generation(self, number: int) -> Rounds:
+        """Play the population, choose the parents of the next one, and now and then crown a champion."""
+        from evo.weights import Rebuilder
+
+        options = self.options
+        self._generation = number
+        source, steps = self._candidates(number)
+        seeds = episode_keys(self.seed, Purpose.TRAIN, number, options.episodes)
+        published = self._parents if len(self._parents) else None
+        results = yield Request(published, self._split(source, seeds))
+        returns = np.concatenate([result.returns for result in results])  # [N, E]
+        lengths = np.concatenate([result.lengths for result in results])  # [N, E]
+        fitness = self._rank_by(returns, lengths)
+        population = [self._individual(i, value) for i, value in enumerate(fitness)]
+        chosen = [individual.number for individual in self.toolbox.select(population, options.parents)]
+        everything = list(results)
+        finite = fitness > FITNESS_WORST
+        self.logbook.record(
+            generation=number, **self.statistics.compile([i for i in population if finite[i.number]] or population)
+        )
+        if number % options.select_every == 0:
+            contenders = [individual.number for individual in self.toolbox.best(population, options.contenders)]
+            select = episode_keys(self.seed, Purpose.SELECT, 0, options.select_episodes)
+            tasks = [Task(_rows(source, [contender]), Episodes(select)) for contender in contenders]
+            retests = yield Request(None, tasks)
+            everything += retests
+        rebuilder = Rebuilder(self.network)
+        survivors = np.empty((len(chosen), self.network.size), np.float32)
+        for row, i in enumerate(chosen):
+            rebuilder.rebuild(self._parents, source, i, survivors[row])
+        if number % options.select_every == 0:
+            self._crown(rebuilder, source, contenders, retests)
+        self._parents, self._steps = survivors, steps[chosen]
+        self._record = {
+            "parent": source.rows,
+            "mate": source.mates,
+            "key": source.keys,
+            "sigma": source.sigmas,
+            "return": np.where(finite, returns.sum(axis=1, where=returns != WORST), WORST),
+            "frames": lengths.sum(axis=1, dtype=np.int64),
+            "survivors": np.array(chosen, np.int32),
+        }
+        return self._metrics(returns, lengths, finite, everything)
+
+    def _candidates(self, number: int) -> tuple[WeightSource, NDArray[np.int32]]:
+        """Return the names of all candidates, and the sigma steps that made them: elites first, unchanged."""
+        options, n = self.options, self.options.population
+        rows, mates = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+        keys, steps = np.zeros(n, np.uint64), np.zeros(n, np.int32)
+        sigmas = np.zeros(n, np.float32)
+        elites = min(options.elites, len(self._parents))
+        rows[:elites], steps[:elites] = np.arange(elites), self._steps[:elites]
+        schedule = -(OCTAVE * number // options.sigma_halving) if options.sigma_halving else 0
+        crossed = round(options.crossover_rate * 65536) if options.crossover != "none" else 0
+        for i in range(elites, n):
+            if not len(self._parents):
+                keys[i] = stream(self.seed, Purpose.INITIAL, number, i)
+                continue
+            name = stream(self.seed, Purpose.PARENT, number, i)
+            rows[i] = draw(name, 0, len(self._parents))
+            if draw(name, 1, 65536) < crossed:
+                mates[i] = draw(name, 2, len(self._parents))
+            keys[i] = stream(self.seed, Purpose.MUTATION, number, i)
+            word = philox(stream(self.seed, Purpose.SIGMA, number, i), (0, 0, 0, 0))[0]
+            # (popcount - 16) / sqrt(8) is a standard normal; 8 / ln 2 steps of sigma are a factor of e.
+            spread = round((word.bit_count() - 16) * options.sigma_spread * 4.0805567)
+            center = int(self._steps[rows[i]]) if options.adapt else schedule
+            steps[i] = min(max(center + spread, STEPS.start), STEPS.stop - 1)
+            sigmas[i] = max(self._sigmas[steps[i] - STEPS.start], np.float32(options.sigma_floor))
+        return WeightSource(rows, mates, keys, sigmas, options.crossover), steps
+
+    def _split(self, source: WeightSource, seeds: NDArray[np.uint64]) -> list[Task]:
+        n = len(source)
+        parts = [list(range(i, min(i + self._per_task, n))) for i in range(0, n, self._per_task)]
+        return [Task(_rows(source, part), Episodes(seeds)) for part in parts]
+
+    def _rank_by(self, returns: NDArray[np.int64], lengths: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return what selection ranks: summed returns and the bonus for steps alive, thousandths.  # [N]"""
+        bonus = round(self.options.alive_bonus * 1000) * np.minimum(lengths, self.options.alive_steps).astype(np.int64)
+        worst = (returns == WORST).any(axis=1)
+        return np.where(worst, FITNESS_WORST, np.where(returns == WORST, 0, returns + bonus).sum(axis=1))
+
+    def _individual(self, number: int, value: int) -> Individual:
+        fitness = self._fitness()
+        fitness.values = (int(value),)
+        return Individual(number, fitness)
+
+    def _tournaments(self, population: Sequence[Individual], count: int) -> list[Individual]:
+        """Return `count` winners, best first; DEAP's own tournament draws from a global generator."""
+        from deap import tools
+
+        winners = []
+        for t in range(count):
+            name = stream(self.seed, Purpose.TOURNAMENT, self._generation, t)
+            numbers = sorted({draw(name, i, len(population)) for i in range(self.options.tournament)})
+            winners += tools.selBest([population[i] for i in numbers], 1)
+        return list(tools.selBest(sorted(winners, key=lambda winner: winner.number), count))
+
+    def _crown(self, rebuilder: Any, source: WeightSource, contenders: list[int], retests: Sequence[Result]) -> None:
+        for contender, retest in zip(contenders, retests, strict=True):
+            if not retest.finite[0]:
+                continue
+            value = int(retest.returns.sum())
+            if len(self._champion) and value <= self._crowned[0]:
+                continue
+            weights = np.empty((1, self.network.size), np.float32)
+            rebuilder.rebuild(self._parents, source, contender, weights[0])
+            self._champion = weights
+            self._crowned = np.array([value, self._generation, contender], np.int64)
+            self.hall.update([self._individual(self._generation * self.options.population + contender, value)])
+
+    def _metrics(self, returns: Any, lengths: Any, finite: Any, results: Sequence[Result]) -> Metrics:
+        log = self.logbook[-1]
+        per = 1000.0 * self.options.episodes
+        champion = self._crowned[0] / (1000.0 * self.options.select_episodes) if len(self._champion) else float("nan")
+        return {
+            "best": log["best"] / per,
+            "mean": log["mean"] / per,
+            "champion": champion,
+            "mean_length": float(lengths.mean()),
+            "sigma": float(np.median(self._record["sigma"])),
+            "nonfinite": float((~finite).sum()),
+            "frames": float(sum(result.frames for result in results)),
+            "slots": float(sum(result.slots for result in results)),
+        }
+
+    def best(self) -> NDArray[np.float32] | None:
+        """Return the champion's weights.  # [P]"""
+        return self._champion[0] if len(self._champion) else None
+
+    def champion(self) -> dict[str, float]:
+        """Return where the champion came from and its mean return on the `select` episodes."""
+        value, generation, candidate = (int(number) for number in self._crowned)
+        fitness = value / (1000.0 * self.options.select_episodes)
+        return {"fitness": fitness, "generation": generation, "candidate": candidate}
+
+    def state(self) -> Arrays:
+        """Return the parents, their sigma steps, and the champion."""
+        return {
+            "weights": self._parents,
+            "steps": self._steps,
+            "champion": self._champion,
+            "crowned": self._crowned,
+        }
+
+    def record(self) -> Arrays:
+        """Return parent, mate, key, sigma, summed return and frames of every candidate, and who survived."""
+        return self._record
+
+    def restore(self, state: Arrays) -> None:
+        """Take up a state that `state` returned."""
+        self._parents = np.ascontiguousarray(state["weights"], np.float32)
+        self._steps = np.asarray(state["steps"], np.int32)
+        self._champion = np.ascontiguousarray(state["champion"], np.float32)
+        self._crowned = np.asarray(state["crowned"], np.int64)
+        if len(self._champion):
+            number = int(self._crowned[1]) * self.options.population + int(self._crowned[2])
+            self.hall.update([self._individual(number, int(self._crowned[0]))])
+
+
+def _rows(source: WeightSource, part: list[int]) -> WeightSource:
+    """Return the candidates numbered in `part`."""
+    return WeightSource(source.rows[part], source.mates[part], source.keys[part], source.sigmas[part], source.crossover)
+
+
+def make(
+    options: Options, seed: int, network: Network, environment: object, candidates_per_task: int = 0
+) -> GeneticAlgorithm:
+    """Return the algorithm; the environment is not asked for anything, for evolution reads returns only."""
+    return GeneticAlgorithm(options, seed, network, candidates_per_task)
