@@ -1,0 +1,104 @@
+"""What a worker is told, once, so that it can play any task of a run; small, and never an array of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from evo.records import Episodes, Result, Task, WeightSource
+
+if TYPE_CHECKING:
+    from evo.rollout import Rollout
+
+
+@dataclass(frozen=True)
+class Context:
+    """A run as its players need to know it: the options of three sections, and where published weights lie."""
+
+    run_dir: Path
+    environment: Mapping[str, Any]  # [environment]
+    policy: Mapping[str, Any]  # [policy]
+    workers: Mapping[str, Any] = field(default_factory=dict)  # [workers]
+    inference: Literal["lanes", "tensorflow"] = "lanes"  # policy.inference, with "auto" resolved
+    plugins: tuple[str, ...] = ()  # modules of --plugin, imported before anything is looked up
+
+
+class Player(Protocol):
+    """Something that plays one task at a time, with caches but no memory of earlier tasks."""
+
+    fingerprint: str  # results of players that differ here may differ; empty: exact arithmetic
+
+    def play(self, task: Task) -> Result:
+        """Play the task's episodes with each of its candidates."""
+        ...
+
+
+@dataclass
+class Effort:
+    """What the last `map` of an evaluator took."""
+
+    seconds: float = 0.0  # wall clock
+    busy: list[float] = field(default_factory=list)  # seconds of playing, by worker
+    replaced: int = 0  # workers that were lost
+
+    @property
+    def share(self) -> float:
+        """The part of the workers' time that was spent playing, 0 to 1."""
+        return sum(self.busy) / (self.seconds * len(self.busy)) if self.seconds and self.busy else 0.0
+
+
+def make_player(context: Context) -> Player:
+    """Return the player of a run, on the device that this process is pinned to."""
+    rollout = _rollout(context)
+    from evo.weights import PublishedFiles
+
+    files = PublishedFiles(Path(context.run_dir))
+    if context.inference == "tensorflow":
+        from evo.tensorflow_rollout import TensorFlowPlayer
+
+        return TensorFlowPlayer(rollout, files, context.workers)
+    return LanesPlayer(rollout, files)
+
+
+def prepare(context: Context) -> None:
+    """Import, and compile or load from Numba's cache, what all players of a run need; touches no device."""
+    if context.inference == "tensorflow":
+        import_module("tensorflow")
+        import_module("keras")
+    rollout = _rollout(context)
+    if hasattr(rollout.environment, "rules"):  # compiled code, so this is quick and cannot hang
+        one = np.zeros(1, np.int32)
+        source = WeightSource(one, one - 1, one.astype(np.uint64), one.astype(np.float32) + np.float32(1))
+        rollout.play(Task(source, Episodes(np.zeros(1, np.uint64))), np.zeros((1, rollout.network.size), np.float32))
+
+
+class LanesPlayer:
+    """Plays on the CPU, exactly."""
+
+    fingerprint = ""
+
+    def __init__(self, rollout: Rollout, files: Any) -> None:
+        self._rollout, self._files = rollout, files
+
+    def play(self, task: Task) -> Result:
+        """Play the task's episodes with each of its candidates."""
+        parents = self._files.matrix(task.weights.published, self._rollout.network.size)
+        return self._rollout.play(task, parents)
+
+
+def _rollout(context: Context) -> Rollout:
+    from evo.policies.network import Network
+    from evo.policies.network import Options as PolicyOptions
+    from evo.rollout import Rollout
+
+    for plugin in context.plugins:
+        import_module(plugin)
+    module = import_module("evo.environments." + context.environment.get("id", "snake").partition(":")[0])
+    environment = module.make(module.Options(**context.environment))
+    network = Network.build(PolicyOptions(**context.policy), environment.shape, environment.actions)
+    return Rollout(network, environment)

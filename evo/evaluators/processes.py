@@ -1,0 +1,300 @@
+"""Plays tasks in long-lived worker processes that may be killed, stopped or hung at any instant without a trace.
+
+Every worker has a slot that keeps its number and its device when the worker is replaced, and one private socket.
+The master hands out one task at a time and puts results in task order, so neither the number of workers nor the
+order of completion shows in what `map` returns.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from evo.devices import plan
+from evo.errors import ConfigurationError, ResourceError
+from evo.evaluators.context import Context, Effort
+from evo.evaluators.worker import END, OUT_OF_MEMORY, START, Channel, Failed, Played, Ready, Upbringing
+
+ATTEMPTS = 3  # times that a task may end its worker, or a worker die before it has played anything
+PATIENCE = 60.0  # seconds for a task before any has been played, and at least for every later one
+SLOWEST = 20.0  # times the slowest task so far, where that is longer than PATIENCE
+GROWTH = 4.0  # a task that was overdue gets this much longer the next time
+START_PATIENCE = 600.0  # seconds for a worker to import, compile and be ready
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS")
+NURSERY = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.worker import nurse; nurse(int(sys.argv[1]))"
+
+
+@dataclass
+class Slot:
+    """A place for a worker: what it is pinned to, and what the worker in it is doing."""
+
+    number: int
+    environment: Mapping[str, str]  # set in the worker before it makes its player
+    channel: Channel | None = None  # None: no worker
+    pid: int = 0
+    ready: bool = False
+    ticket: int | None = None  # of the task that it plays
+    since: float = 0.0  # monotonic seconds when it was started or got its task
+    losses: int = 0  # workers lost in a row before they had played anything
+
+
+@dataclass
+class Round:
+    """One call of `map`: tickets number the tasks of all rounds, so a late answer is never taken for another's."""
+
+    tasks: Sequence[Any]
+    first: int
+    waiting: deque[int] = field(init=False)
+    attempts: dict[int, int] = field(init=False)  # workers that each task has ended
+    results: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.waiting = deque(range(self.first, self.first + len(self.tasks)))
+        self.attempts = dict.fromkeys(self.waiting, 0)
+
+    def put_back(self, ticket: int, why: str) -> None:
+        """Let a task be played again, whose worker was lost; ResourceError where that has happened too often."""
+        self.attempts[ticket] += 1
+        if self.attempts[ticket] >= ATTEMPTS:
+            number, task = ticket - self.first, self.tasks[ticket - self.first]
+            raise ResourceError(
+                f"task {number + 1} of {len(self.tasks)} has ended its worker {ATTEMPTS} times, the last time because "
+                f"the worker {why}; the task is {getattr(task, 'name', task)}"
+            )
+        self.waiting.appendleft(ticket)
+
+
+class NurseryLost(Exception):
+    """The process that starts workers is gone, and with it the workers."""
+
+
+class Processes:
+    """A pool of workers, one for each of `slots`, which are environment variables that pin a worker to its device.
+
+    `map` raises ResourceError where a task has ended its worker three times or no worker can be kept alive, and an
+    exception of a worker's Python code as it is, with the worker's traceback as its cause.
+    """
+
+    def __init__(
+        self, upbringing: Upbringing, slots: Sequence[Mapping[str, str]], threads: int = 1, patience: float = PATIENCE
+    ) -> None:
+        if not hasattr(os, "fork"):
+            raise ConfigurationError('workers.backend: "processes" needs a POSIX system, use "serial" here')
+        if not slots:
+            raise ConfigurationError("workers.count: must be at least 1")
+        self.effort = Effort()
+        self.fingerprint = ""  # of the workers' arithmetic, once one is ready
+        self._upbringing = upbringing
+        self._threads = threads
+        self._patience = patience
+        self._slots = [Slot(number, environment) for number, environment in enumerate(slots)]
+        self._slowest = 0.0
+        self._tickets = 0
+        self._nurseries_lost = 0
+        self._open_nursery()
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pids(self) -> list[int]:
+        """The process id of the worker in each slot, 0 where there is none."""
+        return [slot.pid for slot in self._slots]
+
+    def map(self, tasks: Sequence[Any]) -> list[Any]:
+        """Return the results in task order, whatever order they were played in."""
+        began = time.monotonic()
+        self.effort = Effort(busy=[0.0] * len(self._slots))
+        now = Round(tasks, self._tickets)
+        self._tickets += len(tasks)
+        while len(now.results) < len(tasks):
+            try:
+                for slot in self._slots:
+                    if slot.ready and slot.ticket is None and now.waiting:
+                        self._hand(slot, now)
+                    if slot.channel is None:
+                        self._start(slot)
+                for slot, why in self._listen(now):
+                    self._lose(slot, why, now)
+            except NurseryLost:
+                self._replace_nursery(now)
+        self.effort.seconds = time.monotonic() - began
+        return [now.results[ticket] for ticket in range(now.first, now.first + len(tasks))]
+
+    def close(self) -> None:
+        """Stop every worker; afterwards no process of ours is left."""
+        for slot in self._slots:
+            self._empty(slot)
+        self._control.close()  # the nursery ends its children, then itself
+        try:
+            self._nursery.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._nursery.kill()
+            self._nursery.wait()
+
+    def _open_nursery(self) -> None:
+        ours, theirs = socket.socketpair()
+        limits = dict.fromkeys(THREADS, str(self._threads))
+        with theirs:
+            self._nursery = subprocess.Popen(
+                [sys.executable, "-c", NURSERY, str(theirs.fileno()), *sys.path],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **limits},
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # standard output is the master's alone
+            )
+        self._control = Channel(ours, START_PATIENCE)
+        self._control.send(self._upbringing)
+        self._prepared = False
+
+    def _replace_nursery(self, now: Round) -> None:
+        self._nurseries_lost += 1
+        if self._nurseries_lost >= ATTEMPTS:
+            raise ResourceError(f"the process that starts workers was lost {ATTEMPTS} times in a row")
+        for slot in self._slots:
+            if slot.ticket in now.attempts:
+                now.waiting.appendleft(slot.ticket)
+            self._empty(slot)
+        self._control.close()
+        self._nursery.kill()
+        self._nursery.wait()
+        self._open_nursery()
+
+    def _start(self, slot: Slot) -> None:
+        """Put a new worker into an empty slot; it says by itself when it is ready."""
+        ours, theirs = socket.socketpair()
+        slot.channel, slot.since = Channel(ours, self._patience), time.monotonic()
+        with theirs:
+            if not self._prepared:
+                problem = self._answer()
+                self._prepared = True
+                if isinstance(problem, Failed):
+                    raise problem.error()
+            slot.pid = self._answer(START, dict(slot.environment), [theirs.fileno()])
+
+    def _answer(self, request: bytes = b"", argument: object = None, descriptors: Sequence[int] = ()) -> Any:
+        """Return what the nursery answers to a request."""
+        try:
+            if request:
+                socket.send_fds(self._control.connection, [request], descriptors)
+                self._control.send(argument)
+            return self._control.receive()
+        except (EOFError, OSError) as error:
+            raise NurseryLost from error
+
+    def _hand(self, slot: Slot, now: Round) -> None:
+        """Give an idle worker the next task."""
+        assert slot.channel is not None
+        try:
+            slot.channel.send((now.waiting[0], now.tasks[now.waiting[0] - now.first]))
+        except TimeoutError:
+            self._lose(slot, "did not take its task", now)
+        except OSError:
+            self._lose(slot, "", now)
+        else:
+            slot.ticket, slot.since = now.waiting.popleft(), time.monotonic()
+
+    def _listen(self, now: Round) -> list[tuple[Slot, str]]:
+        """Take in what the workers say, and return the slots whose worker is gone (or overdue, and why)."""
+        asked = min(slot.since + self._limit(slot, now) for slot in self._slots) - (began := time.monotonic())
+        with selectors.DefaultSelector() as selector:
+            for slot in self._slots:
+                assert slot.channel is not None
+                selector.register(slot.channel, selectors.EVENT_READ, slot)
+            heard: list[Slot] = [key.data for key, _ in selector.select(min(max(asked, 0.0), 3600.0))]
+        lost = []
+        for slot in heard:
+            assert slot.channel is not None
+            messages, gone = slot.channel.arrived()
+            for message in messages:
+                self._hear(slot, message, now)
+            if gone:
+                lost.append((slot, ""))
+        stood_still = time.monotonic() - began - max(asked, 0.0)  # the master was stopped, so its workers may have been
+        for slot in self._slots:
+            if stood_still > 1.0:
+                slot.since += stood_still
+            limit = self._limit(slot, now)
+            if slot not in heard and time.monotonic() > slot.since + limit:
+                lost.append((slot, f"had no result after {limit:.0f} seconds"))
+        return lost
+
+    def _limit(self, slot: Slot, now: Round) -> float:
+        """Return how many seconds a worker may take for what it is doing."""
+        if not slot.ready:
+            return START_PATIENCE
+        if slot.ticket is None:
+            return math.inf
+        return max(self._patience, SLOWEST * self._slowest) * GROWTH ** now.attempts.get(slot.ticket, 0)
+
+    def _hear(self, slot: Slot, message: Ready | Played | Failed, now: Round) -> None:
+        if isinstance(message, Ready):
+            slot.ready = True
+            if self.fingerprint and message.fingerprint != self.fingerprint:
+                raise ResourceError(
+                    f"workers compute differently: slot {slot.number} is {message.fingerprint}, "
+                    f"others are {self.fingerprint}"
+                )
+            self.fingerprint = message.fingerprint
+            return
+        slot.ticket, slot.losses = None, 0
+        if isinstance(message, Failed):
+            if message.ticket in now.attempts or message.ticket < 0:
+                raise message.error()
+        else:
+            self._nurseries_lost = 0
+            self._slowest = max(self._slowest, message.seconds)
+            if message.ticket in now.attempts:
+                now.results[message.ticket] = message.result
+                self.effort.busy[slot.number] += message.seconds
+
+    def _lose(self, slot: Slot, why: str, now: Round) -> None:
+        """Clear away the worker of a slot, and let its task be played again."""
+        status = self._answer(END, slot.pid)
+        why = why or _ending(status)
+        ticket = slot.ticket
+        self._empty(slot)
+        self.effort.replaced += 1
+        if ticket in now.attempts:
+            now.put_back(ticket, why)
+        elif ticket is None:
+            slot.losses += 1
+            if slot.losses >= ATTEMPTS:
+                raise ResourceError(
+                    f"worker {slot.number} was lost {ATTEMPTS} times in a row before it had played anything; "
+                    f"the last one {why}"
+                )
+
+    def _empty(self, slot: Slot) -> None:
+        if slot.channel is not None:
+            slot.channel.close()
+        slot.channel, slot.pid, slot.ready, slot.ticket = None, 0, False, None
+
+
+def _ending(status: int) -> str:
+    """Say how a worker ended: an exit status, or minus a signal."""
+    if status == OUT_OF_MEMORY:
+        return "was out of memory"
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"exited with status {status}"
+
+
+def make(context: Context) -> Processes:
+    """Return the evaluator of a run."""
+    player = "evo.evaluators.context:make_player"
+    upbringing = Upbringing(player, context, "evo.evaluators.context:prepare")
+    return Processes(upbringing, plan(context.workers, context.inference), int(context.workers.get("threads", 1)))

@@ -1,0 +1,237 @@
+"""The processes behind an evaluator: a nursery that has everything imported, and the workers that it forks.
+
+The nursery is a fresh interpreter, so neither the master's threads nor its main module reach a worker. It imports
+once what every worker needs and then only waits, so a worker is born in milliseconds, shares that memory, and is
+always reaped or killed by its real parent, which is never busy. Both sides of every socket speak `Channel`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, NoReturn
+
+HEADER = struct.Struct("<Q")
+START, END = b"+", b"-"
+OUT_OF_MEMORY = errno.ENOMEM  # exit status of a worker that got a MemoryError
+
+
+class Channel:
+    """Whole Python objects over one private socket, each behind its length."""
+
+    def __init__(self, connection: socket.socket, timeout: float | None = None) -> None:
+        self.connection = connection
+        self._timeout = timeout  # seconds for a `send` or a `receive`
+        self._bytes = bytearray()
+
+    def fileno(self) -> int:
+        """Return the file descriptor, for selectors."""
+        return self.connection.fileno()
+
+    def close(self) -> None:
+        """Close this side; the other side sees it at once."""
+        self.connection.close()
+
+    def send(self, message: object) -> None:
+        """Send one object; OSError where the other side is gone, TimeoutError where it does not read."""
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self.connection.settimeout(self._timeout)
+        self.connection.sendall(HEADER.pack(len(body)) + body)
+
+    def receive(self) -> Any:
+        """Wait for one object; EOFError where the other side is gone, TimeoutError where it says nothing."""
+        self.connection.settimeout(self._timeout)
+        size = HEADER.unpack(self._exactly(HEADER.size))[0]
+        return pickle.loads(self._exactly(size))
+
+    def arrived(self) -> tuple[list[Any], bool]:
+        """Return the objects that are here in full, without waiting for more, and whether the other side is gone."""
+        gone = False
+        self.connection.settimeout(0)
+        try:
+            while part := self.connection.recv(1 << 18):
+                self._bytes += part
+            gone = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            gone = True
+        messages = []
+        while len(self._bytes) >= HEADER.size:
+            end = HEADER.size + HEADER.unpack_from(self._bytes)[0]
+            if len(self._bytes) < end:
+                break
+            messages.append(pickle.loads(self._bytes[HEADER.size : end]))
+            del self._bytes[:end]
+        return messages, gone
+
+    def _exactly(self, count: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < count:
+            part = self.connection.recv(min(count - len(parts), 1 << 20))
+            if not part:
+                raise EOFError
+            parts += part
+        return bytes(parts)
+
+
+@dataclass(frozen=True)
+class Upbringing:
+    """What a nursery is told once: how its workers come by a player, all of it by name."""
+
+    player: str  # "module:function", called in each worker with `context`; returns something with play(task)
+    context: object
+    prepare: str = ""  # "module:function", called once in the nursery with `context`, before the first fork
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker's first words."""
+
+    fingerprint: str  # of its arithmetic: results of workers that differ here may differ
+
+
+@dataclass(frozen=True)
+class Played:
+    """A result, under the ticket that its task came with."""
+
+    ticket: int
+    result: Any
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An exception in Python code, which is our bug or the user's mistake and no reason to play again."""
+
+    ticket: int  # -1: while the player was being made
+    text: str  # the traceback
+    pickled: bytes = field(repr=False)  # empty where it cannot be pickled
+
+    @classmethod
+    def of(cls, error: BaseException, ticket: int = -1) -> Failed:
+        """Describe the exception that is being handled."""
+        text = "".join(traceback.format_exception(error))
+        try:
+            pickled = pickle.dumps(error)
+            pickle.loads(pickled)  # some exceptions pickle well and then cannot be made again
+        except Exception:
+            pickled = b""
+        return cls(ticket, text, pickled)
+
+    def error(self) -> BaseException:
+        """Return the exception with the worker's traceback as its cause."""
+        error: BaseException = RuntimeError(self.text.strip().splitlines()[-1])
+        if self.pickled:
+            error = pickle.loads(self.pickled)
+        error.__cause__ = WorkerTraceback(self.text)
+        return error
+
+
+class WorkerTraceback(Exception):
+    """Carries the traceback of another process, to be printed above our own."""
+
+    def __str__(self) -> str:
+        return "\n" + self.args[0]
+
+
+def named(name: str) -> Callable[..., Any]:
+    """Return the function of a "module:function" name."""
+    module, _, function = name.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
+
+
+def nurse(descriptor: int) -> NoReturn:
+    """Be the nursery, on the socket with this file descriptor, until the master closes it or dies."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):  # those are the master's to answer
+        signal.signal(number, signal.SIG_IGN)
+    control = Channel(socket.socket(fileno=descriptor))
+    children: set[int] = set()
+    try:
+        upbringing: Upbringing = control.receive()
+        try:
+            if upbringing.prepare:
+                named(upbringing.prepare)(upbringing.context)
+            control.send(None)
+        except BaseException as error:
+            control.send(Failed.of(error))
+        while True:
+            request, descriptors, _, _ = socket.recv_fds(control.connection, 1, 1)
+            if request == START:
+                environment: dict[str, str] = control.receive()
+                child = os.fork()
+                if child == 0:
+                    control.close()
+                    work(Channel(socket.socket(fileno=descriptors[0])), upbringing, environment)
+                os.close(descriptors[0])
+                children.add(child)
+                control.send(child)
+            elif request == END:
+                child = control.receive()
+                children.discard(child)
+                control.send(_end(child))
+            else:
+                break
+    except (EOFError, OSError):
+        pass
+    finally:
+        for child in children:
+            _end(child)
+        os._exit(0)
+
+
+def _end(child: int) -> int:
+    """Kill a child, unless it is dead already, and return how it ended: an exit status, or minus a signal."""
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) -> NoReturn:
+    """Be a worker: play what comes, until the master closes the channel or dies."""
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.set_inheritable(channel.fileno(), False)
+        os.environ.update(environment)
+        threading.Thread(target=_leave_with_master, args=(channel.fileno(),), daemon=True).start()
+        try:
+            player = named(upbringing.player)(upbringing.context)
+        except Exception as error:
+            channel.send(Failed.of(error))
+            os._exit(1)
+        channel.send(Ready(getattr(player, "fingerprint", "")))
+        while True:
+            ticket, task = channel.receive()
+            began = time.perf_counter()
+            try:
+                answer: object = Played(ticket, player.play(task), time.perf_counter() - began)
+            except MemoryError:
+                os._exit(OUT_OF_MEMORY)
+            except Exception as error:
+                answer = Failed.of(error, ticket)
+            channel.send(answer)
+    except (EOFError, OSError):
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _leave_with_master(descriptor: int) -> None:
+    """End this process, whatever it is doing, as soon as the master's end of the socket is gone."""
+    watch = select.poll()
+    watch.register(descriptor, 0)  # a hang-up is always reported
+    watch.poll()
+    os._exit(0)

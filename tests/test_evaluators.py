@@ -1,0 +1,349 @@
+"""Workers are really killed, stopped and made to hang here, and nothing of it may show in the results."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from players import Job
+
+from evo.errors import DataError, ResourceError
+from evo.evaluators.processes import Processes
+from evo.evaluators.worker import Upbringing, WorkerTraceback
+
+Pools = Callable[..., Processes]
+
+
+def children(pid: int) -> set[int]:
+    """Return all living descendants of a process; zombies are dead."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            except OSError:
+                continue
+            if state != "Z":
+                parents[int(entry.name)] = int(parent)
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return condition()
+
+
+def want(jobs: list[Job]) -> list[tuple[int, bytes]]:
+    return [(10 * job.number, job.padding) for job in jobs]
+
+
+@pytest.fixture
+def pools() -> Iterator[Pools]:
+    opened = []
+
+    def opening(count: int = 2, player: str = "players:make", patience: float = 1.0, prepare: str = "") -> Processes:
+        pool = Processes(Upbringing(player, None, prepare), [{"SLOT": str(i)} for i in range(count)], 1, patience)
+        opened.append(pool)
+        return pool
+
+    yield opening
+    for pool in opened:
+        pool.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_results_come_in_task_order_for_any_number_of_workers(pools: Pools, count: int) -> None:
+    jobs = [Job(number, seconds=0.002 * (number * 7 % 5)) for number in range(40)]
+    pool = pools(count)
+    assert pool.map(jobs) == want(jobs)
+    assert pool.map(jobs[::-1]) == want(jobs[::-1])
+    assert pool.map([]) == []
+
+
+def test_no_process_is_left_after_close(pools: Pools) -> None:
+    before = children(os.getpid())
+    pool = pools(3)
+    pool.map([Job(1), Job(2), Job(3)])
+    assert len(children(os.getpid()) - before) == 4  # three workers and the nursery
+    pool.close()
+    assert children(os.getpid()) == before
+    pool.close()
+
+
+@pytest.mark.parametrize("mischief", ["kill", "exit", "abort", "memory"])
+def test_a_worker_that_dies_changes_nothing(pools: Pools, tmp_path: Path, mischief: str) -> None:
+    jobs = [Job(number, 0.001, mischief if number % 5 == 2 else "", tally=tmp_path) for number in range(20)]
+    pool = pools(2)
+    assert pool.map(jobs) == want(jobs)
+    assert pool.effort.replaced == 4
+
+
+@pytest.mark.parametrize("mischief", ["stop", "spin"])
+def test_a_worker_that_hangs_is_replaced_after_its_deadline(pools: Pools, tmp_path: Path, mischief: str) -> None:
+    jobs = [Job(number, 0.001, mischief if number == 3 else "", tally=tmp_path) for number in range(8)]
+    pool = pools(2, patience=0.4)
+    began = time.monotonic()
+    assert pool.map(jobs) == want(jobs)
+    assert pool.effort.replaced == 1
+    assert 0.4 < time.monotonic() - began < 10
+
+
+def test_slow_tasks_are_not_taken_for_hung_ones(pools: Pools) -> None:
+    jobs = [Job(number, seconds=0.5) for number in range(4)]  # longer than the patience: the deadline has to grow
+    pool = pools(2, patience=0.2)
+    assert pool.map(jobs) == want(jobs)
+    replaced = pool.effort.replaced
+    assert pool.map(jobs) == want(jobs)
+    assert replaced <= 2
+    assert pool.effort.replaced == 0
+
+
+@pytest.mark.parametrize("mischief", ["kill", "exit", "memory"])
+def test_a_task_that_always_ends_its_worker_is_named(pools: Pools, tmp_path: Path, mischief: str) -> None:
+    jobs = [Job(number, 0.0, mischief if number == 4 else "", times=99, tally=tmp_path) for number in range(6)]
+    pool = pools(2)
+    reason = {"kill": "killed by SIGKILL", "exit": "status 0", "memory": "out of memory"}[mischief]
+    with pytest.raises(ResourceError, match=rf"task 5 of 6 has ended its worker 3 times.*{reason}.*job 4") as caught:
+        pool.map(jobs)
+    assert caught.value.exit_code == 5
+    assert pool.map(jobs[:4]) == want(jobs[:4])
+
+
+def test_all_workers_killed_at_once_while_playing_change_nothing(pools: Pools) -> None:
+    jobs = [Job(number, 0.02) for number in range(30)]
+    pool = pools(3)
+    pool.map(jobs[:3])
+
+    def kill_all() -> None:
+        time.sleep(0.1)
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_all)
+    killer.start()
+    assert pool.map(jobs) == want(jobs)
+    killer.join()
+    assert pool.effort.replaced == 3
+
+
+def test_workers_killed_between_rounds_change_nothing(pools: Pools) -> None:
+    jobs = [Job(number) for number in range(6)]
+    pool = pools(2)
+    for _ in range(4):  # more often in a row than a worker may die without having played
+        assert pool.map(jobs) == want(jobs)
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_random_kills_and_stops_change_nothing(pools: Pools) -> None:
+    jobs = [Job(number, 0.004) for number in range(150)]
+    pool = pools(2, patience=0.5)
+    pool.map(jobs[:2])
+    done = threading.Event()
+    draw = random.Random(1)
+    faults = []
+
+    def torment() -> None:
+        while not done.wait(draw.uniform(0.02, 0.1)):
+            pid = draw.choice(pool.pids)
+            if pid:
+                faults.append(pid)
+                os.kill(pid, draw.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]))
+
+    tormentor = threading.Thread(target=torment)
+    tormentor.start()
+    try:
+        assert pool.map(jobs) == want(jobs)
+    finally:
+        done.set()
+        tormentor.join()
+    assert len(faults) >= 3
+
+
+def test_the_process_that_starts_workers_may_be_killed_too(pools: Pools) -> None:
+    jobs = [Job(number, 0.02) for number in range(20)]
+    pool = pools(2)
+    before = set(children(os.getpid()))
+    pool.map(jobs[:2])
+    nursery = next(pid for pid in children(os.getpid()) if pid not in pool.pids and pid in before)
+    os.kill(nursery, signal.SIGKILL)
+    os.kill(pool.pids[0], signal.SIGKILL)
+    assert pool.map(jobs) == want(jobs)
+
+
+def test_a_result_torn_by_a_stop_does_not_block_the_master(pools: Pools) -> None:
+    big = [Job(number, padding=bytes(3_000_000)) for number in range(6)]  # more than a socket takes at once
+    pool = pools(2, patience=0.5)
+    assert pool.map(big) == want(big)
+    done = threading.Event()
+
+    def stop_often() -> None:
+        for _ in range(2):
+            if done.wait(0.01):
+                return
+            os.kill(pool.pids[0], signal.SIGSTOP)
+
+    stopper = threading.Thread(target=stop_often)
+    stopper.start()
+    try:
+        assert pool.map(big * 3) == want(big * 3)
+    finally:
+        done.set()
+        stopper.join()
+
+
+def test_a_respawned_worker_keeps_its_slot(pools: Pools) -> None:
+    pool = pools(3, "players:make_where")
+    assert {tuple(values) for _, values in pool.map([["SLOT"]] * 30)} <= {("0",), ("1",), ("2",)}
+    old = list(pool.pids)
+    os.kill(old[1], signal.SIGKILL)
+    where = {pid: values[0] for pid, values in pool.map([["SLOT"]] * 60)}
+    assert pool.pids[0] == old[0]
+    assert pool.pids[2] == old[2]
+    assert pool.pids[1] != old[1]
+    assert all(where[pid] == str(slot) for slot, pid in enumerate(pool.pids) if pid in where)
+
+
+def test_threads_are_limited_in_a_worker(pools: Pools) -> None:
+    ((_, values),) = pools(1, "players:make_where").map([["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"]])
+    assert values == ["1", "1"]
+
+
+def test_an_error_of_ours_keeps_its_kind_and_carries_the_workers_traceback(pools: Pools, tmp_path: Path) -> None:
+    pool = pools(2)
+    jobs = [Job(number, 0.0, "data_error" if number == 2 else "", tally=tmp_path) for number in range(5)]
+    with pytest.raises(DataError, match="row 7 is not there") as caught:
+        pool.map(jobs)
+    assert isinstance(caught.value.__cause__, WorkerTraceback)
+    assert "in _data_error" in str(caught.value.__cause__)
+    assert pool.map(jobs) == want(jobs)  # late answers of the round that failed do not disturb the next
+
+
+def test_a_bug_in_a_worker_is_raised_as_it_is(pools: Pools, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError, match="in a worker") as caught:
+        pools(1).map([Job(1, mischief="bug", tally=tmp_path)])
+    assert "players.py" in str(caught.value.__cause__)
+
+
+def test_a_player_that_cannot_be_made_is_an_error_not_a_loop(pools: Pools) -> None:
+    with pytest.raises(DataError, match="no such thing"):
+        pools(2, "players:make_broken").map([Job(1)])
+    with pytest.raises(DataError, match="cannot prepare"):
+        pools(2, prepare="players:prepare_broken").map([Job(1)])
+    with pytest.raises(ResourceError, match=r"lost 3 times in a row.*exited with status 7"):
+        pools(2, "players:make_dying").map([Job(1)])
+
+
+def test_workers_with_different_arithmetic_are_refused() -> None:
+    slots = [{"STAND_IN_FINGERPRINT": name} for name in ("a", "b")]
+    pool = Processes(Upbringing("players:make", None), slots)
+    try:
+        with pytest.raises(ResourceError, match="compute differently"):
+            pool.map([Job(number, 0.05) for number in range(8)])
+    finally:
+        pool.close()
+
+
+def test_effort_tells_how_busy_the_workers_were(pools: Pools) -> None:
+    pool = pools(2)
+    pool.map([Job(0), Job(1)])
+    pool.map([Job(number, 0.05) for number in range(8)])
+    assert len(pool.effort.busy) == 2
+    assert sum(pool.effort.busy) == pytest.approx(8 * 0.05, rel=0.5)
+    assert 0.5 < pool.effort.share <= 1
+
+
+MASTER = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from players import Job
+from evo.evaluators.processes import Processes
+from evo.evaluators.worker import Upbringing
+pool = Processes(Upbringing("players:make", None), [{{}}, {{}}])
+pool.map([Job(1), Job(2)])
+print(*pool.pids, flush=True)
+{then}
+"""
+TESTS = str(Path(__file__).parent)
+
+
+def master(then: str, **options: object) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(TESTS).parent), os.environ.get("PYTHONPATH", "")]),
+    }
+    script = MASTER.format(tests=TESTS, then=then)
+    return subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment, **options
+    )  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.parametrize("busy", ["", "spin"])
+def test_workers_are_gone_within_two_seconds_of_the_masters_death(tmp_path: Path, busy: str) -> None:
+    jobs = f"[Job(n, 60, {busy!r}, tally=__import__('pathlib').Path({str(tmp_path)!r})) for n in range(2)]"
+    with master(f"pool.map({jobs})") as process:
+        assert process.stdout is not None
+        pids = [int(word) for word in process.stdout.readline().split()]
+        family = children(process.pid)
+        assert set(pids) < family
+        process.kill()
+        process.wait()
+        assert until(lambda: not any(alive(pid) for pid in family), 2.0)
+
+
+def test_ctrl_c_reaches_the_master_alone() -> None:
+    interrupted = "print(*pool.pids, flush=True)\n    pool.close()"
+    then = f"try:\n    pool.map([Job(n, 30) for n in range(2)])\nexcept KeyboardInterrupt:\n    {interrupted}"
+    with master(then, start_new_session=True, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.readline()
+        time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stdout.readline() == first  # no worker had died of it
+        assert process.wait(2) == 0
+        assert process.stderr.read() == ""
+
+
+def test_workers_print_on_standard_error(tmp_path: Path) -> None:
+    job = f"Job(1, 0, 'print', tally=__import__('pathlib').Path({str(tmp_path)!r}))"
+    with master(f"pool.map([{job}])\npool.close()", stderr=subprocess.PIPE) as process:
+        out, err = process.communicate(timeout=20)
+    assert len(out.splitlines()) == 1
+    assert "belongs on standard error" in err
+
+
+@pytest.mark.parametrize("how", ["script", "stdin"])
+def test_a_script_without_a_main_guard_and_a_session_without_a_file_work(tmp_path: Path, how: str) -> None:
+    script = MASTER.format(tests=TESTS, then="print(pool.map([Job(3)]))\npool.close()")
+    path = tmp_path / "no_guard.py"
+    path.write_text(script)
+    environment = {**os.environ, "PYTHONPATH": str(Path(TESTS).parent)}
+    command = [sys.executable, str(path)] if how == "script" else [sys.executable, "-"]
+    done = subprocess.run(
+        command, input=script, capture_output=True, text=True, env=environment, timeout=20, check=True
+    )
+    assert done.stdout.splitlines()[1:] == ["[(30, b'')]"]
+    assert done.stderr == ""
