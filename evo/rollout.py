@@ -18,7 +18,10 @@ from evo.policies.network import Network
 from evo.records import WORST, Choose, Result, Task
 from evo.rollout_snake import GREEDY, SOFTMAX, choose, play_episodes
 from evo.weights import Rebuilder
+from snake import kernel_cache
 from snake.batch import make_boards
+
+kernel_cache.use(__name__)
 
 RULES = {"greedy": GREEDY, "softmax": SOFTMAX}
 NO_TRACE = np.empty((0, 0), np.int8)

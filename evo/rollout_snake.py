@@ -11,9 +11,11 @@ from numba import njit
 
 from evo.policies.lanes import forward
 from evo.streams import Purpose
-from snake import observe
+from snake import kernel_cache, observe
 from snake.batch import reset_board, step_board
 from snake.philox_compiled import philox
+
+kernel_cache.use(__name__)
 
 GREEDY, SOFTMAX = 0, 1
 ACTION = int(Purpose.ACTION)

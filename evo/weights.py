@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 from evo.errors import DataError
 from evo.policies.network import Network
 from evo.records import WeightSource
+from snake import kernel_cache
 from snake.philox_compiled import philox
+
+kernel_cache.use(__name__)
 
 NOISE_RECIPE = 1
 NOISE, CROSSOVER = 1, 2  # which numbers of a candidate's stream: the third word of the counter

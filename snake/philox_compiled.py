@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from snake import kernel_cache
+
+kernel_cache.use(__name__)
+
 # Every operand is cast: Numba turns uint64 + int64 into a float or a signed integer.
 M0, M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 W0, W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)

@@ -14,20 +14,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from evo.policies.network import Network
+from snake import kernel_cache
+
+kernel_cache.use(__name__)
 
 ARITHMETIC = "muladd-1"  # the version of the order of operations: part of every hash
 WIDTHS = (16, 8, 4)
 
 # Filters whose sums stay in registers: 8 of 16 lanes fill AVX-512's; other machines have half or a quarter of that.
 # Lanes and filters are independent, so the block changes no bit.
-BLOCK = 8 if binding.get_host_cpu_features().get("avx512f") else 4
+BLOCK = 8 if "+avx512f" in kernel_cache.features().split(",") else 4
 
 # Columns of a network's table of layers.
 (HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, OUT_HEIGHT, OUT_WIDTH, PACKED, RELU, COLUMNS) = range(12)
