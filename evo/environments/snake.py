@@ -115,7 +115,8 @@ class Environment:
     @property
     def codes(self) -> tuple[int, int]:
         """Return the codes of the observation and of the mask in the compiled game."""
-        from snake.observe import MASKS, OBSERVATIONS
+        from snake.observe import OBSERVATIONS
+        from snake.rules import MASKS
 
         return OBSERVATIONS.index(self.options.observation), MASKS.index(self.options.mask)
 
