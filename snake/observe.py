@@ -16,8 +16,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from snake.batch import blocked, cell_ahead
-from snake.rules import MASKS, one_of, whole
+from snake.batch import LEAN, blocked, cell_ahead
+from snake.rules import MASKS as MASKS
+from snake.rules import one_of, whole
 
 OBSERVATIONS = ("frame", "planes", "ego", "window")
 FRAME, PLANES, EGO, WINDOW = range(4)
@@ -25,6 +26,11 @@ CHANNELS = (1, 5, 6, 5)
 HIGHEST = (3.0, 1.0, 1.0, 1.0)  # of any value of an observation; the lowest is 0
 
 COPIED = 2048  # floats: the source of the background stays in the nearest cache
+BLOCK = 240  # floats: whole vectors and whole cells, be they of five or six planes
+CELL_OF_FIVE, CELL_OF_SIX = np.arange(BLOCK) % 5, np.arange(BLOCK) % 6
+HUNGER_OF_FIVE, HUNGER_OF_SIX = np.float32(CELL_OF_FIVE == 4), np.float32(CELL_OF_SIX == 4)
+NOTHING = np.zeros(BLOCK, np.float32)
+FIRST_OF_FIVE, LAST_OF_SIX = np.float32(CELL_OF_FIVE == 0), np.float32(CELL_OF_SIX == 5)
 
 
 def shape(observation: str, size: int, window: int = 0) -> tuple[int, int, int]:
@@ -41,7 +47,7 @@ def shape(observation: str, size: int, window: int = 0) -> tuple[int, int, int]:
     return side, side, CHANNELS[code]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(forceinline=True, **LEAN)
 def hunger_of(boards, rules, b):  # type: ignore[no-untyped-def]
     """Return hunger / starvation of board b as float32, 0 where there is no starvation."""
     if rules.starvation == 0:
@@ -49,34 +55,22 @@ def hunger_of(boards, rules, b):  # type: ignore[no-untyped-def]
     return np.float32(boards.hunger[b]) / np.float32(rules.starvation)
 
 
-@njit(cache=True, error_model="numpy")
-def repeat(flat, period):  # type: ignore[no-untyped-def]
-    """Fill `flat` with copies of its first `period` values: the background, in long vector moves."""
-    total = flat.shape[0]
-    source = period
-    filled = period
-    while filled < total:
-        count = min(source, total - filled)
-        for k in range(count):
-            flat[filled + k] = flat[k]
-        filled += count
-        if source < COPIED:
-            source = filled
-
-
-@njit(cache=True, error_model="numpy")
-def turn(code, size, side, cell, heading):  # type: ignore[no-untyped-def]
+@njit(forceinline=True, **LEAN)
+def view(boards, rules, code, side, b):  # type: ignore[no-untyped-def]
     """Return (i0, ir, ic, j0, jr, jc): (row, column) is seen at (i0 + ir row + ic column, j0 + jr row + jc column)."""
+    size = rules.size
     last = size - 1
-    if code < EGO or heading == 0:
-        i0, ir, ic, j0, jr, jc = 0, 1, 0, 0, 0, 1
-    elif heading == 1:
-        i0, ir, ic, j0, jr, jc = last, 0, -1, 0, 1, 0
-    elif heading == 2:
-        i0, ir, ic, j0, jr, jc = last, -1, 0, last, 0, -1
-    else:
-        i0, ir, ic, j0, jr, jc = 0, 0, 1, last, -1, 0
+    heading = boards.heading[b]
+    i0, ir, ic, j0, jr, jc = 0, 1, 0, 0, 0, 1
+    if code >= EGO:
+        if heading == 1:
+            i0, ir, ic, j0, jr, jc = last, 0, -1, 0, 1, 0
+        elif heading == 2:
+            i0, ir, ic, j0, jr, jc = last, -1, 0, last, 0, -1
+        elif heading == 3:
+            i0, ir, ic, j0, jr, jc = 0, 0, 1, last, -1, 0
     if code == WINDOW:  # move the head to the centre
+        cell = np.int64(boards.body[b, np.int64(boards.head[b])])
         row = np.int64(np.uint32(cell) // np.uint32(size))
         column = cell - row * size
         i0 = (side >> 1) - ir * row - ic * column
@@ -84,72 +78,100 @@ def turn(code, size, side, cell, heading):  # type: ignore[no-untyped-def]
     return i0, ir, ic, j0, jr, jc
 
 
-@njit(cache=True, error_model="numpy")
-def background(boards, rules, code, index, flat, channels):  # type: ignore[no-untyped-def]
-    """Write what is the same in every cell, for all lanes in one pass: zeros, hunger, ones, and wall everywhere."""
-    lanes = index.shape[0]
-    period = channels * lanes
-    for k in range(period):
-        flat[k] = np.float32(0)
-    if code != FRAME:
-        for lane in range(lanes):
-            flat[4 * lanes + lane] = hunger_of(boards, rules, index[lane])
-    if code == EGO:
-        for lane in range(lanes):
-            flat[5 * lanes + lane] = np.float32(1)
-    if code == WINDOW:
-        for lane in range(lanes):
-            flat[lane] = np.float32(1)
-    repeat(flat, period)
+@njit(forceinline=True, **LEAN)
+def repeat(flat, period):  # type: ignore[no-untyped-def]
+    """Fill `flat` with copies of its first `period` values, in long vector moves."""
+    total = flat.shape[0]
+    source = period
+    filled = period
+    while filled < total:
+        count = min(source, total - filled)
+        part = flat[filled : filled + count]
+        for k in range(count):
+            part[k] = flat[k]
+        filled += count
+        if source < COPIED:
+            source = filled
 
 
-@njit(cache=True, error_model="numpy")
-def foreground(boards, rules, code, b, flat, side, period, lanes, lane):  # type: ignore[no-untyped-def]
-    """Write what differs from cell to cell for one lane: the inside of the walls, the body, its age, the fruit."""
+@njit(forceinline=True, **LEAN)
+def fill(flat, times, ones, hunger):  # type: ignore[no-untyped-def]
+    """Fill `flat` with times * hunger + ones, again and again.  # times, ones [BLOCK]"""
+    total = flat.shape[0]
+    first = 0
+    while first + BLOCK <= total:
+        block = flat[first : first + BLOCK]
+        for k in range(BLOCK):
+            block[k] = times[k] * hunger + ones[k]
+        first += BLOCK
+    rest = flat[first:]
+    for k in range(rest.shape[0]):
+        rest[k] = times[k] * hunger + ones[k]
+
+
+@njit(forceinline=True, **LEAN)
+def clear_inside(flat, side, size, period, lane, place):  # type: ignore[no-untyped-def]
+    """Take away the wall of a window where the board is, for one lane; `place` is what `view` returns."""
+    i0, ir, ic, j0, jr, jc = place
+    i1, j1 = i0 + (ir + ic) * (size - 1), j0 + (jr + jc) * (size - 1)
+    first, last = max(min(j0, j1), 0), min(max(j0, j1), side - 1)
+    for i in range(max(min(i0, i1), 0), min(max(i0, i1), side - 1) + 1):
+        position = np.uint64((i * side + first) * period + lane)
+        for _ in range(first, last + 1):
+            flat[position] = np.float32(0)
+            position += np.uint64(period)
+
+
+@njit(forceinline=True, **LEAN)
+def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place):  # type: ignore[no-untyped-def]
+    """Write head, body, age and fruit for one lane; `place` is what `view` returns."""
+    i0, ir, ic, j0, jr, jc = place
     size = rules.size
     cells = size * size
     start = np.int64(boards.head[b])
     length = np.int64(boards.length[b])
-    fruit = np.int64(boards.fruit[b])
-    head = np.int64(boards.body[b, start])
-    i0, ir, ic, j0, jr, jc = turn(code, size, side, head, np.int64(boards.heading[b]))
     clipped = code == WINDOW and side < 2 * size - 1
-    if code == WINDOW:
-        i1, j1 = i0 + (ir + ic) * (size - 1), j0 + (jr + jc) * (size - 1)
-        for i in range(max(min(i0, i1), 0), min(max(i0, i1), side - 1) + 1):
-            for j in range(max(min(j0, j1), 0), min(max(j0, j1), side - 1) + 1):
-                flat[(i * side + j) * period + lane] = np.float32(0)
+    # position in flat = origin + row * down + column * right = origin + cell * right + row * wrap
+    origin = (i0 * side + j0) * channels * lanes + lane
+    right = (ic * side + jc) * channels * lanes
+    wrap = (ir * side + jr) * channels * lanes - size * right
+    inverse = (1 << 32) // size + 1  # cell // size = cell * inverse >> 32 for every cell of every size of board
     whole_board = np.float32(cells)
-    last = min(length, cells - start)
     for k in range(length):
-        cell = np.int64(boards.body[b, start + k if k < last else start + k - cells])
-        row = np.int64(np.uint32(cell) // np.uint32(size))
+        at = start + k
+        cell = np.int64(boards.body[b, at if at < cells else at - cells])
+        row = (cell * inverse) >> 32
+        if clipped:
+            column = cell - row * size
+            i, j = i0 + ir * row + ic * column, j0 + jr * row + jc * column
+            if not (0 <= i < side and 0 <= j < side):
+                continue
+        position = np.uint64(origin + cell * right + row * wrap)
+        if code == FRAME:
+            flat[position] = np.float32(3)
+        else:
+            flat[position + np.uint64(lanes)] = np.float32(1)
+            flat[position + np.uint64(2 * lanes)] = np.float32(length - k) / whole_board
+    cell = np.int64(boards.body[b, start])
+    position = np.uint64(origin + cell * right + ((cell * inverse) >> 32) * wrap)
+    if code != FRAME:
+        flat[position + np.uint64(lanes)] = np.float32(0)
+    if code != WINDOW:
+        flat[position] = np.float32(1)
+    cell = np.int64(boards.fruit[b])
+    if cell >= 0:
+        row = (cell * inverse) >> 32
         column = cell - row * size
         i, j = i0 + ir * row + ic * column, j0 + jr * row + jc * column
-        if clipped and not (0 <= i < side and 0 <= j < side):
-            continue
-        position = (i * side + j) * period + lane
-        if code == FRAME:
-            flat[position] = np.float32(1 if k == 0 else 3)
-        else:
-            flat[position + 2 * lanes] = np.float32(length - k) / whole_board
-            if k > 0:
-                flat[position + lanes] = np.float32(1)
-            elif code != WINDOW:
-                flat[position] = np.float32(1)
-    if fruit >= 0:
-        row = np.int64(np.uint32(fruit) // np.uint32(size))
-        column = fruit - row * size
-        i, j = i0 + ir * row + ic * column, j0 + jr * row + jc * column
         if not clipped or (0 <= i < side and 0 <= j < side):
-            position = (i * side + j) * period + lane
+            position = np.uint64(origin + cell * right + row * wrap)
             if code == FRAME:
                 flat[position] = np.float32(2)
             else:
-                flat[position + 3 * lanes] = np.float32(1)
+                flat[position + np.uint64(3 * lanes)] = np.float32(1)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**LEAN)
 def write(boards, rules, code, index, out):  # type: ignore[no-untyped-def]
     """Write what board index[l] looks like into out[..., l], for every lane l.
 
@@ -157,25 +179,54 @@ def write(boards, rules, code, index, out):  # type: ignore[no-untyped-def]
     `shape` says.
     """
     side, channels, lanes = out.shape[0], out.shape[2], out.shape[3]
+    period = channels * lanes
     flat = out.reshape(-1)
-    background(boards, rules, code, index, flat, channels)
+    flat[:period] = np.float32(0)
     for lane in range(lanes):
-        foreground(boards, rules, code, index[lane], flat, side, channels * lanes, lanes, lane)
+        if code != FRAME:
+            flat[4 * lanes + lane] = hunger_of(boards, rules, index[lane])
+        if code == EGO:
+            flat[5 * lanes + lane] = np.float32(1)
+        if code == WINDOW:
+            flat[lane] = np.float32(1)
+    repeat(flat, period)
+    for lane in range(lanes):
+        place = view(boards, rules, code, side, index[lane])
+        if code == WINDOW:
+            clear_inside(flat, side, rules.size, period, lane, place)
+        foreground(boards, rules, code, index[lane], flat, side, channels, lanes, lane, place)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(forceinline=True, **LEAN)
+def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
+    """Write what board b looks like, by a shorter way than `write` with one lane.  # out float32 [H, W, C]"""
+    side = out.shape[0]
+    flat = out.reshape(-1)
+    hunger = hunger_of(boards, rules, b)
+    place = view(boards, rules, code, side, b)
+    if code == FRAME:
+        flat[:] = np.float32(0)
+        foreground(boards, rules, FRAME, b, flat, side, 1, 1, 0, place)
+    elif code == PLANES:
+        fill(flat, HUNGER_OF_FIVE, NOTHING, hunger)
+        foreground(boards, rules, PLANES, b, flat, side, 5, 1, 0, place)
+    elif code == EGO:
+        fill(flat, HUNGER_OF_SIX, LAST_OF_SIX, hunger)
+        foreground(boards, rules, EGO, b, flat, side, 6, 1, 0, place)
+    else:
+        fill(flat, HUNGER_OF_FIVE, FIRST_OF_FIVE, hunger)
+        clear_inside(flat, side, rules.size, 5, 0, place)
+        foreground(boards, rules, WINDOW, b, flat, side, 5, 1, 0, place)
+
+
+@njit(**LEAN)
 def observe_many(boards, rules, code, out):  # type: ignore[no-untyped-def]
     """Write what every board looks like.  # out float32 [B, H, W, C] in C order"""
-    index = np.zeros(1, np.int64)
-    side, channels = out.shape[1], out.shape[3]
     for b in range(out.shape[0]):
-        index[0] = b
-        flat = out[b].reshape(-1)
-        background(boards, rules, code, index, flat, channels)
-        foreground(boards, rules, code, b, flat, side, channels, 1, 0)
+        observe_board(boards, rules, code, b, out[b])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(**LEAN)
 def mask(boards, rules, mask_code, b, out):  # type: ignore[no-untyped-def]
     """Write 1 for every action of board b that the mask allows, else 0; all ones where all are fatal.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from operator import index
 from typing import Any
 
@@ -222,7 +223,7 @@ class Game:
         for number, cell in enumerate(body):
             if cell in body[:number]:
                 raise ValueError(f"the body overlaps itself at {cell}")
-        for one, other in zip(body, body[1:], strict=False):
+        for one, other in pairwise(body):
             if abs(one[0] - other[0]) + abs(one[1] - other[1]) != 1:
                 raise ValueError(f"the body has a gap between {one} and {other}")
         return body
