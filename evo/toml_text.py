@@ -1,0 +1,41 @@
+"""Writing TOML: what tomllib reads back as the same values."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+
+def value_text(value: object) -> str:
+    """Return a value as TOML writes it; TypeError for what TOML does not have."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else str(value)  # inf and nan are spelled alike
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{key_text(key)} = {value_text(item)}" for key, item in value.items())
+        return f"{{{inside}}}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(value_text, value))}]"
+    raise TypeError(f"TOML has no {type(value).__name__}")
+
+
+def key_text(key: str) -> str:
+    """Return a key as TOML writes it: bare where it may be."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else value_text(key)
+
+
+def section_text(name: str, values: Mapping[str, object], notes: Mapping[str, str] | None = None) -> str:
+    """Return a section, a key a line, with what `notes` says of a key behind it; a value of None is left out."""
+    lines = [f"[{key_text(name)}]"]
+    for key, value in values.items():
+        if value is not None:
+            note = (notes or {}).get(key, "")
+            lines.append(f"{key_text(key)} = {value_text(value)}" + (f"  # {note}" if note else ""))
+    return "\n".join(lines) + "\n"
