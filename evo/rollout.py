@@ -25,6 +25,7 @@ kernel_cache.use(__name__)
 
 RULES = {"greedy": GREEDY, "softmax": SOFTMAX}
 NO_TRACE = np.empty((0, 0), np.int8)
+NOTHING = np.empty(0, np.int8)  # the actions of an episode that was not played to its end
 
 
 class Environment(Protocol):
@@ -52,7 +53,8 @@ def _product(a, b):  # type: ignore[no-untyped-def]
 
 def check_arithmetic() -> None:
     """Raise ResourceError where a library has switched subnormal numbers off, which would change bits."""
-    if _product(np.float32(2.0**-126), np.float32(0.5)) != np.float32(2.0**-127):
+    # Compared as Python's floats: where subnormal operands count as zero, float32 could not tell the two apart.
+    if float(_product(np.float32(2.0**-126), np.float32(0.5))) != 2.0**-127:
         raise ResourceError(
             "a library in this process has set flush-to-zero: subnormal numbers vanish and results would change; "
             "leave out the plug-in that loads it"
@@ -94,6 +96,7 @@ class Rollout:
         for k in range(len(task.weights)):
             self._rebuilder.rebuild(parents, task.weights, k, self._weights)
             if not np.isfinite(self._weights).all():
+                traces += [NOTHING] * len(seeds)
                 continue
             one = {name: array[k] for name, array in arrays.items() if name != "finite"}
             lanes.pack(self._layers, self._weights, self._packed)
@@ -103,7 +106,7 @@ class Rollout:
                 played, slots_played, finite, trace = play_plainly(
                     self.score, self.environment, seeds, task.choose, one
                 )
-            traces += trace if task.trace else []
+            traces += trace
             frames, slots = frames + played, slots + slots_played
             arrays["finite"][k] = finite
             if not finite:
@@ -125,7 +128,7 @@ class Rollout:
 
         frames, slots, finite = episodes(NO_TRACE)
         if not traced or not finite:
-            return frames, slots, finite, [NO_TRACE[0:0].ravel()] * len(seeds)
+            return frames, slots, finite, [NOTHING] * len(seeds)
         trace = np.zeros((len(seeds), int(one["lengths"].max())), np.int8)
         episodes(trace)  # lengths are known only now; exact arithmetic plays the same episodes again
         return frames, slots, finite, [trace[e, :length] for e, length in enumerate(one["lengths"])]
@@ -168,7 +171,7 @@ def play_plainly(
             allowed = infos[e].get("action_mask", everything)
             action = choose(scores, 1, 0, allowed, RULES[how.rule], seeds[e], len(traces[e]))
             if action < 0:
-                return frames, slots, False, []
+                return frames, slots, False, [NOTHING] * len(seeds)
             traces[e].append(action)
             observation, reward, terminated, truncated, infos[e] = envs[e].step(action)
             observations[e] = np.asarray(observation, np.float32)
@@ -182,6 +185,8 @@ def play_plainly(
         live = left
     for env in envs:
         env.close()
+    if not np.isfinite(totals).all():  # an environment may pay what is no number
+        return frames, slots, False, [NOTHING] * len(seeds)
     one["returns"][:] = np.rint(totals * 1000).astype(np.int64)
     one["lengths"][:] = [len(trace) for trace in traces]
     return frames, slots, True, [np.array(trace, np.int8) for trace in traces]

@@ -33,7 +33,8 @@ WIDTHS = (16, 8, 4)
 BLOCK = 8 if "+avx512f" in kernel_cache.features().split(",") else 4
 
 # Columns of a network's table of layers.
-(HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, OUT_HEIGHT, OUT_WIDTH, PACKED, RELU, COLUMNS) = range(12)
+HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, PAD_LEFT, OUT_HEIGHT, OUT_WIDTH = range(10)
+PACKED, RELU, COLUMNS = range(10, 13)
 
 
 @intrinsic(prefer_literal=True)
@@ -106,7 +107,7 @@ def table(network: Network) -> NDArray[np.int64]:
     for layer in network.layers:
         rows.append(
             (layer.height, layer.width, layer.channels, layer.filters, layer.kernel, layer.stride, layer.pad)
-            + (layer.out_height, layer.out_width, packed, int(layer.relu))
+            + (layer.pad_left, layer.out_height, layer.out_width, packed, int(layer.relu))
         )
         packed += -(-layer.filters // BLOCK) * BLOCK * (layer.fan_in + 1)
     return np.array(rows, np.int64)
@@ -147,7 +148,7 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def _layer(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
     height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
-    kernel, stride, pad = layer[KERNEL], layer[STRIDE], layer[PAD]
+    kernel, stride, pad, pad_left = layer[KERNEL], layer[STRIDE], layer[PAD], layer[PAD_LEFT]
     block_size = (kernel * kernel * channels + 1) * BLOCK
     x_row, w_row = width * channels * lanes, kernel * channels * BLOCK
     for f0 in range(0, filters, BLOCK):
@@ -157,7 +158,7 @@ def _layer(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
             top = i * stride - pad
             r0, r1 = max(0, -top), min(kernel, height - top)
             for j in range(layer[OUT_WIDTH]):
-                left = j * stride - pad
+                left = j * stride - pad_left
                 c0, c1 = max(0, -left), min(kernel, width - left)
                 x_start = ((top + r0) * width + left + c0) * channels * lanes
                 w_start = start + BLOCK + (r0 * kernel + c0) * channels * BLOCK
@@ -187,7 +188,7 @@ def forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no
 @njit(cache=True, error_model="numpy", nogil=True)
 def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
     height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
-    kernel, stride, pad = layer[KERNEL], layer[STRIDE], layer[PAD]
+    kernel, stride, pad, pad_left = layer[KERNEL], layer[STRIDE], layer[PAD], layer[PAD_LEFT]
     for f in range(filters):
         start = layer[PACKED] + f // BLOCK * (kernel * kernel * channels + 1) * BLOCK + f % BLOCK
         for i in range(layer[OUT_HEIGHT]):
@@ -198,7 +199,7 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
                 for r in range(kernel):
                     row = i * stride - pad + r
                     for c in range(kernel):
-                        column = j * stride - pad + c
+                        column = j * stride - pad_left + c
                         if 0 <= row < height and 0 <= column < width:
                             for channel in range(channels):
                                 weight = packed[start + (1 + (r * kernel + c) * channels + channel) * BLOCK]

@@ -74,7 +74,8 @@ class Layer:
     filters: int
     kernel: int
     stride: int
-    pad: int  # rows and columns of zeros before the first
+    pad: int  # rows of zeros before the first
+    pad_left: int  # columns of zeros before the first
     out_height: int
     out_width: int
     offset: int  # of the kernel in the flat vector; the bias follows it
@@ -128,10 +129,11 @@ class Network:
                 if options.padding == "same":
                     out_height, out_width = -(-height // stride), -(-width // stride)
                     pad = max((out_height - 1) * stride + kernel - height, 0) // 2  # TensorFlow's rule
+                    pad_left = max((out_width - 1) * stride + kernel - width, 0) // 2
                 else:
                     out_height, out_width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
-                    pad = 0
-                if height < kernel - 2 * pad and options.padding == "valid":
+                    pad = pad_left = 0
+                if options.padding == "valid" and min(height, width) < kernel:
                     raise ConfigurationError(
                         f"policy.conv: a {height} x {width} input is too small for a valid {kernel} x {kernel} "
                         f'convolution (layer {len(layers) + 1}); use padding = "same" or a larger board'
@@ -146,6 +148,7 @@ class Network:
                         kernel,
                         stride,
                         pad,
+                        pad_left,
                         out_height,
                         out_width,
                         offset,
@@ -158,10 +161,10 @@ class Network:
         else:
             inputs = int(np.prod(shape))
         for units in options.dense:
-            layers.append(Layer("dense", 1, 1, inputs, units, 1, 1, 0, 1, 1, offset, True))
+            layers.append(Layer("dense", 1, 1, inputs, units, 1, 1, 0, 0, 1, 1, offset, True))
             offset += layers[-1].size
             inputs = units
-        layers.append(Layer("dense", 1, 1, inputs, actions, 1, 1, 0, 1, 1, offset, False))
+        layers.append(Layer("dense", 1, 1, inputs, actions, 1, 1, 0, 0, 1, 1, offset, False))
         return cls(options, tuple(shape), actions, tuple(layers))
 
     @property
