@@ -1,0 +1,53 @@
+"""Scores of fixed networks as one hash; as a program, also what instructions made them, for processors to be compared.
+
+Run it with NUMBA_CPU_NAME and NUMBA_CPU_FEATURES set, and an empty NUMBA_CACHE_DIR: assembly is not kept in the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+
+from evo.policies import lanes
+from evo.policies.network import Network, Options
+from evo.weights import Rebuilder, noise
+
+# Filters that are no multiple of the block, strides, both paddings, a side of one cell, and dense layers alone.
+NETWORKS = (
+    (Options(conv=[[8, 3, 2], [11, 3, 1]], dense=[16]), (19, 19, 5), 3),
+    (Options(conv=[[7, 4, 1], [9, 3, 1]], dense=[20], padding="valid"), (10, 10, 1), 4),
+    (Options(conv=[[3, 5, 3]], dense=[]), (4, 7, 2), 3),
+    (Options(conv=[[17, 1, 1]], dense=[5]), (1, 1, 6), 2),
+    (Options(kind="mlp", dense=[33, 8]), (4,), 2),
+    (Options(kind="linear"), (6, 6, 5), 4),
+)
+
+
+def weights_of(network: Network, key: int) -> np.ndarray:
+    """Return a fresh network with biases, so that every weight counts.  # [P]"""
+    weights, biases = np.empty(network.size, np.float32), np.empty(network.size, np.float32)
+    noise(np.uint64(key), weights)
+    noise(np.uint64(key + 1000), biases)
+    scale = Rebuilder(network).fresh_scale
+    return weights * scale + np.where(scale == 0, np.float32(0.1) * biases, np.float32(0))
+
+
+def golden() -> str:
+    """Return the SHA-256 of the scores of every network on twenty observations."""
+    digest = hashlib.sha256()
+    for key, (options, shape, actions) in enumerate(NETWORKS):
+        network = Network.build(options, shape, actions)
+        observations = np.empty(20 * int(np.prod(shape)), np.float32)
+        noise(np.uint64(key + 2000), observations)
+        observations = (np.float32(0.37) * observations).reshape(20, *shape)
+        digest.update(lanes.scores(network, weights_of(network, key), observations).astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    found = golden()
+    assembly = "".join(lanes.forward.inspect_asm().values())
+    wide = {name: assembly.count(name) for name in ("%xmm", "%ymm", "%zmm", "fmadd")}
+    print(json.dumps({"golden": found, "block": lanes.BLOCK, "length": len(assembly), **wide}))

@@ -1,0 +1,69 @@
+"""Random networks for the tests, and the plainest form of their arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from evo.errors import ConfigurationError
+from evo.policies.network import Network, Options
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Draw a network of up to two convolutions and two hidden layers, for an image of any sides."""
+    height, width, channels = draw(st.integers(1, 9)), draw(st.integers(1, 9)), draw(st.integers(1, 6))
+    layer = st.tuples(st.integers(1, 19), st.integers(1, 5), st.integers(1, 3)).map(list)
+    conv = draw(st.lists(layer, max_size=2))
+    dense = draw(st.lists(st.integers(1, 19), max_size=2))
+    padding = draw(st.sampled_from(("same", "valid")))
+    actions = draw(st.integers(1, 5))
+    kind = "cnn" if conv else "mlp"
+    try:
+        return Network.build(
+            Options(kind=kind, conv=conv, dense=dense, padding=padding), (height, width, channels), actions
+        )
+    except ConfigurationError:  # too small for a valid convolution
+        options = Options(kind=kind, conv=conv, dense=dense, padding="same")
+        return Network.build(options, (height, width, channels), actions)
+
+
+def random_weights(network: Network, seed: int) -> np.ndarray:
+    """Return weights of a size that keeps scores near 1.  # [P]"""
+    random = np.random.default_rng(seed)
+    weights = random.standard_normal(network.size).astype(np.float32)
+    for layer in network.layers:
+        kernel = slice(layer.offset, layer.offset + layer.fan_in * layer.filters)
+        weights[kernel] *= np.float32(np.sqrt(2 / layer.fan_in))
+    return weights
+
+
+def random_observations(network: Network, count: int, seed: int) -> np.ndarray:
+    """Return observations of both signs.  # [E, ...]"""
+    return np.random.default_rng(seed).standard_normal((count, *network.shape)).astype(np.float32)
+
+
+def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray) -> np.ndarray:
+    """Return the scores by float32 loops in the order that the kernel promises.  # [E, ...] -> [E, A]
+
+    Bias first, then kernel rows, columns, channels, each a product that is rounded before it is added.
+    """
+    arrays = network.split(weights)
+    x = observations
+    for layer, kernel, bias in zip(network.layers, arrays[0::2], arrays[1::2], strict=True):
+        x = x.reshape(len(x), layer.height, layer.width, layer.channels)
+        kernel = kernel.reshape(layer.kernel, layer.kernel, layer.channels, layer.filters)
+        out = np.empty((len(x), layer.out_height, layer.out_width, layer.filters), np.float32)
+        for i in range(layer.out_height):
+            for j in range(layer.out_width):
+                total = np.tile(bias, (len(x), 1))
+                for r in range(layer.kernel):
+                    for c in range(layer.kernel):
+                        row, column = i * layer.stride - layer.pad + r, j * layer.stride - layer.pad_left + c
+                        if 0 <= row < layer.height and 0 <= column < layer.width:
+                            for channel in range(layer.channels):
+                                product = kernel[r, c, channel][None, :] * x[:, row, column, channel][:, None]
+                                total = total + product
+                out[:, i, j] = np.where(total < 0, np.float32(0), total) if layer.relu else total
+        x = out
+    return x.reshape(len(x), network.actions)

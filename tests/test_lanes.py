@@ -1,0 +1,132 @@
+"""The lanes kernel has the same bits as a plain loop, on every lane, width, batch and processor."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_scores import golden
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llvmlite import binding
+from networks import networks, plain_scores, random_observations, random_weights
+
+from evo.policies import lanes
+from evo.policies.network import Network, Options
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = "f024d19c062434fb4aae74ec2cd141963aa603b98b0f0ea7cbf9ce2a60f862cb"  # arithmetic muladd-1
+
+
+def scores_of_width(network: Network, weights: np.ndarray, observations: np.ndarray, width: int, forward) -> np.ndarray:
+    """Return the scores of exactly `width` observations by a kernel of that width.  # [width, A]"""
+    layers, packed = lanes.table(network), np.zeros(lanes.packed_size(network), np.float32)
+    lanes.pack(layers, weights, packed)
+    room = lanes.activation_size(network) * width
+    first, second = np.full(room, np.nan, np.float32), np.full(room, np.nan, np.float32)
+    out = np.full(network.actions * width, np.nan, np.float32)
+    x = np.ascontiguousarray(observations.reshape(width, -1).T).ravel()
+    forward(layers, packed, x, first, second, out, width)
+    return out.reshape(network.actions, width).T
+
+
+def bits(array: np.ndarray) -> bytes:
+    return np.ascontiguousarray(array, np.float32).tobytes()
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks(), st.integers(0, 2**32 - 1))
+def test_scores_equal_a_plain_float32_loop_bit_for_bit(network: Network, seed: int) -> None:
+    weights, observations = random_weights(network, seed), random_observations(network, 3, seed + 1)
+    assert bits(lanes.scores(network, weights, observations)) == bits(plain_scores(network, weights, observations))
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks(), st.integers(0, 2**32 - 1))
+def test_no_bit_depends_on_the_width_the_lane_or_the_neighbours(network: Network, seed: int) -> None:
+    weights, observations = random_weights(network, seed), random_observations(network, 16, seed + 1)
+    expected = scores_of_width(network, weights, observations, 16, lanes.forward)
+    for width in lanes.WIDTHS:
+        order = np.random.default_rng(seed).permutation(16)[:width]
+        for forward in (lanes.forward, lanes.forward_plain):
+            assert bits(scores_of_width(network, weights, observations[order], width, forward)) == bits(expected[order])
+
+
+@pytest.mark.parametrize("filters", range(1, 2 * lanes.BLOCK + 2))
+def test_the_kernel_equals_its_plain_form_for_any_number_of_filters(filters: int) -> None:
+    network = Network.build(Options(conv=[[filters, 3, 2]], dense=[filters]), (5, 6, 2), 3)
+    weights, observations = random_weights(network, filters), random_observations(network, 8, filters)
+    found = [scores_of_width(network, weights, observations, 8, f) for f in (lanes.forward, lanes.forward_plain)]
+    assert bits(found[0]) == bits(found[1])
+    assert np.isfinite(found[0]).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
+def test_any_number_of_observations_gets_the_scores_that_each_gets_alone(count: int) -> None:
+    network = Network.build(Options(conv=[[9, 3, 2]], dense=[5]), (7, 7, 3), 4)
+    weights, observations = random_weights(network, 1), random_observations(network, count, 2)
+    alone = [lanes.scores(network, weights, observations[i : i + 1]) for i in range(count)]
+    together = lanes.scores(network, weights, observations)
+    assert together.shape == (count, 4)
+    assert bits(together) == b"".join(bits(score) for score in alone)
+
+
+@pytest.mark.parametrize("forward", [lanes.forward, lanes.forward_plain])
+def test_a_nan_survives_relu_and_stays_in_its_lane(forward) -> None:
+    network = Network.build(Options(conv=[[9, 3, 1]], dense=[7]), (4, 4, 2), 3)
+    weights, observations = random_weights(network, 3), random_observations(network, 4, 4)
+    expected = scores_of_width(network, weights, observations, 4, forward)
+    observations[2, 1, 1, 0] = np.nan
+    found = scores_of_width(network, weights, observations, 4, forward)
+    assert np.isnan(found[2]).all()
+    assert bits(found[[0, 1, 3]]) == bits(expected[[0, 1, 3]])
+
+
+def test_hidden_layers_clip_below_zero_and_the_last_does_not() -> None:
+    network = Network.build(Options(kind="mlp", dense=[2]), (2,), 2)
+    weights = np.array([1, 0, 0, 1, 0, 0, -1, 1, 0, -2, 0.5, 0], np.float32)
+    # Hidden: max(x, 0); scores: -h0 + 0 h1 + 0.5 and h0 - 2 h1.
+    scores = lanes.scores(network, weights, np.array([[3, -4], [-3, 4]], np.float32))
+    assert scores.tolist() == [[-2.5, 3.0], [0.5, -8.0]]
+
+
+def test_scores_have_the_pinned_bits() -> None:
+    assert golden() == GOLDEN
+
+
+def without_avx512() -> str:
+    features = binding.get_host_cpu_features()
+    return ",".join(("-" if name.startswith("avx512") or not on else "+") + name for name, on in features.items())
+
+
+@pytest.mark.skipif(
+    not binding.get_host_cpu_features().get("avx2"), reason="the instruction sets of x86-64 are compared on one"
+)
+@pytest.mark.parametrize(
+    ("settings", "present", "absent"),
+    [
+        ({}, "%zmm" if binding.get_host_cpu_features().get("avx512f") else "%ymm", "fmadd"),
+        ({"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": without_avx512()}, "%ymm", "%zmm"),
+        ({"NUMBA_CPU_NAME": "generic"}, "%xmm", "%ymm"),
+    ],
+    ids=["host", "haswell", "generic"],
+)
+def test_every_instruction_set_gives_the_pinned_bits(
+    settings: dict[str, str], present: str, absent: str, tmp_path: Path
+) -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CPU")}
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    environment = {**inherited, **settings, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
+    program = [sys.executable, str(ROOT / "tests" / "golden_scores.py")]
+    output = subprocess.run(program, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
+    found = json.loads(output)
+    assert found[present] > 0, found
+    assert found[absent] == 0, found
+    assert found["fmadd"] == 0, "a multiplication was fused with an addition"
+    assert found["block"] == (8 if present == "%zmm" else 4)
+    assert found["golden"] == GOLDEN
