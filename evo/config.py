@@ -11,12 +11,13 @@ from typing import Any, cast
 from evo import plugins
 from evo.errors import ConfigurationError
 from evo.experiment_file import read_all
-from evo.mistakes import Mistake, did_you_mean, shown, validate
+from evo.mistakes import Mistake, shown, validate
 from evo.options import Section
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.sections import Evaluation, Learner, Run, Workers
 from evo.toml_text import section_text, value_text
+from evo.wording import did_you_mean
 
 REPORTED = 50  # mistakes; whoever makes more has given us another kind of file
 PROVENANCE = "provenance"

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from evo.errors import ConfigurationError
-from evo.mistakes import Mistake, printable
+from evo.mistakes import Mistake
 from evo.toml_lines import key_lines
+from evo.wording import printable
 
 LARGEST = 64 * 1024
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import datetime
-import difflib
 import itertools
 import re
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 
 from evo.options import Section
 from evo.toml_text import value_text
+from evo.wording import did_you_mean
 
 MOST = 100  # mistakes of one section that are looked at
 
@@ -155,12 +155,6 @@ def _named(text: str, known: Iterable[str]) -> tuple[list[str], str]:
     return keys, text[match.end() :] if match[2] == ": " else text
 
 
-def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Return " - did you mean ...?" with the closest of the known names, or nothing where none is close."""
-    close = difflib.get_close_matches(wrong[:100], list(known), 1)
-    return f" - did you mean `{close[0]}`?" if close else ""
-
-
 def shown(value: object) -> str:
     """Return a value of a TOML file as that would write it, or what it is where that is long."""
     if isinstance(value, list):
@@ -173,8 +167,3 @@ def shown(value: object) -> str:
         return "a huge whole number"
     text = value_text(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def printable(text: str) -> str:
-    """Return the text with everything escaped that could move a terminal's cursor or hide what stands there."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from collections.abc import Iterable
 from importlib import import_module
@@ -24,7 +25,8 @@ _loaded: dict[tuple[str, str], ModuleType] = {}
 
 def names(folder: str, function: str = "make") -> list[str]:
     """Return the names that can be used: the modules of a folder that define `function`, and loaded plug-ins."""
-    files = (path for path in (ROOT / folder).glob("[!_]*.py") if function in _functions(path))
+    definition = re.compile(rf"^def {function}\(".encode(), re.MULTILINE)
+    files = (path for path in (ROOT / folder).glob("[!_]*.py") if definition.search(path.read_bytes()))
     return sorted({path.stem for path in files} | {name for place, name in _loaded if place == folder})
 
 
@@ -38,7 +40,7 @@ def summary(folder: str, name: str) -> str:
     if (folder, name) in _loaded:
         text = _loaded[folder, name].__doc__ or ""
     else:
-        text = ast.get_docstring(_parsed(ROOT / folder / f"{name}.py")) or ""
+        text = ast.get_docstring(ast.parse((ROOT / folder / f"{name}.py").read_bytes())) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 
@@ -60,11 +62,3 @@ def load(modules: Iterable[str]) -> None:
         if _loaded.get((folder, name), module) is not module or (ROOT / folder / f"{name}.py").exists():
             raise ConfigurationError(f"--plugin {module_name}: the name {name} is taken in {folder}")
         _loaded[folder, name] = module
-
-
-def _functions(path: Path) -> set[str]:
-    return {node.name for node in _parsed(path).body if isinstance(node, ast.FunctionDef)}
-
-
-def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_bytes(), path.name)

@@ -1,0 +1,38 @@
+"""Standard output that may go away: a pipe that closes or a disk that fills never stops a run."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+
+class Lasting(io.FileIO):
+    """A file descriptor that takes whatever is written, and forgets it once nobody can have it."""
+
+    def write(self, data: object) -> int:
+        """Write what can be written; report all of it as written."""
+        size = memoryview(data).nbytes  # type: ignore[arg-type]
+        try:
+            written = super().write(data)  # type: ignore[arg-type]
+        except OSError:
+            return size
+        return size if written is None else written
+
+
+def make_lasting() -> None:
+    """Put such streams where Python's own are; a stream that somebody has replaced is left alone."""
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if stream is None:  # closed before we were started
+            stream = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
+        elif stream is getattr(sys, f"__{name}__"):
+            stream.flush()
+            # What a terminal's encoding does not have is escaped: a run is not stopped by a letter either.
+            stream = io.TextIOWrapper(
+                io.BufferedWriter(Lasting(descriptor, "w", closefd=False)),
+                encoding=stream.encoding,
+                errors="backslashreplace",
+                line_buffering=True,
+            )
+        setattr(sys, name, stream)
