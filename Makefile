@@ -1,0 +1,19 @@
+PYTHON ?= .venv/bin/python
+
+.PHONY: check test test-long bench lock
+
+check: ## everything that must hold before a change lands, environment included
+	.ci/run
+
+test: ## the tests that take seconds
+	$(PYTHON) -m pytest
+
+test-long: ## all tests
+	$(PYTHON) -m pytest -m ""
+
+bench: ## ours beside others', as ratios
+	for file in benchmarks/[!_]*.py; do $(PYTHON) $$file || exit; done
+
+lock: ## newest allowed versions, with the hashes of every file of theirs; needs uv
+	uv --no-config pip compile --universal --fork-strategy fewest --python-version 3.11 --upgrade \
+		--generate-hashes --no-header --no-annotate --extra dev --output-file requirements.lock pyproject.toml
