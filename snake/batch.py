@@ -9,8 +9,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from snake import kernel_cache
 from snake.philox_compiled import draw
 from snake.rules import LARGEST, SMALLEST, Game, whole
+
+kernel_cache.use(__name__)
 
 # A board is eleven arrays. Counting references to each of them at every call would cost four times what a step does,
 # and these functions own no memory: they run without reference counts, and the ones of every step are inlined.

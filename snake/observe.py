@@ -16,9 +16,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from snake import kernel_cache
 from snake.batch import LEAN, blocked, cell_ahead
 from snake.rules import MASKS as MASKS
 from snake.rules import one_of, whole
+
+kernel_cache.use(__name__)
 
 OBSERVATIONS = ("frame", "planes", "ego", "window")
 FRAME, PLANES, EGO, WINDOW = range(4)
