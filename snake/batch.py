@@ -358,7 +358,8 @@ def restore(boards: Boards, index: Sequence[int] | NDArray[np.integer[Any]], sav
 
 def snapshot(boards: Boards, b: int) -> NDArray[np.uint8]:
     """Return an exact copy of board b.  # [bytes]"""
-    return snapshots(boards, [b])[0]
+    saved: NDArray[np.uint8] = snapshots(boards, [b])[0]
+    return saved
 
 
 def _as_bytes(part: NDArray[Any]) -> NDArray[np.uint8]:

@@ -209,17 +209,14 @@ def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
     place = view(boards, rules, code, side, b)
     if code == FRAME:
         flat[:] = np.float32(0)
-        foreground(boards, rules, FRAME, b, flat, side, 1, 1, 0, place)
     elif code == PLANES:
         fill(flat, HUNGER_OF_FIVE, NOTHING, hunger)
-        foreground(boards, rules, PLANES, b, flat, side, 5, 1, 0, place)
     elif code == EGO:
         fill(flat, HUNGER_OF_SIX, LAST_OF_SIX, hunger)
-        foreground(boards, rules, EGO, b, flat, side, 6, 1, 0, place)
     else:
         fill(flat, HUNGER_OF_FIVE, FIRST_OF_FIVE, hunger)
         clear_inside(flat, side, rules.size, 5, 0, place)
-        foreground(boards, rules, WINDOW, b, flat, side, 5, 1, 0, place)
+    foreground(boards, rules, code, b, flat, side, out.shape[2], 1, 0, place)
 
 
 @njit(**LEAN)

@@ -1,0 +1,168 @@
+"""Players that need no learning, from the floor to the ceiling: random, greedy, shortest path and Hamiltonian."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from snake.philox import draw
+from snake.rules import ACTIONS, MOVES, Cell, Game, one_of
+
+RANDOM_MOVES = 1  # the purpose of these draws in an episode's stream; the game's own is 0
+
+Body = list[Cell]
+
+
+def random_player(game: Game) -> int:
+    """Any action, fatal ones too: step s of an episode is always the same."""
+    return draw(game.seed, game.steps, ACTIONS[game.actions], RANDOM_MOVES)
+
+
+def greedy_player(game: Game) -> int:
+    """The move that comes nearest to the fruit among those that are not fatal at once."""
+    if game.fruit is None:
+        return 0
+    row, column = game.fruit
+    moves = [(abs(row - cell[0]) + abs(column - cell[1]), action) for action, cell in living_moves(game)]
+    return min(moves, default=(0, 0))[1]
+
+
+def shortest_path_player(game: Game) -> int:
+    """The shortest way to the fruit if the tail can be reached from its end, else a way that keeps the tail in reach.
+
+    A cell of the body counts as free from the step on in which the tail has left it.
+    """
+    path = path_to_fruit(game)
+    if path and can_escape(game, path[::-1] + game.body):
+        return next(action for action, cell in living_moves(game) if cell == path[0])
+    best = (-1, -1, 0)
+    for action, cell in living_moves(game):
+        body = [cell, *game.body[:-1]]
+        distances = reachable(game, body)
+        best = max(best, (distances.get(body[-1], -1), len(distances), -action))
+    return -best[2]
+
+
+def hamiltonian_player(game: Game) -> int:
+    """The next cell of a tour of the whole board, for ever: every episode fills the board if nothing truncates it.
+
+    An odd number of cells has no closed tour. There the tour leaves out one corner, and passes through it instead of
+    one of its neighbours whenever the fruit lies there; that fills the board too, unless `tail` is fatal: then the
+    last fruit may be out of reach.
+    """
+    neighbours = tour(game.size)[game.body[0]]
+    (row, column), (down, right) = game.body[0], MOVES[game.heading]
+    behind = (row - down, column - right)
+    onward, back = neighbours
+    ahead = back if behind in onward else onward  # a snake may go round either way, but not turn on the spot
+    ahead = sorted(ahead, key=lambda cell: (cell != game.fruit, cell in game.body[:-1]))
+    moves = {cell: action for action, cell in living_moves(game)}
+    return next((moves[cell] for cell in ahead if cell in moves), next(iter(moves.values()), 0))
+
+
+PLAYERS: dict[str, Callable[[Game], int]] = {
+    "random": random_player,
+    "greedy": greedy_player,
+    "shortest": shortest_path_player,
+    "hamiltonian": hamiltonian_player,
+}
+
+
+def play(player: str, seed: int, **options: Any) -> int:
+    """Return the score of the episode `seed` as one of PLAYERS plays it.
+
+    `options` are those of `Game`; where they set no limit, `starvation` is twice the number of cells, so that the
+    episode ends.
+    """
+    choose = PLAYERS[one_of("player", player, tuple(PLAYERS))]
+    if not (options.get("starvation") or options.get("max_steps")):
+        options["starvation"] = 2 * options.get("size", 10) ** 2
+    game = Game(seed=seed, **options)
+    while not game.over:
+        game.step(choose(game))
+    return game.score
+
+
+def living_moves(game: Game) -> list[tuple[int, Cell]]:
+    """Return (action, the head's next cell) for every action that is not fatal at once, lowest action first."""
+    row, column = game.body[0]
+    directions = [(action, game.direction(action)) for action in range(ACTIONS[game.actions])]
+    living = [(action, MOVES[direction]) for action, direction in directions if not game.fatal(direction)]
+    return [(action, (row + down, column + right)) for action, (down, right) in living]
+
+
+def path_to_fruit(game: Game) -> Body:
+    """Return the cells of a shortest way from the head (excluded) to the fruit, or nothing where there is none."""
+    late = int(game.tail == "fatal")
+    free_after = {cell: place + late for place, cell in enumerate(reversed(game.body), start=1)}
+    came_from = {cell: game.body[0] for _, cell in living_moves(game)}
+    frontier = list(came_from)
+    step = 1
+    while frontier and game.fruit not in came_from:
+        step += 1
+        reached = []
+        for cell in frontier:
+            for ahead in neighbours_of(game.size, cell):
+                if ahead not in came_from and free_after.get(ahead, 0) <= step:
+                    came_from[ahead] = cell
+                    reached.append(ahead)
+        frontier = reached
+    path: Body = []
+    place = game.fruit
+    while place in came_from and place != game.body[0]:
+        path.append(place)
+        place = came_from[place]
+    return path[::-1]
+
+
+def can_escape(game: Game, trail: Body) -> bool:
+    """Return whether the tail is in reach after a fruit at the beginning of `trail`, or the board full."""
+    body = trail[: len(game.body) + 1]
+    if len(body) == game.size**2:
+        return True
+    return reachable(game, body).get(body[-1], 0) > int(game.tail == "fatal")
+
+
+def reachable(game: Game, body: Body) -> dict[Cell, int]:
+    """Return the distance from the head to every cell in its reach while the body lies still, but for its tail."""
+    blocked = set(body[:-1])
+    distances = {body[0]: 0}
+    queue = deque([body[0]])
+    while queue:
+        cell = queue.popleft()
+        for ahead in neighbours_of(game.size, cell):
+            if ahead not in distances and ahead not in blocked:
+                distances[ahead] = distances[cell] + 1
+                queue.append(ahead)
+    return distances
+
+
+def neighbours_of(size: int, cell: Cell) -> list[Cell]:
+    """Return the cells beside a cell: up, right, down, left, as far as the board goes."""
+    row, column = cell
+    beside = [(row + down, column + right) for down, right in MOVES]
+    return [(i, j) for i, j in beside if 0 <= i < size and 0 <= j < size]
+
+
+@lru_cache
+def tour(size: int) -> dict[Cell, tuple[Body, Body]]:
+    """Return (the next cells, the cells before) of every cell on a closed tour of the board.
+
+    Along the top row to the left, down and up the columns to the right. On an odd board the last two columns are
+    climbed row by row, and two cells take turns: the top right corner, and its neighbour that the climb ends with.
+    """
+    last = size - 1
+    way: Body = [(0, column) for column in range(last, -1, -1)]
+    columns = size if size % 2 == 0 else size - 2
+    for column in range(columns):
+        way += [(row if column % 2 == 0 else size - row, column) for row in range(1, size)]
+    for row in range(last, 0, -1) if size % 2 else ():
+        way += [(row, last - 1), (row, last)] if (last - row) % 2 == 0 else [(row, last), (row, last - 1)]
+    stops = [[cell] for cell in way]
+    if size % 2:
+        stops = [*stops[1:-1], [(1, last - 1), (0, last)]]
+    after = [*stops[1:], stops[0]]
+    before = [stops[-1], *stops[:-1]]
+    return {cell: (onward, back) for stop, onward, back in zip(stops, after, before, strict=True) for cell in stop}
