@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -363,9 +364,8 @@ def snapshot(boards: Boards, b: int) -> NDArray[np.uint8]:
 
 
 def _as_bytes(part: NDArray[Any]) -> NDArray[np.uint8]:
-    width = part[0].nbytes if len(part) else part.dtype.itemsize
     octets: NDArray[np.uint8] = np.ascontiguousarray(part).view(np.uint8)
-    return octets.reshape(len(part), width)
+    return octets.reshape(len(part), part.dtype.itemsize * math.prod(part.shape[1:]))
 
 
 def _occupied(body: NDArray[Any], length: NDArray[Any], cells: int) -> NDArray[np.uint64]:
