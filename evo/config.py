@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
 from evo import plugins
 from evo.errors import ConfigurationError
 from evo.experiment_file import read_all
-from evo.mistakes import Mistake, shown, validate
+from evo.mistakes import MOST, Mistake, shown, validate
 from evo.options import Section
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
@@ -126,7 +127,7 @@ def load(
         raise ConfigurationError(f"{given.file}:1: tables are nested too deeply") from None
     lines = given.told(mistakes)
     if lines:
-        more = [f"and {len(lines) - REPORTED} more"] if len(lines) > REPORTED else []
+        more = ["and more of the same"] if len(lines) > REPORTED else []
         raise ConfigurationError("\n".join(lines[:REPORTED] + more))
     experiment = Experiment(
         run=cast(Run, sections.pop("run")),
@@ -188,9 +189,7 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
 
 def _unknown_sections(tables: Mapping[str, Any], known: Sequence[str]) -> list[Mistake]:
     mistakes = []
-    for name, value in tables.items():
-        if name in known:
-            continue
+    for name, value in islice(((name, tables[name]) for name in tables if name not in known), MOST):
         if name == PROVENANCE:
             text = "is written into a run directory and belongs there; take the section out"
         elif isinstance(value, Mapping):

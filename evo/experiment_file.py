@@ -17,6 +17,8 @@ from evo.toml_lines import key_lines
 from evo.wording import printable
 
 LARGEST = 64 * 1024
+# Keys of thousands of parts take tomllib minutes.
+DEEP_KEY = re.compile(r"""(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""", re.ASCII)
 
 FLAGS = {
     "algorithm": ("run", "algorithm"),
@@ -41,6 +43,9 @@ class ExperimentFile:
         """Read a file; ConfigurationError, with the line, where it is no small regular file of valid TOML."""
         file = printable(str(path))
         text = _text(path, file)
+        if deep := DEEP_KEY.search(text):
+            line = text[: deep.start()].count("\n") + 1
+            raise ConfigurationError(f"{file}:{line}: tables are nested too deeply")
         try:
             return cls(file, tomllib.loads(text), key_lines(text))
         except tomllib.TOMLDecodeError as error:
@@ -117,16 +122,19 @@ def _text(path: str | Path, file: str) -> str:
     try:
         # A pipe without a writer would block an ordinary open for ever.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        try:
+            kind = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(kind):
+                raise ConfigurationError(f"{file}:1: is a directory, not an experiment; to resume a run, use --resume")
+            if not stat.S_ISREG(kind):
+                raise ConfigurationError(f"{file}:1: is not a regular file")
+            with open(descriptor, "rb", closefd=False) as opened:
+                data = opened.read(LARGEST + 1)
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigurationError(f"{file}:1: cannot be read: {reason}") from error
-    with open(descriptor, "rb") as opened:
-        kind = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(kind):
-            raise ConfigurationError(f"{file}:1: is a directory, not an experiment; to resume a run, use --resume")
-        if not stat.S_ISREG(kind):
-            raise ConfigurationError(f"{file}:1: is not a regular file")
-        data = opened.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise ConfigurationError(f"{file}:1: is larger than {LARGEST // 1024} KiB, which no experiment is")
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):

@@ -1,0 +1,368 @@
+"""Every experiment file ends in a validated experiment or in lines that say what is wrong and where."""
+
+from __future__ import annotations
+
+import os
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evo import plugins
+from evo.config import FIXED, Experiment, difference, load
+from evo.errors import ConfigurationError
+from evo.sections import Run
+from evo.toml_text import key_text, value_text
+
+PLACE = re.compile(r"(.*\.toml:[1-9]\d*: |--(set|seed|workers|generations|backend|algorithm)\b|and more).*")
+
+
+def write(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "experiment.toml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def mistakes(path: Path, *sets: str, **flags: object) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        load(path, sets, flags)
+    lines = str(caught.value).split("\n")
+    for line in lines:
+        assert PLACE.fullmatch(line), line
+        assert line.isprintable()
+    return [line.replace(f"{path}:", "") for line in lines]
+
+
+def test_an_empty_file_is_an_experiment_with_every_default(tmp_path: Path) -> None:
+    experiment = load(write(tmp_path, ""))
+    assert (experiment.algorithm, experiment.run.seed, experiment.environment.size) == ("ga", 1, 10)
+    assert experiment.options is experiment.sections["ga"]
+    assert experiment.policy.inference == "lanes"
+
+
+def test_every_mistake_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """seed = 3
+[run]
+algorithm = "gaa"
+seed = true
+generations = nan
+[environment]
+sizee = 10
+size = 3
+observation = "windw"
+rewards = {fruit = 0.0001, death = "x"}
+[gaa]
+x = 1
+[policy]
+conv = [[8, 3, "2"], 5]
+[ga]
+population = 10
+elites = 1
+[evaluation]
+every = 1979-05-27
+""",
+    )
+    assert mistakes(path, "ga.parents=99", "foo", workers="0", backend="proceses") == [
+        "1: seed: must be inside of a section, as in [run]",
+        '3: run.algorithm: "gaa" is not known; there are '
+        + ", ".join(plugins.names("algorithms"))
+        + " - did you mean `ga`?",
+        "4: run.seed: must be a whole number, not true",
+        "5: run.generations: must be a whole number, not nan",
+        "7: environment.sizee: unknown key - did you mean `size`?",
+        "8: environment.size: must be at least 4, not 3",
+        '9: environment.observation: must be one of "frame", "planes", "ego", "window", not "windw"'
+        " - did you mean `window`?",
+        '10: environment.rewards.death: must be a number, not "x"',
+        "10: environment.rewards.fruit: fruit = 0.0001 is not a multiple of 0.001 within a million",
+        "11: gaa: unknown section - did you mean `ga`?",
+        '14: policy.conv[0][2]: must be a whole number, not "2"',
+        "14: policy.conv[1]: must be a list, not 5",
+        "19: evaluation.every: must be a whole number, not a date or time",
+        "--set foo: must be SECTION.KEY=VALUE, as in ga.population=256",
+        '--backend: "proceses" is not known; there are '
+        + ", ".join(plugins.names("evaluators"))
+        + " - did you mean `processes`?",
+        "--set ga.parents: 99 of a population of 10",
+        '--workers: must be at least 1 or "auto", not 0',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "word"),
+    [
+        ('[policy]\nkind = "cnn"\nconv = [[8, 12, 1]]\npadding = "valid"\n[environment]\nwindow = 9', 3, "too small"),
+        ('[policy]\n\nkind = "cnn"\n[environment]\nid = "gymnasium:CartPole-v1"', 3, "image"),
+        ("[environment]\n\nstarvation = 0", 1, "max_steps"),
+        ('[environment]\nsize = 8\nactions = "absolute"', 3, "relative"),
+        ("[environment]\nsize = 8\n\nwindow = 16", 4, "odd"),
+        ("[ga]\npopulation = 100\nparents = 101", 3, "population of 100"),
+        ('[workers]\nmemory = "limit"', 1, "memory_limit_mb"),
+        ('[run]\ninit_from = "elsewhere"', 2, "cannot start from a champion"),
+        ('[environment]\nid = "snakes"', 2, "did you mean `snake`?"),
+        ("[environment]\nid = 5", 2, "text in quotes"),
+        ('[environment]\nid = "gymnasium:NoSuch-v1"', 2, "NoSuch"),
+        ('[environment]\nid = "gymnasium:antigravity:CartPole-v1"', 2, "--plugin"),
+        ("ga = 5", 1, "must be a section [ga]"),
+        ("[[run]]", 1, "must be a section [run]"),
+        ("[provenance]\na = 1", 1, "run directory"),
+        ("[run]\nseed = 18446744073709551616", 2, "less than 18446744073709551616"),
+        ("[run]\nseed = -1", 2, "at least 0"),
+        ("[ga]\nsigma = inf", 2, "finite"),
+        ("[ga]\n\nsigma = true", 3, "a number"),
+        ('[ga]\npopulation = "512"', 2, 'must be a whole number, not "512"'),
+        ("[ga]\npopulation = 512.0", 2, "must be a whole number, not 512.0"),
+        ("[ga]\n\nsigma = 0x" + "f" * 6000, 3, "huge"),
+        ("[run]\nalgorithm = 0.5", 2, "text in quotes"),
+    ],
+)
+def test_a_contradiction_names_the_line_that_can_be_changed(tmp_path: Path, text: str, place: int, word: str) -> None:
+    (line,) = mistakes(write(tmp_path, text))
+    assert line.startswith(f"{place}: ")
+    assert word in line
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "word"),
+    [
+        (b"[run]\nseed = 1\nseed = 2", 3, "overwrite"),
+        (b"[run]\n[ga]\n[run]\n", 3, "twice"),
+        (b"[run]\nseed = \n", 2, "Invalid value"),
+        (b"[run]\nseed = [1,\n", 2, "end of the file"),
+        (b"[run]\n# caf\xe9\n", 2, "UTF-8"),
+        (b"\xef\xbb\xbf[run]\n", 1, "byte order mark"),
+        ("[run]\nseed = 1".encode("utf-16"), 1, "byte order mark"),
+        (b"[run]\nseed = 1\0\n", 2, "NUL"),
+        (b"[run]\nseed = " + b"1" * 5000, 1, "digits"),
+        (b"a = " + b"[" * 30_000 + b"]" * 30_000, 1, "nested"),
+        (b"a = " + b"[" * 200_000, 1, "64 KiB"),
+        (b"[run]\n" + b".".join([b"a"] * 20_000) + b" = 1", 2, "nested"),
+        (b"[run]\n" + b" . ".join([b"'a.b'"] * 8_000) + b" = 1", 2, "nested"),
+        (b"a = 2024-02-31", 1, ""),
+        (b"#" * (64 * 1024 + 1), 1, "64 KiB"),
+    ],
+)
+def test_hostile_content_is_refused_in_one_line(tmp_path: Path, content: bytes, place: int, word: str) -> None:
+    (line,) = mistakes(write(tmp_path, content))
+    assert line.startswith(f"{place}: ")
+    assert word in line
+    assert len(line) < 300
+
+
+def test_thousands_of_mistakes_are_not_all_told(tmp_path: Path) -> None:
+    for text in ("\n".join(f"[a{i}]" for i in range(8000)), "[ga]\n" + "\n".join(f"a{i} = 1" for i in range(6000))):
+        lines = mistakes(write(tmp_path, text))
+        assert len(lines) == 51
+        assert lines[-1] == "and more of the same"
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "loop.toml").symlink_to("loop.toml")
+    for name, word in {"pipe": "regular", "folder": "directory", "loop": "symbolic", "none": "No such file"}.items():
+        (line,) = mistakes(tmp_path / f"{name}.toml")
+        assert line.startswith("1: ")
+        assert word in line
+    with pytest.raises(ConfigurationError, match="not a regular file"):
+        load("/dev/null")
+    with pytest.raises(ConfigurationError, match="null byte"):
+        load("a\0b.toml")
+
+
+def test_control_characters_in_a_name_are_escaped(tmp_path: Path) -> None:
+    (line,) = mistakes(write(tmp_path, '[ga]\n"sig\\u001b[2Jma" = 1'))
+    assert "\\x1b" in line
+    assert mistakes(tmp_path / "experiment.toml", "ga.sig\x1bma=2")[1].startswith("--set ga.sig\\x1bma")
+
+
+def test_later_sources_override_earlier_ones(tmp_path: Path) -> None:
+    path = write(tmp_path, "[run]\nseed = 2\ngenerations = 10\n[ga]\ngenerations = 20\n[workers]\ncount = 1")
+    assert load(path).generations == 20
+    assert load(path, ["ga.generations=0"]).generations == 10
+    assert load(path, ["ga.generations=30"]).generations == 30
+    assert load(path, ["ga.generations=30"], {"generations": "40"}).generations == 40
+    assert load(path, ["run.seed=3"]).run.seed == 3
+    assert load(path, ["run.seed=3"], {"seed": "4", "workers": "auto", "backend": None}).run.seed == 4
+    assert load(path, ["environment.rewards.win=2.5"]).environment.rewards.win == 2.5
+    assert load(path, ["environment.rewards.win=2.5"]).environment.rewards.death == -1.0
+    assert load(path, ["environment.observation=planes"]).environment.observation == "planes"
+    assert load(path, ['environment.observation="ego"']).environment.observation == "ego"
+
+
+def test_a_value_cannot_smuggle_another_key_in(tmp_path: Path) -> None:
+    (line,) = mistakes(write(tmp_path, ""), "ga.population=8\n[run]\nseed=7")
+    assert line.startswith("--set ga.population: must be a whole number")
+
+
+def test_the_resolved_file_loads_to_an_equal_experiment(tmp_path: Path) -> None:
+    text = """
+[run]
+budget = {frames = 5, select = 1.5}
+[policy]
+preset = "seed"
+[environment]
+observation = "frame"
+actions = "absolute"
+tail = "fatal"
+starvation = 100
+rewards = {win = 0.25}
+"""
+    first = load(write(tmp_path, text), ["ga.sigma=1e-7", "run.seed=18446744073709551615"])
+    resolved = write(tmp_path, first.to_toml({"versions": {"numpy": "2"}, "git_commit": 'a"b\\\x7f\n'}))
+    again = load(resolved, resolved=True)
+    assert again == first
+    assert again.identity() == first.identity()
+    assert again.to_toml() == first.to_toml()
+    assert again.policy.conv == [[100, 4, 1], [200, 3, 1]]
+    assert mistakes(resolved)[0].endswith("belongs there; take the section out")
+
+
+def test_the_identity_holds_what_changes_results_and_nothing_else(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    identity = load(path).identity()
+    for same in (
+        "workers.count=3",
+        "evaluation.every=3",
+        "ga.generations=4",
+        "run.generations=4",
+        "policy.inference=lanes",
+    ):
+        assert load(path, [same]).identity() == identity
+    assert load(path, ["environment.rewards={fruit=1}"]).identity() == identity
+    for other in ("run.seed=2", "environment.size=9", "policy.dense=[17]", "ga.sigma=0.2"):
+        assert load(path, [other]).identity() != identity
+    lines = difference(identity, load(path, ["run.seed=2", "environment.rewards.win=3"]).identity())
+    assert lines == ["environment.rewards.win: 10.0 in the run, 3.0 now", "seed: 1 in the run, 2 now"]
+
+
+def test_a_preset_and_its_layers_are_the_same_identity(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    layers = ["policy.conv=[[100, 4, 1], [200, 3, 1]]", "policy.dense=[200]", "policy.padding=valid"]
+    assert load(path, ["policy.preset=seed"]).identity() == load(path, layers).identity()
+
+
+def test_a_name_of_a_method_leads_to_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gradients.py").write_text(
+        "from typing import Literal\n"
+        "from evo.options import Section\n"
+        "plugs_into = 'algorithms'\n"
+        "class Options(Section):\n"
+        "    method: Literal['ppo', 'a2c'] = 'ppo'\n"
+        "def make(): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plugins, "_loaded", {})
+    plugins.load(["gradients"])
+    path = write(tmp_path, "[gradients]\nmethod = 'a2c'")
+    assert load(path, flags={"algorithm": "gradients"}).options.method == "a2c"
+    (line,) = mistakes(path, algorithm="ppo")
+    assert line == '--algorithm: "ppo" is not known - did you mean `gradients` with `gradients.method = "ppo"`?'
+
+
+def test_a_plugin_must_say_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nothing_much.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("nothing_much", "nowhere_at_all", "", ".relative"):
+        with pytest.raises(ConfigurationError, match=re.escape(f"--plugin {module}:")):
+            plugins.load([module])
+
+
+# Whatever is written, the end is an experiment or a ConfigurationError with a place on every line.
+
+SECTIONS = {name: list(model.model_fields) for name, model in FIXED.items()} | {
+    name: list(plugins.find("algorithms", name).Options.model_fields) for name in plugins.names("algorithms")
+}
+SECTIONS["environment"] = list(plugins.find("environments", "snake").Options.model_fields)
+SCALARS = st.one_of(
+    st.integers(-(1 << 70), 1 << 70),
+    st.integers(0, 20),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=8),
+    st.sampled_from(
+        ["auto", "snake", "gymnasium:CartPole-v1", "ego", "relative", "valid", "mlp", "seed", "ga", "limit"]
+    ),
+)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("any")
+
+
+def ends_well(path: Path, *sets: str) -> Experiment | None:
+    try:
+        experiment = load(path, sets)
+    except ConfigurationError as error:
+        for line in str(error).split("\n"):
+            assert PLACE.fullmatch(line), line
+            assert line.isprintable()
+        return None
+    resolved = write(path.parent, experiment.to_toml())
+    assert load(resolved, resolved=True) == experiment
+    return experiment
+
+
+@st.composite
+def experiments(draw: st.DrawFn) -> str:
+    lines = []
+    for section in draw(st.lists(st.sampled_from(sorted(SECTIONS)), unique=True, max_size=4)):
+        lines.append(f"[{section}]")
+        keys = st.sampled_from(SECTIONS[section]) | st.text(max_size=4)
+        for key in draw(st.lists(keys, unique=True, max_size=4)):
+            lines.append(f"{key_text(key)} = {value_text(draw(VALUES))}")
+    return "\n".join(lines)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=experiments())
+def test_any_values_end_well(text: str, folder: Path) -> None:
+    ends_well(write(folder, text))
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.text(st.sampled_from(list("[]{}=,.#'\"\\\n\t 01eaxrung-_:\x00é")), max_size=60) | st.binary(max_size=60))
+def test_any_bytes_end_well(text: str | bytes, folder: Path) -> None:
+    ends_well(write(folder, text))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    section=st.sampled_from(sorted(SECTIONS)),
+    data=st.data(),
+    value=VALUES.map(value_text) | st.text(string.printable, max_size=20),
+)
+def test_any_assignment_ends_well(section: str, data: st.DataObject, value: str, folder: Path) -> None:
+    key = data.draw(st.sampled_from(SECTIONS[section]) | st.text(max_size=4))
+    ends_well(write(folder, ""), f"{section}.{key}={value}", data.draw(st.text(max_size=10)))
+
+
+def test_small_variations_of_a_good_file_are_mostly_good(tmp_path: Path) -> None:
+    good = [
+        ("environment.size", "8"),
+        ("ga.population", "100"),
+        ("policy.kind", "mlp"),
+        ("run.seed", "9"),
+        ("ga.adapt", "true"),
+    ]
+    for key, value in good:
+        assert ends_well(write(tmp_path, ""), f"{key}={value}") is not None
+
+
+def test_the_default_of_every_option_is_valid_by_itself(tmp_path: Path) -> None:
+    for name, model in FIXED.items():
+        for key, info in model.model_fields.items():
+            assert info.description, f"{name}.{key} has no description"
+    assert load(write(tmp_path, load(write(tmp_path, "")).to_toml())).run == Run()
