@@ -1,0 +1,245 @@
+"""The command line as a process: exit codes, last lines, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from evo import plugins
+from evo.config import load
+from evo.errors import ConfigurationError
+from evo.hashing import first_hash
+from evo.run_name import free_directory, in_free_directory
+from evo.summary import Champion, Heldout, Summary
+
+ROOT = Path(__file__).parent.parent
+KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frames", "seconds", "state_hash", "champion"]
+
+
+def evo(*words: str, cwd: Path = ROOT, module: str = "evo", **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", module, *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def last(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert list(found) == KEYS
+    return dict(found)
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text("[run]\nseed = 5\n[ga]\npopulation = 8\nparents = 4\nelites = 2\n")
+    return path
+
+
+def test_help_lists_the_commands_that_exist() -> None:
+    done = evo("--help")
+    assert done.returncode == 0
+    listed = re.findall(r"^  (\w+) +\S", done.stdout, re.MULTILINE)
+    assert listed == plugins.names("commands", "main") == sorted(listed)
+    assert {"run", "resume", "list"} <= set(listed)
+    for name in listed:
+        shown = evo(name, "--help")
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert shown.stdout.startswith(f"usage: python -m evo {name} ")
+
+
+def test_an_unknown_command_or_flag_is_guessed_at() -> None:
+    done = evo("rum")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "python -m evo: rum is no command - did you mean `run`?\n"
+    done = evo("run", "x.toml", "--sed", "3", "--json")
+    assert done.returncode == 2
+    assert done.stderr == "python -m evo run: unrecognized arguments: --sed 3 - did you mean `--seed`?\n"
+    assert last(done)["status"] == "failed"
+
+
+def test_a_dry_run_prints_what_loads_again_and_writes_nothing(experiment: Path, tmp_path: Path) -> None:
+    done = evo("run", str(experiment), "--dry-run", "--json", "--seed", "7", "--set", "ga.sigma=0.5", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    resolved = "".join(done.stdout.splitlines(keepends=True)[:-1])
+    assert tomllib.loads(resolved)["ga"]["sigma"] == 0.5
+    assert sorted(tmp_path.iterdir()) == [experiment]
+    (tmp_path / "resolved.toml").write_text(resolved)
+    expected = load(tmp_path / "resolved.toml", resolved=True)
+    assert last(done) == {
+        **dict.fromkeys(KEYS),
+        "status": "done",
+        "algorithm": "ga",
+        "seed": 7,
+        "generations": 0,
+        "frames": 0,
+        "seconds": 0.0,
+        "state_hash": first_hash(expected.identity()),
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        ([], 2, "name an experiment file"),
+        (["missing.toml"], 2, "missing.toml:1: cannot be read: No such file"),
+        (["."], 2, ".:1: is a directory"),
+        (["small.toml", "--seed", "x"], 2, "--seed: must be a whole number"),
+        (["small.toml", "--algorithm", "ppo"], 2, "--algorithm: "),
+        (["small.toml", "--run-dir", "."], 2, ". is there and is not empty"),
+        (["small.toml", "--resume", "."], 2, "EXPERIMENT cannot go with --resume"),
+        (["small.toml", "--fork", "x"], 2, "go with --resume"),
+        (["--resume", "."], 3, "is not a run"),
+        (["--resume", "missing"], 3, "is not a run"),
+        (["--resume", "damaged"], 3, "damaged/config.resolved.toml:1: run.seed"),
+        (["--resume", "whole", "--set", "ga.sigma=x"], 2, "--set ga.sigma: must be a number"),
+        (["--resume", "whole", "--set", "ga.sigma=1.5"], 2, "ga.sigma: 0.1 in the run, 1.5 now"),
+        (["--resume", "whole", "--seed", "8"], 2, "seed: 5 in the run, 8 now"),
+        (["small.toml", "--plugin", "no_such_module"], 2, "--plugin no_such_module: No module named"),
+    ],
+)
+def test_each_mistake_has_its_exit_code_and_no_traceback(
+    words: list[str], code: int, reason: str, experiment: Path, tmp_path: Path
+) -> None:
+    for name, text in {"damaged": "run.seed = true", "whole": load(experiment).to_toml({"git_commit": ""})}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.resolved.toml").write_text(text)
+    before = sorted(tmp_path.rglob("*"))
+    done = evo(*words, "--json", cwd=tmp_path, module="evo.run")
+    assert done.returncode == code
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+    summary = last(done)
+    assert summary["status"] == "failed"
+    assert reason in str(summary["error"])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_a_resume_may_change_is_no_difference(experiment: Path) -> None:
+    resolved = experiment.with_name("resolved.toml")
+    resolved.write_text(load(experiment).to_toml({}))
+    before = load(resolved, resolved=True)
+    after = load(
+        resolved, ["evaluation.every=3"], {"workers": "2", "backend": "serial", "generations": "9"}, resolved=True
+    )
+    assert after != before
+    assert after.identity() == before.identity()
+    assert after.generations == 9
+
+
+def test_a_closed_standard_output_is_no_failure(experiment: Path) -> None:
+    command = f"{sys.executable} -m evo run {experiment} --dry-run --json"
+    for shell in (f"{command} >&-", f"{command} > /dev/full"):
+        done = subprocess.run(["sh", "-c", shell], cwd=ROOT, stderr=subprocess.PIPE, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+    pipe = f"({command}; echo $? >&2) | true"
+    assert (
+        subprocess.run(["sh", "-c", pipe], cwd=ROOT, stderr=subprocess.PIPE, timeout=60, check=False).stderr == b"0\n"
+    )
+
+
+PLUGIN = """
+import os, signal, time
+from evo.options import Section
+plugs_into = "algorithms"
+{trouble}
+class Options(Section):
+    pass
+def make(*_): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "said"),
+    [
+        ("raise RuntimeError('broken\\x1b[2J')", 1, "please report it"),
+        ("raise MemoryError", 5, "out of memory"),
+        ("raise OSError(28, 'No space left on device')", 5, "No space left"),
+        ("raise OSError(13, 'odd')", 1, "please report it"),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, "interrupted"),
+        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", 143, "interrupted"),
+        ("os.kill(os.getpid(), signal.SIGHUP); time.sleep(9)", 129, "interrupted"),
+    ],
+)
+def test_however_it_ends_the_last_line_is_the_summary(
+    trouble: str, code: int, said: str, experiment: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "troubled.py").write_text(PLUGIN.format(trouble=trouble))
+    done = evo("run", str(experiment), "--plugin", "troubled", "--json", cwd=tmp_path)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert ("Traceback" in done.stderr) == (code == 1)
+    assert last(done)["status"] == ("interrupted" if code > 100 else "failed")
+
+
+def test_a_hang_up_that_is_ignored_stays_ignored(experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "troubled.py").write_text(PLUGIN.format(trouble="os.kill(os.getpid(), signal.SIGHUP)"))
+    command = ["sh", "-c", f"trap '' HUP; exec {sys.executable} -m evo run {experiment} --plugin troubled --dry-run"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert (
+        subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=False).returncode
+        == 0
+    )
+
+
+def test_list_shows_everything_that_can_be_named() -> None:
+    done = evo("list")
+    assert (done.returncode, done.stderr) == (0, "")
+    for folder in plugins.FOLDERS:
+        for name in plugins.names(folder):
+            assert f"  {name} " in done.stdout
+            assert plugins.summary(folder, name) in done.stdout
+            for key, info in getattr(getattr(plugins.find(folder, name), "Options", None), "model_fields", {}).items():
+                assert re.search(rf"^ +{key} .*{re.escape(info.description)}", done.stdout, re.MULTILINE)
+
+
+def test_a_summary_has_every_key_and_null_for_what_is_not_finite() -> None:
+    heldout = Heldout(3, float("nan"), (float("-inf"), 1.5), 1.0, 2.0, None, None, 7.0)
+    summary = Summary(status="done", champion=Champion(0.5, heldout))
+    found = json.loads(summary.to_json())
+    assert list(found) == KEYS
+    assert found["champion"]["heldout"] == {
+        "episodes": 3,
+        "mean": None,
+        "ci95": [None, 1.5],
+        "median": 1.0,
+        "max": 2.0,
+        "win_rate": None,
+        "win_ci95": None,
+        "mean_length": 7.0,
+    }
+
+
+def test_a_run_that_nobody_named_gets_the_first_free_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiment = Path("some where/ga snake.toml")
+    assert free_directory(experiment, "ga", 3) == Path("runs/ga-snake-ga-seed3-001")
+    for number in (1, 3):
+        Path(f"runs/ga-snake-ga-seed3-00{number}").mkdir(parents=True)
+    assert free_directory(experiment, "ga", 3) == Path("runs/ga-snake-ga-seed3-002")
+    assert free_directory(Path("--...toml"), "ga", 3).name == "run-ga-seed3-001"
+
+    def overtaken(directory: Path) -> Path:
+        if directory.name.endswith("2"):
+            directory.mkdir()
+            raise ConfigurationError("is there")
+        return directory
+
+    assert in_free_directory(experiment, "ga", 3, overtaken) == Path("runs/ga-snake-ga-seed3-004")
+
+
+def test_a_refusal_for_another_reason_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def refused(directory: Path) -> Mapping[str, str]:
+        raise ConfigurationError("never")
+
+    with pytest.raises(ConfigurationError, match="never"):
+        in_free_directory(Path("a.toml"), "ga", 1, refused)

@@ -1,0 +1,133 @@
+"""Imports point one way, and what must be instant imports nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evo import plugins
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted([*ROOT.glob("snake/**/*.py"), *ROOT.glob("evo/**/*.py")])
+HEAVY = {"deap", "gymnasium", "h5py", "keras", "numba", "numpy", "pydantic", "rich", "tensorflow"}
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(path: Path, *, only_at_import: bool = False) -> Iterator[str]:
+    """Yield every module that a file names in an import; type checkers' imports count as none."""
+    nodes: list[ast.AST] = [ast.parse(path.read_bytes())]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if only_at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        nodes += ast.iter_child_nodes(node)
+
+
+def offenders(folder: str, *forbidden: str, **options: bool) -> list[str]:
+    """Return "module imports module" for every import from files under a dotted name that may not be."""
+    found = []
+    for path in FILES:
+        if (module_name(path) + ".").startswith(folder + "."):
+            for name in imports(path, **options):
+                if any((name + ".").startswith(bad + ".") for bad in forbidden):
+                    found.append(f"{module_name(path)} imports {name}")
+    return found
+
+
+def test_the_game_knows_nothing_of_the_trainer() -> None:
+    assert offenders("snake", "evo") == []
+
+
+def test_the_nouns_import_arrays_and_the_game_s_streams_only() -> None:
+    for name in ("records", "streams"):
+        found = {imported.split(".")[0] for imported in imports(ROOT / "evo" / f"{name}.py")}
+        assert found <= {"__future__", "collections", "dataclasses", "enum", "typing", "numpy", "snake"}
+
+
+def test_algorithms_and_evaluators_never_meet() -> None:
+    assert offenders("evo.algorithms", "evo.evaluators", "evo.devices", "evo.store", "evo.rollout") == []
+    assert offenders("evo.evaluators", "evo.algorithms", "evo.store") == []
+    assert offenders("evo.rollout", "evo.evaluators", "evo.algorithms", "evo.store", "evo.config") == []
+    assert offenders("evo.store", "evo.evaluators", "evo.algorithms", "evo.rollout", "evo.config") == []
+
+
+def test_algorithms_do_not_inherit_from_one_another() -> None:
+    for name in plugins.names("algorithms"):
+        assert offenders(f"evo.algorithms.{name}", "evo.algorithms") == []
+
+
+def test_nothing_imports_the_run_but_the_commands() -> None:
+    importers = {line.split()[0] for line in offenders("evo", "evo.run", "evo.cli")}
+    assert importers <= {"evo.__main__", "evo.run", "evo.commands.run", "evo.commands.resume"}
+
+
+def test_tensorflow_is_imported_inside_of_functions_only() -> None:
+    assert offenders("evo", "tensorflow", "keras", only_at_import=True) == []
+
+
+def test_nothing_draws_from_a_global_random_stream_or_evaluates_text() -> None:
+    assert offenders("evo", "random", "numpy.random", "secrets", "uuid", "marshal", "shelve", "dill") == []
+    assert offenders("snake", "random", "secrets", "uuid", "pickle") == []
+    assert {line.split()[0] for line in offenders("evo", "pickle", "cloudpickle")} <= {"evo.evaluators.worker"}
+    for path in FILES:
+        called = {
+            node.func.id
+            for node in ast.walk(ast.parse(path.read_bytes()))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        assert not called & {"eval", "exec", "__import__"}, path
+
+
+def loaded_after(statements: str) -> set[str]:
+    program = f"import sys\n{statements}\nprint('|', *{{name.split('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stdout.rsplit("|", 1)[1].split())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "evo.evaluators.processes",
+        "evo.evaluators.serial",
+        "evo.algorithms.ga",
+        "evo.store",
+        "evo.config",
+        "evo.devices",
+    ],
+)
+def test_what_comes_before_pinning_leaves_tensorflow_unloaded(module: str) -> None:
+    assert not loaded_after(f"import {module}") & {"tensorflow", "keras"}
+
+
+@pytest.mark.parametrize("command", ["evo", "evo.run", *(f"evo {name}" for name in plugins.names("commands", "main"))])
+def test_help_is_instant_because_it_imports_nothing_heavy(command: str) -> None:
+    module, *words = command.split()
+    statements = (
+        f"import runpy\nsys.argv = {['x', *words, '--help']}\n"
+        f"try: runpy.run_module({module!r}, run_name='__main__', alter_sys=True)\n"
+        "except SystemExit as end: assert not end.code"
+    )
+    assert not loaded_after(statements) & HEAVY
+
+
+def test_checking_an_experiment_leaves_compilers_unloaded(tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").write_text("")
+    statements = f"from evo import cli\ncli.main(['run', {str(tmp_path / 'empty.toml')!r}, '--dry-run'])"
+    assert not loaded_after(statements) & {"numba", "tensorflow", "h5py", "deap", "gymnasium"}
