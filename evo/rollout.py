@@ -84,7 +84,8 @@ class Rollout:
         self._first, self._second = np.zeros(room, np.float32), np.zeros(room, np.float32)
         self._scores = np.zeros(network.actions * 16, np.float32)
         self._x = np.zeros(int(np.prod(network.shape)) * 16, np.float32)
-        self._boards = make_boards(16, environment.options.size) if hasattr(environment, "rules") else None
+        rules: Any = getattr(environment, "rules", None)  # of an environment that is played in compiled code
+        self._boards = None if rules is None else make_boards(16, rules.size)
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P]."""

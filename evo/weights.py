@@ -148,9 +148,9 @@ class PublishedFiles:
 def _map(path: Path, size: int) -> NDArray[np.float32]:
     try:
         with h5py.File(path, "r", locking=False) as file:
-            if not isinstance(file.get("weights", getlink=True), h5py.HardLink):
+            dataset = file["weights"] if isinstance(file.get("weights", getlink=True), h5py.HardLink) else None
+            if not isinstance(dataset, h5py.Dataset):
                 raise DataError(f'{path}: no plain dataset "weights"')
-            dataset = file["weights"]
             shape, offset = dataset.shape, dataset.id.get_offset()
             plain = dataset.dtype == np.dtype("<f4") and offset is not None and not dataset.is_virtual
             if not plain or dataset.external or len(shape) != 2 or shape[1] != size:
