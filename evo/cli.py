@@ -44,9 +44,7 @@ def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
         return execute(words[0], words[1:], f"{program} {words[0]}")
     make_lasting()
     if words and words[0] in ("-V", "--version"):
-        from importlib.metadata import version
-
-        print(version("snake-evo"))
+        print(_version())
         return 0
     if words and words[0] not in ("-h", "--help"):
         close = did_you_mean(words[0], known) or f"; there are {', '.join(known)}"
@@ -94,6 +92,15 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     elif "--json" in words and code:
         print(one_line({"status": summary.status, "error": summary.error}), flush=True)
     return code
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("snake-evo")
+    except PackageNotFoundError:
+        return "a source tree that is not installed"
 
 
 def _known(problem: BaseException) -> EvoError | None:
