@@ -6,7 +6,6 @@ a full disk libhdf5 can crash. So files are built here in memory, and `evo.durab
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,17 +40,29 @@ def checked(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
     return {name: plain(np.asarray(array)) for name, array in arrays.items()}
 
 
-def encode(arrays: Arrays) -> memoryview:
+def encode(arrays: Arrays) -> bytes:
     """Return the bytes of an HDF5 file with one contiguous dataset an array, in the root; equal arrays, equal bytes."""
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w", alignment_threshold=1024, alignment_interval=64) as file:
-        for name, array in sorted(checked(arrays).items()):
+    stored = sorted(checked(arrays).items())
+    size = sum(array.nbytes for _, array in stored) + (1 << 16)
+    # Without a backing store nothing of this name is ever made. Python file objects would serve as well, but an
+    # interrupt inside their callbacks is lost in libhdf5.
+    with h5py.File(
+        "memory",
+        "w",
+        driver="core",
+        backing_store=False,
+        block_size=size,
+        alignment_threshold=1024,
+        alignment_interval=64,
+    ) as file:
+        for name, array in stored:
             file.create_dataset(name, data=array)
-    return buffer.getbuffer()
+        file.flush()
+        return bytes(file.id.get_file_image())
 
 
 def decode(
-    data: bytes | memoryview, expected: Mapping[str, Layout], source: str, *, others: bool = False
+    data: bytes, expected: Mapping[str, Layout], source: str, *, others: bool = False
 ) -> dict[str, NDArray[np.generic]]:
     """Return the expected arrays, all of them and (unless `others`) nothing else; DataError names `source`.
 
@@ -63,7 +74,7 @@ def decode(
         return {name: _read(file, name, layout, len(data), source) for name, layout in expected.items()}
 
 
-def array_layout(data: bytes | memoryview, name: str, source: str) -> Layout:
+def array_layout(data: bytes, name: str, source: str) -> Layout:
     """Return dtype and shape that one array claims to have, without reading it; DataError where there is none."""
     with _opened(data, source) as file:
         _check_names(file, {name: Layout("", ())}, source, True)
@@ -77,9 +88,9 @@ def layouts(arrays: Arrays) -> dict[str, Layout]:
 
 
 @contextmanager
-def _opened(data: bytes | memoryview, source: str) -> Iterator[h5py.File]:
+def _opened(data: bytes, source: str) -> Iterator[h5py.File]:
     try:
-        with h5py.File(io.BytesIO(data), "r") as file:
+        with h5py.File(h5py.h5f.open_file_image(data), "r") as file:
             yield file
     except DataError:
         raise

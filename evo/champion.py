@@ -55,7 +55,7 @@ def encode_champion(weights: NDArray[np.float32], layers: Layers, about: Mapping
     for name, shape in layers:
         arrays[name] = flat[first : first + prod(shape)].reshape(shape)
         first += prod(shape)
-    data = bytes(encode(arrays))
+    data = encode(arrays)
     readable = {**described, "file": WEIGHTS, "file_sha256": hashlib.sha256(data).hexdigest()}
     return data, json.dumps(readable, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
 
@@ -80,6 +80,8 @@ def read_champion(path: Path) -> Champion:
         described = unseal(sealed)
         layers = tuple((str(name), tuple(int(side) for side in shape)) for name, shape in described["layers"])
         digest, facts = described["weights_sha256"], dict(described["about"])
+        if not layers:
+            raise ValueError("it names no layers")
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{file}: its description does not hold ({error})") from error
     expected = {"about": about, **{name: Layout("<f4", shape) for name, shape in layers}}

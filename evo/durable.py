@@ -70,13 +70,13 @@ def read_file(path: Path, *, most: int) -> bytes:
         raise DataError(f"{path}: missing") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be opened ({error.strerror})") from error
-    with os.fdopen(descriptor, "rb") as file, resources("read", path):
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise DataError(f"{path}: not a regular file")
         if status.st_size > most:
             raise DataError(f"{path}: {status.st_size} bytes, expected at most {most}")
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise DataError(f"{path}: more than {most} bytes")
-    return data
+        with resources("read", path), os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most)
+    finally:
+        os.close(descriptor)

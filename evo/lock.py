@@ -27,7 +27,7 @@ def acquire(directory: Path) -> int:
             except BlockingIOError as error:
                 holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
                 name = f"process {holder}" if holder.isdigit() else "another process"
-                raise LockedError(f"{directory} is in use by {name}") from error
+                raise LockedError(f"{directory} is in use by {name}; wait for it to end, or stop it") from error
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except BaseException:

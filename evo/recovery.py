@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,10 @@ from evo.manifest import FileStamp, Line, Manifest, parse
 
 MANIFEST = "manifest.jsonl"
 POPULATION, RECORDS, PUBLISHED, DAMAGED = "population", "records", "published", "damaged"
+KEEP_LAST = 3  # population files, besides the best and every hundredth
 LARGEST_MANIFEST = 1 << 31
+
+_OURS = re.compile(r"(gen-\d+(-\d+)?|[0-9a-f]{64})\.h5(\.tmp)?")
 
 
 class Believed(NamedTuple):
@@ -42,16 +46,25 @@ def verified(directory: Path, name: str, stamp: FileStamp) -> bytes:
     return data
 
 
+def refuse_foreign(directory: Path) -> None:
+    """Raise a DataError unless the directory looks like one that a run was made in."""
+    if not directory.is_dir():
+        raise DataError(f"{directory}: not a run directory: no such directory")
+    if not (directory / MANIFEST).exists():
+        raise DataError(f"{directory}: not a run directory: it has no {MANIFEST}")
+    for folder in (POPULATION, RECORDS, PUBLISHED):
+        path = directory / folder
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            # Files are removed in these: never in somebody else's directory.
+            raise DataError(f"{path}: not a directory of the run's own")
+
+
 def believe(directory: Path) -> Believed:
     """Read the manifest up to the newest generation whose population file is the one that its line names.
 
-    DataError: not a run directory, or a run of which no good checkpoint is left.
+    DataError: the first line does not hold, or no good checkpoint is left.
     """
     path = directory / MANIFEST
-    if not directory.is_dir():
-        raise DataError(f"{directory}: not a run directory: no such directory")
-    if not path.exists():
-        raise DataError(f"{directory}: not a run directory: it has no {MANIFEST}")
     manifest = parse(read_file(path, most=LARGEST_MANIFEST), str(path))
     notices = []
     damaged = bool(manifest.damage) and not manifest.torn
@@ -59,16 +72,21 @@ def believe(directory: Path) -> Believed:
         reason = "an append was interrupted there" if manifest.torn else "nothing after it can be used"
         notices.append(f"{path}: {manifest.damage}; {reason}")
     named = [line for line in manifest.lines if population_file(line.generation) in line.files]
+    # Retention removes older files, so only of these is it news that they are missing.
+    recent = [] if damaged else named[-KEEP_LAST:]
     for line in reversed(named):
         name = population_file(line.generation)
         try:
             verified(directory, name, line.files[name])
         except DataError as error:
-            notices.append(f"{error}; the checkpoint before it is used")
+            if line in recent or os.path.lexists(directory / name):
+                notices.append(str(error))
             damaged = True
-        else:
-            count = line.generation + 1
-            return Believed(manifest, manifest.lines[:count], manifest.ends[count], tuple(notices), damaged)
+            continue
+        count = line.generation + 1
+        if damaged:
+            notices.append(f"{directory}: goes on from the checkpoint before it, after {count} generations")
+        return Believed(manifest, manifest.lines[:count], manifest.ends[count], tuple(notices), damaged)
     if named or damaged:
         raise DataError(f"{directory}: no good checkpoint is left: {'; '.join(notices)}")
     return Believed(manifest, (), manifest.ends[0], tuple(notices), damaged)
@@ -81,14 +99,15 @@ def clean(directory: Path, believed: Believed) -> None:
     for folder in (POPULATION, RECORDS, PUBLISHED):
         (directory / folder).mkdir(exist_ok=True)
         for path in sorted((directory / folder).iterdir()):
-            if f"{folder}/{path.name}" in named:
+            if f"{folder}/{path.name}" in named or not _OURS.fullmatch(path.name):
                 continue
             if aside is None or folder == PUBLISHED or path.name.endswith(TEMPORARY):
                 path.unlink()
             else:
                 os.rename(path, aside / path.name)
     for path in directory.glob(f"*{TEMPORARY}"):
-        path.unlink()
+        if path.is_file():
+            path.unlink()
     if (directory / MANIFEST).stat().st_size != believed.size:
         descriptor = os.open(directory / MANIFEST, os.O_WRONLY | os.O_NOFOLLOW)
         try:

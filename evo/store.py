@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import json
 import math
 import os
 import re
@@ -40,15 +39,27 @@ from evo.errors import DataError, ResourceError
 from evo.hashing import array_digest, next_hash
 from evo.lock import acquire
 from evo.manifest import FileStamp, Line
-from evo.recovery import MANIFEST, POPULATION, PUBLISHED, RECORDS, Believed, believe, clean, population_file, verified
+from evo.metrics import MetricsFile
+from evo.recovery import (
+    KEEP_LAST,
+    MANIFEST,
+    POPULATION,
+    PUBLISHED,
+    RECORDS,
+    Believed,
+    believe,
+    clean,
+    population_file,
+    refuse_foreign,
+    verified,
+)
 from evo.run_directory import make_run_directory
 
-METRICS = "metrics.jsonl"
 DURABLE_SECONDS = 2.0
-KEEP_LAST = 3
 KEEP_EVERY = 100
 KEEP_PUBLISHED = 2
 
+_POPULATION = re.compile(r"gen-(\d+)\.h5")
 _RECORDS = re.compile(rf"{RECORDS}/gen-(\d+)-(\d+)\.h5")
 
 
@@ -57,6 +68,15 @@ class _Kept(NamedTuple):
 
     state: dict[str, NDArray[np.generic]] | None  # None: no file of it will be wanted
     record: dict[str, NDArray[np.generic]]
+
+
+class _Totals(NamedTuple):
+    """What the first `lines` lines add up to."""
+
+    lines: int = 0
+    frames: int = 0
+    seconds: float = 0.0
+    best: int = -1  # the newest generation that was the best
 
 
 class Store:
@@ -70,14 +90,14 @@ class Store:
         self._first_hash = believed.manifest.first_hash
         self._lines = list(believed.lines)
         self._durable = (len(believed.lines), believed.size)  # lines, and bytes of the manifest
-        self._totals = (0, 0, 0.0)  # lines, frames, seconds
+        self._totals = _Totals()
+        self._metrics = MetricsFile(directory)
         self._kept: dict[int, _Kept] = {}
         self._lock = lock
         self._keep_every = keep_every
         self._published: list[str] = []
         self._champion: tuple[bytes, bytes] | None = None
         self._failure: ResourceError | None = None
-        self._metrics_failed = False
         self._waiting_since = math.inf  # the monotonic second of the oldest commit that is not durable
         self._committed_at = -math.inf
 
@@ -99,14 +119,13 @@ class Store:
         What does not hold is named in `notices`, set aside, and the run goes on from before it. DataError: not a
         run, or no good checkpoint is left. LockedError: another process holds it.
         """
-        believe(directory)  # so that what is not a run does not get a lock file
+        refuse_foreign(directory)
         lock = acquire(directory)
         try:
             store = cls(directory, believed := believe(directory), lock, keep_every)
             with resources("write to", directory):
                 clean(directory, believed)
-                metrics = [line for line in store.metrics() if line["generation"] < store.next_generation]
-                replace_file(directory / METRICS, b"".join(map(_metrics_line, metrics)), durable=False)
+                store._metrics.trim(store.next_generation)
             return store
         except BaseException:
             os.close(lock)
@@ -115,7 +134,11 @@ class Store:
     @classmethod
     def read(cls, directory: Path) -> Store:
         """Look at a run directory, also while its master is at work: takes no lock and changes nothing."""
-        return cls(directory, believe(directory), None, KEEP_EVERY)
+        refuse_foreign(directory)
+        believed = believe(directory)
+        if not believed.damaged:  # an unfinished append is the master's, who may be at work just now
+            believed = believed._replace(notices=())
+        return cls(directory, believed, None, KEEP_EVERY)
 
     @property
     def next_generation(self) -> int:
@@ -135,12 +158,12 @@ class Store:
     @property
     def frames(self) -> int:
         """The frames of all committed generations, over all resumes."""
-        return self._sum()[1]
+        return self._sum().frames
 
     @property
     def seconds(self) -> float:
         """The seconds of all committed generations, over all resumes."""
-        return self._sum()[2]
+        return self._sum().seconds
 
     def publish(self, weights: NDArray[np.float32]) -> str:
         """Write weights for the workers and return the file, relative to the run directory; equal weights, equal file.
@@ -190,7 +213,8 @@ class Store:
         self._kept[generation] = kept
         self._lines.append(line)
         self._forget_unwanted_states()
-        self._append_metrics({**metrics, "generation": generation})
+        if notice := self._metrics.append(generation, metrics):
+            self.notices.append(notice)
         now = time.monotonic()
         took, self._committed_at = now - self._committed_at, now
         self._waiting_since = min(self._waiting_since, now)
@@ -219,7 +243,7 @@ class Store:
         """Return the state after a durable generation; DataError where retention keeps none, or it does not hold."""
         name = population_file(generation)
         stamp = self._lines[generation].files.get(name)
-        if stamp is None:
+        if stamp is None or not os.path.lexists(self.directory / name):
             raise DataError(f"{self.directory}: no population of generation {generation} is kept")
         expected = self._expected(generation, "state/")
         state = decode(verified(self.directory, name, stamp), expected, str(self.directory / name))
@@ -241,13 +265,7 @@ class Store:
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of every generation that has some, in order; None stands for what was not finite."""
-        lines: dict[int, dict[str, Any]] = {}
-        with suppress(FileNotFoundError), resources("read", self.directory / METRICS):
-            for text in (self.directory / METRICS).read_bytes().split(b"\n"):
-                with suppress(ValueError, RecursionError, KeyError, TypeError):
-                    line = json.loads(text)
-                    lines[int(line["generation"])] = line
-        return [lines[generation] for generation in sorted(lines)]
+        return self._metrics.read()
 
     def write_champion(self, weights: NDArray[np.float32], layers: Layers, about: Mapping[str, object]) -> None:
         """Replace champion.h5 and champion.json at the next flush, so that they never run ahead of the manifest.
@@ -285,21 +303,19 @@ class Store:
         if self._lock is None:
             raise RuntimeError(f"{self.directory} is open for reading only, or closed")
 
-    def _sum(self) -> tuple[int, int, float]:
-        count, frames, seconds = self._totals
-        for line in self._lines[count:]:
-            count, frames, seconds = count + 1, frames + line.frames, seconds + line.seconds
-        self._totals = (count, frames, seconds)
+    def _sum(self) -> _Totals:
+        lines, frames, seconds, best = self._totals
+        for line in self._lines[lines:]:
+            best = line.generation if line.best else best
+            lines, frames, seconds = lines + 1, frames + line.frames, seconds + line.seconds
+        self._totals = _Totals(lines, frames, seconds, best)
         return self._totals
 
     def _kept_for_ever(self, generation: int) -> bool:
         return generation % self._keep_every == 0
 
-    def _newest_best(self) -> int:
-        return next((line.generation for line in reversed(self._lines) if line.best), -1)
-
     def _forget_unwanted_states(self) -> None:
-        wanted = {self.next_generation - 1, self._newest_best()}
+        wanted = {self.next_generation - 1, self._sum().best}
         for generation, kept in self._kept.items():
             if kept.state is not None and generation not in wanted and not self._kept_for_ever(generation):
                 self._kept[generation] = kept._replace(state=None)
@@ -361,27 +377,16 @@ class Store:
                 os.close(descriptor)
 
     def _remove_old_populations(self) -> None:
-        named = [line.generation for line in self._lines if population_file(line.generation) in line.files]
-        wanted = {*named[-KEEP_LAST:], self._newest_best(), *filter(self._kept_for_ever, named)}
-        for generation in named:
-            if generation not in wanted:
+        files = []
+        for path in (self.directory / POPULATION).iterdir():
+            if match := _POPULATION.fullmatch(path.name):
+                files.append((int(match[1]), path))
+        files.sort()
+        last = [generation for generation, _ in files[-KEEP_LAST:]]
+        for generation, path in files:
+            if generation not in (*last, self._sum().best) and not self._kept_for_ever(generation):
                 with suppress(OSError):
-                    (self.directory / population_file(generation)).unlink(missing_ok=True)
-
-    def _append_metrics(self, metrics: Mapping[str, float]) -> None:
-        try:
-            descriptor = os.open(
-                self.directory / METRICS, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666
-            )
-            try:
-                # A line that a full disk has cut short must not swallow the next one.
-                write_all(descriptor, b"\n" * self._metrics_failed + _metrics_line(metrics))
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            if not self._metrics_failed:
-                self.notices.append(f"cannot write {self.directory / METRICS}: {error.strerror}; the run goes on")
-            self._metrics_failed = True
+                    path.unlink()
 
     def _expected(self, generation: int, prefix: str) -> dict[str, Layout]:
         arrays = self._lines[generation].arrays
@@ -402,15 +407,3 @@ class Store:
 
 def _copies(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
     return {name: array.copy() for name, array in checked(arrays).items()}
-
-
-def _metrics_line(metrics: Mapping[str, Any]) -> bytes:
-    values = {name: _finite(value) for name, value in metrics.items()}
-    return json.dumps({"generation": values.pop("generation"), **values}).encode() + b"\n"
-
-
-def _finite(value: Any) -> int | float | str | None:
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    number = float(value)
-    return number if math.isfinite(number) else None

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from evo.errors import DataError
+from evo.hashing import array_digest, first_hash, next_hash
+from evo.manifest import FileStamp, Line, header, parse, seal, unseal
+
+IDENTITY = {"seed": 1, "ga": {"sigma": 0.1}}
+
+
+def lines(count: int) -> list[Line]:
+    made: list[Line] = []
+    state_hash = first_hash(IDENTITY)
+    for generation in range(count):
+        arrays = {"state/n": array_digest("n", np.array([generation], np.int64))}
+        state_hash = next_hash(state_hash, generation, arrays)
+        files = {f"population/gen-{generation:06d}.h5": FileStamp(10, "ab" * 32)}
+        made.append(Line(generation, state_hash, arrays, 100 + generation, 0.25, generation == 1, files))
+    return made
+
+
+def encoded(count: int) -> bytes:
+    return header(IDENTITY) + b"".join(line.encode() for line in lines(count))
+
+
+def test_what_was_written_is_read_back() -> None:
+    data = encoded(4)
+    manifest = parse(data, "m")
+    assert manifest.lines == tuple(lines(4))
+    assert manifest.identity == IDENTITY
+    assert manifest.ends[-1] == len(data)
+    assert manifest.damage == ""
+    assert not manifest.torn
+
+
+def test_every_end_is_where_a_shorter_manifest_would_end() -> None:
+    assert list(parse(encoded(4), "m").ends) == [len(encoded(count)) for count in range(5)]
+
+
+def test_a_manifest_cut_at_any_byte_gives_the_generations_that_are_whole() -> None:
+    data = encoded(3)
+    ends = parse(data, "m").ends
+    for size in range(ends[0], len(data)):
+        manifest = parse(data[:size], "m")
+        whole = sum(end <= size for end in ends) - 1
+        assert manifest.lines == tuple(lines(whole))
+        assert manifest.torn == (size not in ends)
+
+
+def test_a_first_line_that_does_not_hold_is_refused() -> None:
+    data = encoded(1)
+    for broken in (b"", b"{}\n", data[:20], data.replace(b'"seed":1', b'"seed":2', 1), data[5:]):
+        with pytest.raises(DataError, match="m: line 1: "):
+            parse(broken, "m")
+
+
+def test_another_format_is_named() -> None:
+    with pytest.raises(DataError, match="format 2"):
+        parse(seal({"format": 2, "identity": {}, "state_hash": ""}) + b"\n", "m")
+
+
+def test_damage_in_the_middle_is_named_and_ends_what_is_believed() -> None:
+    texts = encoded(5).split(b"\n")
+    texts[3] = texts[3].replace(b'"frames":102', b'"frames":103')
+    manifest = parse(b"\n".join(texts), "m")
+    assert manifest.lines == tuple(lines(2))
+    assert manifest.damage.startswith("line 4: its checksum")
+    assert not manifest.torn
+
+
+def test_a_line_that_is_sealed_again_after_a_change_breaks_the_chain() -> None:
+    texts = encoded(5).split(b"\n")
+    value = unseal(texts[3])
+    value["arrays"]["state/n"][2] = "00" * 32
+    texts[3] = seal(value)
+    manifest = parse(b"\n".join(texts), "m")
+    assert len(manifest.lines) == 2
+    assert "state hash does not follow" in manifest.damage
+
+
+@pytest.mark.parametrize("order", [(0, 1, 3), (0, 2, 1, 3), (0, 1, 1, 2)])
+def test_missing_swapped_and_doubled_lines_are_not_believed(order: tuple[int, ...]) -> None:
+    made = lines(4)
+    data = header(IDENTITY) + b"".join(made[number].encode() for number in order)
+    manifest = parse(data, "m")
+    assert [line.generation for line in manifest.lines] == list(range(len(manifest.lines)))
+    assert len(manifest.lines) < len(order)
+    assert "is generation" in manifest.damage
+    assert not manifest.torn
+
+
+def test_a_file_outside_the_run_is_never_named() -> None:
+    for path in ("../../etc/passwd", "/etc/passwd", "population/../x.h5", "population/gen-000000.h5\n"):
+        line = lines(1)[0]
+        data = header(IDENTITY) + Line(0, line.state_hash, line.arrays, files={path: FileStamp(1, "ab" * 32)}).encode()
+        assert parse(data, "m").lines == ()
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b"1", b"null", b'"x"', b"\xff\xfe"])
+def test_a_hostile_line_is_only_a_line_that_does_not_hold(text: bytes) -> None:
+    assert parse(encoded(1) + text + b"\n", "m").lines == tuple(lines(1))
+
+
+def mutant(data: bytes, dice: random.Random) -> bytes:
+    changed = bytearray(data)
+    kind = dice.randrange(4)
+    place = dice.randrange(len(data))
+    if kind == 0:
+        changed[place] ^= 1 << dice.randrange(8)
+    elif kind == 1:
+        del changed[place:]
+    elif kind == 2:
+        changed[place : place + 64] = dice.randbytes(64)
+    else:
+        del changed[place : place + dice.randrange(1, 200)]
+    return bytes(changed)
+
+
+def believed_is_a_prefix(mutants: int) -> int:
+    dice = random.Random(1)
+    data, whole = encoded(6), tuple(lines(6))
+    refused = 0
+    for _ in range(mutants):
+        try:
+            manifest = parse(mutant(data, dice), "m")
+        except DataError:
+            refused += 1
+            continue
+        assert manifest.lines == whole[: len(manifest.lines)]
+        assert manifest.identity == IDENTITY
+    return refused
+
+
+def test_of_300_mutants_nothing_but_a_prefix_of_the_truth_is_believed() -> None:
+    assert 0 < believed_is_a_prefix(300) < 300
+
+
+@pytest.mark.long
+def test_of_20000_mutants_nothing_but_a_prefix_of_the_truth_is_believed() -> None:
+    believed_is_a_prefix(20_000)
