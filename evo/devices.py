@@ -7,6 +7,8 @@ checks what it really sees. Nothing falls back silently to another device.
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,8 +44,10 @@ def plan(workers: Mapping[str, Any], inference: str, visible: str | None = None)
         raise DeviceError(
             f"workers.gpus lists {len(gpus)} GPUs, but {VISIBLE} = {visible!r} lets this process see {len(names)}"
         )
+    # By default CUDA numbers the fastest GPU 0; nvidia-smi and people number them by their place on the bus.
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if visible is None else {}
     return [
-        {VISIBLE: name, **_memory(workers, per_gpu)}
+        {VISIBLE: name, **order, **_memory(workers, per_gpu)}
         for name, per_gpu in zip(names, gpus, strict=False)
         for _ in range(per_gpu)
     ]
@@ -73,10 +77,11 @@ def claim(memory: str = "growth", memory_limit_mb: int = 0, threads: int = 1) ->
     Call it before anything else touches a device. DeviceError where TensorFlow sees another number of GPUs than one
     (none, for a worker on the CPU).
     """
-    import tensorflow as tf
-
     pinned = os.environ.get(VISIBLE, "")
     wanted = 0 if pinned in ("", NO_GPU) else 1
+    import_tensorflow(on_gpu=wanted == 1)
+    import tensorflow as tf
+
     gpus = tf.config.list_physical_devices("GPU")
     if len(gpus) != wanted:
         seen = ", ".join(gpu.name for gpu in gpus) or "none"
@@ -86,8 +91,10 @@ def claim(memory: str = "growth", memory_limit_mb: int = 0, threads: int = 1) ->
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.experimental.enable_tensor_float_32_execution(False)
+    if gpus:
+        tf.config.experimental.enable_op_determinism()  # else each process picks its own algorithms by timing them
     for gpu in gpus:
-        if memory == "growth":
+        if memory == "growth" and not tf.config.experimental.get_memory_growth(gpu):
             tf.config.experimental.set_memory_growth(gpu, True)
         elif memory == "limit":
             limit = tf.config.LogicalDeviceConfiguration(memory_limit=memory_limit_mb)
@@ -95,6 +102,30 @@ def claim(memory: str = "growth", memory_limit_mb: int = 0, threads: int = 1) ->
     if not gpus:
         return "CPU"
     return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
+
+
+def import_tensorflow(on_gpu: bool) -> None:
+    """Import TensorFlow and Keras without their greetings on the terminal; ConfigurationError where they are missing.
+
+    No device is touched, so a process may still be pinned, or forked and its children be pinned, afterwards.
+    """
+    # Errors only; and that there is no GPU driver is an error only where a GPU is wanted.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if on_gpu else "3")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    sys.stderr.flush()
+    real = os.dup(2)
+    with tempfile.TemporaryFile() as greetings:
+        os.dup2(greetings.fileno(), 2)
+        try:
+            import keras  # noqa: F401
+            import tensorflow  # noqa: F401
+        except ImportError as error:
+            raise ConfigurationError(
+                f'policy.inference: "tensorflow" needs TensorFlow and Keras, which cannot be imported: {error}'
+            ) from error
+        finally:
+            os.dup2(real, 2)
+            os.close(real)
 
 
 def _listed(visible: str) -> list[str]:
@@ -109,6 +140,8 @@ def _listed(visible: str) -> list[str]:
 
 def _memory(workers: Mapping[str, Any], per_gpu: int) -> dict[str, str]:
     memory = workers.get("memory", "growth")
+    if memory == "limit" and not workers.get("memory_limit_mb", 0):
+        raise ConfigurationError('workers.memory_limit_mb: required by workers.memory = "limit"')
     if memory == "all" and per_gpu > 1:
         raise ConfigurationError(
             f'workers.memory: "all" gives a GPU to its first worker, and workers.gpus puts {per_gpu} on one; '

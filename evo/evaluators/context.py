@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from evo import devices, plugins
 from evo.records import Episodes, Result, Task, WeightSource
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Context:
     policy: Mapping[str, Any]  # [policy]
     workers: Mapping[str, Any] = field(default_factory=dict)  # [workers]
     inference: Literal["lanes", "tensorflow"] = "lanes"  # policy.inference, with "auto" resolved
-    plugins: tuple[str, ...] = ()  # modules of --plugin, imported before anything is looked up
+    plugins: tuple[str, ...] = ()  # modules of --plugin
 
 
 class Player(Protocol):
@@ -67,11 +67,13 @@ def make_player(context: Context) -> Player:
 
 def prepare(context: Context) -> None:
     """Import, and compile or load from Numba's cache, what all players of a run need; touches no device."""
-    if context.inference == "tensorflow":
-        import_module("tensorflow")
-        import_module("keras")
     rollout = _rollout(context)
-    if hasattr(rollout.environment, "rules"):  # compiled code, so this is quick and cannot hang
+    if context.inference == "tensorflow":
+        from evo.tensorflow_rollout import warm_up
+
+        devices.import_tensorflow(on_gpu=bool(context.workers.get("gpus")))
+        warm_up(rollout.environment)
+    elif hasattr(rollout.environment, "rules"):  # compiled code, so this is quick and cannot hang
         one = np.zeros(1, np.int32)
         source = WeightSource(one, one - 1, one.astype(np.uint64), one.astype(np.float32) + np.float32(1))
         rollout.play(Task(source, Episodes(np.zeros(1, np.uint64))), np.zeros((1, rollout.network.size), np.float32))
@@ -96,9 +98,8 @@ def _rollout(context: Context) -> Rollout:
     from evo.policies.network import Options as PolicyOptions
     from evo.rollout import Rollout
 
-    for plugin in context.plugins:
-        import_module(plugin)
-    module = import_module("evo.environments." + context.environment.get("id", "snake").partition(":")[0])
+    plugins.load(context.plugins)
+    module = plugins.find("environments", context.environment.get("id", "snake").partition(":")[0])
     environment = module.make(module.Options(**context.environment))
     network = Network.build(PolicyOptions(**context.policy), environment.shape, environment.actions)
     return Rollout(network, environment)

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evo.devices import plan
+from evo.devices import VISIBLE, plan
 from evo.errors import ConfigurationError, ResourceError
 from evo.evaluators.context import Context, Effort
 from evo.evaluators.worker import END, OUT_OF_MEMORY, START, Channel, Failed, Played, Ready, Upbringing
@@ -297,4 +297,5 @@ def make(context: Context) -> Processes:
     """Return the evaluator of a run."""
     player = "evo.evaluators.context:make_player"
     upbringing = Upbringing(player, context, "evo.evaluators.context:prepare")
-    return Processes(upbringing, plan(context.workers, context.inference), int(context.workers.get("threads", 1)))
+    slots = plan(context.workers, context.inference, os.environ.get(VISIBLE))
+    return Processes(upbringing, slots, int(context.workers.get("threads", 1)))

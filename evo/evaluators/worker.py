@@ -143,7 +143,7 @@ class WorkerTraceback(Exception):
     """Carries the traceback of another process, to be printed above our own."""
 
     def __str__(self) -> str:
-        return "\n" + self.args[0]
+        return f"\n{self.args[0]}"
 
 
 def named(name: str) -> Callable[..., Any]:

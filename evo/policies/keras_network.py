@@ -1,0 +1,50 @@
+"""The same network in Keras, for computing on GPUs, for learning and for export; imported only where it is needed."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.policies.network import Network
+
+if TYPE_CHECKING:
+    import keras
+
+
+def build_keras(network: Network) -> keras.Model:
+    """Return a Keras model from observations [B, ...] to scores [B, A], with weights in the order of `network.split`.
+
+    Convolutions and hidden dense layers are ReLU, the output is linear; layers are named as in `network.names()`.
+    """
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    import keras
+
+    inputs = keras.Input(network.shape, name="observation")
+    x = inputs
+    flat = False
+    for i, layer in enumerate(network.layers):
+        activation, name = "relu" if layer.relu else None, f"{i}_{layer.kind}"
+        if layer.kind == "conv":
+            padding = network.options.padding
+            x = keras.layers.Conv2D(
+                layer.filters, layer.kernel, layer.stride, padding, activation=activation, name=name
+            )(x)
+            continue
+        if not flat:
+            x, flat = keras.layers.Flatten(name="flatten")(x), True
+        x = keras.layers.Dense(layer.filters, activation=activation, name=name)(x)
+    return keras.Model(inputs, x, name="network")
+
+
+def set_weights(model: keras.Model, network: Network, weights: NDArray[np.float32]) -> None:
+    """Give a model that `build_keras` made the flat vector `weights` [P]."""
+    for variable, array in zip(model.weights, network.split(weights), strict=True):
+        variable.assign(array)
+
+
+def flat_weights(model: keras.Model) -> NDArray[np.float32]:
+    """Return the weights of a model that `build_keras` made as one flat vector.  # [P]"""
+    return np.concatenate([np.asarray(array, np.float32).ravel() for array in model.get_weights()])

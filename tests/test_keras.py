@@ -1,0 +1,132 @@
+"""The network in Keras and the TensorFlow player, against the lanes kernel and the compiled rollout."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evo import devices
+from evo.evaluators import processes, serial
+from evo.evaluators.context import Context
+from evo.policies import lanes
+from evo.policies.network import Network, Options
+from evo.records import WORST, Choose, Episodes, Task, WeightSource
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tensorflow() -> Any:
+    devices.claim()
+    import tensorflow
+
+    return tensorflow
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    side, channels, actions = draw(st.integers(4, 12)), draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    conv = draw(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 4), st.integers(1, 3)), max_size=3))
+    dense = draw(st.lists(st.integers(1, 40), max_size=2))
+    padding = draw(st.sampled_from(["same", "valid"]))
+    if padding == "valid":
+        left = side
+        for i, (_, kernel, stride) in enumerate(conv):
+            if left < kernel:
+                conv = conv[:i]
+                break
+            left = (left - kernel) // stride + 1
+    kind = "cnn" if conv else "mlp"
+    options = Options(kind=kind, conv=[list(layer) for layer in conv], dense=dense, padding=padding)
+    return Network.build(options, (side, side, channels), actions)
+
+
+@settings(max_examples=25, deadline=None)
+@given(networks(), st.integers(0, 2**32 - 1))
+def test_keras_and_the_lanes_kernel_give_one_networks_scores(network: Network, seed: int) -> None:
+    from evo.policies.keras_network import build_keras, flat_weights, set_weights
+
+    draw = np.random.default_rng(seed)
+    weights = draw.normal(0, 0.3, network.size).astype(np.float32)
+    observations = draw.random((5, *network.shape), np.float32)
+    model = build_keras(network)
+    set_weights(model, network, weights)
+    np.testing.assert_array_equal(flat_weights(model), weights)
+    for array, part in zip(model.get_weights(), network.split(weights), strict=True):
+        np.testing.assert_array_equal(array, part)
+    exact = lanes.scores(network, weights, observations)
+    np.testing.assert_allclose(np.asarray(model(observations)), exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("kind", ["mlp", "linear"])
+def test_networks_without_convolutions_take_flat_and_image_observations(kind: str) -> None:
+    from evo.policies.keras_network import build_keras, set_weights
+
+    for shape in [(4,), (5, 5, 2)]:
+        network = Network.build(Options(kind=kind, dense=[7]), shape, 3)  # type: ignore[arg-type]
+        weights = np.random.default_rng(1).normal(size=network.size).astype(np.float32)
+        observations = np.random.default_rng(2).random((3, *shape), np.float32)
+        model = build_keras(network)
+        set_weights(model, network, weights)
+        np.testing.assert_allclose(model(observations), lanes.scores(network, weights, observations), rtol=2e-5)
+
+
+def publish(run_dir: Path, rows: list[np.ndarray]) -> str:
+    with h5py.File(run_dir / "parents.h5", "w") as file:
+        file.create_dataset("weights", data=np.stack(rows).astype(np.float32))
+    return "parents.h5"
+
+
+def candidates(rows: list[int], keys: list[int], published: str = "") -> WeightSource:
+    sigmas = [0.05 if row >= 0 and key else 0.0 for row, key in zip(rows, keys, strict=True)]
+    return WeightSource(
+        np.array(rows, np.int32), np.full(len(rows), -1, np.int32), np.array(keys, np.uint64),
+        np.array(sigmas, np.float32), published=published,
+    )  # fmt: skip
+
+
+SNAKE = {"id": "snake", "size": 6, "starvation": 40, "window": 7}
+POLICY = {"conv": [[8, 3, 2]], "dense": [16]}
+
+
+def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path) -> None:
+    exact_context = Context(tmp_path, SNAKE, POLICY, {"count": 2})
+    context = Context(tmp_path, SNAKE, {**POLICY, "inference": "tensorflow"}, {"count": 2}, "tensorflow")
+    network = Network.build(Options(**POLICY), (7, 7, 5), 3)
+    draw = np.random.default_rng(3)
+    good = draw.normal(0, 0.3, network.size)
+    published = publish(tmp_path, [good, np.full(network.size, np.nan), np.full(network.size, 1e30), good * 0])
+    fresh, seeds = candidates([-1] * 4, [5, 6, 7, 8]), np.arange(50, dtype=np.uint64)
+    tasks = [
+        Task(fresh, Episodes(seeds), trace=True),
+        Task(fresh, Episodes(seeds[:3]), Choose("softmax")),
+        Task(candidates([0, 0, 1, 2, 3], [0, 9, 0, 0, 0], published), Episodes(seeds)),
+    ]
+    exact = serial.make(exact_context).map(tasks)
+    pool = processes.make(context)
+    try:
+        results = pool.map(tasks)
+        fingerprint = pool.fingerprint
+        os.kill(pool.pids[0], signal.SIGKILL)
+        again = pool.map(tasks)
+    finally:
+        pool.close()
+    for result, once_more, reference in zip(results, again, exact, strict=True):
+        np.testing.assert_array_equal(result.returns, once_more.returns)
+        np.testing.assert_array_equal(result.finite, reference.finite)
+        assert (result.returns == reference.returns).mean() > 0.97  # a flip of near-equal scores changes an episode
+        assert (result.lengths == reference.lengths).mean() > 0.97
+        assert (result.measures == reference.measures).mean() > 0.97
+        assert result.frames <= result.slots
+    assert results[2].finite.tolist() == [True, True, False, False, True]
+    assert (results[2].returns[2:4] == WORST).all()
+    assert results[0].actions is not None
+    assert [len(trace) for trace in results[0].actions] == results[0].lengths.ravel().tolist()
+    assert "scores" in fingerprint
+    assert pool.fingerprint == fingerprint
