@@ -130,4 +130,4 @@ def test_help_is_instant_because_it_imports_nothing_heavy(command: str) -> None:
 def test_checking_an_experiment_leaves_compilers_unloaded(tmp_path: Path) -> None:
     (tmp_path / "empty.toml").write_text("")
     statements = f"from evo import cli\ncli.main(['run', {str(tmp_path / 'empty.toml')!r}, '--dry-run'])"
-    assert not loaded_after(statements) & {"numba", "tensorflow", "h5py", "deap", "gymnasium"}
+    assert not loaded_after(statements) & {"numba", "tensorflow", "h5py", "deap"}
