@@ -8,7 +8,7 @@ from itertools import pairwise
 from operator import index
 from typing import Any
 
-from snake.philox import draw
+from snake.philox import draw, philox
 
 Cell = tuple[int, int]  # row, column; (0, 0) is the top left corner
 
@@ -22,6 +22,9 @@ SMALLEST, LARGEST = 4, 64
 SEED_LIMIT = 1 << 64
 STEP_LIMIT = 1 << 31
 REWARD_LIMIT = 1e9
+# The purpose of the draw that names the episodes after the first; numba kernels hold it too. The game's draws have
+# purpose 0, the random player's 1.
+FOLLOWING = 2
 
 
 class Game:
@@ -238,6 +241,14 @@ class Game:
         if heading not in (None, looks):
             raise ValueError(f"heading {heading} does not agree with the body, which looks {HEADINGS[looks]} ({looks})")
         return looks
+
+
+def episode_seed(first: int, number: int) -> int:
+    """Return the seed of episode `number` of those that begin with `first`: itself, then ones that it names."""
+    if number == 0:
+        return first
+    w0, w1, _, _ = philox(first, (0, number, FOLLOWING, 0))
+    return w0 | w1 << 32
 
 
 def whole(name: str, value: int, lowest: int, highest: int) -> int:

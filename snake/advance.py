@@ -1,0 +1,90 @@
+"""Steps, automatic resets and observations of many boards in one compiled pass: each board while it is in the cache."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from snake import kernel_cache
+from snake.batch import ALIVE, LEAN, TERMINATED, reset_board, step_board
+from snake.observe import mask, observe_board
+from snake.philox_compiled import philox
+from snake.rules import FOLLOWING
+
+kernel_cache.use(__name__)
+
+NEXT_STEP, SAME_STEP, DISABLED = range(3)  # what happens to a board that is over
+
+
+@njit(**LEAN)
+def episode_seed(first, number):  # type: ignore[no-untyped-def]
+    """Return the seed of an episode as `snake.rules.episode_seed` does."""
+    if number == 0:
+        return np.uint64(first)
+    w0, w1, _, _ = philox(np.uint64(first), np.uint64(0), np.uint64(number), np.uint64(FOLLOWING), np.uint64(0))
+    return w0 | w1 << np.uint64(32)
+
+
+@njit(**LEAN)
+def describe(boards, rules, code, mask_code, out, masks, scores):  # type: ignore[no-untyped-def]
+    """Write observation, action mask and score of every board.  # out [B, H, W, C], masks [B, A], scores [B]"""
+    for b in range(out.shape[0]):
+        observe_board(boards, rules, code, b, out[b])
+        mask(boards, rules, mask_code, b, masks[b])
+        scores[b] = np.int64(boards.length[b]) - rules.start_length
+
+
+@njit(**LEAN)
+def advance(  # type: ignore[no-untyped-def]
+    boards, rules, code, mask_code, mode, actions, first, episode, out, masks, scores, rewards, status, finals
+):
+    """Play actions[b] on every board b and write what follows from it.
+
+    first uint64 [B] and episode int64 [B] name the episodes; out float32 [B, H, W, C]; masks int8 [B, A];
+    scores int64 [B]; rewards float64 [B]; status int64 [B]; finals: the same as (out, masks, scores), written with
+    SAME_STEP only, where an episode ends. A board that is over begins its next episode in this step (SAME_STEP), or
+    in the next one, whose action is not played (NEXT_STEP), or never (DISABLED).
+    """
+    for b in range(out.shape[0]):
+        if mode == NEXT_STEP and boards.over[b] != ALIVE:
+            episode[b] += 1
+            reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
+            rewards[b] = 0.0
+            status[b] = ALIVE
+        else:
+            thousandths, status[b] = step_board(boards, rules, b, np.int64(actions[b]))
+            rewards[b] = thousandths / 1000.0
+            if mode == SAME_STEP and status[b] != ALIVE:
+                observe_board(boards, rules, code, b, finals[0][b])
+                mask(boards, rules, mask_code, b, finals[1][b])
+                finals[2][b] = np.int64(boards.length[b]) - rules.start_length
+                episode[b] += 1
+                reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
+        observe_board(boards, rules, code, b, out[b])
+        mask(boards, rules, mask_code, b, masks[b])
+        scores[b] = np.int64(boards.length[b]) - rules.start_length
+
+
+@njit(**LEAN)
+def play_many(boards, rules, code, actions, first, episode, out):  # type: ignore[no-untyped-def]
+    """Play actions[t, b] on every board, a new episode as soon as one is over, an observation at every step.
+
+    Returns (the sum of all rewards in thousandths, the episodes that terminated, those that were truncated).
+    actions [T, B], first uint64 [B], episode int64 [B], out float32 [B, H, W, C]
+    """
+    total = np.int64(0)
+    terminated = np.int64(0)
+    truncated = np.int64(0)
+    for t in range(actions.shape[0]):
+        for b in range(out.shape[0]):
+            thousandths, status = step_board(boards, rules, b, np.int64(actions[t, b]))
+            total += thousandths
+            if status != ALIVE:
+                if status == TERMINATED:
+                    terminated += 1
+                else:
+                    truncated += 1
+                episode[b] += 1
+                reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
+            observe_board(boards, rules, code, b, out[b])
+    return total, terminated, truncated
