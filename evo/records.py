@@ -93,6 +93,13 @@ class Algorithm(Protocol):
         """Return the weights of the champion, or None before one is crowned.  # [P]"""
         ...
 
+    def champion(self) -> Mapping[str, float]:
+        """Return the champion's `fitness`, its mean return on select episodes, and the `generation` it is of.
+
+        Evolution adds its number as a `candidate`. Means nothing before one is crowned.
+        """
+        ...
+
     def state(self) -> Arrays:
         """Return everything that is needed to go on, by name."""
         ...
@@ -108,6 +115,8 @@ class Algorithm(Protocol):
 
 class Evaluator(Protocol):
     """Something that plays tasks."""
+
+    fingerprint: str  # of the arithmetic, once something was played: where it differs, results may; empty: exact
 
     def map(self, tasks: Sequence[Task]) -> list[Result]:
         """Return the results in task order, whatever order they were played in."""

@@ -69,7 +69,7 @@ def score_of(result: Result, measures: Sequence[str]) -> NDArray[np.float64]:
     """Return the score of every episode of a result's first candidate.  # [E]"""
     if "score" in measures:
         return result.measures[0, :, measures.index("score")].astype(np.float64)
-    return result.returns[0] / 1000.0
+    return np.asarray(result.returns[0] / 1000.0, np.float64)
 
 
 def reference_scores(environment: Any, episodes: int) -> Mapping[str, float]:

@@ -52,14 +52,15 @@ class Summary:
 
 def one_line(values: object) -> str:
     """Return JSON on one line, with null for numbers that JSON does not have."""
-    return json.dumps(_finite(values), allow_nan=False)
+    return json.dumps(finite(values), allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return a JSON value with null for every number that is not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from evo.config import environment_of
 from evo.environments.snake import Options as Snake
 from evo.errors import DataError
 from evo.evaluators import serial
 from evo.evaluators.context import Context
+from evo.experiment import environment_of
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import Episodes, Task

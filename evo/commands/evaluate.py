@@ -1,0 +1,62 @@
+"""Measure a run's champion on sealed episodes, as many as you like."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from evo import plugins
+from evo.errors import ConfigurationError
+
+RULES = {"greedy": "greedy", "sample": "softmax"}
+MOST = 1_000_000
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory")
+    parser.add_argument("--episodes", metavar="N", help="how many (default: evaluation.episodes of the run)")
+    parser.add_argument(
+        "--mode", choices=tuple(RULES), default="greedy", help="the best action, or one drawn by softmax"
+    )
+    parser.add_argument("--workers", metavar="N", help="how many processes play; no result depends on it")
+    parser.add_argument("--backend", metavar="NAME", help="where tasks are played; see `evo list`")
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
+    )
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+
+
+def main(arguments: Namespace) -> int:
+    """Print the sealed score."""
+    episodes = whole("--episodes", arguments.episodes, 1, MOST)
+    from dataclasses import asdict
+
+    from evo import sealed, show
+    from evo.experiment import environment_of
+    from evo.finished import look_at, playing
+    from evo.summary import one_line
+
+    plugins.load(arguments.plugin)
+    flags = {"workers": arguments.workers, "backend": arguments.backend}
+    run = look_at(Path(arguments.run_dir), flags)
+    episodes = episodes or run.experiment.evaluation.episodes
+    measures = environment_of(run.experiment.environment).measures
+    with playing(run.experiment, arguments.plugin) as (evaluator, publish):
+        weights, rule = run.champion.weights, RULES[arguments.mode]
+        heldout, _ = sealed.measure(weights, publish, evaluator, measures, episodes, rule)  # type: ignore[arg-type]
+    if arguments.json:
+        print(one_line({**asdict(heldout), "mode": arguments.mode}))
+    else:
+        print(show.told(heldout))
+        print(show.references(run.experiment))
+    return 0
+
+
+def whole(flag: str, text: str | None, lowest: int, highest: int) -> int | None:
+    """Return the whole number that was typed, or None; ConfigurationError where it is none or out of range."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and lowest <= int(text) <= highest):
+        raise ConfigurationError(f"{flag}: must be a whole number from {lowest} to {highest}, not {text!r}")
+    return int(text)

@@ -1,0 +1,51 @@
+"""Watch a run's champion play a sealed episode in the terminal, or make a GIF of it."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from evo import plugins
+from evo.commands.evaluate import MOST, whole
+from evo.errors import ConfigurationError
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory")
+    parser.add_argument("--episode", metavar="I", default="0", help="which sealed episode, from 0 on (default: 0)")
+    parser.add_argument("--speed", metavar="X", default="12", help="steps a second, 1 to 1000 (default: 12)")
+    parser.add_argument("--gif", metavar="FILE", help="write a film instead of showing it")
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
+    )
+
+
+def main(arguments: Namespace) -> int:
+    """Play the episode, check that the readable rules score the same, and show it."""
+    episode = whole("--episode", arguments.episode, 0, MOST - 1) or 0
+    speed = whole("--speed", arguments.speed, 1, 1000) or 1
+    from evo import game_show
+    from evo.finished import look_at, playing
+    from snake.render import save_gif, text
+
+    plugins.load(arguments.plugin)
+    run = look_at(Path(arguments.run_dir), {"backend": "serial"})
+    environment = run.experiment.environment
+    if environment.id != "snake":
+        raise ConfigurationError(f"replay shows games of snake, and this run plays {environment.id}")
+    with playing(run.experiment, arguments.plugin) as (evaluator, publish):
+        game = game_show.record(publish(run.champion.weights[None]), evaluator, episode)
+    shown = game.positions(environment)
+    if arguments.gif:
+        film = Path(arguments.gif)
+        if not film.parent.is_dir() or film.is_dir():
+            raise ConfigurationError(f"--gif {film}: no file can be written there")
+        save_gif(film, shown, min(speed, 50))
+    elif sys.stdout.isatty():
+        game_show.watch(shown, speed, f"sealed episode {episode} (any key skips)")
+    else:
+        print(text(shown[-1], colour=False))
+    print(f"sealed episode {episode}: score {game.score} after {len(game.actions)} steps")
+    return 0

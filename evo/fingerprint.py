@@ -1,0 +1,32 @@
+"""Holds a run to one arithmetic: where results depend on the machine, its fingerprint is kept beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evo.durable import replace_file, resources
+from evo.errors import DataError
+
+FILE = "fingerprint"
+
+
+def hold_to(directory: Path, fingerprint: str, allow_drift: bool = False) -> None:
+    """Keep the fingerprint of a run's arithmetic; DataError where the run was begun with another one.
+
+    Exact arithmetic has none. With `allow_drift` the new one is kept from now on.
+    """
+    path = directory / FILE
+    if not fingerprint:
+        return
+    with resources("read", path):
+        before = path.read_text() if path.exists() else ""
+    if before == fingerprint:
+        return
+    if before and not allow_drift:
+        raise DataError(
+            f"{directory}: this machine computes other bits than the one that the run was made on, so the run would "
+            f"not be what it would have been there; --allow-drift goes on all the same\n"
+            f"  the run: {before}\n  here:    {fingerprint}"
+        )
+    with resources("write", path):
+        replace_file(path, fingerprint.encode())

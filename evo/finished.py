@@ -1,0 +1,66 @@
+"""A run as others look at it, without a lock: its experiment and its champion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo import config
+from evo.arrays import encode
+from evo.crown import champion_of
+from evo.durable import replace_file
+from evo.errors import ConfigurationError, DataError
+from evo.experiment import Experiment
+from evo.run import make_evaluator
+from evo.run_directory import CONFIG
+from evo.store import Store
+
+if TYPE_CHECKING:
+    from evo.champion import Champion
+    from evo.records import Evaluator
+
+
+class Finished(NamedTuple):
+    """What a run directory holds."""
+
+    directory: Path
+    experiment: Experiment
+    champion: Champion
+
+
+def look_at(directory: Path, flags: Mapping[str, object] | None = None) -> Finished:
+    """Read a run directory; DataError where it is none, or has no champion of its network yet.
+
+    `flags` are those of `config.load`, and say how to play.
+    """
+    store = Store.read(directory)
+    try:
+        config.load(directory / CONFIG, resolved=True)
+    except ConfigurationError as error:
+        raise DataError(str(error)) from error
+    experiment = config.load(directory / CONFIG, (), flags, resolved=True)
+    if experiment.policy.model_dump() != store.identity["policy"]:
+        raise DataError(f"{directory / CONFIG}: its [policy] is not the one that the run was begun with")
+    return Finished(directory, experiment, champion_of(directory, experiment.network()))
+
+
+@contextmanager
+def playing(experiment: Experiment, plugins: list[str]) -> Iterator[tuple[Evaluator, Callable[..., str]]]:
+    """Yield an evaluator and a function that publishes weights for it, all of it gone afterwards."""
+    with TemporaryDirectory(prefix="snake-evo-") as place:
+
+        def publish(weights: NDArray[np.float32]) -> str:
+            replace_file(Path(place) / "weights.h5", encode({"weights": weights}), durable=False)
+            return "weights.h5"
+
+        evaluator = make_evaluator(experiment, Path(place), plugins)
+        try:
+            yield evaluator, publish
+        finally:
+            evaluator.close()

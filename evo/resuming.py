@@ -1,0 +1,65 @@
+"""Taking up a run that stopped, or beginning another one from its state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from evo import config
+from evo.durable import replace_file, resources
+from evo.errors import ConfigurationError
+from evo.experiment import Experiment, difference
+from evo.provenance import provenance
+from evo.run_directory import CONFIG
+from evo.store import Store
+
+
+def take_up(experiment: Experiment, directory: Path) -> Store:
+    """Return the store of a run; what was asked beside, and changes no result, is kept in its configuration.
+
+    ConfigurationError: the run was begun with other keys that change results.
+    """
+    store = Store.open(directory)
+    try:
+        changed = difference(store.identity, experiment.identity())
+        if changed:
+            raise ConfigurationError("\n".join([f"{directory} was begun with other options:", *changed]))
+        file = directory / CONFIG
+        if config.load(file, resolved=True).to_toml() != experiment.to_toml():
+            with resources("write", file):
+                replace_file(file, experiment.to_toml(provenance()).encode())
+        return store
+    except BaseException:
+        store.close()
+        raise
+
+
+def fork(experiment: Experiment, directory: Path, name: str) -> Store:
+    """Return the store of a new run in runs/NAME whose generation 0 is the state that another run has now.
+
+    ConfigurationError: the name is no plain name, is taken, or the experiment cannot take up that state.
+    """
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise ConfigurationError(f"--fork: {name!r} is not a plain name for a directory in runs/")
+    source = Store.read(directory)
+    if experiment.algorithm != source.identity["algorithm"]:
+        raise ConfigurationError(
+            f"--fork: the run is of {source.identity['algorithm']}, whose state {experiment.algorithm} cannot take up"
+        )
+    if experiment.policy.model_dump() != source.identity["policy"]:
+        raise ConfigurationError("--fork: another [policy] has other weights than those of the run")
+    state = source.load()
+    if state and state["weights"].shape[1:] not in ((), (experiment.network().size,)):
+        raise ConfigurationError("--fork: another [environment] needs another network than the run's")
+    store = Store.create(Path("runs") / name, experiment.to_toml(provenance()), experiment.identity())
+    try:
+        if state:
+            # A champion was crowned on episodes that the new options may have changed: it has to win its crown again.
+            forgotten = {"champion": state["champion"][:0], "crowned": np.zeros_like(state["crowned"])}
+            store.commit(0, {**state, **forgotten}, {}, {})
+            store.flush()
+        return store
+    except BaseException:
+        store.close()
+        raise

@@ -1,0 +1,245 @@
+"""Train: build the objects that an experiment names, and let them meet in one loop."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evo.crown import Crown
+    from evo.display import Display
+    from evo.experiment import Experiment
+    from evo.records import Algorithm, Evaluator, Metrics, Rounds
+    from evo.sections import Budget
+    from evo.store import Store
+    from evo.summary import Summary
+
+
+def train(
+    experiment: Experiment,
+    algorithm: Algorithm,
+    evaluator: Evaluator,
+    store: Store,
+    crown: Crown,
+    display: Display,
+    summary: Summary,
+    allow_drift: bool = False,
+) -> None:
+    """Play, commit and show one generation after the other, until there are enough of them or a budget is spent."""
+    from evo.display import Row
+    from evo.fingerprint import hold_to
+
+    for generation in range(store.next_generation, experiment.generations):
+        if stopped := spent(experiment.run.budget, algorithm, store):
+            crown.stopped = stopped
+            display.say(f"stopped after {generation} generations: {stopped}")
+            break
+        metrics = play_out(algorithm.generation(generation), evaluator, store)
+        hold_to(store.directory, evaluator.fingerprint, allow_drift)
+        best = crown.crowned()
+        store.commit(generation, algorithm.state(), algorithm.record(), metrics, best=best)
+        due = (generation + 1) % experiment.evaluation.every == 0
+        if due:
+            crown.measure()
+        if best or due:
+            crown.write()
+        fill(summary, store, crown)
+        display.generation(Row.of(generation, metrics, crown.last_mean, best), experiment.generations)
+
+
+def play_out(rounds: Rounds, evaluator: Evaluator, store: Store) -> Metrics:
+    """Answer every request of a generation: publish its weights, play its tasks, send the results back."""
+    published, began = "", time.monotonic()
+    request = next(rounds)
+    while True:
+        if request.weights is not None:
+            published = store.publish(request.weights)
+        tasks = [replace(task, weights=replace(task.weights, published=published)) for task in request.tasks]
+        results = evaluator.map(tasks)
+        try:
+            request = rounds.send(results)
+        except StopIteration as end:
+            return {**end.value, "seconds": time.monotonic() - began}
+
+
+def spent(budget: Budget, algorithm: Algorithm, store: Store) -> str:
+    """Return which budget is used up, or nothing."""
+    if budget.frames and store.frames >= budget.frames:
+        return f"the budget of {budget.frames} frames is spent"
+    if budget.seconds and store.seconds >= budget.seconds:
+        return f"the budget of {budget.seconds:g} seconds is spent"
+    if budget.select is not None and algorithm.best() is not None:
+        fitness = algorithm.champion()["fitness"]
+        if fitness >= budget.select:
+            return f"the champion has reached {fitness:.3f} on select episodes, of {budget.select:g} asked for"
+    return ""
+
+
+def run(
+    experiment: Experiment, directory: Path | None, *, plugins: Sequence[str], quiet: bool, summary: Summary
+) -> int:
+    """Start a run in a new directory; ConfigurationError where something is there already."""
+    from evo.display import display_for
+
+    display = display_for(quiet)
+    display.say(headline(experiment))
+    from evo.provenance import provenance
+    from evo.run_name import in_free_directory
+    from evo.store import Store
+
+    def make(place: Path) -> Store:
+        return Store.create(place, experiment.to_toml(provenance()), experiment.identity())
+
+    if directory is None:
+        store = in_free_directory(experiment.path, experiment.algorithm, experiment.run.seed, make)
+    else:
+        store = make(directory)
+    return go_on(experiment, store, display, plugins, summary)
+
+
+def resume(
+    experiment: Experiment,
+    directory: Path,
+    *,
+    plugins: Sequence[str],
+    fork: str | None,
+    allow_drift: bool,
+    quiet: bool,
+    summary: Summary,
+) -> int:
+    """Go on with a run where it stopped, or (`fork`) start another in runs/FORK from its state.
+
+    ConfigurationError: the experiment would change the run's results. DataError, LockedError: as `Store.open`.
+    """
+    from evo.display import display_for
+
+    display = display_for(quiet)
+    display.say(headline(experiment))
+    from evo import resuming
+
+    if fork is not None:
+        store = resuming.fork(experiment, directory, fork)
+    else:
+        store = resuming.take_up(experiment, directory)
+    return go_on(experiment, store, display, plugins, summary, allow_drift)
+
+
+def go_on(
+    experiment: Experiment,
+    store: Store,
+    display: Display,
+    plugins: Sequence[str],
+    summary: Summary,
+    allow_drift: bool = False,
+) -> int:
+    """Train what is left to train, measure the champion, close everything in order, and show how it ended."""
+    from evo import show
+    from evo.crown import Crown, known_champion
+    from evo.experiment import environment_of
+    from evo.signals import deaf
+
+    evaluator: Evaluator | None = None
+    game = None
+    try:
+        tell_notices(experiment, store, summary)
+        reached = store.next_generation >= experiment.generations
+        if reached:
+            display.say(f"nothing to do: {store.next_generation} of {experiment.generations} generations are there")
+            summary.champion = known_champion(store, experiment)
+        if not reached or summary.champion is None:
+            evaluator = make_evaluator(experiment, store.directory, plugins)
+            environment = environment_of(experiment.environment)
+            algorithm = make_algorithm(experiment, environment)
+            if store.next_generation:
+                algorithm.restore(store.load())
+            crown = Crown(experiment, environment.measures, algorithm, evaluator, store)
+            if show.kernels_are_missing(experiment):
+                display.say("compiling the kernels for this machine, once (about 15 s) ...")
+            with display:
+                train(experiment, algorithm, evaluator, store, crown, display, summary, allow_drift)
+            crown.measure()
+            crown.write()
+            store.flush()
+            fill(summary, store, crown)
+            game = show.record_game(experiment, algorithm, crown, evaluator, store) if show.watched(display) else None
+    finally:
+        with deaf():
+            if evaluator is not None:
+                evaluator.close()
+            store.close()
+    summary.status = "done"
+    show.ending(experiment, summary, display, game)
+    return 0
+
+
+def make_evaluator(experiment: Experiment, directory: Path, plugins: Sequence[str]) -> Evaluator:
+    """Return what plays the tasks of a run, as its [workers] say."""
+    from evo.evaluators.context import Context
+    from evo.plugins import find
+
+    context = Context(
+        run_dir=directory.absolute(),
+        environment=experiment.environment.model_dump(),
+        policy=experiment.policy.model_dump(),
+        workers=experiment.workers.model_dump(),
+        inference="tensorflow" if experiment.policy.inference == "tensorflow" else "lanes",
+        plugins=tuple(plugins),
+    )
+    evaluator: Evaluator = find("evaluators", experiment.workers.backend).make(context)
+    return evaluator
+
+
+def make_algorithm(experiment: Experiment, environment: object) -> Algorithm:
+    """Return the algorithm that [run] names, with the options of its own section."""
+    from evo.plugins import find
+
+    make = find("algorithms", experiment.algorithm).make
+    per_task = experiment.workers.candidates_per_task
+    algorithm: Algorithm = make(experiment.options, experiment.run.seed, experiment.network(), environment, per_task)
+    return algorithm
+
+
+def headline(experiment: Experiment) -> str:
+    """Return what will be done, in one line."""
+    shape = "x".join(map(str, experiment.environment.shape)) if hasattr(experiment.environment, "shape") else ""
+    size = getattr(experiment.environment, "size", 0)
+    board = f" {size}x{size}, seen as {experiment.environment.observation} {shape}" if size else ""
+    return (
+        f"{experiment.algorithm} on {experiment.environment.id}{board}; {experiment.policy.kind} of "
+        f"{experiment.network().size:,} weights; seed {experiment.run.seed}; {experiment.generations} generations"
+    )
+
+
+def tell_notices(experiment: Experiment, store: Store, summary: Summary) -> None:
+    """Note in the summary which run this is, and tell the user what may not be expected."""
+    from evo import devices
+    from evo.display import notice
+
+    summary.run_dir = str(store.directory)
+    fill(summary, store)
+    for text in store.notices:
+        notice(text)
+    workers = experiment.workers
+    if workers.backend == "serial":
+        if workers.count != "auto":
+            notice(f"workers.count = {workers.count} is ignored: the serial backend plays in the master")
+    elif workers.count != "auto" and workers.count > devices.cores():
+        notice(f"{workers.count} workers share {devices.cores()} cores; more than cores are no faster")
+
+
+def fill(summary: Summary, store: Store, crown: Crown | None = None) -> None:
+    """Write down how far the run has come."""
+    summary.generations, summary.state_hash = store.next_generation, store.state_hash
+    summary.frames, summary.seconds = store.frames, store.seconds
+    if crown is not None:
+        summary.champion = crown.champion
+
+
+if __name__ == "__main__":
+    from evo.cli import main_run
+
+    sys.exit(main_run())
