@@ -84,12 +84,12 @@ def compress(pixels):  # type: ignore[no-untyped-def]
     after = np.full((4096, 1 << BITS), -1, np.int16)  # the code of a known string and one pixel more
     out = np.zeros(2 * pixels.shape[0] + 16, np.uint8)
     size = 0
-    held, held_bits = clear, BITS + 1
+    held, held_bits = np.int64(clear), BITS + 1
     width, codes = BITS + 1, end + 1
-    code = int(pixels[0])
+    code = np.int64(pixels[0])
     for k in range(1, pixels.shape[0] + 1):
         if k < pixels.shape[0] and after[code, pixels[k]] >= 0:
-            code = int(after[code, pixels[k]])
+            code = np.int64(after[code, pixels[k]])
             continue
         held |= code << held_bits
         held_bits += width
@@ -110,7 +110,7 @@ def compress(pixels):  # type: ignore[no-untyped-def]
             held_bits += width
             after[:] = -1
             width, codes = BITS + 1, end + 1
-        code = int(pixels[k])
+        code = np.int64(pixels[k])
     held |= end << held_bits
     held_bits += width
     while held_bits > 0:

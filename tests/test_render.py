@@ -1,0 +1,163 @@
+"""Pictures of a board: text, frames and films."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from snake.bots import greedy_player
+from snake.gif import compress, encode
+from snake.render import BORDER, FRUIT, HEAD, Position, position, rgb, save_gif, text
+from snake.rules import Game
+
+SHOWN = Position(5, [(1, 1), (1, 2), (2, 2), (2, 3)], (4, 4), heading=3, score=3)
+
+
+def test_plain_text_shows_head_body_tail_and_fruit() -> None:
+    assert text(SHOWN, colour=False).splitlines() == [
+        "╭──────────╮",
+        "│          │",
+        "│  < o     │",
+        "│    o .   │",
+        "│          │",
+        "│        * │",
+        "╰──────────╯",
+        " score 3",
+    ]
+
+
+def test_plain_text_has_no_escape_and_coloured_text_the_same_width() -> None:
+    plain, coloured = text(SHOWN, colour=False), text(SHOWN)
+    assert "\x1b" not in plain
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [len(line) for line in bare.splitlines()] == [len(line) for line in plain.splitlines()]
+    assert all(line.count("\x1b[0m") == 1 for line in coloured.splitlines()[1:-2])  # no colour leaks out
+    assert "●" in bare
+
+
+def test_the_head_of_a_snake_of_one_cell_shows_where_it_looks() -> None:
+    for heading, sign in enumerate("^>v<"):
+        assert sign in text(Position(4, [(2, 2)], (0, 0), heading, 0), colour=False)
+
+
+def test_a_finished_game_says_so_and_a_full_board_has_no_fruit() -> None:
+    game = Game(size=4, body=[(0, 0)], fruit=(3, 3))
+    game.step(0)
+    assert text(position(game), colour=False).endswith("over")
+    way = [(row, column if row % 2 == 0 else 3 - column) for row in range(4) for column in range(4)]
+    full = position(Game(size=4, body=way))
+    assert "*" not in text(full, colour=False)
+    assert rgb(full).shape == (120, 120, 3)
+
+
+@pytest.mark.parametrize("cell", [4, 16, 40])
+def test_a_frame_has_its_colours_where_they_belong(cell: int) -> None:
+    frame = rgb(SHOWN, cell)
+    side = 5 * cell + 2 * (cell // 2)
+    assert (frame.shape, frame.dtype) == ((side, side, 3), np.uint8)
+    assert tuple(frame[0, 0]) == BORDER
+
+    def middle(row: int, column: int) -> NDArray[np.int64]:
+        return frame[cell // 2 + row * cell + cell // 2, cell // 2 + column * cell + cell // 2].astype(np.int64)
+
+    assert abs(middle(1, 1) - HEAD).max() < 40
+    assert abs(middle(4, 4) - FRUIT).max() < 40
+    assert middle(1, 2)[1] > middle(2, 3)[1] > 60 > middle(0, 0)[1]  # the body darkens to the tail
+
+
+def test_a_frame_that_is_too_small_is_refused() -> None:
+    with pytest.raises(ValueError, match="fewer than 4"):
+        rgb(SHOWN, 3)
+
+
+def decompressed(data: bytes, bits: int = 8) -> list[int]:
+    """Undo the LZW of GIF, as the format describes it."""
+    clear, end = 1 << bits, (1 << bits) + 1
+    stream = int.from_bytes(data, "little")
+    table: list[list[int]] = []
+    pixels: list[int] = []
+    before: list[int] = []
+    width, position = bits + 1, 0
+    while True:
+        code = stream >> position & (1 << width) - 1
+        position += width
+        if code == end:
+            assert position <= 8 * len(data) < position + 8
+            return pixels
+        if code == clear:
+            table = [[value] for value in range(clear)] + [[], []]
+            width, before = bits + 1, []
+            continue
+        string = table[code] if code < len(table) else [*before, before[0]]
+        assert code <= len(table)
+        pixels += string
+        if before and len(table) < 4096:
+            table.append([*before, string[0]])
+        if len(table) == 1 << width and width < 12:
+            width += 1
+        before = string
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), colours=st.integers(1, 256))
+def test_what_was_compressed_comes_back(data: st.DataObject, colours: int) -> None:
+    pixels = np.array(data.draw(st.lists(st.integers(0, colours - 1), min_size=1, max_size=400)), np.uint8)
+    assert decompressed(compress(pixels).tobytes()) == pixels.tolist()
+
+
+@pytest.mark.parametrize("colours", [1, 2, 7, 256])
+def test_a_table_that_is_full_is_begun_anew(colours: int) -> None:
+    pixels = np.random.default_rng(colours).integers(0, colours, 40_000).astype(np.uint8)
+    assert decompressed(compress(pixels).tobytes()) == pixels.tolist()
+
+
+def decoded(film: bytes) -> list[NDArray[np.uint8]]:
+    """Draw the frames of a GIF one over the other, reading only what `encode` writes."""
+    assert film[:6] == b"GIF89a"
+    assert film[-1:] == b"\x3b"
+    width, height = int.from_bytes(film[6:8], "little"), int.from_bytes(film[8:10], "little")
+    palette = np.frombuffer(film[13 : 13 + 768], np.uint8).reshape(256, 3)
+    at, frames = 13 + 768 + 19, []
+    picture = np.zeros((height, width, 3), np.uint8)
+    while film[at : at + 1] != b"\x3b":
+        assert film[at : at + 4] == b"\x21\xf9\x04\x05"
+        assert film[at + 8 : at + 9] == b"\x2c"
+        clear = film[at + 6]
+        at, data = at + 19, b""
+        while film[at]:
+            data += film[at + 1 : at + 1 + film[at]]
+            at += 1 + film[at]
+        places = np.array(decompressed(data), np.uint8).reshape(height, width)
+        picture = np.where((places == clear)[..., None], picture, palette[places])
+        frames.append(picture)
+        at += 1
+    return frames
+
+
+def test_a_film_shows_the_frames_it_was_made_of(tmp_path: Path) -> None:
+    game = Game(size=5, seed=3, starvation=50)
+    shown = [position(game)]
+    while not game.over and len(shown) < 12:
+        game.step(greedy_player(game))
+        shown.append(position(game))
+    save_gif(tmp_path / "film.gif", shown, cell=8)
+    frames = decoded((tmp_path / "film.gif").read_bytes())
+    assert len(frames) == len(shown)
+    for frame, one in zip(frames, shown, strict=True):
+        assert abs(frame.astype(int) - rgb(one, 8)).max() <= 16  # the palette holds the colours that matter
+
+
+def test_a_film_of_nothing_or_of_mixed_frames_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="one position at least"):
+        save_gif(tmp_path / "film.gif", [])
+    with pytest.raises(ValueError, match="differ in shape"):
+        encode([np.zeros((4, 4, 3), np.uint8), np.zeros((4, 5, 3), np.uint8)], 10)
+    with pytest.raises(ValueError, match="between 1 and 50"):
+        encode([np.zeros((4, 4, 3), np.uint8)], 0)
+    assert not (tmp_path / "film.gif").exists()
