@@ -103,3 +103,14 @@ def make_dying(context: object) -> StandIn:
 
 def prepare_broken(context: object) -> None:
     raise DataError("cannot prepare")
+
+
+def make_pinned(context: object) -> StandIn:
+    from evo import devices
+
+    devices.claim()
+    return StandIn(context)
+
+
+def prepare_slowly(context: object) -> None:
+    time.sleep(60)

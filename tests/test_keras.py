@@ -23,10 +23,12 @@ from evo.records import WORST, Choose, Episodes, Task, WeightSource
 
 @pytest.fixture(scope="module", autouse=True)
 def tensorflow() -> Any:
-    devices.claim()
-    import tensorflow
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(devices.VISIBLE, devices.NO_GPU)
+        devices.claim()
+        import tensorflow
 
-    return tensorflow
+        yield tensorflow
 
 
 @st.composite

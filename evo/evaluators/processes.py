@@ -10,10 +10,6 @@ from __future__ import annotations
 import math
 import os
 import selectors
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -23,15 +19,15 @@ from typing import Any
 from evo.devices import VISIBLE, plan
 from evo.errors import ConfigurationError, ResourceError
 from evo.evaluators.context import Context, Effort
-from evo.evaluators.worker import END, OUT_OF_MEMORY, START, Channel, Failed, Played, Ready, Upbringing
+from evo.evaluators.nursery import START_PATIENCE, Nursery, NurseryLost
+from evo.evaluators.worker import Channel, Failed, Played, Ready, Upbringing
+from evo.records import Task
 
 ATTEMPTS = 3  # times that a task may end its worker, or a worker die before it has played anything
 PATIENCE = 60.0  # seconds for a task before any has been played, and at least for every later one
-SLOWEST = 20.0  # times the slowest task so far, where that is longer than PATIENCE
+SLOWEST = 20.0  # times the slowest of the RECENT tasks, where that is longer than PATIENCE
+RECENT = 256
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
-START_PATIENCE = 600.0  # seconds for a worker to import, compile and be ready
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS")
-NURSERY = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.worker import nurse; nurse(int(sys.argv[1]))"
 
 
 @dataclass
@@ -69,13 +65,9 @@ class Round:
             number, task = ticket - self.first, self.tasks[ticket - self.first]
             raise ResourceError(
                 f"task {number + 1} of {len(self.tasks)} has ended its worker {ATTEMPTS} times, the last time because "
-                f"the worker {why}; the task is {getattr(task, 'name', task)}"
+                f"the worker {why}; the task is {_described(task)}"
             )
         self.waiting.appendleft(ticket)
-
-
-class NurseryLost(Exception):
-    """The process that starts workers is gone, and with it the workers."""
 
 
 class Processes:
@@ -98,10 +90,10 @@ class Processes:
         self._threads = threads
         self._patience = patience
         self._slots = [Slot(number, environment) for number, environment in enumerate(slots)]
-        self._slowest = 0.0
+        self._recent: deque[float] = deque([0.0], RECENT)  # seconds of tasks
         self._tickets = 0
         self._nurseries_lost = 0
-        self._open_nursery()
+        self._nursery = Nursery(upbringing, threads)
 
     def __enter__(self) -> Processes:
         return self
@@ -138,27 +130,7 @@ class Processes:
         """Stop every worker; afterwards no process of ours is left."""
         for slot in self._slots:
             self._empty(slot)
-        self._control.close()  # the nursery ends its children, then itself
-        try:
-            self._nursery.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._nursery.kill()
-            self._nursery.wait()
-
-    def _open_nursery(self) -> None:
-        ours, theirs = socket.socketpair()
-        limits = dict.fromkeys(THREADS, str(self._threads))
-        with theirs:
-            self._nursery = subprocess.Popen(
-                [sys.executable, "-c", NURSERY, str(theirs.fileno()), *sys.path],
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, **limits},
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # standard output is the master's alone
-            )
-        self._control = Channel(ours, START_PATIENCE)
-        self._control.send(self._upbringing)
-        self._prepared = False
+        self._nursery.close()
 
     def _replace_nursery(self, now: Round) -> None:
         self._nurseries_lost += 1
@@ -168,32 +140,13 @@ class Processes:
             if slot.ticket in now.attempts:
                 now.waiting.appendleft(slot.ticket)
             self._empty(slot)
-        self._control.close()
-        self._nursery.kill()
-        self._nursery.wait()
-        self._open_nursery()
+        self._nursery.close()
+        self._nursery = Nursery(self._upbringing, self._threads)
 
     def _start(self, slot: Slot) -> None:
         """Put a new worker into an empty slot; it says by itself when it is ready."""
-        ours, theirs = socket.socketpair()
-        slot.channel, slot.since = Channel(ours, self._patience), time.monotonic()
-        with theirs:
-            if not self._prepared:
-                problem = self._answer()
-                self._prepared = True
-                if isinstance(problem, Failed):
-                    raise problem.error()
-            slot.pid = self._answer(START, dict(slot.environment), [theirs.fileno()])
-
-    def _answer(self, request: bytes = b"", argument: object = None, descriptors: Sequence[int] = ()) -> Any:
-        """Return what the nursery answers to a request."""
-        try:
-            if request:
-                socket.send_fds(self._control.connection, [request], descriptors)
-                self._control.send(argument)
-            return self._control.receive()
-        except (EOFError, OSError) as error:
-            raise NurseryLost from error
+        slot.channel, slot.pid = self._nursery.birth(slot.environment, self._patience)
+        slot.since = time.monotonic()
 
     def _hand(self, slot: Slot, now: Round) -> None:
         """Give an idle worker the next task."""
@@ -238,7 +191,7 @@ class Processes:
             return START_PATIENCE
         if slot.ticket is None:
             return math.inf
-        return max(self._patience, SLOWEST * self._slowest) * GROWTH ** now.attempts.get(slot.ticket, 0)
+        return max(self._patience, SLOWEST * max(self._recent)) * GROWTH ** now.attempts.get(slot.ticket, 0)
 
     def _hear(self, slot: Slot, message: Ready | Played | Failed, now: Round) -> None:
         if isinstance(message, Ready):
@@ -256,15 +209,15 @@ class Processes:
                 raise message.error()
         else:
             self._nurseries_lost = 0
-            self._slowest = max(self._slowest, message.seconds)
+            self._recent.append(message.seconds)
             if message.ticket in now.attempts:
                 now.results[message.ticket] = message.result
                 self.effort.busy[slot.number] += message.seconds
 
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
         """Clear away the worker of a slot, and let its task be played again."""
-        status = self._answer(END, slot.pid)
-        why = why or _ending(status)
+        ending = self._nursery.end(slot.pid)
+        why = why or str(ending)
         ticket = slot.ticket
         self._empty(slot)
         self.effort.replaced += 1
@@ -284,13 +237,17 @@ class Processes:
         slot.channel, slot.pid, slot.ready, slot.ticket = None, 0, False, None
 
 
-def _ending(status: int) -> str:
-    """Say how a worker ended: an exit status, or minus a signal."""
-    if status == OUT_OF_MEMORY:
-        return "was out of memory"
-    if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
-    return f"exited with status {status}"
+def _described(task: Any) -> str:
+    """Say which task this is, briefly, so that it can be found and played again."""
+    if not isinstance(task, Task):
+        return str(getattr(task, "name", task))
+    source, shown = task.weights, 8
+    keys = ", ".join(f"{row}:{key:#x}" for row, key in list(zip(source.rows, source.keys, strict=True))[:shown])
+    more = ", ..." if len(source) > shown else ""
+    return (
+        f"{len(source)} candidates (parent row:noise key {keys}{more}) of {source.published or 'no file'} "
+        f"in {len(task.play.seeds)} episodes"
+    )
 
 
 def make(context: Context) -> Processes:

@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 import traceback
@@ -24,6 +25,7 @@ from typing import Any, NoReturn
 
 HEADER = struct.Struct("<Q")
 START, END = b"+", b"-"
+MASTERS_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # a terminal sends them to us too
 OUT_OF_MEMORY = errno.ENOMEM  # exit status of a worker that got a MemoryError
 
 
@@ -139,6 +141,23 @@ class Failed:
         return error
 
 
+@dataclass(frozen=True)
+class Ending:
+    """How a worker ended."""
+
+    status: int  # an exit status, or minus a signal
+    megabytes: int  # the most memory that it had
+
+    def __str__(self) -> str:
+        if self.status == OUT_OF_MEMORY:
+            return f"ran out of memory at {self.megabytes} MB"
+        if self.status == -signal.SIGKILL:
+            return f"was killed by SIGKILL at {self.megabytes} MB, as the system does when memory is short"
+        if self.status < 0:
+            return f"was killed by {signal.Signals(-self.status).name}"
+        return f"exited with status {self.status}"
+
+
 class WorkerTraceback(Exception):
     """Carries the traceback of another process, to be printed above our own."""
 
@@ -155,8 +174,9 @@ def named(name: str) -> Callable[..., Any]:
 
 def nurse(descriptor: int) -> NoReturn:
     """Be the nursery, on the socket with this file descriptor, until the master closes it or dies."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):  # those are the master's to answer
+    for number in MASTERS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, MASTERS_SIGNALS)  # the master has blocked them until now
     control = Channel(socket.socket(fileno=descriptor))
     children: set[int] = set()
     try:
@@ -171,7 +191,11 @@ def nurse(descriptor: int) -> NoReturn:
             request, descriptors, _, _ = socket.recv_fds(control.connection, 1, 1)
             if request == START:
                 environment: dict[str, str] = control.receive()
-                child = os.fork()
+                try:
+                    child = os.fork()
+                except OSError as error:
+                    control.send(Failed.of(error))
+                    continue
                 if child == 0:
                     control.close()
                     work(Channel(socket.socket(fileno=descriptors[0])), upbringing, environment)
@@ -192,10 +216,12 @@ def nurse(descriptor: int) -> NoReturn:
         os._exit(0)
 
 
-def _end(child: int) -> int:
-    """Kill a child, unless it is dead already, and return how it ended: an exit status, or minus a signal."""
+def _end(child: int) -> Ending:
+    """Kill a child, unless it is dead already, and return how it ended."""
     os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    _, status, usage = os.wait4(child, 0)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Ending(os.waitstatus_to_exitcode(status), usage.ru_maxrss * unit // 1_000_000)
 
 
 def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) -> NoReturn:
