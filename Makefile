@@ -12,7 +12,7 @@ test-long: ## all tests
 	$(PYTHON) -m pytest -m ""
 
 bench: ## ours beside others', as ratios
-	for file in $$(grep -l __main__ benchmarks/*.py); do $(PYTHON) -m benchmarks.$$(basename $$file .py) || exit; done
+	$(PYTHON) -m benchmarks
 
 lock: ## newest allowed versions, with the hashes of every file of theirs; needs uv
 	uv --no-config pip compile --universal --fork-strategy fewest --python-version 3.11 --upgrade \

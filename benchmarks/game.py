@@ -1,0 +1,132 @@
+"""How many steps of Snake one core plays without any network, the observation of every board written at every step.
+
+    python -m benchmarks.game [--smoke]
+
+Two players that cost nothing: random actions, whose snakes stay short, and a walk along a closed path through every
+cell, whose snakes grow up to the full board. The other way is the same rules in plain Python (`snake.rules.Game`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from statistics import median
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from benchmarks.tables import Limit, Table, number, seconds, show
+from snake import kernel_cache
+from snake.batch import Boards, Rules, make_boards, make_rules, reset_board, step_board
+from snake.observe import OBSERVATIONS, observe_board, shape
+from snake.rules import Game
+
+kernel_cache.use("benchmarks.game")  # also when run as __main__
+
+BOARDS, SIZE = 1024, 10
+TARGET = 10e6  # steps a second and core, planes written
+
+
+@njit(cache=True, error_model="numpy")
+def play(boards, rules, code, table, steps, seed, out):  # type: ignore[no-untyped-def]
+    """Play `steps` steps on every board by table[cell of the head, step % columns]; return the sum of all lengths.
+
+    A board that is over begins the next episode. `out` [B, H, W, C] takes the observation after every step.
+    """
+    lengths = np.int64(0)
+    columns = table.shape[1]
+    for step in range(steps):
+        for b in range(out.shape[0]):
+            if boards.over[b] != 0:
+                reset_board(boards, rules, b, seed)
+                seed += np.uint64(1)
+            cell = boards.body[b, np.int64(boards.head[b])]
+            step_board(boards, rules, b, np.int64(table[cell, (step + b) % columns]))
+            lengths += np.int64(boards.length[b])
+            observe_board(boards, rules, code, b, out[b])
+    return lengths
+
+
+def random_table(size: int) -> NDArray[np.int8]:
+    """Return actions drawn beforehand.  # [cells, 1009]"""
+    return np.random.default_rng(0).integers(0, 4, (size * size, 1009)).astype(np.int8)
+
+
+def closed_path(size: int) -> NDArray[np.int8]:
+    """Return the action that goes on along a closed path through every cell of an even board.  # [cells, 1]
+
+    Up the first column, and back to its foot through the others row by row.
+    """
+    table = np.empty((size, size), np.int8)
+    for row in range(size):
+        rightwards = row % 2 == 0
+        table[row, 1:] = 1 if rightwards else 3
+        table[row, size - 1 if rightwards else 1] = 2
+    table[1:, 0] = 0
+    table[0, 0] = 1
+    table[size - 1, 1] = 3
+    return table.reshape(-1, 1)
+
+
+def compiled(rules: Rules, observation: str, table: NDArray[np.int8], steps: int) -> tuple[float, float]:
+    """Return steps a second on `BOARDS` boards, and the mean length of the snakes."""
+    boards: Boards = make_boards(BOARDS, rules.size)
+    out = np.empty((BOARDS, *shape(observation, rules.size)), np.float32)
+    code, seed = OBSERVATIONS.index(observation), np.uint64(1)
+    play(boards, rules, code, table, 1, seed, out)  # compiles
+    lengths: list[int] = []
+    took = seconds(lambda: lengths.append(play(boards, rules, code, table, steps, seed, out)))
+    return BOARDS * steps / took, lengths[0] / (BOARDS * steps)
+
+
+def plain(table: NDArray[np.int8], steps: int) -> float:
+    """Return steps a second of the readable rules, without any observation."""
+
+    def work() -> None:
+        game, seed = Game(size=SIZE, starvation=1000, seed=0), 0
+        for step in range(steps):
+            row, column = game.body[0]
+            _, terminated, truncated = game.step(int(table[row * SIZE + column, step % table.shape[1]]))
+            if terminated or truncated:
+                seed += 1
+                game = Game(size=SIZE, starvation=1000, seed=seed)
+
+    return steps / seconds(work)
+
+
+def run(smoke: bool = False) -> Table:
+    """Return the table of both players and three observations."""
+    table = Table(
+        "The game alone, one core",
+        f"Steps a second on {BOARDS:,} boards of {SIZE} x {SIZE}, with the observation of every board at every step; "
+        "medians over rounds. *Length* is the mean length of the snakes. The other way is one game in plain Python, "
+        "without any observation.",
+        ("player, observation", "steps/s", "length", "plain Python", "ratio"),
+    )
+    rules = make_rules(size=SIZE, starvation=1000)
+    players = {"random": random_table(SIZE), "closed path": closed_path(SIZE)}
+    for player, actions in players.items():
+        for observation in ("planes",) if smoke else ("planes", "frame", "window"):
+            speeds, ratios, lengths = [], [], []
+            for _ in range(2 if smoke else 5):
+                speed, length = compiled(rules, observation, actions, 200 if smoke else 2500)
+                peer = plain(actions, 2_000 if smoke else 20_000)
+                speeds.append(speed)
+                ratios.append(speed / peer)
+                lengths.append(length)
+            row = [f"{player}, {observation}", number(median(speeds)), f"{median(lengths):.1f}"]
+            table.rows.append([*row, number(median(speeds) / median(ratios)), number(median(ratios))])
+            if (player, observation) == ("random", "planes"):
+                table.limits += [
+                    Limit("steps/s with planes, random player", median(speeds), TARGET),
+                    Limit("times plain Python", median(ratios), 20.0, ratio=True),
+                ]
+    return table
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Measure the game.")
+    parser.add_argument("--smoke", action="store_true", help="short; fails on ratios")
+    smoke = parser.parse_args().smoke
+    sys.exit(show(run(smoke), smoke))

@@ -1,0 +1,212 @@
+"""How many frames of Snake, game included, one core plays with different networks: ours, the usual way, the limit.
+
+    python -m benchmarks.rollout [--smoke] [--run RUN_DIR]
+
+The limit is the arithmetic of the network at the speed of a large float32 matrix product on one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.seed_way import SeedWay
+from benchmarks.tables import Limit, Table, number, seconds, show
+from evo.environments import snake
+from evo.policies.network import Network
+from evo.policies.network import Options as Policy
+from evo.records import Episodes, Task, WeightSource
+from evo.rollout import Rollout
+from evo.streams import Purpose, episode_keys, stream
+from evo.weights import Rebuilder
+
+EPISODES = (16, 32, 64)
+SECONDS = 0.7  # that one measurement of ours should take
+PEER_FRAMES = 1000
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, a game, and what its speed should be."""
+
+    name: str
+    network: Network
+    environment: snake.Environment
+    frames_target: float  # useful frames a second and core
+    ratio_target: float  # times the usual way
+
+
+def cases() -> list[Case]:
+    """Return the two networks that speed is followed on."""
+    tiny = Policy(conv=[[8, 3, 1], [16, 3, 2]], dense=[64], padding="same")
+    planes = snake.Options(observation="planes", actions="absolute", starvation=100)
+    frame = snake.Options(observation="frame", actions="absolute", starvation=100, tail="fatal")
+    return [
+        _case("tiny", tiny, planes, 300_000, 20.0),
+        _case("seed", Policy(preset="seed"), frame, 7_500, 5.0),
+    ]
+
+
+def _case(name: str, policy: Policy, options: snake.Options, frames: float, ratio: float) -> Case:
+    environment = snake.make(options)
+    return Case(name, Network.build(policy, environment.shape, environment.actions), environment, frames, ratio)
+
+
+def needed_flops(network: Network) -> int:
+    """Return the multiplications and additions of a frame, without those that would only meet padding."""
+    total = 0
+    for layer in network.layers:
+        rows = _taps(layer.height, layer.kernel, layer.stride, layer.pad, layer.out_height)
+        columns = _taps(layer.width, layer.kernel, layer.stride, layer.pad, layer.out_width)
+        total += 2 * rows * columns * layer.channels * layer.filters
+    return total
+
+
+def _taps(side: int, kernel: int, stride: int, pad: int, outputs: int) -> int:
+    starts = [i * stride - pad for i in range(outputs)]
+    return sum(min(kernel, side - start) - max(0, -start) for start in starts)
+
+
+def gemm_flops(side: int = 1024, repeats: int = 3) -> float:
+    """Return the floating-point operations a second of a large float32 matrix product on one thread."""
+    a, b = np.ones((side, side), np.float32), np.ones((side, side), np.float32)
+    out = np.empty((side, side), np.float32)
+    best = min(seconds(lambda: np.matmul(a, b, out)) for _ in range(repeats))
+    return 2.0 * side**3 / best
+
+
+def fresh(candidates: int, first: int) -> WeightSource:
+    """Return networks drawn anew, from number `first` on."""
+    keys = [stream(0, Purpose.INITIAL, 0, first + i) for i in range(candidates)]
+    none = np.full(candidates, -1, np.int32)
+    return WeightSource(none, none, np.array(keys, np.uint64), np.ones(candidates, np.float32))
+
+
+def children(parents: int, candidates: int, sigma: float) -> WeightSource:
+    """Return mutants of the first `parents` rows of a published matrix, in turn."""
+    rows = np.arange(candidates, dtype=np.int32) % parents
+    keys = [stream(0, Purpose.MUTATION, 0, i) for i in range(candidates)]
+    sigmas = np.full(candidates, sigma, np.float32)
+    return WeightSource(rows, np.full(candidates, -1, np.int32), np.array(keys, np.uint64), sigmas)
+
+
+def compare(case: Case, rounds: int, enough: float) -> tuple[list[list[str]], list[Limit]]:
+    """Play fresh networks our way and the usual way in turns; return the rows and limits of a case."""
+    rollout, peer = Rollout(case.network, case.environment), SeedWay(case.network, case.environment)
+    parents = np.empty((0, case.network.size), np.float32)
+    weights = np.empty(case.network.size, np.float32)
+    seeds = episode_keys(0, Purpose.TRAIN, 0, max(EPISODES))
+    rebuilder = Rebuilder(case.network)
+    rebuilder.rebuild(parents, fresh(1, 0), 0, weights)
+    peer.set_weights(weights)
+    peer.play(seeds, 50)  # traces the graph
+    candidates = {episodes: _enough(rollout, parents, seeds[:episodes], enough) for episodes in EPISODES}
+    ours: dict[int, list[float]] = {episodes: [] for episodes in EPISODES}
+    busy: dict[int, float] = {}
+    theirs, limits = [], []
+    for _ in range(rounds):
+        for episodes, count in candidates.items():
+            task = Task(fresh(count, 0), Episodes(seeds[:episodes]))
+            speed, busy[episodes] = _speed(rollout, task, parents)
+            ours[episodes].append(speed)
+        frames, took, turn = 0, 0.0, 0
+        while frames < PEER_FRAMES:  # networks that die at once need many episodes
+            rebuilder.rebuild(parents, fresh(1, turn), 0, weights)
+            peer.set_weights(weights)
+            began = time.perf_counter()
+            frames += peer.play(seeds, PEER_FRAMES - frames)[1]
+            took, turn = took + time.perf_counter() - began, turn + 1
+        theirs.append(frames / took)
+        limits.append(gemm_flops() / needed_flops(case.network))
+    calls = 5
+    peer.predict(1)
+    predict = calls / seconds(lambda: peer.predict(calls))
+    limit, peer_speed = median(limits), median(theirs)
+    rows = []
+    for episodes in EPISODES:
+        speed = median(ours[episodes])
+        ratio = median(a / b for a, b in zip(ours[episodes], theirs, strict=True))
+        rows.append(
+            [f"{case.name}, {episodes} episodes", number(speed), f"{busy[episodes]:.2f}", f"{speed / limit:.2f}"]
+            + [number(peer_speed), f"{ratio:.1f}", number(predict), number(limit)]
+        )
+    last = EPISODES[-1]
+    best = median(a / b for a, b in zip(ours[last], theirs, strict=True))
+    return rows, [
+        Limit(f"{case.name}: frames/s and core, {last} episodes", median(ours[last]), case.frames_target),
+        Limit(f"{case.name}: times the usual way, {last} episodes", best, case.ratio_target, ratio=True),
+    ]
+
+
+def _enough(rollout: Rollout, parents: NDArray[np.float32], seeds: NDArray[np.uint64], enough: float) -> int:
+    """Return how many candidates take about `enough` seconds."""
+    few = 4
+    rollout.play(Task(fresh(1, 0), Episodes(seeds)), parents)  # compiles
+    took = seconds(lambda: rollout.play(Task(fresh(few, 0), Episodes(seeds)), parents))
+    return max(few, min(4096, round(few * enough / took)))
+
+
+def _speed(rollout: Rollout, task: Task, parents: NDArray[np.float32]) -> tuple[float, float]:
+    """Return useful frames a second and the share of lane slots that were useful."""
+    results = []
+    took = seconds(lambda: results.append(rollout.play(task, parents)))
+    return results[0].frames / took, results[0].frames / results[0].slots
+
+
+def of_run(run_dir: Path, rounds: int) -> list[list[str]]:
+    """Return rows for the last population of a run: its parents' children, by the run's own options."""
+    from evo import config
+    from evo.experiment import environment_of
+    from evo.run_directory import CONFIG
+    from evo.store import Store
+
+    experiment = config.load(run_dir / CONFIG, resolved=True)
+    environment = environment_of(experiment.environment)
+    network = experiment.network()
+    store = Store.read(run_dir)
+    parents = np.ascontiguousarray(store.read_state(store.next_generation - 1)["weights"], np.float32)
+    rollout = Rollout(network, environment)
+    source = children(len(parents), 128, experiment.options.sigma)
+    rows = []
+    for episodes in EPISODES:
+        task = Task(source, Episodes(episode_keys(experiment.run.seed, Purpose.TRAIN, 1 << 30, episodes)))
+        speeds = [_speed(rollout, task, parents) for _ in range(rounds)]
+        limit = gemm_flops() / needed_flops(network)
+        speed = median(speed for speed, _ in speeds)
+        name = f"trained, {network.size:,} weights, {episodes} episodes"
+        rows.append([name, number(speed), f"{speeds[0][1]:.2f}", f"{speed / limit:.2f}", "", "", "", number(limit)])
+    return rows
+
+
+def run(smoke: bool = False, run_dir: Path | None = None) -> Table:
+    """Return the table of all cases."""
+    table = Table(
+        "Playing Snake with many different networks, one core",
+        "Useful frames a second, observation, network, choice and game included; medians over rounds that measure both "
+        "ways in turn. *Busy* is useful frames over lane slots, *of limit* is our speed over the arithmetic limit "
+        "(a large float32 matrix product on one thread). The usual way is one frame, one TensorFlow graph call on one "
+        "thread (`benchmarks/seed_way.py`), with the same network and our compiled game.",
+        ("network", "ours", "busy", "of limit", "usual way", "ratio", "`predict`", "limit"),
+    )
+    for case in cases()[1 if smoke else 0 :]:
+        rows, limits = compare(case, 2 if smoke else 5, 0.3 if smoke else SECONDS)
+        table.rows += rows
+        table.limits += limits
+    if run_dir:
+        table.rows += of_run(run_dir, 3)
+    return table
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Measure playing.")
+    parser.add_argument("--smoke", action="store_true", help="short; fails on ratios")
+    parser.add_argument("--run", type=Path, help="a run directory whose last population is played too")
+    arguments = parser.parse_args()
+    sys.exit(show(run(arguments.smoke, arguments.run), arguments.smoke))

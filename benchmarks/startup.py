@@ -1,0 +1,98 @@
+"""How soon something is on the screen: help, the first line, the first generation, beside importing TensorFlow.
+
+    python -m benchmarks.startup [--smoke]
+
+The first generation is that of an experiment as it is shipped, with compiled kernels in the cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+from benchmarks.tables import Limit, Table, number, seconds, show
+
+ROOT = Path(__file__).parent.parent
+EXPERIMENT = ROOT / "experiments" / "ga_snake.toml"
+PYTHON = sys.executable
+
+
+def finishes(arguments: Sequence[str]) -> float:
+    """Return how long a command takes that must succeed."""
+    command = [PYTHON, *arguments]
+    return seconds(lambda: subprocess.run(command, cwd=ROOT, capture_output=True, check=True))
+
+
+def appears(arguments: Sequence[str], wanted: Sequence[Callable[[str], bool]]) -> list[float]:
+    """Start a command with its output in a pipe; return the seconds to the first line that is wanted, for each."""
+    began = time.perf_counter()
+    found: list[float] = []
+    with subprocess.Popen(
+        [PYTHON, "-u", *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as child:
+        assert child.stdout is not None
+        lines = []
+        for line in child.stdout:
+            lines.append(line)
+            while len(found) < len(wanted) and wanted[len(found)](line):
+                found.append(time.perf_counter() - began)
+            if len(found) == len(wanted):
+                child.terminate()
+                break
+        child.stdout.read()
+    if len(found) < len(wanted):
+        raise RuntimeError("a line that was waited for never came:\n" + "".join(lines))
+    return found
+
+
+def is_generation(line: str) -> bool:
+    """Return whether a plain line tells of a finished generation."""
+    words = line.split()
+    return bool(words) and words[0] == "generation"
+
+
+def run(smoke: bool = False) -> Table:
+    """Return the table."""
+    rounds = 2 if smoke else 5
+    tensorflow = median(finishes(["-c", "import tensorflow"]) for _ in range(1 if smoke else 3))
+    table = Table(
+        "From the Enter key on",
+        "Seconds, medians over fresh processes; the other way is the import of TensorFlow alone, which every program "
+        "pays that plays its networks with it.",
+        ("what", "ours, s", "`import tensorflow`, s", "ratio"),
+    )
+
+    def add(what: str, took: float, target: float, ratio: bool) -> None:
+        table.rows.append([what, number(took), number(tensorflow), f"{took / tensorflow:.2f}"])
+        table.limits.append(Limit(f"{what}, s", took, target, most=True))
+        if ratio:
+            table.limits.append(Limit(f"{what}, of TensorFlow's import", took / tensorflow, 0.5, most=True, ratio=True))
+
+    for program in ("evo", "evo.run"):
+        arguments = ["-m", program, "--help"]
+        add(f"`python -m {program} --help`", median(finishes(arguments) for _ in range(rounds)), 0.5, ratio=True)
+    if EXPERIMENT.exists() and not smoke:
+        firsts, generations = [], []
+        for _ in range(3):
+            with tempfile.TemporaryDirectory() as directory:
+                arguments = ["-m", "evo.run", os.fspath(EXPERIMENT), "--run-dir", os.path.join(directory, "run")]
+                first, generation = appears(arguments, (lambda line: bool(line.strip()), is_generation))
+            firsts.append(first)
+            generations.append(generation)
+        add("first line of a run", median(firsts), 1.0, ratio=False)
+        add("first generation of a run", median(generations), 10.0, ratio=False)
+    return table
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Measure how soon something is on the screen.")
+    parser.add_argument("--smoke", action="store_true", help="short; fails on ratios")
+    smoke = parser.parse_args().smoke
+    sys.exit(show(run(smoke), smoke))

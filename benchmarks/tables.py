@@ -1,0 +1,123 @@
+"""What a benchmark hands back: a table to print, and the figures that have a limit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("numpy", "numba", "llvmlite", "tensorflow", "keras", "deap", "gymnasium")
+SMOKE_MARGIN = 0.7  # a smoke run passes at this share of a target: it is short, and its machine may be busy
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A figure and what it should be; `ratio` says that both sides were measured in this run."""
+
+    what: str
+    value: float
+    target: float
+    most: bool = False  # the target is the most, not the least
+    ratio: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Return whether the target is reached."""
+        return self.value <= self.target if self.most else self.value >= self.target
+
+    @property
+    def fails_smoke(self) -> bool:
+        """Return whether a smoke run should fail: for ratios only, and with a margin."""
+        if not self.ratio:
+            return False
+        if self.most:
+            return self.value > self.target / SMOKE_MARGIN
+        return self.value < self.target * SMOKE_MARGIN
+
+    def row(self) -> list[str]:
+        """Return the figure as a row of a table."""
+        sign = "<=" if self.most else ">="
+        return [self.what, number(self.value), f"{sign} {number(self.target)}", "met" if self.met else "not met"]
+
+
+@dataclass
+class Table:
+    """The answer to one question."""
+
+    title: str
+    note: str
+    columns: Sequence[str]
+    rows: list[list[str]] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
+
+    def markdown(self) -> str:
+        """Return the table, its note and its limits as Markdown."""
+        parts = [f"## {self.title}", self.note, grid(self.columns, self.rows)]
+        if self.limits:
+            rows = [limit.row() for limit in self.limits]
+            parts.append(grid(("figure", "measured", "target", ""), rows))
+        return "\n\n".join(parts) + "\n"
+
+
+def grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; the first column is text, the others stand to the right."""
+    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = [c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True))]
+        return f"| {' | '.join(aligned)} |"
+
+    rule = "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
+    return "\n".join([line(columns), rule, *(line(row) for row in rows)])
+
+
+def number(value: float) -> str:
+    """Return a figure with three significant digits, or whole where it is large."""
+    if value >= 1000:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}"
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long `work` took."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def machine() -> str:
+    """Return processor, cores and versions, and nothing that names the machine."""
+    model = platform.processor() or platform.machine()
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        lines = information.read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    from llvmlite import binding
+
+    vectors = [name for name in ("avx512f", "avx2", "sse4.2", "neon") if binding.get_host_cpu_features().get(name)]
+    packages = [f"{name} {_version(name)}" for name in PACKAGES]
+    return (
+        f"{model}, {len(os.sched_getaffinity(0))} cores, {vectors[0] if vectors else 'no vectors known'}, "
+        f"{platform.system()}; Python {platform.python_version()}, {', '.join(packages)}."
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "none"
+
+
+def show(table: Table, smoke: bool) -> int:
+    """Print a table; return the exit code, which only a smoke run has."""
+    print(table.markdown(), flush=True)
+    failed = [limit for limit in table.limits if smoke and limit.fails_smoke]
+    for limit in failed:
+        print(f"too slow: {limit.what} is {number(limit.value)}, target {number(limit.target)}", file=sys.stderr)
+    return 1 if failed else 0
