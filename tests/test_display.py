@@ -1,0 +1,148 @@
+"""A run shows itself as suits who looks: a table to a person, lines to a pipe."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from evo.display import Lines, Pace, Quiet, Row, Table, count, display_for, duration
+
+ROOT = Path(__file__).parent.parent
+METRICS = {"best": 3.214, "mean": 1.0, "champion": 2.5, "frames": 600_000.0, "slots": 800_000.0, "seconds": 2.0}
+TINY = """
+[run]
+generations = 3
+[environment]
+size = 5
+window = 5
+starvation = 30
+[policy]
+kind = "mlp"
+dense = [4]
+[workers]
+count = 1
+[evaluation]
+episodes = 10
+[ga]
+population = 20
+parents = 4
+elites = 2
+episodes = 4
+"""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "kind"),
+    [
+        (True, {}, Table),
+        (False, {}, Lines),
+        (True, {"CI": "true"}, Lines),
+        (True, {"TERM": "dumb"}, Lines),
+        (True, {"NO_COLOR": "1"}, Table),
+    ],
+)
+def test_only_a_person_at_a_terminal_gets_a_table(
+    terminal: bool, environment: dict[str, str], kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"CI": "", "NO_COLOR": "", "TERM": "xterm", **environment}.items():
+        monkeypatch.setenv(name, value)
+    output = Terminal() if terminal else io.StringIO()
+    assert type(display_for(False, output)) is kind
+    assert type(display_for(True, output)) is Quiet
+
+
+def test_a_plain_line_says_everything_that_the_table_says(capsys: pytest.CaptureFixture[str]) -> None:
+    with Lines() as lines:
+        lines.generation(Row.of(9, METRICS, 2.25, False), 12)
+    assert capsys.readouterr().out == (
+        "generation 10/12  best 3.21  mean 1.00  champion 2.50  held-out 2.25  300 k frames/s  lanes 75 %  4 s left\n"
+    )
+
+
+def test_what_an_algorithm_does_not_report_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
+    with Lines() as lines:
+        lines.generation(Row.of(0, {"best": math.nan, "seconds": 1.0}, None, False), 1)
+    out = capsys.readouterr().out
+    assert "best -  mean -  champion -  held-out -  - frames/s  lanes -" in out
+
+
+def test_the_time_left_forgets_the_first_generation_which_has_started_the_workers() -> None:
+    pace = Pace()
+    for generation, seconds in enumerate((60.0, 2.0, 4.0)):
+        row = Row.of(generation, {"seconds": seconds}, None, False)
+        pace.add(row)
+    assert pace.left(row, 10) == 7 * 3.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0 s"), (59, "59 s"), (61, "1:01 min"), (3599.5, "1:00 h"), (7260, "2:01 h")]
+)
+def test_durations_are_said_as_people_say_them(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(("value", "said"), [(7.0, "7"), (1500, "1.5 k"), (1_140_000, "1.14 M"), (math.nan, "-")])
+def test_large_numbers_have_three_figures(value: float, said: str) -> None:
+    assert count(value) == said
+
+
+def on_a_terminal(where: Path, *words: str, env: dict[str, str] | None = None) -> tuple[str, int]:
+    """Run the command on a pseudo-terminal; return everything that it wrote, and its exit code."""
+    ours, theirs = pty.openpty()
+    clean = {name: value for name, value in os.environ.items() if name not in ("CI", "NO_COLOR")}
+    environment = {**clean, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "COLUMNS": "100", **(env or {})}
+    process = subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=where, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    text, began = b"", time.monotonic()
+    while time.monotonic() - began < 120:
+        if select.select([ours], [], [], 0.1)[0]:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            text += part
+            if b"any key skips" in text:
+                os.write(ours, b" ")
+        elif process.poll() is not None:
+            break
+    os.close(ours)
+    return text.decode(), process.wait(timeout=30)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_terminal_shows_a_table_then_a_game_then_what_to_type(tmp_path: Path, plain: bool) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    text, code = on_a_terminal(tmp_path, "evo.run", "tiny.toml", env={"NO_COLOR": "1"} if plain else {})
+    assert code == 0, text
+    bare = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+    for said in (
+        "held-out",
+        "lanes busy",
+        "time left",
+        "3/3",
+        "95 % interval",
+        "any key skips",
+        "evo replay runs/tiny",
+    ):
+        assert said in bare, said
+    assert "\x1b[?25h" in text.rpartition("\x1b[?25l")[2]  # the cursor is back
+    assert bool(re.search(r"\x1b\[[0-9;]*[34]8;[25];", text)) is not plain

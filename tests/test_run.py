@@ -1,0 +1,371 @@
+"""Whole runs, by the command: what they compute does not depend on how, and nothing that is committed is lost."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evo.champion import read_champion
+from evo.cli import main, main_run
+from evo.records import Episodes, Request, Result, Rounds, Task, WeightSource
+from evo.run import play_out
+from evo.signals import STOPPING
+from evo.store import Store
+
+ROOT = Path(__file__).parent.parent
+SMALL = """
+[run]
+generations = 4
+[environment]
+size = 5
+window = 5
+starvation = 30
+[policy]
+kind = "mlp"
+dense = [4]
+[workers]
+backend = "serial"
+[evaluation]
+every = 2
+episodes = 70
+[ga]
+population = 20
+parents = 4
+elites = 2
+episodes = 4
+contenders = 2
+select_every = 1
+select_episodes = 8
+"""
+KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frames", "seconds", "state_hash", "champion"]
+HELDOUT = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length"]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+@contextmanager
+def command(where: Path, *words: object) -> Iterator[subprocess.Popen[str]]:
+    """Start the command as a process of its own."""
+    line = [sys.executable, "-m", "evo.run", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        line, cwd=where, text=True, env=environment, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def called(where: Path, *words: object, code: int = 0, program: str = "run") -> tuple[str, str]:
+    """Call the command in this process, as `python -m evo.run` or `evo` would; return what it printed."""
+    handlers = {number: signal.getsignal(number) for number in STOPPING}
+    out, err = io.StringIO(), io.StringIO()
+    with chdir(where), redirect_stdout(out), redirect_stderr(err):
+        got = (main_run if program == "run" else main)([str(word) for word in words])
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    assert got == code, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def summary_of(where: Path, *words: object, code: int = 0) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(called(where, *words, "--json", code=code)[0].splitlines()[-1])
+    assert list(summary) == KEYS
+    return summary
+
+
+def after(process: subprocess.Popen[str], generations: int) -> str:
+    """Read standard output until so many generations are shown; return all of it."""
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if line.startswith("generation") and int(line.split()[1].partition("/")[0]) >= generations:
+            return text
+    raise AssertionError(text)
+
+
+def test_a_run_ends_with_a_summary_of_a_champion_that_was_measured_on_sealed_episodes(small: Path) -> None:
+    summary = summary_of(small, "small.toml")
+    assert (summary["status"], summary["error"], summary["generations"]) == ("done", None, 4)
+    assert summary["run_dir"] == "runs/small-ga-seed1-001"
+    heldout = summary["champion"]["heldout"]
+    assert list(heldout) == HELDOUT
+    assert heldout["episodes"] == 70
+    assert heldout["ci95"][0] <= heldout["mean"] <= heldout["ci95"][1]
+    with Store.open(small / summary["run_dir"]) as store:
+        assert (store.state_hash, store.frames) == (summary["state_hash"], summary["frames"])
+        assert store.seconds == pytest.approx(summary["seconds"])
+    about = read_champion(small / summary["run_dir"]).about
+    assert about["heldout"] == heldout
+    assert about["state_hash"] == summary["state_hash"]
+    assert about["fitness"] == summary["champion"]["fitness"]
+    assert about["lineage"]["key"] >= 0
+
+
+def test_frames_are_the_steps_of_training_and_crowning_and_of_nothing_else(small: Path) -> None:
+    once = summary_of(small, "small.toml", "--set", "evaluation.every=100")
+    often = summary_of(small, "small.toml", "--set", "evaluation.every=1")
+    assert once["frames"] == often["frames"] > 0
+    assert once["state_hash"] == often["state_hash"]
+
+
+def test_another_seed_is_another_run(small: Path) -> None:
+    hashes = {summary_of(small, "small.toml", "--seed", seed, "--generations", 1)["state_hash"] for seed in (1, 2)}
+    assert len(hashes) == 2
+
+
+def test_serial_and_any_number_of_processes_end_in_one_hash_and_one_score(small: Path) -> None:
+    ways = [("--backend", "serial"), *(("--backend", "processes", "--workers", n) for n in (1, 2, 3))]
+    summaries = [summary_of(small, "small.toml", *way) for way in ways]
+    assert len({summary["state_hash"] for summary in summaries}) == 1
+    assert len({json.dumps(summary["champion"]) for summary in summaries}) == 1
+    assert len({summary["frames"] for summary in summaries}) == 1
+
+
+def test_a_run_that_stopped_and_was_resumed_equals_a_straight_one(small: Path) -> None:
+    straight = summary_of(small, "small.toml", "--run-dir", "straight")
+    half = summary_of(small, "small.toml", "--run-dir", "halves", "--generations", 2)
+    assert half["state_hash"] != straight["state_hash"]
+    whole = summary_of(small, "--resume", "halves", "--generations", 4)
+    for key in ("generations", "frames", "state_hash", "champion"):
+        assert whole[key] == straight[key], key
+    assert whole["seconds"] > half["seconds"]
+    champions = [read_champion(small / name) for name in ("straight", "halves")]
+    assert champions[0].weights.tobytes() == champions[1].weights.tobytes()
+    assert champions[0].about == champions[1].about
+
+
+def test_a_total_that_is_reached_leaves_nothing_to_do_and_says_so(small: Path) -> None:
+    before = summary_of(small, "small.toml", "--run-dir", "run")
+    out, _ = called(small, "--resume", "run", "--json")
+    assert "nothing to do: 4 of 4 generations are there" in out
+    assert json.loads(out.splitlines()[-1]) == before
+
+
+def test_a_run_killed_before_its_sealed_evaluation_gets_it_when_it_is_resumed(small: Path) -> None:
+    before = summary_of(small, "small.toml", "--run-dir", "run")
+    for name in ("champion.h5", "champion.json"):
+        (small / "run" / name).unlink()
+    again = summary_of(small, "--resume", "run")
+    assert again["champion"] == before["champion"]
+    assert (small / "run" / "champion.h5").exists()
+
+
+def test_a_new_total_is_remembered_by_the_next_resume(small: Path) -> None:
+    summary_of(small, "small.toml", "--run-dir", "run", "--generations", 2)
+    with command(small, "--resume", "run", "--generations", 1000) as process:
+        after(process, 3)
+    with command(small, "--resume", "run") as process:
+        assert "1000 generations" in after(process, 3)
+
+
+def test_a_changed_option_that_changes_results_is_refused_and_forked_instead(small: Path) -> None:
+    first = summary_of(small, "small.toml", "--run-dir", "run")
+    refused = summary_of(small, "--resume", "run", "--set", "ga.sigma=0.5", code=2)
+    assert "ga.sigma: 0.1 in the run, 0.5 now" in refused["error"]
+    change = ("--set", "ga.sigma=0.5", "--generations", 6)
+    forked = summary_of(small, "--resume", "run", *change, "--fork", "other")
+    assert (forked["run_dir"], forked["generations"]) == ("runs/other", 6)
+    assert forked["state_hash"] != first["state_hash"]
+    again = summary_of(small, "--resume", "run", *change, "--fork", "another")
+    assert again["state_hash"] == forked["state_hash"]
+    with Store.read(small / "run") as source, Store.read(small / "runs" / "other") as other:
+        assert np.array_equal(source.read_state(3)["weights"], other.read_state(0)["weights"])
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "backend"),
+    [
+        (signal.SIGINT, 130, "serial"),
+        (signal.SIGINT, 130, "processes"),
+        (signal.SIGTERM, 143, "processes"),
+        (signal.SIGHUP, 129, "processes"),
+    ],
+)
+def test_a_signal_ends_a_run_at_once_and_what_is_committed_goes_on(
+    small: Path, number: signal.Signals, code: int, backend: str
+) -> None:
+    words = ("small.toml", "--run-dir", "run", "--generations", 500, "--backend", backend, "--json")
+    with command(small, *words) as process:
+        out = after(process, 3)
+        os.killpg(process.pid, number)  # a terminal's Ctrl-C reaches every process of the group
+        began = time.monotonic()
+        rest, err = process.communicate(timeout=30)
+        assert time.monotonic() - began < 2
+    assert process.returncode == code, err
+    summary = json.loads((out + rest).splitlines()[-1])
+    assert (list(summary), summary["status"]) == (KEYS, "interrupted")
+    assert summary["generations"] >= 3
+    assert err.splitlines()[-1].endswith("go on by: python -m evo.run --resume run")
+    assert "Traceback" not in err
+    total = ("--generations", summary["generations"] + 2, "--backend", "serial")
+    resumed = summary_of(small, "--resume", "run", *total)
+    straight = summary_of(small, "small.toml", "--run-dir", "straight", *total)
+    assert resumed["state_hash"] == straight["state_hash"]
+    assert resumed["champion"] == straight["champion"]
+
+
+def test_a_reader_that_leaves_does_not_stop_a_run(small: Path) -> None:
+    with command(small, "small.toml", "--run-dir", "run") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=60) == 0
+    with Store.read(small / "run") as store:
+        assert store.next_generation == 4
+
+
+def test_a_failure_ends_with_a_summary_too(small: Path) -> None:
+    (small / "taken").mkdir()
+    (small / "taken" / "file").touch()
+    summary = summary_of(small, "small.toml", "--run-dir", "taken", code=2)
+    assert summary["status"] == "failed"
+    assert "is not empty" in summary["error"]
+    assert summary_of(small, "--resume", "nothing", code=3)["status"] == "failed"
+    assert summary_of(small, "small.toml", "--nonsense", code=2)["generations"] is None
+
+
+def test_two_masters_do_not_share_a_run(small: Path) -> None:
+    with command(small, "small.toml", "--run-dir", "run", "--generations", 1000) as process:
+        after(process, 1)
+        refused = summary_of(small, "--resume", "run", code=4)
+    assert refused["status"] == "failed"
+
+
+@pytest.mark.parametrize(("budget", "said"), [("frames = 100", "frames"), ("select = -0.9", "select episodes")])
+def test_a_budget_stops_between_generations_and_is_recorded(small: Path, budget: str, said: str) -> None:
+    out, _ = called(small, "small.toml", "--run-dir", "run", "--set", f"run.budget={{{budget}}}", "--json")
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["status"], summary["generations"]) == ("done", 1)
+    assert said in read_champion(small / "run").about["stopped"]
+    straight = summary_of(small, "small.toml", "--generations", 1)
+    assert summary["state_hash"] == straight["state_hash"]
+
+
+def test_what_cannot_be_expected_of_workers_is_told(small: Path) -> None:
+    many = os.cpu_count() or 1
+    _, err = called(small, "small.toml", "--generations", 1, "--workers", 1000)
+    assert "ignored" in err
+    _, err = called(small, "small.toml", "--generations", 1, "--backend", "processes", "--workers", many + 1)
+    assert f"{many + 1} workers share" in err
+
+
+def test_quiet_shows_no_line_a_generation(small: Path) -> None:
+    out, _ = called(small, "small.toml", "--quiet")
+    assert "generation " not in out
+    assert "sealed" in out
+
+
+def test_evaluate_equals_what_the_run_itself_measured(small: Path) -> None:
+    heldout = summary_of(small, "small.toml", "--run-dir", "run")["champion"]["heldout"]
+    words = ("evaluate", "run", "--json")
+    for more in ((), ("--episodes", 70), ("--backend", "processes", "--workers", 2)):
+        out, _ = called(small, *words, *more, program="evo")
+        assert json.loads(out.splitlines()[-1]) == {**heldout, "mode": "greedy"}
+    sampled = json.loads(called(small, *words, "--mode", "sample", program="evo")[0])
+    assert (sampled["mode"], sampled["episodes"]) == ("sample", 70)
+    assert sampled["mean_length"] != heldout["mean_length"]
+    more = json.loads(called(small, *words, "--episodes", 300, program="evo")[0])
+    assert more["episodes"] == 300
+
+
+def test_evaluate_and_replay_look_at_a_run_while_its_master_is_at_work_and_change_nothing(small: Path) -> None:
+    summary_of(small, "small.toml", "--run-dir", "run")
+    with Store.open(small / "run"):
+        files = {path: path.stat().st_mtime_ns for path in sorted((small / "run").rglob("*"))}
+        called(small, "evaluate", "run", program="evo")
+        called(small, "replay", "run", program="evo")
+        assert {path: path.stat().st_mtime_ns for path in sorted((small / "run").rglob("*"))} == files
+
+
+def test_a_replay_shows_the_score_that_the_sealed_episode_had(small: Path) -> None:
+    summary_of(small, "small.toml", "--run-dir", "run")
+    scores = []
+    for episode in range(10):
+        out, _ = called(small, "replay", "run", "--episode", episode, program="evo")
+        board, last = out.splitlines()[:-1], out.splitlines()[-1]
+        assert board[-1].split()[:2] == ["score", last.split()[4]]
+        scores.append(int(last.split()[4]))
+    first_ten = json.loads(called(small, "evaluate", "run", "--episodes", 10, "--json", program="evo")[0])
+    assert sum(scores) / 10 == first_ten["mean"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("evaluate", "nothing"), 3, "no such directory"),
+        (("evaluate", "run", "--episodes", "0"), 2, "--episodes: must be a whole number from 1"),
+        (("evaluate", "run", "--episodes", "many"), 2, "--episodes: must be a whole number from 1"),
+        (("replay", "run", "--episode", "-1"), 2, "--episode"),
+        (("replay", "run", "--gif", "nowhere/film.gif"), 2, "no file can be written there"),
+    ],
+)
+def test_what_cannot_be_evaluated_or_replayed_is_told_in_a_line(
+    small: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    summary_of(small, "small.toml", "--run-dir", "run", "--generations", 1)
+    _, err = called(small, *words, program="evo", code=code)
+    assert said in err
+    assert "Traceback" not in err
+
+
+class Echo:
+    """An evaluator that answers with the file that each task names."""
+
+    fingerprint = ""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def map(self, tasks: Any) -> list[Result]:
+        self.asked.append([task.weights.published for task in tasks])
+        empty = np.zeros((1, 1), np.int64)
+        return [
+            Result(empty, empty.astype(np.int32), empty[..., None].astype(np.int32), empty > 0, n, n) for n in (1, 2)
+        ]
+
+    def close(self) -> None:
+        pass
+
+
+def test_tasks_name_the_weights_that_were_published_last(tmp_path: Path) -> None:
+    zero = np.zeros(1, np.int32)
+    source = WeightSource(zero, zero, zero.astype(np.uint64), zero.astype(np.float32))
+    tasks = [Task(source, Episodes(np.zeros(1, np.uint64)))] * 2
+
+    def generation() -> Rounds:
+        yield Request(None, tasks)
+        yield Request(np.ones((1, 3), np.float32), tasks)
+        results = yield Request(None, tasks)
+        yield Request(np.zeros((1, 3), np.float32), tasks)
+        return {"frames": float(sum(result.frames for result in results))}
+
+    evaluator = Echo()
+    with Store.create(tmp_path / "run", "", {}) as store:
+        metrics = play_out(generation(), evaluator, store)
+        ones, zeros = store.publish(np.ones((1, 3), np.float32)), store.publish(np.zeros((1, 3), np.float32))
+    assert evaluator.asked == [["", ""], [ones, ones], [ones, ones], [zeros, zeros]]
+    assert metrics["frames"] == 3
+    assert metrics["seconds"] > 0
