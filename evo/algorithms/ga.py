@@ -197,15 +197,16 @@ class GeneticAlgorithm:
         return Individual(number, fitness)
 
     def _tournaments(self, population: Sequence[Individual], count: int) -> list[Individual]:
-        """Return `count` winners, best first; DEAP's own tournament draws from a global generator."""
+        """Return the elites and winners of tournaments, `count` in all; DEAP's own draws from a global generator."""
         from deap import tools
 
-        winners = []
-        for t in range(count):
+        elites = tools.selBest(population, self.options.elites)
+        winners: list[Individual] = []
+        for t in range(count - len(elites)):
             name = stream(self.seed, Purpose.TOURNAMENT, self._generation, t)
             numbers = sorted({draw(name, i, len(population)) for i in range(self.options.tournament)})
             winners += tools.selBest([population[i] for i in numbers], 1)
-        return list(tools.selBest(sorted(winners, key=lambda winner: winner.number), count))
+        return elites + tools.selBest(sorted(winners, key=lambda winner: winner.number), len(winners))  # type: ignore[no-any-return]
 
     def _crown(self, rebuilder: Any, source: WeightSource, contenders: list[int], retests: Sequence[Result]) -> None:
         for contender, retest in zip(contenders, retests, strict=True):
