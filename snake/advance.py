@@ -7,7 +7,7 @@ from numba import njit
 
 from snake import kernel_cache
 from snake.batch import ALIVE, LEAN, TERMINATED, reset_board, step_board
-from snake.observe import mask, observe_board
+from snake.observe import mask, observe_board, observe_many
 from snake.philox_compiled import philox
 from snake.rules import FOLLOWING
 
@@ -26,12 +26,30 @@ def episode_seed(first, number):  # type: ignore[no-untyped-def]
 
 
 @njit(**LEAN)
+def describe_board(boards, rules, code, mask_code, b, out, masks, scores):  # type: ignore[no-untyped-def]
+    """Write observation, action mask and score of board b.  # out [B, H, W, C], masks [B, A], scores [B]"""
+    observe_board(boards, rules, code, b, out[b])
+    mask(boards, rules, mask_code, b, masks[b])
+    scores[b] = np.int64(boards.length[b]) - rules.start_length
+
+
+@njit(**LEAN)
 def describe(boards, rules, code, mask_code, out, masks, scores):  # type: ignore[no-untyped-def]
     """Write observation, action mask and score of every board.  # out [B, H, W, C], masks [B, A], scores [B]"""
+    observe_many(boards, rules, code, out)
     for b in range(out.shape[0]):
-        observe_board(boards, rules, code, b, out[b])
-        mask(boards, rules, mask_code, b, masks[b])
+        if mask_code == 0:
+            masks[b, :] = 1
+        else:
+            mask(boards, rules, mask_code, b, masks[b])
         scores[b] = np.int64(boards.length[b]) - rules.start_length
+
+
+@njit(**LEAN)
+def begin_next(boards, rules, b, first, episode):  # type: ignore[no-untyped-def]
+    """Begin the next of the episodes of board b."""
+    episode[b] += 1
+    reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
 
 
 @njit(**LEAN)
@@ -47,22 +65,16 @@ def advance(  # type: ignore[no-untyped-def]
     """
     for b in range(out.shape[0]):
         if mode == NEXT_STEP and boards.over[b] != ALIVE:
-            episode[b] += 1
-            reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
+            begin_next(boards, rules, b, first, episode)
             rewards[b] = 0.0
             status[b] = ALIVE
-        else:
-            thousandths, status[b] = step_board(boards, rules, b, np.int64(actions[b]))
-            rewards[b] = thousandths / 1000.0
-            if mode == SAME_STEP and status[b] != ALIVE:
-                observe_board(boards, rules, code, b, finals[0][b])
-                mask(boards, rules, mask_code, b, finals[1][b])
-                finals[2][b] = np.int64(boards.length[b]) - rules.start_length
-                episode[b] += 1
-                reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
-        observe_board(boards, rules, code, b, out[b])
-        mask(boards, rules, mask_code, b, masks[b])
-        scores[b] = np.int64(boards.length[b]) - rules.start_length
+            continue
+        thousandths, status[b] = step_board(boards, rules, b, np.int64(actions[b]))
+        rewards[b] = thousandths / 1000.0
+        if mode == SAME_STEP and status[b] != ALIVE:
+            describe_board(boards, rules, code, mask_code, b, finals[0], finals[1], finals[2])
+            begin_next(boards, rules, b, first, episode)
+    describe(boards, rules, code, mask_code, out, masks, scores)
 
 
 @njit(**LEAN)

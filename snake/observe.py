@@ -226,7 +226,7 @@ def observe_many(boards, rules, code, out):  # type: ignore[no-untyped-def]
         observe_board(boards, rules, code, b, out[b])
 
 
-@njit(**LEAN)
+@njit(forceinline=True, **LEAN)
 def mask(boards, rules, mask_code, b, out):  # type: ignore[no-untyped-def]
     """Write 1 for every action of board b that the mask allows, else 0; all ones where all are fatal.
 

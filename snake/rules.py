@@ -223,9 +223,11 @@ class Game:
         body = [self._on_board("the body", cell) for cell in cells]
         if len(body) < self.start_length:
             raise ValueError(f"the body has {len(body)} cells, fewer than start_length {self.start_length}")
-        for number, cell in enumerate(body):
-            if cell in body[:number]:
+        seen: set[Cell] = set()
+        for cell in body:
+            if cell in seen:
                 raise ValueError(f"the body overlaps itself at {cell}")
+            seen.add(cell)
         for one, other in pairwise(body):
             if abs(one[0] - other[0]) + abs(one[1] - other[1]) != 1:
                 raise ValueError(f"the body has a gap between {one} and {other}")

@@ -132,6 +132,18 @@ def test_every_lane_shows_its_own_board_along_whole_games(observation: str, lane
                 reset_board(boards, rules, b, np.uint64(seed))
 
 
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+def test_every_cell_of_every_size_of_board_is_seen_in_its_place(observation: str) -> None:
+    code = OBSERVATIONS.index(observation)
+    for size in range(4, 65):
+        way = [(row, column if row % 2 == 0 else size - 1 - column) for row in range(size) for column in range(size)]
+        game = Game(size=size, body=way[:-1], starvation=9, actions="relative")
+        boards, rules = loaded([game])
+        out = np.full((1, *shape(observation, size)), np.nan, np.float32)
+        observe.observe_many(boards, rules, code, out)
+        np.testing.assert_array_equal(out[0], drawn(game.state(), observation))
+
+
 @settings(max_examples=100, deadline=None)
 @given(game=walks(), kind=st.sampled_from(MASKS))
 def test_the_compiled_mask_is_the_readable_one(game: Game, kind: str) -> None:
