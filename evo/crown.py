@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo import sealed, summary
+from evo.champion import WEIGHTS, Champion, read_champion
 from evo.errors import DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from evo.champion import Champion
     from evo.experiment import Experiment
     from evo.policies.network import Network
     from evo.records import Algorithm, Evaluator
@@ -42,6 +42,8 @@ class Crown:
         self._experiment, self._network, self._measures = experiment, experiment.network(), measures
         self._algorithm, self._evaluator, self._store = algorithm, evaluator, store
         self._born = self._birth()
+        if self._born is not None and (store.directory / WEIGHTS).exists():
+            self.last_mean = (champion_of(store.directory, self._network).about.get("heldout") or {}).get("mean")
 
     @property
     def champion(self) -> summary.Champion | None:
@@ -115,8 +117,6 @@ def network_layers(network: Network) -> list[tuple[str, tuple[int, ...]]]:
 
 def champion_of(directory: Path, network: Network) -> Champion:
     """Return the champion of a run; DataError where there is none yet, or it is of another network."""
-    from evo.champion import WEIGHTS, read_champion
-
     if not (directory / WEIGHTS).exists():
         raise DataError(f"{directory}: no champion has been crowned yet")
     champion = read_champion(directory)
@@ -127,8 +127,6 @@ def champion_of(directory: Path, network: Network) -> Champion:
 
 def known_champion(store: Store, experiment: Experiment) -> summary.Champion | None:
     """Return what the champion's file says, if it is of the newest generation and measured as is asked for."""
-    from evo.champion import WEIGHTS
-
     if not (store.directory / WEIGHTS).exists():
         return None
     about = champion_of(store.directory, experiment.network()).about

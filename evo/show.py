@@ -81,7 +81,7 @@ def told(heldout: Heldout) -> str:
     """Return a sealed score in one line."""
     low, high = heldout.ci95
     interval = f", 95 % interval {low:.2f} to {high:.2f}" if heldout.episodes > 1 else ""
-    wins = f", full boards {100 * heldout.win_rate:.1f} %" if heldout.win_rate is not None else ""
+    wins = f", won {100 * heldout.win_rate:.3g} %" if heldout.win_rate is not None else ""
     return (
         f"{heldout.mean:.2f} on {heldout.episodes} unseen episodes{interval}; "
         f"median {heldout.median:g}, best {heldout.max:g}{wins}"
