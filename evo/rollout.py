@@ -5,7 +5,7 @@ Both ways ask the same network kernel and give the same bits on Snake; the plain
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +38,7 @@ class Environment(Protocol):
     @property
     def measures(self) -> tuple[str, ...]: ...
     def env(self) -> Any: ...
+    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]: ...
 
 
 class Scorer(Protocol):
@@ -179,8 +180,7 @@ def play_plainly(
             totals[e] += float(reward)
             frames += 1
             if terminated or truncated:
-                for m, name in enumerate(environment.measures):
-                    one["measures"][e, m] = int(infos[e][name]) if name != "starved" else int(truncated)
+                one["measures"][e] = environment.measured(infos[e], truncated)
             else:
                 left.append(e)
         live = left

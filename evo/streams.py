@@ -7,12 +7,11 @@ number of it, on any worker, in any order; so nothing random is ever saved, and 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from snake.philox import Words, philox
+from snake.philox import philox
 
 SEED_LIMIT = 1 << 64
 
@@ -34,7 +33,7 @@ class Purpose(IntEnum):
 
 def stream(seed: int, purpose: Purpose, generation: int = 0, candidate: int = 0, episode: int = 0) -> int:
     """Return the 64-bit key of the stream with this name; every argument is below 2^32 but `seed`, below 2^64."""
-    w0, w1, _, _ = philox(seed, cast(Words, (int(purpose), generation, candidate, episode)))
+    w0, w1, _, _ = philox(seed, (int(purpose), generation, candidate, episode))
     return w0 | w1 << 32
 
 

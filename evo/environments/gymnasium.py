@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -41,7 +42,7 @@ class Environment:
     options: Options
     measures: tuple[str, ...] = field(default=(), init=False)
 
-    def env(self) -> gymnasium.Env:  # type: ignore[type-arg]
+    def env(self) -> gymnasium.Env:
         """Return a fresh environment; ConfigurationError where it is unknown or its spaces do not fit."""
         import gymnasium
 
@@ -72,6 +73,10 @@ class Environment:
     def actions(self) -> int:
         """Return the number of actions."""
         return self._spaces[1]
+
+    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        """Return no measures."""
+        return ()
 
 
 def make(options: Options) -> Environment:

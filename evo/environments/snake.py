@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -120,12 +121,17 @@ class Environment:
 
         return OBSERVATIONS.index(self.options.observation), MASKS.index(self.options.mask)
 
-    def env(self) -> gymnasium.Env:  # type: ignore[type-arg]
+    def env(self) -> gymnasium.Env:
         """Return the same game behind Gymnasium's interface."""
         from snake.envs import SnakeEnv
 
         keys = self.options.model_dump(exclude={"id"})
         return SnakeEnv(**keys)
+
+    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        """Return the measures of an episode from what its last step said."""
+        score = int(info["score"])
+        return score, int(score + self.options.start_length == self.options.size**2), int(truncated)
 
 
 def make(options: Options) -> Environment:
