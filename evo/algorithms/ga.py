@@ -34,6 +34,7 @@ class Options(Section):
     parents: int = Field(64, ge=1, le=1_000_000, description="candidates that may have children")
     elites: int = Field(64, ge=0, le=1_000_000, description="parents that stay, unchanged and played again")
     episodes: int = Field(32, ge=1, le=100_000, description="episodes of every candidate, the same for a generation")
+    memory: int = Field(1, ge=1, le=1000, description="generations whose mean ranks an elite; 1 = the last alone")
     selection: Literal["truncation", "tournament"] = Field("truncation", description="how parents are chosen")
     tournament: int = Field(4, ge=1, le=1000, description="candidates of a tournament")
     sigma: float = Field(0.1, gt=0, le=1000, description="standard deviation of the noise on a weight")
@@ -104,6 +105,8 @@ class GeneticAlgorithm:
         self._sigmas = sigma_table(options.sigma)
         self._parents = np.empty((0, network.size), np.float32)  # [S, P] best first
         self._steps = np.empty(0, np.int32)  # [S] of the sigma that made each parent
+        self._ages = np.empty(0, np.int32)  # [S] generations that each parent has been ranked in
+        self._means = np.empty(0, np.int64)  # [S] fitness over at most `memory` of them
         self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
         self._crowned = np.zeros(3, np.int64)  # summed select return, generation, candidate
         self._record: dict[str, NDArray[Any]] = {}
@@ -121,7 +124,7 @@ class GeneticAlgorithm:
         results = yield Request(published, self._split(source, seeds))
         returns = np.concatenate([result.returns for result in results])  # [N, E]
         lengths = np.concatenate([result.lengths for result in results])  # [N, E]
-        fitness = self._rank_by(returns, lengths)
+        fitness, ages = self._remember(self._rank_by(returns, lengths))
         population = [self._individual(i, value) for i, value in enumerate(fitness)]
         chosen = [individual.number for individual in self.toolbox.select(population, options.parents)]
         everything = list(results)
@@ -142,6 +145,7 @@ class GeneticAlgorithm:
         if number % options.select_every == 0:
             self._crown(rebuilder, source, contenders, retests)
         self._parents, self._steps = survivors, steps[chosen]
+        self._ages, self._means = ages[chosen], fitness[chosen]
         self._record = {
             "parent": source.rows,
             "mate": source.mates,
@@ -190,6 +194,16 @@ class GeneticAlgorithm:
         bonus = round(self.options.alive_bonus * 1000) * np.minimum(lengths, self.options.alive_steps).astype(np.int64)
         worst = (returns == WORST).any(axis=1)
         return np.where(worst, FITNESS_WORST, np.where(returns == WORST, 0, returns + bonus).sum(axis=1))
+
+    def _remember(self, fitness: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return what ranks each candidate, an elite's over several generations, and in how many it was ranked."""
+        ages = np.ones(len(fitness), np.int32)
+        for i in range(min(self.options.elites, len(self._ages))):
+            past = min(int(self._ages[i]), self.options.memory - 1)
+            ages[i] = self._ages[i] + 1
+            if fitness[i] > FITNESS_WORST and past:
+                fitness[i] = (int(self._means[i]) * past + int(fitness[i])) // (past + 1)
+        return fitness, ages
 
     def _individual(self, number: int, value: int) -> Individual:
         fitness = self._fitness()
@@ -251,6 +265,8 @@ class GeneticAlgorithm:
         return {
             "weights": self._parents,
             "steps": self._steps,
+            "ages": self._ages,
+            "means": self._means,
             "champion": self._champion,
             "crowned": self._crowned,
         }
@@ -263,6 +279,8 @@ class GeneticAlgorithm:
         """Take up a state that `state` returned."""
         self._parents = np.ascontiguousarray(state["weights"], np.float32)
         self._steps = np.asarray(state["steps"], np.int32)
+        self._ages = np.asarray(state["ages"], np.int32)
+        self._means = np.asarray(state["means"], np.int64)
         self._champion = np.ascontiguousarray(state["champion"], np.float32)
         self._crowned = np.asarray(state["crowned"], np.int64)
         if len(self._champion):
