@@ -41,7 +41,7 @@ class ReadableSnake(gymnasium.Env):
         return self.image[..., 0].copy()
 
     def _info(self) -> dict[str, Any]:
-        info = {"score": self.game.score, "won": self.game.won}
+        info = {"score": self.game.score}
         if not self.game.over:
             info["action_mask"] = np.array(self.game.mask(self.options.mask), np.int8)
         return info

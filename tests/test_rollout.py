@@ -56,6 +56,7 @@ class Elsewhere:
     actions = property(lambda self: self.environment.actions)
     shape = property(lambda self: self.environment.shape)
     measures = property(lambda self: self.environment.measures)
+    measured = property(lambda self: self.environment.measured)
 
     def env(self) -> gymnasium.Env:
         return self.made(self.environment)

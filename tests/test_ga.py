@@ -1,0 +1,390 @@
+"""Hand-made results give the survivors that a hand computes; DEAP chooses them; and a resume changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from deap import tools
+from pydantic import ValidationError
+
+from evo.algorithms import ga
+from evo.environments import gymnasium, snake
+from evo.policies.network import Network
+from evo.policies.network import Options as Policy
+from evo.records import WORST, Metrics, Request, Result, Task
+from evo.rollout import Rollout
+from evo.streams import Purpose, episode_keys, stream
+from evo.weights import Rebuilder
+from snake.philox import draw, philox
+
+NETWORK = Network.build(Policy(kind="linear"), (4,), 2)  # ten weights
+Score = Callable[[int, Task], Sequence[int]]  # candidate and task to the return of every episode
+
+
+def make(seed: int = 0, per_task: int = 4, **options: object) -> ga.GeneticAlgorithm:
+    defaults = {"population": 8, "parents": 3, "elites": 1, "episodes": 2, "contenders": 2, "select_episodes": 3}
+    return ga.make(ga.Options(**{**defaults, **options}), seed, NETWORK, None, per_task)
+
+
+def result_of(returns: Sequence[Sequence[int]], lengths: Sequence[Sequence[int]] | None = None) -> Result:
+    earned = np.array(returns, np.int64)
+    taken = np.array(lengths if lengths is not None else np.ones_like(earned), np.int32)
+    finite = (earned != WORST).all(axis=1)
+    return Result(earned, taken, np.zeros((*earned.shape, 0), np.int32), finite, int(taken.sum()), int(taken.sum()))
+
+
+def drive(algorithm: ga.GeneticAlgorithm, number: int, answer: Callable[[Request], list[Result]]) -> Metrics:
+    """Run one generation, answering every request; return its metrics."""
+    rounds = algorithm.generation(number)
+    request = next(rounds)
+    while True:
+        try:
+            request = rounds.send(answer(request))
+        except StopIteration as stop:
+            return stop.value
+
+
+def scores(training: Sequence[int], select: Sequence[int] = (), lengths: Sequence[int] | None = None):
+    """Answer a first request with the same return in every episode of a candidate, and retests with `select`."""
+    asked: list[Request] = []
+
+    def answer(request: Request) -> list[Result]:
+        asked.append(request)
+        results, first = [], 0
+        values = training if len(asked) == 1 else select
+        for task in request.tasks:
+            part, episodes = values[first : first + len(task.weights)], len(task.play.seeds)
+            taken = [[lengths[first + k]] * episodes for k in range(len(part))] if lengths and len(asked) == 1 else None
+            results.append(result_of([[value] * episodes for value in part], taken))
+            first += len(part)
+        assert first == len(values)
+        return results
+
+    answer.asked = asked
+    return answer
+
+
+def fresh_weights(seed: int, generation: int, candidate: int) -> np.ndarray:
+    """Return an initial candidate by its name."""
+    source = ga.make(ga.Options(population=2, parents=1, elites=0, contenders=1, tournament=1), seed, NETWORK, None)
+    request = next(source.generation(generation))
+    names = request.tasks[0].weights
+    names.keys[0] = stream(seed, Purpose.INITIAL, generation, candidate)
+    out = np.empty(NETWORK.size, np.float32)
+    Rebuilder(NETWORK).rebuild(np.empty((0, NETWORK.size), np.float32), names, 0, out)
+    return out
+
+
+def test_the_best_survive_best_first_and_ties_go_to_the_lowest_number() -> None:
+    algorithm = make()
+    drive(algorithm, 1, scores([5, 9, 7, 9, 1, 7, 9, 0]))
+    assert algorithm.record()["survivors"].tolist() == [1, 3, 6]
+    expected = [fresh_weights(0, 1, i) for i in (1, 3, 6)]
+    assert algorithm.state()["weights"].tobytes() == np.array(expected).tobytes()
+    assert algorithm.record()["return"].tolist() == [10, 18, 14, 18, 2, 14, 18, 0]
+
+
+def test_returns_are_summed_over_episodes() -> None:
+    algorithm = make(per_task=8)
+    returns = [[9, 0], [5, 5], [0, 0], [4, 7], [-20, 31], [0, 1], [2, 2], [3, 3]]
+    drive(algorithm, 1, lambda request: [result_of(returns)])
+    assert algorithm.record()["survivors"].tolist() == [3, 4, 1]  # 11, 11, 10
+
+
+@pytest.mark.parametrize("selection", ["truncation", "tournament"])
+def test_survivors_are_whom_deaps_selection_names(selection: str) -> None:
+    algorithm = make(selection=selection)
+    algorithm.toolbox.register("select", tools.selWorst)
+    drive(algorithm, 1, scores([5, 9, 7, 9, 1, 7, 9, 0]))
+    assert algorithm.record()["survivors"].tolist() == [7, 4, 0]
+
+
+def test_truncation_is_deaps_own_and_contenders_are_its_best() -> None:
+    algorithm = make()
+    assert algorithm.toolbox.select.func is tools.selBest
+    algorithm.toolbox.register("best", tools.selWorst)
+    answer = scores([5, 9, 7, 9, 1, 7, 9, 0], [1, 2])
+    drive(algorithm, 0, answer)
+    assert [task.weights.keys.tolist() for task in answer.asked[1].tasks] == [
+        [stream(0, Purpose.INITIAL, 0, 7)],
+        [stream(0, Purpose.INITIAL, 0, 4)],
+    ]
+
+
+def test_scores_that_are_not_finite_rank_worst_and_are_counted() -> None:
+    algorithm = make(per_task=8, parents=7)
+    returns = [[1, 1], [WORST, WORST], [-(10**12), -(10**12)], [10**12, WORST], [3, 3], [0, 0], [2, 2], [4, 4]]
+    metrics = drive(algorithm, 1, lambda request: [result_of(returns)])
+    assert algorithm.record()["survivors"].tolist() == [7, 4, 6, 0, 5, 2, 1]
+    assert metrics["nonfinite"] == 2
+    assert algorithm.record()["return"][[1, 3]].tolist() == [WORST, WORST]
+    assert metrics["best"] == 8 / 2000
+    assert metrics["mean"] == pytest.approx((2 - 2 * 10**12 + 6 + 0 + 4 + 8) / 6 / 2000)
+
+
+def test_a_generation_in_which_nobody_is_finite_crowns_nobody() -> None:
+    algorithm = make()
+    metrics = drive(algorithm, 0, scores([WORST] * 8, [WORST] * 2))
+    assert metrics["nonfinite"] == 8
+    assert algorithm.best() is None
+    assert np.isnan(metrics["champion"])
+    assert algorithm.record()["survivors"].tolist() == [0, 1, 2]
+
+
+def test_elites_come_first_unchanged_and_play_the_new_episodes() -> None:
+    algorithm = make(elites=2)
+    first = scores([5, 9, 7, 8, 1, 7, 6, 0])
+    drive(algorithm, 1, first)
+    parents = algorithm.state()["weights"].copy()
+    request = next(algorithm.generation(2))
+    assert request.weights.tobytes() == parents.tobytes()
+    names = request.tasks[0].weights
+    assert names.rows[:2].tolist() == [0, 1]
+    assert names.sigmas.tolist()[:2] == [0, 0]
+    assert (names.sigmas[2:] > 0).all()
+    for k in range(2):
+        out = np.empty(NETWORK.size, np.float32)
+        Rebuilder(NETWORK).rebuild(request.weights, names, k, out)
+        assert out.tobytes() == parents[k].tobytes()
+    assert not set(request.tasks[0].play.seeds.tolist()) & set(first.asked[0].tasks[0].play.seeds.tolist())
+    assert request.tasks[0].play.seeds.tolist() == episode_keys(0, Purpose.TRAIN, 2, 2).tolist()
+
+
+def test_an_elite_that_was_lucky_loses_its_place_on_new_episodes() -> None:
+    algorithm = make(elites=2)
+    drive(algorithm, 1, scores([5, 90, 7, 8, 1, 7, 6, 0]))
+    drive(algorithm, 2, scores([0, 1, 5, 6, 7, 0, 0, 0]))  # candidates 0 and 1 are the elites
+    assert algorithm.record()["survivors"].tolist() == [4, 3, 2]
+
+
+def test_every_candidate_is_in_exactly_one_task_and_all_play_the_same_episodes() -> None:
+    algorithm = make(per_task=3)
+    request = next(algorithm.generation(0))
+    assert [len(task.weights) for task in request.tasks] == [3, 3, 2]
+    keys = np.concatenate([task.weights.keys for task in request.tasks]).tolist()
+    assert keys == [stream(0, Purpose.INITIAL, 0, i) for i in range(8)]
+    assert len({tuple(task.play.seeds.tolist()) for task in request.tasks}) == 1
+    assert request.weights is None
+
+
+def test_names_of_children_follow_from_the_streams() -> None:
+    algorithm = make(seed=5, crossover="uniform", crossover_rate=0.5, sigma=0.3, sigma_spread=0.5, per_task=8)
+    drive(algorithm, 1, scores(range(8)))
+    names = next(algorithm.generation(2)).tasks[0].weights
+    mates = 0
+    for i in range(1, 8):
+        name = stream(5, Purpose.PARENT, 2, i)
+        assert names.rows[i] == draw(name, 0, 3)
+        assert names.mates[i] == (draw(name, 2, 3) if draw(name, 1, 65536) < 32768 else -1)
+        assert names.keys[i] == stream(5, Purpose.MUTATION, 2, i)
+        z = (philox(stream(5, Purpose.SIGMA, 2, i), (0, 0, 0, 0))[0].bit_count() - 16) / np.sqrt(8)
+        assert names.sigmas[i] == pytest.approx(0.3 * np.exp(0.5 * z), rel=0.05)  # steps are an eighth of an octave
+        mates += names.mates[i] >= 0
+    assert 0 < mates < 7
+    assert names.crossover == "uniform"
+
+
+def test_crossover_is_off_by_default() -> None:
+    algorithm = make()
+    drive(algorithm, 1, scores(range(8)))
+    for task in next(algorithm.generation(2)).tasks:
+        assert task.weights.mates.tolist() == [-1] * len(task.weights)
+        assert task.weights.crossover == "none"
+
+
+def test_the_sigma_table_holds_eighths_of_octaves() -> None:
+    table = ga.sigma_table(0.1)
+    assert table.dtype == np.float32
+    assert table == pytest.approx([0.1 * 2 ** (k / 8) for k in range(-96, 97)], rel=1e-6)
+    assert [table[96 + k] for k in (-8, 0, 8)] == [np.float32(0.1) / 2, np.float32(0.1), np.float32(0.1) * 2]
+    assert (np.diff(table) > 0).all()
+
+
+@pytest.mark.parametrize(("number", "halvings"), [(1, 0.125), (4, 0.5), (8, 1), (16, 2), (80, 10)])
+def test_the_schedule_halves_sigma_every_so_many_generations(number: int, halvings: float) -> None:
+    algorithm = make(sigma=0.5, sigma_spread=0.0, sigma_halving=8)
+    drive(algorithm, 0, scores(range(8), [1, 1]))
+    names = next(algorithm.generation(number)).tasks[1].weights
+    assert names.sigmas == pytest.approx(0.5 * 2**-halvings, rel=1e-6)
+
+
+def test_the_schedule_ends_at_the_floor() -> None:
+    algorithm = make(sigma=0.5, sigma_spread=0.0, sigma_halving=1, sigma_floor=0.01)
+    drive(algorithm, 0, scores(range(8), [1, 1]))
+    for number in (50, 100_000):
+        assert next(algorithm.generation(number)).tasks[1].weights.sigmas.tolist() == [np.float32(0.01)] * 4
+
+
+def test_adapted_children_spread_around_the_sigma_of_their_parent() -> None:
+    algorithm = make(adapt=True, sigma=1.0, sigma_spread=0.0, population=40, parents=2, elites=0, per_task=40)
+    drive(algorithm, 1, scores(range(40)))
+    state = dict(algorithm.state())
+    state["steps"] = np.array([16, -8], np.int32)
+    algorithm.restore(state)
+    names = next(algorithm.generation(2)).tasks[0].weights
+    assert {(row, sigma) for row, sigma in zip(names.rows.tolist(), names.sigmas.tolist(), strict=True)} == {
+        (0, 4.0),
+        (1, 0.5),
+    }
+
+
+def test_survivors_of_an_adapting_population_hand_on_their_own_sigma() -> None:
+    algorithm = make(adapt=True, sigma=1.0, sigma_spread=1.0, elites=1)
+    drive(algorithm, 1, scores(range(8)))
+    drive(algorithm, 2, scores([0, 1, 9, 3, 8, 4, 4, 4]))
+    sigmas, survivors = algorithm.record()["sigma"], algorithm.record()["survivors"]
+    assert survivors.tolist() == [2, 4, 5]
+    assert ga.sigma_table(1.0)[96 + algorithm.state()["steps"]].tolist() == sigmas[survivors].tolist()
+
+
+def test_the_bonus_for_staying_alive_ends_after_its_steps() -> None:
+    training, lengths = [0, 0, 0, 1, 0, 0, 0, 0], [90, 100, 5000, 1, 0, 99, 100, 101]
+    algorithm = make(parents=5, alive_bonus=0.001, alive_steps=100)
+    drive(algorithm, 1, scores(training, lengths=lengths))
+    assert algorithm.record()["survivors"].tolist() == [1, 2, 6, 7, 5]
+    assert algorithm.record()["return"].tolist() == [0, 0, 0, 2, 0, 0, 0, 0]  # unshaped
+    plain = make(parents=5)
+    drive(plain, 1, scores(training, lengths=lengths))
+    assert plain.record()["survivors"].tolist() == [3, 0, 1, 2, 4]
+
+
+def tournament_winners(seed: int, generation: int, values: Sequence[int], count: int, size: int) -> list[int]:
+    winners = []
+    for t in range(count):
+        name = stream(seed, Purpose.TOURNAMENT, generation, t)
+        winners.append(max((draw(name, i, len(values)) for i in range(size)), key=lambda i: (values[i], -i)))
+    return sorted(winners, key=lambda i: (-values[i], i))
+
+
+@pytest.mark.parametrize("generation", [1, 2, 3])
+def test_tournaments_are_drawn_from_named_streams_and_elites_need_none(generation: int) -> None:
+    values = [5, 9, 7, 9, 1, 7, 9, 0]
+    algorithm = make(seed=3, selection="tournament", tournament=2, parents=6, elites=1)
+    drive(algorithm, generation, scores(values))
+    expected = [1, *tournament_winners(3, generation, values, 5, 2)]
+    assert algorithm.record()["survivors"].tolist() == expected
+
+
+def test_a_champion_is_crowned_by_retests_and_not_by_a_lucky_training_score() -> None:
+    algorithm = make()
+    answer = scores([5, 90, 7, 8, 1, 7, 6, 0], [10, 20])  # contenders: 1 and 3
+    metrics = drive(algorithm, 0, answer)
+    assert answer.asked[1].weights is None
+    for task in answer.asked[1].tasks:
+        assert task.play.seeds.tolist() == episode_keys(0, Purpose.SELECT, 0, 3).tolist()
+    assert algorithm.best().tobytes() == fresh_weights(0, 0, 3).tobytes()
+    assert algorithm.champion() == {"fitness": 0.02, "generation": 0, "candidate": 3}
+    assert metrics["champion"] == 0.02
+    assert [individual.number for individual in algorithm.hall] == [3]
+
+
+def test_a_crown_changes_only_for_more_and_retests_come_on_their_generations() -> None:
+    algorithm = make(select_every=2)
+    drive(algorithm, 0, scores(range(8), [10, 20]))
+    first = algorithm.best().tobytes()
+    quiet = scores(range(8))
+    drive(algorithm, 1, quiet)
+    assert len(quiet.asked) == 1
+    drive(algorithm, 2, scores(range(8), [20, 19]))
+    assert algorithm.best().tobytes() == first
+    drive(algorithm, 4, scores(range(8), [21, 22]))
+    assert algorithm.champion() == {"fitness": 0.022, "generation": 4, "candidate": 6}
+    assert algorithm.best().tobytes() != first
+    assert [individual.fitness.values[0] for individual in algorithm.hall] == [66]
+
+
+def test_a_contender_that_is_not_finite_is_not_crowned() -> None:
+    algorithm = make()
+    drive(algorithm, 0, scores(range(8), [WORST, 3]))
+    assert algorithm.champion()["candidate"] == 6
+
+
+def snake_run(generations: range, seed: int = 1, state: object = None, **options: object):
+    """Play generations of tiny Snake; return the algorithm and what it said in each."""
+    environment = snake.make(snake.Options(size=4, starvation=8))
+    network = Network.build(Policy(conv=[[4, 3, 2]], dense=[4]), environment.shape, environment.actions)
+    rollout = Rollout(network, environment)
+    defaults = {"population": 12, "parents": 4, "elites": 2, "episodes": 4, "contenders": 2, "select_episodes": 8}
+    algorithm = ga.make(ga.Options(**{**defaults, "select_every": 2, **options}), seed, network, environment)
+    if state is not None:
+        algorithm.restore(state)
+    published = np.empty((0, network.size), np.float32)
+
+    def answer(request: Request) -> list[Result]:
+        nonlocal published
+        published = published if request.weights is None else request.weights
+        return [rollout.play(task, published) for task in request.tasks]
+
+    return algorithm, [(drive(algorithm, g, answer), copied(algorithm.record())) for g in generations]
+
+
+def copied(arrays: object) -> dict[str, tuple[str, bytes]]:
+    return {name: (str(array.dtype), array.tobytes()) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"selection": "tournament", "crossover": "layers"},
+        {"adapt": True, "sigma_halving": 3, "crossover": "uniform", "alive_bonus": 0.01},
+    ],
+    ids=["default", "tournament", "adapting"],
+)
+def test_a_resumed_run_equals_the_straight_one_after_every_generation(options: dict[str, object]) -> None:
+    straight, said = snake_run(range(5), **options)
+    for stop in range(1, 5):
+        half, before = snake_run(range(stop), **options)
+        state = {name: np.array(array) for name, array in half.state().items()}
+        resumed, after = snake_run(range(stop, 5), state=state, **options)
+        assert repr(before + after) == repr(said)  # NaN equals itself here
+        assert copied(resumed.state()) == copied(straight.state())
+        assert resumed.champion() == straight.champion()
+        assert [i.fitness.values for i in resumed.hall] == [i.fitness.values for i in straight.hall]
+
+
+def test_another_seed_is_another_run() -> None:
+    one, other = snake_run(range(2), seed=1), snake_run(range(2), seed=2)
+    assert copied(one[0].state())["weights"] != copied(other[0].state())["weights"]
+    assert repr(one[1]) != repr(other[1])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"parents": 9},
+        {"elites": 4},
+        {"population": 3, "parents": 3, "elites": 3, "tournament": 2},
+        {"tournament": 9, "selection": "tournament"},
+        {"contenders": 9},
+        {"alive_bonus": 0.0005},
+        {"sigma": 0},
+        {"sigma": float("nan")},
+        {"episodes": 2.0},
+        {"mutation": 3},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(keys: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        make(**keys)
+
+
+def test_cart_pole_is_learned_within_a_few_generations() -> None:
+    environment = gymnasium.make(gymnasium.Options(id="gymnasium:CartPole-v1", max_steps=200))
+    network = Network.build(Policy(kind="mlp", dense=[4]), environment.shape, environment.actions)
+    rollout = Rollout(network, environment)
+    options = ga.Options(population=32, parents=4, elites=2, episodes=4, sigma=0.5, contenders=2, select_episodes=10)
+    algorithm = ga.make(options, 1, network, environment)
+    published = np.empty((0, network.size), np.float32)
+
+    def answer(request: Request) -> list[Result]:
+        nonlocal published
+        published = published if request.weights is None else request.weights
+        return [rollout.play(task, published) for task in request.tasks]
+
+    metrics = [drive(algorithm, generation, answer) for generation in range(11)]
+    assert metrics[0]["mean"] < 60  # steps upright
+    assert metrics[-1]["mean"] > 2 * metrics[0]["mean"]
+    assert algorithm.champion()["fitness"] > 150

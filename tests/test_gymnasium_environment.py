@@ -1,0 +1,95 @@
+"""Any registered Gymnasium environment is played through its own interface, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from evo.environments.gymnasium import Options, make
+from evo.errors import ConfigurationError
+from evo.policies.network import Network
+from evo.policies.network import Options as Policy
+from evo.records import Choose, Episodes, Result, Task, WeightSource
+from evo.rollout import Rollout
+from evo.streams import Purpose, episode_keys
+
+
+def cart_pole(**options: object) -> Rollout:
+    environment = make(Options(id="gymnasium:CartPole-v1", **options))
+    return Rollout(Network.build(Policy(kind="linear"), environment.shape, environment.actions), environment)
+
+
+def play(rollout: Rollout, parents: np.ndarray, seeds: np.ndarray, rule: str = "greedy") -> Result:
+    count = len(parents)
+    rows, keys = np.arange(count, dtype=np.int32), np.zeros(count, np.uint64)
+    source = WeightSource(rows, np.full(count, -1, np.int32), keys, np.zeros(count, np.float32))
+    return rollout.play(Task(source, Episodes(seeds), Choose(rule), trace=True), parents)
+
+
+# Push to the side that the pole falls to: scores are -w and +w of its angle and its speed.
+BALANCE = np.array([[0, 0, 0, 0, -1, 1, -1, 1, 0, 0]], np.float32)
+SEEDS = episode_keys(0, Purpose.TRAIN, 0, 5)
+
+
+def test_the_shape_and_the_actions_are_the_environments_own() -> None:
+    environment = make(Options(id="gymnasium:CartPole-v1"))
+    assert (environment.shape, environment.actions, environment.measures) == ((4,), 2, ())
+
+
+def test_returns_are_the_sums_of_the_rewards_in_thousandths() -> None:
+    result = play(cart_pole(max_steps=300), BALANCE, SEEDS)
+    for e, seed in enumerate(SEEDS):
+        env = gymnasium.make("CartPole-v1", max_episode_steps=300)
+        env.reset(seed=int(seed))
+        rewards, ended = [], False
+        for action in result.actions[e].tolist():
+            assert not ended
+            _, reward, terminated, truncated, _ = env.step(action)
+            rewards.append(reward)
+            ended = terminated or truncated
+        assert ended
+        assert result.returns[0, e] == 1000 * sum(rewards)
+        assert result.lengths[0, e] == len(rewards)
+    assert result.returns.min() > 150_000
+    assert result.frames == result.lengths.sum()
+
+
+def test_the_actions_follow_the_scores_of_the_network() -> None:
+    rollout = cart_pole(max_steps=40)
+    result = play(rollout, np.concatenate([-BALANCE, BALANCE]), SEEDS)
+    assert result.returns[0].max() < result.returns[1].min() == 40_000
+
+
+def test_max_steps_truncates() -> None:
+    assert play(cart_pole(max_steps=7), BALANCE, SEEDS).lengths.tolist() == [[7] * 5]
+
+
+def test_an_episode_is_the_same_alone_and_in_company_and_another_seed_is_another() -> None:
+    rollout = cart_pole(max_steps=60)
+    weights = np.random.default_rng(0).standard_normal((2, 10)).astype(np.float32)
+    together = play(rollout, weights, SEEDS, "softmax")
+    for k in range(2):
+        for e in range(5):
+            alone = play(rollout, weights[k : k + 1], SEEDS[e : e + 1], "softmax")
+            assert alone.actions[0].tolist() == together.actions[5 * k + e].tolist()
+    assert len({tuple(trace.tolist()) for trace in together.actions}) > 5
+
+
+@pytest.mark.parametrize("identifier", ["gymnasium:os:CartPole-v1", "gymnasium:", ""])
+def test_a_name_that_would_import_a_module_is_refused(identifier: str) -> None:
+    with pytest.raises(ValidationError, match="registered name"):
+        Options(id=identifier)
+
+
+@pytest.mark.parametrize("name", ["NoSuchThing-v0", "CartPole-v99", "CartPol-v1"])
+def test_an_unknown_environment_is_a_mistake_in_the_configuration(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"environment\.id"):
+        make(Options(id="gymnasium:" + name)).env()
+
+
+@pytest.mark.parametrize(("name", "what"), [("Pendulum-v1", "actions"), ("FrozenLake-v1", "observations")])
+def test_spaces_that_do_not_fit_are_named(name: str, what: str) -> None:
+    with pytest.raises(ConfigurationError, match=what):
+        make(Options(id="gymnasium:" + name)).env()
