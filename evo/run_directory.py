@@ -27,7 +27,7 @@ def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str,
     target = Path(os.path.realpath(directory))
     refuse_existing(directory)
     with resources("create", directory):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_parents(target.parent)
         _remove_abandoned(target)
         building = Path(tempfile.mkdtemp(TEMPORARY, f".{target.name}.{os.getpid()}.", target.parent))
     lock = None
@@ -67,6 +67,13 @@ def refuse_existing(directory: Path) -> None:
         resume = f"go on with it by `python -m evo.run --resume {shlex.quote(str(directory))}`, or "
         instead = resume if (target / MANIFEST).exists() else ""
         raise ConfigurationError(f"{directory} is there and is not empty; {instead}choose another --run-dir")
+
+
+def _make_parents(directory: Path) -> None:
+    if not directory.exists():
+        _make_parents(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
 
 
 def _remove_abandoned(target: Path) -> None:

@@ -52,21 +52,26 @@ def straight(directory: Path, generations: int) -> list[str]:
     return hashes
 
 
-def main(directory: str, generations: str, pause: str, rows: str) -> int:
+def main(directory: str, generations: str, pause: str, rows: str, quiet: str = "") -> int:
     """Commit; print "durable N" after every flush that returned, and "refused: ..." when a commit failed."""
     path = Path(directory)
+
+    def say(*words: object) -> None:
+        if not quiet:
+            print(*words, flush=True)
+
     try:
         with Store.open(path) if path.exists() else Store.create(path, "", IDENTITY) as store:
-            print("ready", flush=True)
+            say("ready")
             while store.next_generation < int(generations):
                 store.publish(state(store.next_generation)["weights"])  # type: ignore[arg-type]
                 commit(store, store.next_generation, int(rows))
                 time.sleep(float(pause))
                 if store.next_generation % 3 == 0:
                     store.flush()
-                    print("durable", store.next_generation, flush=True)
+                    say("durable", store.next_generation)
     except EvoError as error:
-        print(f"refused: {error}", flush=True)
+        say("refused:", error)
         return error.exit_code
     return 0
 
