@@ -23,7 +23,8 @@ from evo.evaluators.nursery import START_PATIENCE, Nursery, NurseryLost
 from evo.evaluators.worker import Channel, Failed, Played, Ready, Upbringing
 from evo.records import Task
 
-ATTEMPTS = 3  # times that a task may end its worker, or a worker die before it has played anything
+ATTEMPTS = 3  # times that a task may end its worker
+STARTS = 10  # times in a row that a worker may be lost before it has played anything
 PATIENCE = 60.0  # seconds for a task before any has been played, and at least for every later one
 SLOWEST = 20.0  # times the slowest of the RECENT tasks, where that is longer than PATIENCE
 RECENT = 256
@@ -225,9 +226,9 @@ class Processes:
             now.put_back(ticket, why)
         elif ticket is None:
             slot.losses += 1
-            if slot.losses >= ATTEMPTS:
+            if slot.losses >= STARTS:
                 raise ResourceError(
-                    f"worker {slot.number} was lost {ATTEMPTS} times in a row before it had played anything; "
+                    f"worker {slot.number} was lost {STARTS} times in a row before it had played anything; "
                     f"the last one {why}"
                 )
 

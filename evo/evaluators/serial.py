@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import threading
 import time
 from collections.abc import Sequence
 
-from evo.devices import VISIBLE, plan
 from evo.evaluators.context import Context, Effort, Player, make_player
 from evo.records import Result, Task
 
@@ -22,7 +21,12 @@ class Serial:
     def map(self, tasks: Sequence[Task]) -> list[Result]:
         """Return the results in task order."""
         began = time.monotonic()
-        results = [self._player.play(task) for task in tasks]
+        results: list[Result] = []
+        for task in tasks:
+            playing = _Playing(self._player, task)
+            playing.start()
+            playing.join()  # where an interrupt arrives, which compiled code would keep waiting
+            results.append(playing.answer())
         seconds = time.monotonic() - began
         self.effort = Effort(seconds, [seconds])
         return results
@@ -31,8 +35,29 @@ class Serial:
         """Do nothing: there is no worker to stop."""
 
 
+class _Playing(threading.Thread):
+    """A task being played; a task that is abandoned by an interrupt ends with the process."""
+
+    def __init__(self, player: Player, task: Task) -> None:
+        super().__init__(daemon=True)
+        self._player, self._task = player, task
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._result = self._player.play(self._task)
+        except BaseException as error:
+            self._error = error
+
+    def answer(self) -> Result:
+        """Return the result, or raise what the player raised."""
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+
 def make(context: Context) -> Serial:
-    """Return the evaluator of a run, on the first of its devices."""
-    if context.inference == "tensorflow":
-        os.environ.update(plan({**context.workers, "count": "auto"}, context.inference, os.environ.get(VISIBLE))[0])
+    """Return the evaluator of a run."""
     return Serial(make_player(context))
