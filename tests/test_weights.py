@@ -48,6 +48,7 @@ def some_parents() -> np.ndarray:
     return np.random.default_rng(1).standard_normal((3, NETWORK.size)).astype(np.float32)
 
 
+@settings(deadline=None)  # the first call compiles
 @given(KEYS, st.integers(0, 41))
 def test_noise_is_the_plain_recipe_for_any_length(key: int, count: int) -> None:
     found = np.full(count, np.nan, np.float32)
