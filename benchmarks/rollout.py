@@ -171,9 +171,12 @@ def of_run(run_dir: Path, rounds: int) -> list[list[str]]:
     environment = environment_of(experiment.environment)
     network = experiment.network()
     store = Store.read(run_dir)
+    if not store.next_generation:
+        raise SystemExit(f"{run_dir}: no generation is committed yet")
     parents = np.ascontiguousarray(store.read_state(store.next_generation - 1)["weights"], np.float32)
     rollout = Rollout(network, environment)
     source = children(len(parents), 128, experiment.options.sigma)
+    rollout.play(Task(children(1, 1, 0.0), Episodes(episode_keys(0, Purpose.TRAIN, 0, 1))), parents)  # compiles
     rows = []
     for episodes in EPISODES:
         task = Task(source, Episodes(episode_keys(experiment.run.seed, Purpose.TRAIN, 1 << 30, episodes)))
