@@ -159,6 +159,16 @@ def test_an_elite_that_was_lucky_loses_its_place_on_new_episodes() -> None:
     assert algorithm.record()["survivors"].tolist() == [4, 3, 2]
 
 
+def test_with_memory_an_elite_is_ranked_by_its_mean_over_that_many_generations() -> None:
+    algorithm = make(elites=2, memory=3)  # fitness is the sum of two episodes
+    drive(algorithm, 1, scores([5, 90, 7, 8, 1, 7, 6, 0]))
+    drive(algorithm, 2, scores([0, 0, 44, 46, 0, 0, 0, 0]))  # the first elite: (180 + 0) / 2 = 90
+    assert algorithm.record()["survivors"].tolist() == [3, 0, 2]  # 92, 90, 88
+    drive(algorithm, 3, scores([0, 0, 29, 31, 0, 0, 0, 0]))  # (92 + 0) / 2 = 46 and (2 x 90 + 0) / 3 = 60
+    assert algorithm.record()["survivors"].tolist() == [3, 1, 2]  # 62, 60, 58
+    assert algorithm.record()["return"].tolist() == [0, 0, 58, 62, 0, 0, 0, 0]  # of this generation alone
+
+
 def test_every_candidate_is_in_exactly_one_task_and_all_play_the_same_episodes() -> None:
     algorithm = make(per_task=3)
     request = next(algorithm.generation(0))
@@ -329,9 +339,10 @@ def copied(arrays: object) -> dict[str, tuple[str, bytes]]:
     [
         {},
         {"selection": "tournament", "crossover": "layers"},
+        {"memory": 3},
         {"adapt": True, "sigma_halving": 3, "crossover": "uniform", "alive_bonus": 0.01},
     ],
-    ids=["default", "tournament", "adapting"],
+    ids=["default", "tournament", "remembering", "adapting"],
 )
 def test_a_resumed_run_equals_the_straight_one_after_every_generation(options: dict[str, object]) -> None:
     straight, said = snake_run(range(5), **options)
