@@ -1,0 +1,31 @@
+"""What is published stays true: experiment files load, and the quick one reaches the score that its page states."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evo import config
+
+ROOT = Path(__file__).parent.parent
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
+SCORE_6X6 = 10.0  # fruits: the lower end of the sealed 95 % interval is above this
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=[path.stem for path in EXPERIMENTS])
+def test_a_published_experiment_loads_and_stops_by_generations(path: Path) -> None:
+    experiment = config.load(path)
+    assert experiment.generations > 0
+    assert not experiment.run.budget.seconds
+
+
+def test_the_small_board_is_learned_to_its_stated_score(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "evo.run", "experiments/ga_snake_6x6.toml", "--run-dir", str(tmp_path / "run")]
+    done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=True)
+    summary = json.loads(done.stdout.splitlines()[-1])
+    heldout = summary["champion"]["heldout"]
+    assert summary["status"] == "done"
+    assert heldout["episodes"] == 500
+    assert heldout["ci95"][0] > SCORE_6X6
