@@ -201,7 +201,7 @@ class GeneticAlgorithm:
         for i in range(min(self.options.elites, len(self._ages))):
             past = min(int(self._ages[i]), self.options.memory - 1)
             ages[i] = self._ages[i] + 1
-            if fitness[i] > FITNESS_WORST and past:
+            if past and fitness[i] > FITNESS_WORST and self._means[i] > FITNESS_WORST:
                 fitness[i] = (int(self._means[i]) * past + int(fitness[i])) // (past + 1)
         return fitness, ages
 
