@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from evo.errors import ConfigurationError, DeviceError
@@ -65,10 +66,13 @@ def describe(slots: Slots) -> str:
 
 
 def cores() -> int:
-    """Return how many CPU cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many CPU cores this process may use: those it is bound to, and no more than its container's share."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return min(allowed, max(1, -(-int(quota) // int(period))))
+    except (OSError, ValueError):  # no such limit
+        return allowed
 
 
 def claim(memory: str = "growth", memory_limit_mb: int = 0, threads: int = 1) -> str:
@@ -88,17 +92,20 @@ def claim(memory: str = "growth", memory_limit_mb: int = 0, threads: int = 1) ->
         raise DeviceError(
             f"this worker is pinned to {VISIBLE} = {pinned!r} and must see {wanted} GPU, but TensorFlow sees {seen}"
         )
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-    if gpus:
-        tf.config.experimental.enable_op_determinism()  # else each process picks its own algorithms by timing them
-    for gpu in gpus:
-        if memory == "growth" and not tf.config.experimental.get_memory_growth(gpu):
-            tf.config.experimental.set_memory_growth(gpu, True)
-        elif memory == "limit":
-            limit = tf.config.LogicalDeviceConfiguration(memory_limit=memory_limit_mb)
-            tf.config.set_logical_device_configuration(gpu, [limit])
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+        if gpus:
+            tf.config.experimental.enable_op_determinism()  # else each process picks its own algorithms by timing them
+        for gpu in gpus:
+            if memory == "growth" and not tf.config.experimental.get_memory_growth(gpu):
+                tf.config.experimental.set_memory_growth(gpu, True)
+            elif memory == "limit":
+                limit = tf.config.LogicalDeviceConfiguration(memory_limit=memory_limit_mb)
+                tf.config.set_logical_device_configuration(gpu, [limit])
+    except RuntimeError as error:
+        raise DeviceError(f"TensorFlow was in use before this process could be pinned: {error}") from error
     if not gpus:
         return "CPU"
     return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))

@@ -67,7 +67,7 @@ def want(jobs: list[Job]) -> list[tuple[int, bytes]]:
 def pools() -> Iterator[Pools]:
     opened = []
 
-    def opening(count: int = 2, player: str = "players:make", patience: float = 1.0, prepare: str = "") -> Processes:
+    def opening(count: int = 2, player: str = "players:make", patience: float = 10.0, prepare: str = "") -> Processes:
         pool = Processes(Upbringing(player, None, prepare), [{"SLOT": str(i)} for i in range(count)], 1, patience)
         opened.append(pool)
         return pool
@@ -107,20 +107,18 @@ def test_a_worker_that_dies_changes_nothing(pools: Pools, tmp_path: Path, mischi
 @pytest.mark.parametrize("mischief", ["stop", "spin"])
 def test_a_worker_that_hangs_is_replaced_after_its_deadline(pools: Pools, tmp_path: Path, mischief: str) -> None:
     jobs = [Job(number, 0.001, mischief if number == 3 else "", tally=tmp_path) for number in range(8)]
-    pool = pools(2, patience=0.4)
+    pool = pools(2, patience=1.0)
     began = time.monotonic()
     assert pool.map(jobs) == want(jobs)
     assert pool.effort.replaced == 1
-    assert 0.4 < time.monotonic() - began < 10
+    assert 1 < time.monotonic() - began < 10
 
 
 def test_slow_tasks_are_not_taken_for_hung_ones(pools: Pools) -> None:
     jobs = [Job(number, seconds=0.5) for number in range(4)]  # longer than the patience: the deadline has to grow
     pool = pools(2, patience=0.2)
     assert pool.map(jobs) == want(jobs)
-    replaced = pool.effort.replaced
     assert pool.map(jobs) == want(jobs)
-    assert replaced <= 2
     assert pool.effort.replaced == 0
 
 
@@ -210,7 +208,7 @@ def test_the_process_that_starts_workers_may_be_killed_too(pools: Pools) -> None
 
 def test_a_result_torn_by_a_stop_does_not_block_the_master(pools: Pools) -> None:
     big = [Job(number, padding=bytes(3_000_000)) for number in range(6)]  # more than a socket takes at once
-    pool = pools(2, patience=0.5)
+    pool = pools(2, patience=1.5)
     assert pool.map(big) == want(big)
     done = threading.Event()
 
