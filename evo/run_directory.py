@@ -14,7 +14,8 @@ from evo.durable import TEMPORARY, replace_file, resources, sync_directory
 from evo.errors import ConfigurationError
 from evo.lock import acquire
 from evo.manifest import header
-from evo.recovery import MANIFEST, POPULATION, PUBLISHED, RECORDS
+from evo.published import PUBLISHED
+from evo.recovery import MANIFEST, POPULATION, RECORDS
 
 CONFIG = "config.resolved.toml"
 

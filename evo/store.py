@@ -32,35 +32,33 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.arrays import Arrays, Layout, checked, decode, encode, layouts
+from evo.arrays import Arrays, checked, encode, layouts
 from evo.champion import Layers, encode_champion, write_champion
+from evo.committed import read_record, read_state
 from evo.durable import replace_file, resources, sync_directory, write_all
-from evo.errors import DataError, ResourceError
+from evo.errors import ResourceError
 from evo.hashing import array_digest, next_hash
 from evo.lock import acquire
 from evo.manifest import FileStamp, Line
 from evo.metrics import MetricsFile
+from evo.published import Published
 from evo.recovery import (
     KEEP_LAST,
     MANIFEST,
     POPULATION,
-    PUBLISHED,
     RECORDS,
     Believed,
     believe,
     clean,
     population_file,
     refuse_foreign,
-    verified,
 )
 from evo.run_directory import make_run_directory
 
 DURABLE_SECONDS = 2.0
 KEEP_EVERY = 100
-KEEP_PUBLISHED = 2
 
 _POPULATION = re.compile(r"gen-(\d+)\.h5")
-_RECORDS = re.compile(rf"{RECORDS}/gen-(\d+)-(\d+)\.h5")
 
 
 class _Kept(NamedTuple):
@@ -95,7 +93,7 @@ class Store:
         self._kept: dict[int, _Kept] = {}
         self._lock = lock
         self._keep_every = keep_every
-        self._published: list[str] = []
+        self._published = Published(directory)
         self._champion: tuple[bytes, bytes] | None = None
         self._failure: ResourceError | None = None
         self._waiting_since = math.inf  # the monotonic second of the oldest commit that is not durable
@@ -171,21 +169,9 @@ class Store:
         The file is HDF5 with one contiguous dataset "weights"; only the last two are kept.  # weights [S, P]
         """
         self._writable()
-        if weights.ndim != 2 or weights.dtype != np.float32:
-            raise ValueError(f"only float32 matrices are published, not {weights.dtype} {weights.shape}")
         if time.monotonic() - self._waiting_since >= DURABLE_SECONDS:
             self.flush()
-        name = f"{PUBLISHED}/{array_digest('weights', weights).sha256}.h5"
-        if name in self._published:
-            self._published.remove(name)
-        else:
-            with resources("write", self.directory / name):
-                replace_file(self.directory / name, encode({"weights": weights}), durable=False)
-        self._published.append(name)
-        for old in self._published[:-KEEP_PUBLISHED]:
-            (self.directory / old).unlink(missing_ok=True)
-        del self._published[:-KEEP_PUBLISHED]
-        return name
+        return self._published.add(weights)
 
     def commit(
         self, generation: int, state: Arrays, record: Arrays, metrics: Mapping[str, float], *, best: bool = False
@@ -241,27 +227,11 @@ class Store:
 
     def read_state(self, generation: int) -> dict[str, NDArray[np.generic]]:
         """Return the state after a durable generation; DataError where retention keeps none, or it does not hold."""
-        name = population_file(generation)
-        stamp = self._lines[generation].files.get(name)
-        if stamp is None or not os.path.lexists(self.directory / name):
-            raise DataError(f"{self.directory}: no population of generation {generation} is kept")
-        expected = self._expected(generation, "state/")
-        state = decode(verified(self.directory, name, stamp), expected, str(self.directory / name))
-        return self._agreeing(generation, "state/", state, name)
+        return read_state(self.directory, self._lines[generation])
 
     def read_record(self, generation: int) -> dict[str, NDArray[np.generic]]:
         """Return what a durable generation did; DataError where it does not hold."""
-        for name, stamp in self._lines[generation].files.items():
-            if match := _RECORDS.fullmatch(name):
-                first, last = int(match[1]), int(match[2])
-                expected = {
-                    array: Layout(dtype, (last + 1 - first, *shape))
-                    for array, (dtype, shape) in self._expected(generation, "record/").items()
-                }
-                stacked = decode(verified(self.directory, name, stamp), expected, str(self.directory / name))
-                record = {array: np.asarray(rows[generation - first]) for array, rows in stacked.items()}
-                return self._agreeing(generation, "record/", record, name)
-        return {}
+        return read_record(self.directory, self._lines[generation])
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of every generation that has some, in order; None stands for what was not finite."""
@@ -283,9 +253,7 @@ class Store:
             if self._failure is None:
                 self.flush()
         finally:
-            for name in self._published:
-                with suppress(OSError):
-                    (self.directory / name).unlink()
+            self._published.clear()
             lock, self._lock = self._lock, None
             os.close(lock)
 
@@ -387,22 +355,6 @@ class Store:
             if generation not in (*last, self._sum().best) and not self._kept_for_ever(generation):
                 with suppress(OSError):
                     path.unlink()
-
-    def _expected(self, generation: int, prefix: str) -> dict[str, Layout]:
-        arrays = self._lines[generation].arrays
-        return {
-            name.removeprefix(prefix): Layout(array.dtype, array.shape)
-            for name, array in arrays.items()
-            if name.startswith(prefix)
-        }
-
-    def _agreeing(
-        self, generation: int, prefix: str, arrays: dict[str, NDArray[np.generic]], file: str
-    ) -> dict[str, NDArray[np.generic]]:
-        for name, array in arrays.items():
-            if array_digest(name, array) != self._lines[generation].arrays[prefix + name]:
-                raise DataError(f"{self.directory / file}: {name!r} is not what generation {generation} hashed")
-        return arrays
 
 
 def _copies(arrays: Arrays) -> dict[str, NDArray[np.generic]]:

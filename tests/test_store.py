@@ -15,7 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from committing import IDENTITY, commit, metrics, record, state, straight
+from committing import IDENTITY, Arrays, commit, metrics, record, state, straight
 
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
 from evo.hashing import array_digest, first_hash, next_hash
@@ -216,7 +216,7 @@ def test_what_is_committed_is_a_copy(tmp_path: Path) -> None:
 
 
 def test_awkward_arrays_come_back_as_they_were(tmp_path: Path) -> None:
-    awkward = {
+    awkward: Arrays = {
         "scalar": np.array(3, np.int16),
         "none": np.zeros((0, 4), np.float32),
         "flags": np.array([True, False]),

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.skipif(not ALLOWED, reason="needs strace and the right 
 
 def traced(directory: Path, *options: str) -> int:
     """Run the seven generations under strace and return how the run ended, negative for a signal."""
+    directory.parent.mkdir(exist_ok=True)
     command = [str(STRACE), "-qq", "-y", "-e", f"trace={CALLS}", *options]
     command += [sys.executable, str(COMMITTING), str(directory), str(GENERATIONS), "0", "8", "quiet"]
     environment = {"PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
