@@ -90,7 +90,8 @@ def claim(memory: str = "growth", memory_limit_mb: int = 0, threads: int = 1) ->
     if len(gpus) != wanted:
         seen = ", ".join(gpu.name for gpu in gpus) or "none"
         raise DeviceError(
-            f"this worker is pinned to {VISIBLE} = {pinned!r} and must see {wanted} GPU, but TensorFlow sees {seen}"
+            f"this worker is pinned to {VISIBLE} = {pinned!r} and must see {wanted} GPU, but TensorFlow sees {seen}; "
+            "compare workers.gpus with what nvidia-smi lists"
         )
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
