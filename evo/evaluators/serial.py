@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
 
+from evo.devices import VISIBLE, plan
 from evo.evaluators.context import Context, Effort, Player, make_player
 from evo.records import Result, Task
 
@@ -59,5 +61,7 @@ class _Playing(threading.Thread):
 
 
 def make(context: Context) -> Serial:
-    """Return the evaluator of a run."""
+    """Return the evaluator of a run, on the first of its devices."""
+    if context.inference == "tensorflow":
+        os.environ.update(plan({**context.workers, "count": "auto"}, context.inference, os.environ.get(VISIBLE))[0])
     return Serial(make_player(context))
