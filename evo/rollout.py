@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.errors import ResourceError
-from evo.policies import lanes
+from evo.policies import lanes, layout
 from evo.policies.network import Network
 from evo.records import WORST, Choose, Result, Task
 from evo.rollout_snake import GREEDY, SOFTMAX, choose, play_episodes
@@ -78,10 +78,10 @@ class Rollout:
     def __init__(self, network: Network, environment: Environment) -> None:
         self.network, self.environment = network, environment
         self._rebuilder = Rebuilder(network)
-        self._layers = lanes.table(network)
+        self._layers = layout.table(network)
         self._weights = np.empty(network.size, np.float32)
-        self._packed = np.zeros(lanes.packed_size(network), np.float32)
-        room = lanes.activation_size(network) * 16
+        self._packed = np.zeros(layout.packed_size(network), np.float32)
+        room = layout.activation_size(network) * 16
         self._first, self._second = np.zeros(room, np.float32), np.zeros(room, np.float32)
         self._scores = np.zeros(network.actions * 16, np.float32)
         self._x = np.zeros(int(np.prod(network.shape)) * 16, np.float32)
@@ -101,7 +101,7 @@ class Rollout:
                 traces += [NOTHING] * len(seeds)
                 continue
             one = {name: array[k] for name, array in arrays.items() if name != "finite"}
-            lanes.pack(self._layers, self._weights, self._packed)
+            layout.pack(self._layers, self._weights, self._packed)
             if self._boards is not None:
                 played, slots_played, finite, trace = self._play_snake(seeds, task.choose, task.trace, one)
             else:

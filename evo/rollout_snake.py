@@ -1,7 +1,7 @@
 """Whole episodes of Snake in compiled code: board, observation, network and choice, up to sixteen episodes at a time.
 
 A lane whose episode ends takes the next one at once. When none is left, live lanes are gathered at the front, and the
-kernel steps down to 8 and then 4 lanes; no lane's bits depend on that.
+kernel steps down by halves to a single lane; no lane's bits depend on that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def exponential(x):  # type: ignore[no-untyped-def]
     return power
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def choose(scores, width, lane, allowed, rule, seed, step):  # type: ignore[no-untyped-def]
     """Return the action of a lane, the lowest of equals, or -1 where a score is not finite.
 
@@ -75,7 +75,9 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
     `lengths` [E] and `measures` [E, 3] are written. `trace` [E, T] takes the actions, or is [0, 0].
     """
     count = seeds.shape[0]
-    width = 16 if count > 8 else (8 if count > 4 else 4)
+    width = 16
+    while width > 1 and count <= width // 2:
+        width //= 2
     index, episode, earned = np.arange(16), np.zeros(16, np.int64), np.zeros(16, np.int64)
     allowed = np.ones(3 if rules.relative else 4, np.int8)
     height, columns, planes = shape
@@ -133,7 +135,7 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
                     index[kept] = index[lane]
                     kept += 1
             live = kept
-            while width > 4 and live <= width // 2:
+            while width > 1 and live <= width // 2:
                 width //= 2
             for lane in range(live, width):  # idle lanes look at a board that is alive, and are not played
                 index[lane] = index[0]

@@ -18,7 +18,14 @@ ROOT = Path(__file__).parent.parent
 def test_every_module_with_kernels_says_where_they_are_kept() -> None:
     modules = [path for package in ("snake", "evo") for path in (ROOT / package).rglob("*.py")]
     compiled = [path for path in modules if "@njit(" in path.read_text("utf-8")]
-    assert {path.name for path in compiled} >= {"lanes.py", "rollout_snake.py", "batch.py", "observe.py", "weights.py"}
+    assert {path.name for path in compiled} >= {
+        "lanes.py",
+        "narrow.py",
+        "rollout_snake.py",
+        "batch.py",
+        "observe.py",
+        "weights.py",
+    }
     for path in compiled:
         source = path.read_text("utf-8")
         assert "kernel_cache.use(__name__)" in source.partition("@njit(")[0], path
@@ -32,7 +39,11 @@ def sources(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("edited", ["snake/philox_compiled.py", "evo/policies/lanes.py", "evo/rollout_snake.py"])
+@pytest.mark.parametrize(
+    "edited",
+    ["snake/philox_compiled.py", "evo/rollout_snake.py"]
+    + [f"evo/policies/{name}.py" for name in ("lanes", "layout", "narrow")],
+)
 def test_an_edited_kernel_is_kept_elsewhere(sources: Path, edited: str) -> None:
     folders = [sources / "evo", sources / "snake"]
     before = kernel_cache.directory_name(folders)

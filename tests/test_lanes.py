@@ -66,6 +66,40 @@ def test_the_kernel_equals_its_plain_form_for_any_number_of_filters(filters: int
     assert np.isfinite(found[0]).all()
 
 
+# Sides and strides that leave every rest of a tile of pixels: one, fewer than a few, nearly all, and a wrapped row.
+@pytest.mark.parametrize("width", [4, 2, 1])
+@pytest.mark.parametrize("padding", ["same", "valid"])
+@pytest.mark.parametrize("filters", [1, lanes.BLOCK, 2 * lanes.BLOCK - 1, 2 * lanes.BLOCK + 1])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "stride"),
+    [((3, 3, 2), 3, 1), ((5, 5, 1), 1, 1), ((7, 8, 3), 3, 1), ((9, 6, 2), 4, 2), ((1, 1, 5), 1, 1), ((4, 12, 1), 2, 3)],
+)
+def test_a_kernel_of_few_lanes_equals_its_plain_form(
+    width: int, padding: str, filters: int, shape: tuple[int, ...], kernel: int, stride: int
+) -> None:
+    network = Network.build(Options(conv=[[filters, kernel, stride]], dense=[filters], padding=padding), shape, 3)
+    weights, observations = random_weights(network, filters), random_observations(network, width, kernel)
+    found = [scores_of_width(network, weights, observations, width, f) for f in (lanes.forward, lanes.forward_plain)]
+    assert bits(found[0]) == bits(found[1])
+    assert np.isfinite(found[0]).all()
+
+
+@pytest.mark.parametrize("width", [4, 2, 1])
+@pytest.mark.parametrize("side", range(1, 7))
+def test_a_kernel_of_few_lanes_writes_nothing_but_its_output(width: int, side: int) -> None:
+    network = Network.build(Options(conv=[[9, 3, 1]], dense=[5]), (side, side, 2), 3)
+    layers, packed = lanes.table(network), np.zeros(lanes.packed_size(network), np.float32)
+    room = lanes.activation_size(network) * width
+    guard = np.float32(7)
+    first, second = np.full(room + 64, guard), np.full(room + 64, guard)
+    out = np.full(3 * width + 64, guard)
+    lanes.forward(layers, packed, np.ones(side * side * 2 * width, np.float32), first, second, out, width)
+    assert (out[: 3 * width] == 0).all()
+    assert (out[3 * width :] == guard).all()
+    assert (first[room:] == guard).all()
+    assert (second[5 * width :] == guard).all()
+
+
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
 def test_any_number_of_observations_gets_the_scores_that_each_gets_alone(count: int) -> None:
     network = Network.build(Options(conv=[[9, 3, 2]], dense=[5]), (7, 7, 3), 4)
@@ -76,15 +110,17 @@ def test_any_number_of_observations_gets_the_scores_that_each_gets_alone(count: 
     assert bits(together) == b"".join(bits(score) for score in alone)
 
 
+@pytest.mark.parametrize("width", [16, 8, 4])
 @pytest.mark.parametrize("forward", [lanes.forward, lanes.forward_plain])
-def test_a_nan_survives_relu_and_stays_in_its_lane(forward) -> None:
+def test_a_nan_survives_relu_and_stays_in_its_lane(forward, width: int) -> None:
     network = Network.build(Options(conv=[[9, 3, 1]], dense=[7]), (4, 4, 2), 3)
-    weights, observations = random_weights(network, 3), random_observations(network, 4, 4)
-    expected = scores_of_width(network, weights, observations, 4, forward)
+    weights, observations = random_weights(network, 3), random_observations(network, width, 4)
+    expected = scores_of_width(network, weights, observations, width, forward)
     observations[2, 1, 1, 0] = np.nan
-    found = scores_of_width(network, weights, observations, 4, forward)
+    found = scores_of_width(network, weights, observations, width, forward)
     assert np.isnan(found[2]).all()
-    assert bits(found[[0, 1, 3]]) == bits(expected[[0, 1, 3]])
+    others = [lane for lane in range(width) if lane != 2]
+    assert bits(found[others]) == bits(expected[others])
 
 
 def test_hidden_layers_clip_below_zero_and_the_last_does_not() -> None:
@@ -123,7 +159,7 @@ def test_every_instruction_set_gives_the_pinned_bits(
     paths = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
     environment = {**inherited, **settings, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
     program = [sys.executable, str(ROOT / "tests" / "golden_scores.py")]
-    output = subprocess.run(program, env=environment, capture_output=True, text=True, check=True, timeout=120).stdout
+    output = subprocess.run(program, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout
     found = json.loads(output)
     assert found[present] > 0, found
     assert found[absent] == 0, found

@@ -1,10 +1,11 @@
-"""The lanes kernel: one network on 16, 8 or 4 episodes at a time, with the same bits on every IEEE-754 machine.
+"""The lanes kernel: one network on 16, 8, 4, 2 or 1 episodes at a time, with the same bits on every IEEE-754 machine.
 
 The innermost axis of every activation is the lane, one episode each. A weight is broadcast and multiplied into a
 vector of lanes, and a block of filters keeps its sums in registers. Each lane's sum is taken in one fixed order
 (bias, then kernel rows, columns, channels) with a separate multiplication and addition, never fused or
 reassociated; so a lane's bits depend neither on its neighbours nor on the width of the machine's vectors.
 
+Few lanes would waste vectors: `evo.policies.narrow` makes vectors of filters for them, with the same bits.
 `forward` is the kernel; `forward_plain` is the same arithmetic without the intrinsic, to read, to test against, and
 to fall back on.
 """
@@ -20,21 +21,33 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from evo.policies.layout import (
+    BLOCK,
+    CHANNELS,
+    FILTERS,
+    HEIGHT,
+    KERNEL,
+    OUT_HEIGHT,
+    OUT_WIDTH,
+    PACKED,
+    PAD,
+    PAD_LEFT,
+    RELU,
+    STRIDE,
+    WIDTH,
+    activation_size,
+    pack,
+    packed_size,
+    table,
+)
+from evo.policies.narrow import layer_narrow
 from evo.policies.network import Network
 from snake import kernel_cache
 
 kernel_cache.use(__name__)
 
 ARITHMETIC = "muladd-1"  # the version of the order of operations: part of every hash
-WIDTHS = (16, 8, 4)
-
-# Filters whose sums stay in registers: 8 of 16 lanes fill AVX-512's; other machines have half or a quarter of that.
-# Lanes and filters are independent, so the block changes no bit.
-BLOCK = 8 if "+avx512f" in kernel_cache.features().split(",") else 4
-
-# Columns of a network's table of layers.
-HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, PAD_LEFT, OUT_HEIGHT, OUT_WIDTH = range(10)
-PACKED, RELU, COLUMNS = range(10, 13)
+WIDTHS = (16, 8, 4, 2, 1)
 
 
 @intrinsic(prefer_literal=True)
@@ -101,51 +114,7 @@ def _block(typing, lanes, block, x, x_start, x_row, w, w_start, w_row, rows, cou
     return signature, generate
 
 
-def table(network: Network) -> NDArray[np.int64]:
-    """Return the network's layers as the kernels read them.  # [layers, COLUMNS]"""
-    rows, packed = [], 0
-    for layer in network.layers:
-        rows.append(
-            (layer.height, layer.width, layer.channels, layer.filters, layer.kernel, layer.stride, layer.pad)
-            + (layer.pad_left, layer.out_height, layer.out_width, packed, int(layer.relu))
-        )
-        packed += -(-layer.filters // BLOCK) * BLOCK * (layer.fan_in + 1)
-    return np.array(rows, np.int64)
-
-
-def packed_size(network: Network) -> int:
-    """Return how many float32 the packed weights of a network take."""
-    return sum(-(-layer.filters // BLOCK) * BLOCK * (layer.fan_in + 1) for layer in network.layers)
-
-
-def activation_size(network: Network) -> int:
-    """Return how many float32 a lane needs for the largest output of a layer."""
-    return max(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
-    """Lay `weights` [P] out block by block: the biases of a block of filters, then its rows of the kernel."""
-    offset = 0
-    for i in range(layers.shape[0]):
-        fan_in = layers[i, KERNEL] * layers[i, KERNEL] * layers[i, CHANNELS]
-        filters = layers[i, FILTERS]
-        at = layers[i, PACKED]
-        for f0 in range(0, filters, BLOCK):
-            n = min(BLOCK, filters - f0)
-            for f in range(BLOCK):
-                packed[at + f] = weights[offset + fan_in * filters + f0 + f] if f < n else np.float32(0)
-            at += BLOCK
-            for k in range(fan_in):
-                for f in range(n):
-                    packed[at + f] = weights[offset + k * filters + f0 + f]
-                for f in range(n, BLOCK):
-                    packed[at + f] = np.float32(0)
-                at += BLOCK
-        offset += (fan_in + 1) * filters
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _layer(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
     height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
     kernel, stride, pad, pad_left = layer[KERNEL], layer[STRIDE], layer[PAD], layer[PAD_LEFT]
@@ -166,23 +135,24 @@ def _layer(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
                 count = (c1 - c0) * channels
                 if lanes == 16:
                     _block(16, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
-                elif lanes == 8:
-                    _block(8, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
                 else:
-                    _block(4, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
+                    _block(8, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
-    `first` and `second` hold `activation_size` floats a lane; `lanes` is 16, 8 or 4.
+    `first` and `second` hold `activation_size` floats a lane; `lanes` is one of WIDTHS.
     """
     last = layers.shape[0] - 1
     for i in range(last + 1):
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = scores if i == last else (first if i % 2 == 0 else second)
-        _layer(layers[i], packed, source, target, lanes)
+        if lanes >= 8:
+            _layer(layers[i], packed, source, target, lanes)
+        else:
+            layer_narrow(layers[i], packed, source, target, lanes)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

@@ -1,0 +1,64 @@
+"""Where the values of a layer lie: the columns of a network's table of layers, and the blocks of packed weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from evo.policies.network import Network
+from snake import kernel_cache
+
+kernel_cache.use(__name__)
+
+# Filters whose sums stay in registers: 8 of 16 lanes fill AVX-512's; other machines have half or a quarter of that.
+# Lanes and filters are independent, so the block changes no bit.
+BLOCK = 8 if "+avx512f" in kernel_cache.features().split(",") else 4
+
+# Columns of a network's table of layers.
+HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, PAD_LEFT, OUT_HEIGHT, OUT_WIDTH = range(10)
+PACKED, RELU, COLUMNS = range(10, 13)
+
+
+def table(network: Network) -> NDArray[np.int64]:
+    """Return the network's layers as the kernels read them.  # [layers, COLUMNS]"""
+    rows, packed = [], 0
+    for layer in network.layers:
+        rows.append(
+            (layer.height, layer.width, layer.channels, layer.filters, layer.kernel, layer.stride, layer.pad)
+            + (layer.pad_left, layer.out_height, layer.out_width, packed, int(layer.relu))
+        )
+        packed += -(-layer.filters // BLOCK) * BLOCK * (layer.fan_in + 1)
+    return np.array(rows, np.int64)
+
+
+def packed_size(network: Network) -> int:
+    """Return how many float32 the packed weights of a network take."""
+    return sum(-(-layer.filters // BLOCK) * BLOCK * (layer.fan_in + 1) for layer in network.layers)
+
+
+def activation_size(network: Network) -> int:
+    """Return how many float32 a lane needs for the largest output of a layer."""
+    return max(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
+    """Lay `weights` [P] out block by block: the biases of a block of filters, then its rows of the kernel."""
+    offset = 0
+    for i in range(layers.shape[0]):
+        fan_in = layers[i, KERNEL] * layers[i, KERNEL] * layers[i, CHANNELS]
+        filters = layers[i, FILTERS]
+        at = layers[i, PACKED]
+        for f0 in range(0, filters, BLOCK):
+            n = min(BLOCK, filters - f0)
+            for f in range(BLOCK):
+                packed[at + f] = weights[offset + fan_in * filters + f0 + f] if f < n else np.float32(0)
+            at += BLOCK
+            for k in range(fan_in):
+                for f in range(n):
+                    packed[at + f] = weights[offset + k * filters + f0 + f]
+                for f in range(n, BLOCK):
+                    packed[at + f] = np.float32(0)
+                at += BLOCK
+        offset += (fan_in + 1) * filters
