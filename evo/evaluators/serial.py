@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -23,12 +25,7 @@ class Serial:
     def map(self, tasks: Sequence[Task]) -> list[Result]:
         """Return the results in task order."""
         began = time.monotonic()
-        results: list[Result] = []
-        for task in tasks:
-            playing = _Playing(self._player, task)
-            playing.start()
-            playing.join()  # where an interrupt arrives, which compiled code would keep waiting
-            results.append(playing.answer())
+        results = [self._play(task) for task in tasks]
         seconds = time.monotonic() - began
         self.effort = Effort(seconds, [seconds])
         return results
@@ -36,9 +33,20 @@ class Serial:
     def close(self) -> None:
         """Do nothing: there is no worker to stop."""
 
+    def _play(self, task: Task) -> Result:
+        """Play beside this thread, which an interrupt reaches at once; compiled code would keep it waiting."""
+        playing = _Playing(self._player, task)
+        playing.start()
+        try:
+            playing.join()
+        except KeyboardInterrupt as stop:
+            atexit.register(_leave, playing, getattr(stop, "exit_code", 130))
+            raise
+        return playing.answer()
+
 
 class _Playing(threading.Thread):
-    """A task being played; a task that is abandoned by an interrupt ends with the process."""
+    """A task that is being played."""
 
     def __init__(self, player: Player, task: Task) -> None:
         super().__init__(daemon=True)
@@ -58,6 +66,14 @@ class _Playing(threading.Thread):
             raise self._error
         assert self._result is not None
         return self._result
+
+
+def _leave(playing: threading.Thread, exit_code: int) -> None:
+    """End the process while an abandoned task still plays: it would outlive the machine code that it runs."""
+    if playing.is_alive():
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(exit_code)
 
 
 def make(context: Context) -> Serial:
