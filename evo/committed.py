@@ -13,7 +13,8 @@ from evo.arrays import Layout, decode
 from evo.errors import DataError
 from evo.hashing import array_digest
 from evo.manifest import Line
-from evo.recovery import RECORDS, population_file, verified
+from evo.places import RECORDS
+from evo.recovery import population_file, verified
 
 _RECORDS = re.compile(rf"{RECORDS}/gen-(\d+)-(\d+)\.h5")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evo import plugins
 from evo.errors import ConfigurationError
@@ -16,6 +16,9 @@ from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.sections import Evaluation, Learner, Run, Workers
 from evo.toml_text import section_text, value_text
+
+if TYPE_CHECKING:
+    from evo.records import Evaluator
 
 PROVENANCE = "provenance"
 
@@ -100,6 +103,22 @@ class Experiment:
 def environment_of(options: Any) -> Any:
     """Return the environment that options describe."""
     return plugins.find("environments", environment_module(options.id)).make(options)
+
+
+def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]) -> Evaluator:
+    """Return what plays the tasks of a run, as its [workers] say."""
+    from evo.evaluators.context import Context
+
+    context = Context(
+        run_dir=directory.absolute(),
+        environment=experiment.environment.model_dump(),
+        policy=experiment.policy.model_dump(),
+        workers=experiment.workers.model_dump(),
+        inference="tensorflow" if experiment.policy.inference == "tensorflow" else "lanes",
+        plugins=tuple(modules),
+    )
+    evaluator: Evaluator = plugins.find("evaluators", experiment.workers.backend).make(context)
+    return evaluator
 
 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -16,8 +16,7 @@ from evo.arrays import encode
 from evo.crown import champion_of
 from evo.durable import replace_file
 from evo.errors import ConfigurationError, DataError
-from evo.experiment import Experiment
-from evo.run import make_evaluator
+from evo.experiment import Experiment, evaluator_of
 from evo.run_directory import CONFIG
 from evo.store import Store
 
@@ -59,7 +58,7 @@ def playing(experiment: Experiment, plugins: list[str]) -> Iterator[tuple[Evalua
             replace_file(Path(place) / "weights.h5", encode({"weights": weights}), durable=False)
             return "weights.h5"
 
-        evaluator = make_evaluator(experiment, Path(place), plugins)
+        evaluator = evaluator_of(experiment, Path(place), plugins)
         try:
             yield evaluator, publish
         finally:

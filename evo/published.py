@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from evo.arrays import encode
 from evo.durable import replace_file, resources
 from evo.hashing import array_digest
+from evo.places import PUBLISHED
 
-PUBLISHED = "published"
 KEPT = 2
 
 

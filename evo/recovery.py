@@ -13,10 +13,8 @@ from typing import NamedTuple
 from evo.durable import TEMPORARY, read_file, sync_directory
 from evo.errors import DataError
 from evo.manifest import FileStamp, Line, Manifest, parse
-from evo.published import PUBLISHED
+from evo.places import DAMAGED, MANIFEST, POPULATION, PUBLISHED, RECORDS
 
-MANIFEST = "manifest.jsonl"
-POPULATION, RECORDS, DAMAGED = "population", "records", "damaged"
 KEEP_LAST = 3  # population files, besides the best and every hundredth
 LARGEST_MANIFEST = 1 << 31
 

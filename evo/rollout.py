@@ -32,19 +32,35 @@ class Environment(Protocol):
     """What a rollout needs to know of an environment."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an observation."""
+        ...
+
     @property
-    def actions(self) -> int: ...
+    def actions(self) -> int:
+        """The number of actions."""
+        ...
+
     @property
-    def measures(self) -> tuple[str, ...]: ...
-    def env(self) -> Any: ...
-    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]: ...
+    def measures(self) -> tuple[str, ...]:
+        """The names of what is measured of an episode."""
+        ...
+
+    def env(self) -> Any:
+        """Return a fresh environment behind Gymnasium's interface."""
+        ...
+
+    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        """Return the measures of an episode that ended with this `info`."""
+        ...
 
 
 class Scorer(Protocol):
     """A network with weights: observations [E, ...] to scores [E, A]."""
 
-    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]: ...
+    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores."""
+        ...
 
 
 @njit(cache=True, error_model="numpy")

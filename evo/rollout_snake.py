@@ -46,7 +46,7 @@ def choose(scores, width, lane, allowed, rule, seed, step):  # type: ignore[no-u
     best = -1
     for action in range(allowed.shape[0]):
         score = scores[action * width + lane]
-        if not score - score == np.float32(0):
+        if not np.isfinite(score):
             return -1
         if allowed[action] and (best < 0 or score > scores[best * width + lane]):
             best = action

@@ -139,7 +139,7 @@ def go_on(
     """Train what is left to train, measure the champion, close everything in order, and show how it ended."""
     from evo import show
     from evo.crown import Crown, known_champion
-    from evo.experiment import environment_of
+    from evo.experiment import environment_of, evaluator_of
     from evo.signals import deaf
 
     evaluator: Evaluator | None = None
@@ -151,7 +151,7 @@ def go_on(
             display.say(f"nothing to do: {store.next_generation} of {experiment.generations} generations are there")
             summary.champion = known_champion(store, experiment)
         if not reached or summary.champion is None:
-            evaluator = make_evaluator(experiment, store.directory, plugins)
+            evaluator = evaluator_of(experiment, store.directory, plugins)
             environment = environment_of(experiment.environment)
             algorithm = make_algorithm(experiment, environment)
             if store.next_generation:
@@ -174,23 +174,6 @@ def go_on(
     summary.status = "done"
     show.ending(experiment, summary, display, game)
     return 0
-
-
-def make_evaluator(experiment: Experiment, directory: Path, plugins: Sequence[str]) -> Evaluator:
-    """Return what plays the tasks of a run, as its [workers] say."""
-    from evo.evaluators.context import Context
-    from evo.plugins import find
-
-    context = Context(
-        run_dir=directory.absolute(),
-        environment=experiment.environment.model_dump(),
-        policy=experiment.policy.model_dump(),
-        workers=experiment.workers.model_dump(),
-        inference="tensorflow" if experiment.policy.inference == "tensorflow" else "lanes",
-        plugins=tuple(plugins),
-    )
-    evaluator: Evaluator = find("evaluators", experiment.workers.backend).make(context)
-    return evaluator
 
 
 def make_algorithm(experiment: Experiment, environment: object) -> Algorithm:

@@ -14,8 +14,7 @@ from evo.durable import TEMPORARY, replace_file, resources, sync_directory
 from evo.errors import ConfigurationError
 from evo.lock import acquire
 from evo.manifest import header
-from evo.published import PUBLISHED
-from evo.recovery import MANIFEST, POPULATION, RECORDS
+from evo.places import MANIFEST, POPULATION, PUBLISHED, RECORDS
 
 CONFIG = "config.resolved.toml"
 

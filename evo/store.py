@@ -41,18 +41,9 @@ from evo.hashing import array_digest, next_hash
 from evo.lock import acquire
 from evo.manifest import FileStamp, Line
 from evo.metrics import MetricsFile
+from evo.places import MANIFEST, POPULATION, RECORDS
 from evo.published import Published
-from evo.recovery import (
-    KEEP_LAST,
-    MANIFEST,
-    POPULATION,
-    RECORDS,
-    Believed,
-    believe,
-    clean,
-    population_file,
-    refuse_foreign,
-)
+from evo.recovery import KEEP_LAST, Believed, believe, clean, population_file, refuse_foreign
 from evo.run_directory import make_run_directory
 
 DURABLE_SECONDS = 2.0

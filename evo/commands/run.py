@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evo import plugins
 from evo.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from evo.experiment import Experiment
 
 SUMMARISED = True
 
@@ -79,6 +83,7 @@ def main(arguments: Namespace) -> int:
     summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
     if arguments.dry_run:
         print(experiment.to_toml(), end="")
+        print(f"\n# {planned(experiment)}")
         if arguments.json:
             summary.state_hash = first_hash(experiment.identity())
         summary.status, summary.generations, summary.frames, summary.seconds = "done", 0, 0, 0.0
@@ -98,3 +103,15 @@ def _refuse_with(flag: str, **others: object) -> None:
     given = [name if name.isupper() else "--" + name.replace("_", "-") for name, value in others.items() if value]
     if given:
         raise ConfigurationError(f"{' and '.join(given)} cannot go with {flag}")
+
+
+def planned(experiment: Experiment) -> str:
+    """Return in one line which workers there would be, and on which devices."""
+    import os
+
+    from evo.devices import VISIBLE, describe, plan
+
+    workers = experiment.workers
+    if workers.backend == "serial":
+        return "no worker: the master plays"
+    return describe(plan(workers.model_dump(), experiment.policy.inference, os.environ.get(VISIBLE)))
