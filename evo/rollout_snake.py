@@ -1,7 +1,7 @@
 """Whole episodes of Snake in compiled code: board, observation, network and choice, up to sixteen episodes at a time.
 
-A lane whose episode ends takes the next one at once. When none is left, live lanes are gathered at the front, and the
-kernel steps down by halves to a single lane; no lane's bits depend on that.
+A lane whose episode ends takes the next one at once. When none is left, live lanes are gathered at the front and
+computed in parts of 16, 8, 4, 2 and 1 lanes; no lane's bits depend on that.
 """
 
 from __future__ import annotations
@@ -68,6 +68,20 @@ def choose(scores, width, lane, allowed, rule, seed, step):  # type: ignore[no-u
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
+def together(live):  # type: ignore[no-untyped-def]
+    """Return how many lanes to compute at once where `live` are left: a fixed rule, so that slots can be counted on.
+
+    Most counts are a sum of widths without an idle lane, 11 = 8 + 2 + 1. Where the sum costs more than the next width
+    (7, and 13 to 15), lanes are left idle instead.
+    """
+    if live >= 13:
+        return 16
+    if live >= 7:
+        return 8
+    return 4 if live >= 4 else (2 if live >= 2 else 1)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
 def play_episodes(layers, packed, rules, observation, masked, shape, boards, seeds, rule, x, first, second, scores, returns, lengths, measures, trace):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode; return (frames, lane slots, finite).
 
@@ -75,35 +89,32 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
     `lengths` [E] and `measures` [E, 3] are written. `trace` [E, T] takes the actions, or is [0, 0].
     """
     count = seeds.shape[0]
-    width = 16
-    while width > 1 and count <= width // 2:
-        width //= 2
     index, episode, earned = np.arange(16), np.zeros(16, np.int64), np.zeros(16, np.int64)
     allowed = np.ones(3 if rules.relative else 4, np.int8)
     height, columns, planes = shape
-    live = min(count, width)
+    live = min(count, 16)
     begun = live
     for board in range(live):
         episode[board] = board
         reset_board(boards, rules, board, seeds[board])
-    for lane in range(live, width):
-        index[lane] = index[0]
     frames, slots = 0, 0
     while live > 0:
-        image = x[: height * columns * planes * width].reshape((height, columns, planes, width))
-        observe.write(boards, rules, observation, index[:width], image)
-        forward(layers, packed, x, first, second, scores, width)
-        slots += width
-        lane = 0
-        lanes_before = live
-        ended = 0
-        for lane in range(lanes_before):
-            board = index[lane]
+        start, width, ended = 0, 0, 0
+        for place in range(live):
+            if place == start + width:  # the next lanes that are computed together
+                start, width = place, together(live - place)
+                for idle in range(live, start + width):  # computed, never played
+                    index[idle] = index[start]
+                image = x[: height * columns * planes * width].reshape((height, columns, planes, width))
+                observe.write(boards, rules, observation, index[start : start + width], image)
+                forward(layers, packed, x, first, second, scores, width)
+                slots += width
+            board = index[place]
             e = episode[board]
             if masked:
                 observe.mask(boards, rules, masked, board, allowed)
             step = boards.steps[board]
-            action = choose(scores, width, lane, allowed, rule, seeds[e], step)
+            action = choose(scores, width, place - start, allowed, rule, seeds[e], step)
             if action < 0:
                 return frames, slots, False
             if trace.shape[0]:
@@ -126,17 +137,13 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
                 reset_board(boards, rules, board, seeds[begun])
                 begun += 1
             else:
-                index[lane] = -1
+                index[place] = -1
                 ended += 1
         if ended:
             kept = 0
-            for lane in range(lanes_before):
-                if index[lane] >= 0:
-                    index[kept] = index[lane]
+            for place in range(live):
+                if index[place] >= 0:
+                    index[kept] = index[place]
                     kept += 1
             live = kept
-            while width > 1 and live <= width // 2:
-                width //= 2
-            for lane in range(live, width):  # idle lanes look at a board that is alive, and are not played
-                index[lane] = index[0]
     return frames, slots, True

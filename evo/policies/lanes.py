@@ -135,8 +135,10 @@ def _layer(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
                 count = (c1 - c0) * channels
                 if lanes == 16:
                     _block(16, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
-                else:
+                elif lanes == 8:
                     _block(8, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
+                else:
+                    _block(4, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -149,7 +151,8 @@ def forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no
     for i in range(last + 1):
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = scores if i == last else (first if i % 2 == 0 else second)
-        if lanes >= 8:
+        # A block that is alone would leave half of a vector of filters idle, so four lanes share it as eight do.
+        if lanes >= 8 or (lanes == 4 and layers[i, FILTERS] <= BLOCK):
             _layer(layers[i], packed, source, target, lanes)
         else:
             layer_narrow(layers[i], packed, source, target, lanes)
