@@ -195,18 +195,23 @@ def forward_plain(layers, packed, x, first, second, scores, lanes):  # type: ign
         _layer_plain(layers[i], packed, source, target, lanes)
 
 
-def scores(network: Network, weights: NDArray[np.float32], observations: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the scores of one network for any number of observations.  # [E, H, W, C] -> [E, A]"""
+def scores(
+    network: Network, weights: NDArray[np.float32], observations: NDArray[np.float32], width: int = 16
+) -> NDArray[np.float32]:
+    """Return the scores of one network for any number of observations.  # [E, H, W, C] -> [E, A]
+
+    `width`, one of WIDTHS, is how many are computed together; it changes no bit.
+    """
     layers, packed = table(network), np.zeros(packed_size(network), np.float32)
     pack(layers, np.ascontiguousarray(weights, np.float32), packed)
     size, room = int(np.prod(network.shape)), activation_size(network)
-    first, second = np.empty(room * 16, np.float32), np.empty(room * 16, np.float32)
+    first, second = np.empty(room * width, np.float32), np.empty(room * width, np.float32)
     out = np.empty((len(observations), network.actions), np.float32)
-    for start in range(0, len(observations), 16):
-        batch = np.zeros((16, size), np.float32)
-        part = observations[start : start + 16].reshape(-1, size)
+    for start in range(0, len(observations), width):
+        batch = np.zeros((width, size), np.float32)
+        part = observations[start : start + width].reshape(-1, size)
         batch[: len(part)] = part
-        lanes_out = np.empty(network.actions * 16, np.float32)
-        forward(layers, packed, np.ascontiguousarray(batch.T).ravel(), first, second, lanes_out, 16)
-        out[start : start + 16] = lanes_out.reshape(network.actions, 16).T[: len(part)]
+        lanes_out = np.empty(network.actions * width, np.float32)
+        forward(layers, packed, np.ascontiguousarray(batch.T).ravel(), first, second, lanes_out, width)
+        out[start : start + width] = lanes_out.reshape(network.actions, width).T[: len(part)]
     return out
