@@ -51,10 +51,19 @@ class Experiment:
         """Return how many generations the run has in all."""
         return getattr(self.options, "generations", 0) or self.run.generations
 
+    @property
+    def extra_outputs(self) -> int:
+        """Return how many outputs the algorithm's network has beside the scores of actions."""
+        module = plugins.find("algorithms", self.algorithm)
+        if not hasattr(module, "extra_outputs"):
+            return 0
+        extra: int = module.extra_outputs(self.options, environment_of(self.environment))
+        return extra
+
     def network(self) -> Network:
-        """Return the network that the policy describes for this environment."""
+        """Return the network that the policy describes for this environment and algorithm."""
         environment = environment_of(self.environment)
-        return Network.build(self.policy, environment.shape, environment.actions)
+        return Network.build(self.policy, environment.shape, environment.actions, self.extra_outputs)
 
     def identity(self) -> dict[str, Any]:
         """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""
@@ -116,6 +125,7 @@ def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]
         workers=experiment.workers.model_dump(),
         inference="tensorflow" if experiment.policy.inference == "tensorflow" else "lanes",
         plugins=tuple(modules),
+        extra_outputs=experiment.extra_outputs,
     )
     evaluator: Evaluator = plugins.find("evaluators", experiment.workers.backend).make(context)
     return evaluator

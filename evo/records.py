@@ -42,25 +42,81 @@ class Episodes:
 
 
 @dataclass(frozen=True)
-class Choose:
-    """How an action follows from the network's scores: the best one, or one drawn by softmax of the scores."""
+class Lanes:
+    """Episodes in mid-play, one a lane: where a segment begins, and where it leaves off.
 
-    rule: Literal["greedy", "softmax"] = "greedy"
+    A lane plays one episode after the other; `first` names its stream of them.
+    """
+
+    snapshots: NDArray[np.uint8]  # [L, S] of the environment
+    first: NDArray[np.uint64]  # [L] the seed of the lane's first episode, from which follow those of all others
+    episode: NDArray[np.int64]  # [L] which episode is being played
+    earned: NDArray[np.int64]  # [L] thousandths since it began
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Play on for `horizon` steps on every lane; a lane whose episode ends begins its next one at once."""
+
+    lanes: Lanes
+    horizon: int
+
+
+@dataclass(frozen=True)
+class Choose:
+    """How an action follows from the network's scores.
+
+    The best one; one drawn by softmax of the scores; the best one but, with a chance of `epsilon`, any that is
+    allowed; or, where actions are D numbers, a normal draw with means scores[:D] and log deviations scores[D:2D]
+    (greedy then is the means).
+    """
+
+    rule: Literal["greedy", "softmax", "epsilon_greedy", "gaussian"] = "greedy"
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True)
 class Task:
     """Play these episodes with each of these candidates; the batch that is played together is the task's own."""
 
-    weights: WeightSource
-    play: Episodes
+    weights: WeightSource  # of one candidate alone where a segment is played, or steps are recorded
+    play: Episodes | Segment
     choose: Choose = Choose()
-    trace: bool = False  # also bring back every action, to show or check a replay
+    trace: bool = False  # also bring back every action of whole episodes, to show or check a replay
+    record: bool = False  # also bring back every step, to learn from; a segment always does
+
+
+GOES_ON, TERMINATED, TRUNCATED, CUT = range(4)  # what follows a step; a segment's last step is CUT where it goes on
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Every step that was played: those of a lane, or of an episode, stand together in the order of time.
+
+    What is seen after a step is what is seen before the next one; where the next one is of another episode, and the
+    step did not terminate (TRUNCATED or CUT), it stands in `after`, in the order of these steps.
+    """
+
+    observed: NDArray[np.generic]  # [M, S] uint8 snapshots where the environment has them, else [M, ...] float32
+    allowed: NDArray[np.int8] | None  # [M, A] which actions the mask allowed; None: the environment has no mask
+    actions: NDArray[np.generic]  # [M] int8, or [M, D] float32
+    rewards: NDArray[np.float32]  # [M]
+    ends: NDArray[np.uint8]  # [M] GOES_ON, TERMINATED, TRUNCATED or CUT
+    outputs: NDArray[np.float32]  # [M, O] of the network: its scores, then those of other heads
+    after: NDArray[np.generic]  # [N, ...] as `observed`
+    after_allowed: NDArray[np.int8] | None  # [N, A]
+    after_outputs: NDArray[np.float32]  # [N, O]
+
+    def __len__(self) -> int:
+        return len(self.ends)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What K candidates did in E episodes."""
+    """What K candidates did in E episodes; of a segment, in the E episodes that ended in it."""
 
     returns: NDArray[np.int64]  # [K, E], thousandths; WORST where scores were not finite
     lengths: NDArray[np.int32]  # [K, E], frames
@@ -68,7 +124,9 @@ class Result:
     finite: NDArray[np.bool_]  # [K], False: weights or scores had a NaN or an infinity
     frames: int  # steps really played
     slots: int  # lane slots computed for them
-    actions: tuple[NDArray[np.int8], ...] | None = None  # K * E traces in order, only if asked
+    actions: tuple[NDArray[np.generic], ...] | None = None  # K * E traces in order, only if asked
+    steps: Steps | None = None  # only if asked
+    lanes: Lanes | None = None  # where a segment leaves off
 
 
 @dataclass(frozen=True)

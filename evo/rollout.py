@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from evo.errors import ResourceError
 from evo.policies import lanes, layout
 from evo.policies.network import Network
-from evo.records import WORST, Choose, Result, Task
-from evo.rollout_snake import GREEDY, SOFTMAX, choose, play_episodes
+from evo.records import WORST, Choose, Result, Segment, Task
+from evo.rollout_segment import play_segment
+from evo.rollout_snake import EPSILON_GREEDY, GREEDY, SOFTMAX, choose, play_episodes
 from evo.weights import Rebuilder
 from snake import kernel_cache
 from snake.batch import make_boards
 
 kernel_cache.use(__name__)
 
-RULES = {"greedy": GREEDY, "softmax": SOFTMAX}
+RULES = {"greedy": GREEDY, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY}
 NO_TRACE = np.empty((0, 0), np.int8)
 NOTHING = np.empty(0, np.int8)  # the actions of an episode that was not played to its end
 
@@ -99,7 +100,7 @@ class Rollout:
         self._packed = np.zeros(layout.packed_size(network), np.float32)
         room = layout.activation_size(network) * 16
         self._first, self._second = np.zeros(room, np.float32), np.zeros(room, np.float32)
-        self._scores = np.zeros(network.actions * 16, np.float32)
+        self._scores = np.zeros(network.outputs * 16, np.float32)
         self._x = np.zeros(int(np.prod(network.shape)) * 16, np.float32)
         rules: Any = getattr(environment, "rules", None)  # of an environment that is played in compiled code
         self._boards = None if rules is None else make_boards(16, rules.size)
@@ -107,6 +108,8 @@ class Rollout:
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P]."""
         check_arithmetic()
+        if isinstance(task.play, Segment):
+            return self._play_segment(task, task.play, parents)
         seeds = task.play.seeds
         arrays = empty_result(len(task.weights), len(seeds), len(self.environment.measures))
         frames = slots = 0
@@ -131,6 +134,17 @@ class Rollout:
                 arrays["returns"][k], arrays["lengths"][k], arrays["measures"][k] = WORST, 0, 0
         return Result(**arrays, frames=frames, slots=slots, actions=tuple(traces) if task.trace else None)
 
+    def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
+        if len(task.weights) != 1 or self._boards is None:
+            raise ValueError("a segment is played by one candidate, in an environment that has snapshots")
+        self._rebuilder.rebuild(parents, task.weights, 0, self._weights)
+        layout.pack(self._layers, self._weights, self._packed)
+        kernel = (self._layers, self._packed, self._x, self._first, self._second, self._scores)
+        how = task.choose
+        return play_segment(
+            kernel, self.environment, segment.lanes, segment.horizon, self.network.outputs, RULES[how.rule], how.epsilon
+        )
+
     def _play_snake(
         self, seeds: NDArray[np.uint64], how: Choose, traced: bool, one: dict[str, NDArray[Any]]
     ) -> tuple[int, int, bool, list[NDArray[np.int8]]]:
@@ -140,7 +154,7 @@ class Rollout:
         def episodes(trace: NDArray[np.int8]) -> tuple[int, int, bool]:
             return play_episodes(  # type: ignore[no-any-return]
                 self._layers, self._packed, environment.rules, observation, masked, self.network.shape, self._boards,
-                seeds, RULES[how.rule], self._x, self._first, self._second, self._scores,
+                seeds, RULES[how.rule], how.epsilon, self._x, self._first, self._second, self._scores,
                 one["returns"], one["lengths"], one["measures"], trace,
             )  # fmt: skip
 
@@ -153,7 +167,7 @@ class Rollout:
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of the candidate that was packed last.  # [E, ...] -> [E, A]"""
-        size, out = int(np.prod(self.network.shape)), np.empty((len(observations), self.network.actions), np.float32)
+        size, out = int(np.prod(self.network.shape)), np.empty((len(observations), self.network.outputs), np.float32)
         for start in range(0, len(observations), 16):
             part = observations[start : start + 16].reshape(-1, size)
             self._x.reshape(size, 16)[:, : len(part)] = part.T
@@ -187,7 +201,7 @@ def play_plainly(
         left = []
         for scores, e in zip(table, live, strict=True):
             allowed = infos[e].get("action_mask", everything)
-            action = choose(scores, 1, 0, allowed, RULES[how.rule], seeds[e], len(traces[e]))
+            action = choose(scores, 1, 0, allowed, RULES[how.rule], how.epsilon, seeds[e], len(traces[e]))
             if action < 0:
                 return frames, slots, False, [NOTHING] * len(seeds)
             traces[e].append(action)

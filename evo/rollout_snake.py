@@ -13,12 +13,12 @@ from evo.policies.lanes import forward
 from evo.streams import Purpose
 from snake import kernel_cache, observe
 from snake.batch import reset_board, step_board
-from snake.philox_compiled import philox
+from snake.philox_compiled import draw, philox
 
 kernel_cache.use(__name__)
 
-GREEDY, SOFTMAX = 0, 1
-ACTION = int(Purpose.ACTION)
+GREEDY, SOFTMAX, EPSILON_GREEDY = 0, 1, 2
+ACTION, EXPLORE = int(Purpose.ACTION), int(Purpose.EXPLORE)
 SQUARINGS = 10
 
 
@@ -38,10 +38,10 @@ def exponential(x):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def choose(scores, width, lane, allowed, rule, seed, step):  # type: ignore[no-untyped-def]
+def choose(scores, width, lane, allowed, rule, epsilon, seed, step):  # type: ignore[no-untyped-def]
     """Return the action of a lane, the lowest of equals, or -1 where a score is not finite.
 
-    `scores` [A * width] float32; `allowed` [A] int8; softmax draws number `step` of the episode's action stream.
+    `scores` [A or more, width] flat float32; `allowed` [A] int8; a draw is number `step` of the episode's streams.
     """
     best = -1
     for action in range(allowed.shape[0]):
@@ -52,17 +52,29 @@ def choose(scores, width, lane, allowed, rule, seed, step):  # type: ignore[no-u
             best = action
     if rule == GREEDY:
         return best
+    word, coin, _, _ = philox(seed, np.uint64(step), np.uint64(0), np.uint64(ACTION), np.uint64(0))
+    if rule == EPSILON_GREEDY:
+        if np.float64(coin) * (1.0 / 4294967296.0) >= epsilon:
+            return best
+        left = 0
+        for action in range(allowed.shape[0]):
+            left += allowed[action]
+        left = draw(seed, step, left, EXPLORE)
+        for action in range(allowed.shape[0]):
+            if allowed[action]:
+                if left == 0:
+                    return action
+                left -= 1
     top = np.float64(scores[best * width + lane])
     total = 0.0
     for action in range(allowed.shape[0]):
         if allowed[action]:
             total += exponential(np.float64(scores[action * width + lane]) - top)
-    word, _, _, _ = philox(seed, np.uint64(step), np.uint64(0), np.uint64(ACTION), np.uint64(0))
-    left = np.float64(word) * (1.0 / 4294967296.0) * total
+    threshold = np.float64(word) * (1.0 / 4294967296.0) * total
     for action in range(allowed.shape[0]):
         if allowed[action]:
-            left -= exponential(np.float64(scores[action * width + lane]) - top)
-            if left < 0.0:
+            threshold -= exponential(np.float64(scores[action * width + lane]) - top)
+            if threshold < 0.0:
                 return action
     return best
 
@@ -82,7 +94,7 @@ def together(live):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def play_episodes(layers, packed, rules, observation, masked, shape, boards, seeds, rule, x, first, second, scores, returns, lengths, measures, trace):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_episodes(layers, packed, rules, observation, masked, shape, boards, seeds, rule, epsilon, x, first, second, scores, returns, lengths, measures, trace):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode; return (frames, lane slots, finite).
 
     `boards` are 16, `seeds` [E]; `x`, `first`, `second`, `scores` are the kernel's buffers for 16 lanes; `returns`,
@@ -114,7 +126,7 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
             if masked:
                 observe.mask(boards, rules, masked, board, allowed)
             step = boards.steps[board]
-            action = choose(scores, width, place - start, allowed, rule, seeds[e], step)
+            action = choose(scores, width, place - start, allowed, rule, epsilon, seeds[e], step)
             if action < 0:
                 return frames, slots, False
             if trace.shape[0]:

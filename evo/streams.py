@@ -29,6 +29,11 @@ class Purpose(IntEnum):
     SEALED = 8  # episodes of the report, the same for every run
     ACTION = 9  # sampled actions
     MATE = 10
+    LANE = 11  # the episodes of a lane of segments
+    SHUFFLE = 12  # the order of steps in an epoch
+    REPLAY = 13  # which steps are learnt from again
+    MIRROR = 14  # which of them are seen turned or mirrored
+    EXPLORE = 15  # any action, instead of the best one
 
 
 def stream(seed: int, purpose: Purpose, generation: int = 0, candidate: int = 0, episode: int = 0) -> int:

@@ -78,7 +78,7 @@ class TensorFlowPlayer:
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of the candidate whose weights were set last.  # [E, ...] -> [E, A]"""
-        out = np.empty((len(observations), self.network.actions), np.float32)
+        out = np.empty((len(observations), self.network.outputs), np.float32)
         for start in range(0, len(observations), BATCH):
             part = observations[start : start + BATCH].reshape(-1, *self.network.shape)
             self._x[: len(part)], self._x[len(part) :] = part, 0
@@ -126,7 +126,7 @@ def play_snake(
         batch[episode < 0] = 0
         steps.append((episode.copy(), actions))
         played = _advance(
-            boards, environment.rules, masked, score(batch), RULES[how.rule], seeds, episode,
+            boards, environment.rules, masked, score(batch), RULES[how.rule], how.epsilon, seeds, episode,
             one["returns"], one["lengths"], one["measures"], actions,
         )  # fmt: skip
         slots += BATCH
@@ -177,7 +177,7 @@ def _begin(boards, rules, seeds, episode, begun):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, error_model="numpy")
-def _advance(boards, rules, masked, scores, rule, seeds, episode, returns, lengths, measures, actions):  # type: ignore[no-untyped-def]
+def _advance(boards, rules, masked, scores, rule, epsilon, seeds, episode, returns, lengths, measures, actions):  # type: ignore[no-untyped-def]
     """Choose and play one action on every lane that has an episode; return how many, or -1 for a score not finite.
 
     `scores` [B, A]; a lane whose episode ends becomes free, and its row of `lengths` and `measures` is written.
@@ -190,7 +190,7 @@ def _advance(boards, rules, masked, scores, rule, seeds, episode, returns, lengt
             continue
         if masked:
             observe.mask(boards, rules, masked, lane, allowed)
-        action = choose(scores[lane], 1, 0, allowed, rule, seeds[e], boards.steps[lane])
+        action = choose(scores[lane], 1, 0, allowed, rule, epsilon, seeds[e], boards.steps[lane])
         if action < 0:
             return -1
         actions[lane] = action

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -314,7 +313,7 @@ def load(boards: Boards, rules: Rules, b: int, state: Mapping[str, Any]) -> None
     size = rules.size
     body = [row * size + column for row, column in game.body]
     boards.body[b, : len(body)] = body
-    boards.occupied[b] = _occupied(np.array([body]), np.array([len(body)]), size * size)[0]
+    boards.occupied[b] = _occupied(body, size * size)
     boards.forced[b] = -1
     boards.forced[b, : len(forced)] = [row * size + column for row, column in forced]
     boards.head[b] = 0
@@ -327,55 +326,12 @@ def load(boards: Boards, rules: Rules, b: int, state: Mapping[str, Any]) -> None
     boards.seed[b] = game.seed
 
 
-SAVED = ("forced", "length", "fruit", "heading", "over", "hunger", "steps", "seed")
-
-
-def snapshots(boards: Boards, index: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
-    """Return exact copies of some boards, one row of bytes each: equal positions have equal bytes.  # [K, bytes]"""
-    rows = np.asarray(index, np.int64)
-    cells = boards.body.shape[1]
-    ring = (boards.head[rows, None].astype(np.int64) + np.arange(cells)) % cells
-    body = np.take_along_axis(boards.body[rows], ring, axis=1)
-    body[np.arange(cells) >= boards.length[rows, None]] = 0
-    parts = [body, *(getattr(boards, name)[rows] for name in SAVED)]
-    return np.concatenate([_as_bytes(part) for part in parts], axis=1)
-
-
-def restore(boards: Boards, index: Sequence[int] | NDArray[np.integer[Any]], saved: NDArray[np.uint8]) -> None:
-    """Set some boards to what `snapshots` saved of boards of the same size.  # saved [K, bytes]"""
-    rows = np.asarray(index, np.int64)
-    fields = [boards.body, *(getattr(boards, name) for name in SAVED)]
-    widths = [field[0].nbytes for field in fields]
-    if saved.shape != (len(rows), sum(widths)):
-        raise ValueError(f"snapshots of shape {saved.shape}, not {(len(rows), sum(widths))}: of another size of board?")
-    first = 0
-    for field, width in zip(fields, widths, strict=True):
-        part = np.ascontiguousarray(saved[:, first : first + width])
-        field[rows] = part.view(field.dtype).reshape((len(rows), *field.shape[1:]))
-        first += width
-    boards.head[rows] = 0
-    boards.occupied[rows] = _occupied(boards.body[rows], boards.length[rows], boards.body.shape[1])
-
-
-def snapshot(boards: Boards, b: int) -> NDArray[np.uint8]:
-    """Return an exact copy of board b.  # [bytes]"""
-    saved: NDArray[np.uint8] = snapshots(boards, [b])[0]
-    return saved
-
-
-def _as_bytes(part: NDArray[Any]) -> NDArray[np.uint8]:
-    octets: NDArray[np.uint8] = np.ascontiguousarray(part).view(np.uint8)
-    return octets.reshape(len(part), part.dtype.itemsize * math.prod(part.shape[1:]))
-
-
-def _occupied(body: NDArray[Any], length: NDArray[Any], cells: int) -> NDArray[np.uint64]:
-    """Return the bitmaps of bodies that start at the beginning of their rings.  # [K, ceil(cells / 64)]"""
-    bits = np.zeros((len(body), (cells + 63) // 64 * 64), np.bool_)
-    bits[:, cells:] = True
-    part_of_body = np.arange(body.shape[1]) < length[:, None]
-    board, position = np.nonzero(part_of_body)
-    bits[board, body[board, position]] = True
-    return np.packbits(bits, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+def _occupied(body: list[int], cells: int) -> NDArray[np.uint64]:
+    """Return the bitmap of a body.  # [ceil(cells / 64)]"""
+    bits = np.zeros((cells + 63) // 64 * 64, np.bool_)
+    bits[cells:] = True
+    bits[body] = True
+    return np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64)
 
 
 def _rules_of(game: Game) -> Rules:

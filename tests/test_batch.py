@@ -22,15 +22,13 @@ from snake.batch import (
     positions,
     reset_board,
     reset_many,
-    restore,
-    snapshot,
-    snapshots,
     step_board,
     step_many,
 )
 from snake.bots import hamiltonian_player
 from snake.philox_compiled import draw as compiled_draw
 from snake.rules import Game
+from snake.snapshots import restore, snapshot, snapshots
 
 
 def step_both(game: Game, boards: Boards, rules: Rules, b: int, action: int) -> None:

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 import snake
 from snake.advance import episode_seed as compiled_episode_seed
 from snake.advance import play_many
-from snake.batch import make_boards, make_rules, reset_many, snapshots
+from snake.batch import make_boards, make_rules, reset_many
 from snake.envs import SnakeEnv, SnakeVectorEnv
 from snake.observe import OBSERVATIONS, observe_many, shape
 from snake.rules import Game, episode_seed
+from snake.snapshots import snapshots
 
 
 def make(**options: Any) -> SnakeEnv:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.options import Section
@@ -14,6 +16,7 @@ from evo.options import Section
 if TYPE_CHECKING:
     import gymnasium
 
+    from evo.records import Lanes
     from snake.batch import Rules
 
 
@@ -120,6 +123,20 @@ class Environment:
         from snake.rules import MASKS
 
         return OBSERVATIONS.index(self.options.observation), MASKS.index(self.options.mask)
+
+    def begin(self, first: NDArray[np.uint64]) -> Lanes:
+        """Return lanes at the beginning of their first episodes, whose seeds are `first` [L]."""
+        from evo.rollout_segment import begin
+
+        return begin(self.rules, first)
+
+    def observe(self, snapshots: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return what the network sees of boards that were saved.  # [M, S] -> [M, H, W, C]"""
+        from snake.snapshots import observe_saved
+
+        out = np.empty((len(snapshots), *self.shape), np.float32)
+        observe_saved(self.rules, self.codes[0], snapshots, out)
+        return out
 
     def env(self) -> gymnasium.Env:
         """Return the same game behind Gymnasium's interface."""

@@ -26,6 +26,7 @@ class Context:
     workers: Mapping[str, Any] = field(default_factory=dict)  # [workers]
     inference: Literal["lanes", "tensorflow"] = "lanes"  # policy.inference, with "auto" resolved
     plugins: tuple[str, ...] = ()  # modules of --plugin
+    extra_outputs: int = 0  # of the network, beside the scores of actions
 
 
 class Player(Protocol):
@@ -101,5 +102,6 @@ def _rollout(context: Context) -> Rollout:
     plugins.load(context.plugins)
     module = plugins.find("environments", context.environment.get("id", "snake").partition(":")[0])
     environment = module.make(module.Options(**context.environment))
-    network = Network.build(PolicyOptions(**context.policy), environment.shape, environment.actions)
+    policy = PolicyOptions(**context.policy)
+    network = Network.build(policy, environment.shape, environment.actions, context.extra_outputs)
     return Rollout(network, environment)

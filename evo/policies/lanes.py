@@ -206,12 +206,12 @@ def scores(
     pack(layers, np.ascontiguousarray(weights, np.float32), packed)
     size, room = int(np.prod(network.shape)), activation_size(network)
     first, second = np.empty(room * width, np.float32), np.empty(room * width, np.float32)
-    out = np.empty((len(observations), network.actions), np.float32)
+    out = np.empty((len(observations), network.outputs), np.float32)
     for start in range(0, len(observations), width):
         batch = np.zeros((width, size), np.float32)
         part = observations[start : start + width].reshape(-1, size)
         batch[: len(part)] = part
-        lanes_out = np.empty(network.actions * width, np.float32)
+        lanes_out = np.empty(network.outputs * width, np.float32)
         forward(layers, packed, np.ascontiguousarray(batch.T).ravel(), first, second, lanes_out, width)
-        out[start : start + width] = lanes_out.reshape(network.actions, width).T[: len(part)]
+        out[start : start + width] = lanes_out.reshape(network.outputs, width).T[: len(part)]
     return out

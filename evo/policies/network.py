@@ -106,7 +106,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Network:
-    """A network of known input and output: a table of layers over one flat vector of `size` weights."""
+    """A network of known input and output: a table of layers over one flat vector of `size` weights.
+
+    Its outputs are a score an action, then what other heads need: a value, say.
+    """
 
     options: Options
     shape: tuple[int, ...]
@@ -114,8 +117,11 @@ class Network:
     layers: tuple[Layer, ...]
 
     @classmethod
-    def build(cls, options: Options, shape: tuple[int, ...], actions: int) -> Network:
-        """Return the network for observations of `shape`; ConfigurationError where a layer has nothing left to see."""
+    def build(cls, options: Options, shape: tuple[int, ...], actions: int, extra: int = 0) -> Network:
+        """Return the network for observations of `shape`, with `extra` outputs beside the actions' scores.
+
+        ConfigurationError where a layer has nothing left to see.
+        """
         options = options.resolved()
         layers: list[Layer] = []
         offset = 0
@@ -164,8 +170,13 @@ class Network:
             layers.append(Layer("dense", 1, 1, inputs, units, 1, 1, 0, 0, 1, 1, offset, True))
             offset += layers[-1].size
             inputs = units
-        layers.append(Layer("dense", 1, 1, inputs, actions, 1, 1, 0, 0, 1, 1, offset, False))
+        layers.append(Layer("dense", 1, 1, inputs, actions + extra, 1, 1, 0, 0, 1, 1, offset, False))
         return cls(options, tuple(shape), actions, tuple(layers))
+
+    @property
+    def outputs(self) -> int:
+        """Return the number of outputs, those of other heads included."""
+        return self.layers[-1].filters
 
     @property
     def size(self) -> int:

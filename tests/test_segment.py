@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from evo.environments import snake
+from evo.policies.network import Network, Options
+from evo.records import CUT, TERMINATED, TRUNCATED, Choose, Lanes, Result, Segment, Task, WeightSource
+from evo.rollout import Rollout
+from evo.streams import Purpose, stream
+from tests.readable_segment import ReadableLane
+
+EXTRA = 1
+RULES = [Choose("greedy"), Choose("softmax"), Choose("epsilon_greedy", 0.3)]
+
+
+def world(**options: Any) -> tuple[snake.Environment, Network, NDArray[np.float32]]:
+    environment = snake.make(snake.Options(**{"size": 6, "starvation": 9, "observation": "ego", **options}))
+    network = Network.build(Options(conv=[[5, 3, 1]], dense=[7]), environment.shape, environment.actions, EXTRA)
+    weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32) * np.float32(0.3)
+    return environment, network, weights
+
+
+def begin(environment: snake.Environment, count: int) -> Lanes:
+    return environment.begin(np.array([stream(7, Purpose.LANE, 0, lane) for lane in range(count)], np.uint64))
+
+
+def play(
+    environment: snake.Environment,
+    network: Network,
+    weights: NDArray[np.float32],
+    lanes: Lanes,
+    how: Choose,
+    horizon: int,
+) -> Result:
+    source = WeightSource(*(np.zeros(1, t) for t in (np.int32, np.int32, np.uint64, np.float32)))
+    source = replace(source, mates=np.full(1, -1, np.int32))
+    return Rollout(network, environment).play(Task(source, Segment(lanes, horizon), how), weights[None])
+
+
+@pytest.mark.parametrize("how", RULES, ids=lambda how: how.rule)
+@pytest.mark.parametrize("mask", ["none", "fatal"])
+def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: Choose, mask: str) -> None:
+    environment, network, weights = world(mask=mask)
+    count, horizon = 21, 30
+    lanes = begin(environment, count)
+    readable = [ReadableLane(environment, int(first)) for first in lanes.first]
+    for _ in range(2):  # the second goes on where the first left off
+        result = play(environment, network, weights, lanes, how, horizon)
+        played = [lane.play(network, weights, horizon, how) for lane in readable]
+        expected = {name: [value for lane in played for value in lane[name]] for name in played[0]}
+        steps = result.steps
+        assert steps is not None
+        assert result.lanes is not None
+        np.testing.assert_array_equal(environment.observe(steps.observed), np.array(expected["seen"]))
+        np.testing.assert_array_equal(environment.observe(steps.after), np.array(expected["after"]))
+        np.testing.assert_array_equal(steps.actions, expected["actions"])
+        np.testing.assert_array_equal(steps.ends, expected["ends"])
+        np.testing.assert_allclose(steps.rewards, expected["rewards"])
+        np.testing.assert_array_equal(steps.outputs, np.array(expected["outputs"]))
+        np.testing.assert_array_equal(steps.after_outputs, np.array(expected["after_outputs"]))
+        if mask == "none":
+            assert steps.allowed is None
+            assert steps.after_allowed is None
+        else:
+            np.testing.assert_array_equal(steps.allowed, np.array(expected["allowed"]))
+        ended = [(r, n, s) for r, n, s in expected["ended"]]
+        assert ended == list(
+            zip(result.returns[0].tolist(), result.lengths[0].tolist(), result.measures[0, :, 0].tolist(), strict=True)
+        )
+        assert result.frames == count * horizon == len(steps)
+        assert {TERMINATED, TRUNCATED, CUT} <= {*steps.ends.tolist()} or mask == "fatal"
+        lanes = result.lanes
+
+
+def test_two_halves_of_a_segment_are_the_whole() -> None:
+    environment, network, weights = world()
+    lanes = begin(environment, 16)
+    whole = play(environment, network, weights, lanes, Choose("softmax"), 40)
+    one = play(environment, network, weights, lanes, Choose("softmax"), 20)
+    assert one.lanes is not None
+    assert whole.lanes is not None
+    two = play(environment, network, weights, one.lanes, Choose("softmax"), 20)
+    assert two.lanes is not None
+    assert whole.steps
+    assert one.steps
+    assert two.steps
+    np.testing.assert_array_equal(two.lanes.snapshots, whole.lanes.snapshots)
+    np.testing.assert_array_equal(two.lanes.earned, whole.lanes.earned)
+    halves = np.concatenate([one.steps.actions.reshape(16, 20), two.steps.actions.reshape(16, 20)], axis=1)
+    np.testing.assert_array_equal(halves, whole.steps.actions.reshape(16, 40))
+
+
+def test_a_lane_plays_the_same_whatever_its_neighbours() -> None:
+    environment, network, weights = world()
+    lanes = begin(environment, 19)
+    together = play(environment, network, weights, lanes, Choose("softmax"), 25)
+    alone = Lanes(lanes.snapshots[18:], lanes.first[18:], lanes.episode[18:], lanes.earned[18:])
+    single = play(environment, network, weights, alone, Choose("softmax"), 25)
+    assert together.steps
+    assert single.steps
+    np.testing.assert_array_equal(together.steps.outputs[18 * 25 :], single.steps.outputs)
+    np.testing.assert_array_equal(together.steps.observed[18 * 25 :], single.steps.observed)
+
+
+def test_epsilon_greedy_explores_as_often_as_it_is_told_and_only_what_is_allowed() -> None:
+    environment, network, weights = world(mask="fatal", starvation=50)
+    lanes = begin(environment, 64)
+    steps = play(environment, network, weights, lanes, Choose("epsilon_greedy", 0.4), 60).steps
+    assert steps is not None
+    assert steps.allowed is not None
+    assert steps.allowed[np.arange(len(steps)), steps.actions.astype(int)].all()
+    best = np.where(steps.allowed == 1, steps.outputs[:, :3], -np.inf).argmax(axis=1)
+    free = steps.allowed.sum(axis=1)
+    strayed, expected = (best != steps.actions).sum(), (0.4 * (1 - 1 / free)).sum()
+    assert abs(strayed - expected) < 5 * np.sqrt(expected)
+
+
+def test_scores_that_are_not_finite_bring_back_no_steps() -> None:
+    environment, network, weights = world()
+    weights[-1] = np.nan  # the value head's bias: no action depends on it
+    result = play(environment, network, weights, begin(environment, 4), Choose("softmax"), 5)
+    assert not result.finite[0]
+    assert result.steps is None
+    assert result.lanes is None
+
+
+def test_a_segment_of_two_candidates_is_refused() -> None:
+    environment, network, weights = world()
+    source = WeightSource(*(np.zeros(2, t) for t in (np.int32, np.int32, np.uint64, np.float32)))
+    with pytest.raises(ValueError, match="one candidate"):
+        Rollout(network, environment).play(Task(source, Segment(begin(environment, 2), 3)), weights[None])
