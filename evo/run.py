@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from evo.rounds import make_algorithm, play_out
 
 if TYPE_CHECKING:
     from evo.crown import Crown
     from evo.display import Display
     from evo.experiment import Experiment
-    from evo.records import Algorithm, Evaluator, Metrics, Rounds
+    from evo.records import Algorithm, Evaluator
     from evo.sections import Budget
     from evo.store import Store
     from evo.summary import Summary
@@ -49,21 +49,6 @@ def train(
             crown.write()
         fill(summary, store, crown)
         display.generation(Row.of(generation, metrics, crown.last_mean, best), experiment.generations)
-
-
-def play_out(rounds: Rounds, evaluator: Evaluator, store: Store) -> Metrics:
-    """Answer every request of a generation: publish its weights, play its tasks, send the results back."""
-    published, began = "", time.monotonic()
-    request = next(rounds)
-    while True:
-        if request.weights is not None:
-            published = store.publish(request.weights)
-        tasks = [replace(task, weights=replace(task.weights, published=published)) for task in request.tasks]
-        results = evaluator.map(tasks)
-        try:
-            request = rounds.send(results)
-        except StopIteration as end:
-            return {**end.value, "seconds": time.monotonic() - began}
 
 
 def spent(budget: Budget, algorithm: Algorithm, store: Store) -> str:
@@ -174,16 +159,6 @@ def go_on(
     summary.status = "done"
     show.ending(experiment, summary, display, game)
     return 0
-
-
-def make_algorithm(experiment: Experiment, environment: object) -> Algorithm:
-    """Return the algorithm that [run] names, with the options of its own section."""
-    from evo.plugins import find
-
-    make = find("algorithms", experiment.algorithm).make
-    per_task = experiment.workers.candidates_per_task
-    algorithm: Algorithm = make(experiment.options, experiment.run.seed, experiment.network(), environment, per_task)
-    return algorithm
 
 
 def headline(experiment: Experiment) -> str:

@@ -20,7 +20,7 @@ import pytest
 from evo.champion import read_champion
 from evo.cli import main, main_run
 from evo.records import Episodes, Request, Result, Rounds, Task, WeightSource
-from evo.run import play_out
+from evo.rounds import play_out
 from evo.signals import STOPPING
 from evo.store import Store
 

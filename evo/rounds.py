@@ -1,0 +1,52 @@
+"""The rounds of a generation: the algorithm that asks, and the answers that it is sent."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from evo.experiment import Experiment
+    from evo.records import Algorithm, Evaluator, Metrics, Request, Rounds, Task
+
+
+class Publisher(Protocol):
+    """What takes weights to where players find them."""
+
+    def publish(self, weights: NDArray[np.float32]) -> str:
+        """Return the name that a task calls them by.  # weights [S, P]"""
+        ...
+
+
+def make_algorithm(experiment: Experiment, environment: object) -> Algorithm:
+    """Return the algorithm that [run] names, with the options of its own section."""
+    from evo.plugins import find
+
+    make = find("algorithms", experiment.algorithm).make
+    per_task = experiment.workers.candidates_per_task
+    algorithm: Algorithm = make(experiment.options, experiment.run.seed, experiment.network(), environment, per_task)
+    return algorithm
+
+
+def play_out(rounds: Rounds, evaluator: Evaluator, store: Publisher) -> Metrics:
+    """Answer every request of a generation: publish its weights, play its tasks, send the results back."""
+    published, began = "", time.monotonic()
+    request = next(rounds)
+    while True:
+        published, tasks = addressed(request, store, published)
+        results = evaluator.map(tasks)
+        try:
+            request = rounds.send(results)
+        except StopIteration as end:
+            return {**end.value, "seconds": time.monotonic() - began}
+
+
+def addressed(request: Request, store: Publisher, published: str = "") -> tuple[str, list[Task]]:
+    """Return what was published last, `published` before this request, and the tasks with that name in them."""
+    if request.weights is not None:
+        published = store.publish(request.weights)
+    return published, [replace(task, weights=replace(task.weights, published=published)) for task in request.tasks]
