@@ -70,14 +70,20 @@ def decode(
     where the file really holds that many bytes: no group, link, external or virtual data, filter or reference.
     """
     with _opened(data, source) as file:
-        _check_names(file, expected, source, others)
+        _check_entries(file, expected, source, others)
         return {name: _read(file, name, layout, len(data), source) for name, layout in expected.items()}
+
+
+def entries(data: bytes, source: str) -> set[str]:
+    """Return what everything in the root is called; DataError where there is too much of it."""
+    with _opened(data, source) as file:
+        return _entries(file, source)
 
 
 def array_layout(data: bytes, name: str, source: str) -> Layout:
     """Return dtype and shape that one array claims to have, without reading it; DataError where there is none."""
     with _opened(data, source) as file:
-        _check_names(file, {name: Layout("", ())}, source, True)
+        _check_entries(file, {name: Layout("", ())}, source, True)
         dataset = _dataset(file, name, f"{source}: {name!r}")
         return Layout(dataset.dtype.str, dataset.shape)
 
@@ -98,14 +104,18 @@ def _opened(data: bytes, source: str) -> Iterator[h5py.File]:
         raise DataError(f"{source}: not a readable HDF5 file of arrays ({_first_line(error)})") from error
 
 
-def _check_names(file: h5py.File, expected: Mapping[str, Layout], source: str, others: bool) -> None:
-    if len(file) > MOST_ARRAYS:
-        raise DataError(f"{source}: {len(file)} entries, more than {MOST_ARRAYS}")
-    found = set(file)
+def _check_entries(file: h5py.File, expected: Mapping[str, Layout], source: str, others: bool) -> None:
+    found = _entries(file, source)
     if missing := sorted(set(expected) - found):
         raise DataError(f"{source}: has no array {missing[0]!r}")
     if not others and (foreign := sorted(found - set(expected))):
         raise DataError(f"{source}: has an unexpected entry {foreign[0]!r}")
+
+
+def _entries(file: h5py.File, source: str) -> set[str]:
+    if len(file) > MOST_ARRAYS:
+        raise DataError(f"{source}: {len(file)} entries, more than {MOST_ARRAYS}")
+    return set(file)
 
 
 def _read(file: h5py.File, name: str, layout: Layout, available: int, source: str) -> NDArray[np.generic]:

@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.arrays import Layout, array_layout, decode, encode
+from evo.arrays import Layout, array_layout, decode, encode, entries
 from evo.durable import read_file, replace_file, resources, sync_directory
 from evo.errors import DataError
-from evo.manifest import seal, unseal
+from evo.manifest import seal, unseal, whole
+from evo.places import CHAMPION, LARGEST_CHAMPION
 
-WEIGHTS, READABLE = "champion.h5", "champion.json"
-LARGEST = 1 << 31
+WEIGHTS, READABLE = CHAMPION, "champion.json"
 ABOUT_LARGEST = 1 << 20
+KERAS = {"layers", "model_weights", "optimizer_weights", "vars", "top_level_model_weights"}  # what its files hold
 
 Layers = Sequence[tuple[str, tuple[int, ...]]]
 
@@ -69,24 +70,50 @@ def write_champion(directory: Path, data: bytes, readable: bytes) -> None:
 
 
 def read_champion(path: Path) -> Champion:
-    """Return the champion of a run directory, or of a champion.h5 by itself; DataError where it does not hold."""
-    file = path / WEIGHTS if path.is_dir() else path
-    data = read_file(file, most=LARGEST)
-    about = array_layout(data, "about", str(file))
+    """Return the champion of a run of ours; DataError where it does not hold. Others' are for `evo.foreign`."""
+    file = champion_file(path)
+    sealed, weights = unpack(read_file(file, most=LARGEST_CHAMPION), str(file))
+    return believed(sealed, weights, str(file))
+
+
+def champion_file(path: Path) -> Path:
+    """Return the file of a champion that is named by its run directory, or by itself."""
+    return path / WEIGHTS if path.is_dir() else path
+
+
+def unpack(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
+    """Return the sealed description and the flat weights [P] of a champion's file; DataError where it is none."""
+    present = entries(data, source)
+    if "about" not in present:
+        kind = "; it seems to be a file of Keras" if present & KERAS else ""
+        raise DataError(f"{source}: has no array 'about', so it is no champion of a run{kind}")
+    about = array_layout(data, "about", source)
     if about.dtype != "|u1" or len(about.shape) != 1 or about.shape[0] > ABOUT_LARGEST:
-        raise DataError(f"{file}: not a champion")
-    sealed = decode(data, {"about": about}, str(file), others=True)["about"].tobytes()
+        raise DataError(f"{source}: not a champion")
+    sealed = decode(data, {"about": about}, source, others=True)["about"].tobytes()
+    layers = _described(sealed, source)[0]
+    arrays = decode(data, {"about": about, **{name: Layout("<f4", shape) for name, shape in layers}}, source)
+    weights = np.concatenate([arrays[name].ravel() for name, _ in layers]).astype(np.float32, copy=False)
+    return sealed, weights
+
+
+def believed(sealed: bytes, weights: NDArray[np.float32], source: str) -> Champion:
+    """Return the champion that a description and weights [P] make; DataError where they do not go together."""
+    layers, digest, facts = _described(sealed, source)
+    if sum(prod(shape) for _, shape in layers) != weights.size:
+        raise DataError(f"{source}: its layers do not have the {weights.size} weights that it holds")
+    if hashlib.sha256(weights.tobytes()).hexdigest() != digest:
+        raise DataError(f"{source}: the weights do not have the SHA-256 that is written beside them")
+    return Champion(weights, layers, facts)
+
+
+def _described(sealed: bytes, source: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], str, dict[str, Any]]:
+    """Return the layers, the digest of the weights, and what the run knows of them."""
     try:
         described = unseal(sealed)
-        layers = tuple((str(name), tuple(int(side) for side in shape)) for name, shape in described["layers"])
-        digest, facts = described["weights_sha256"], dict(described["about"])
-        if not layers:
-            raise ValueError("it names no layers")
+        layers = tuple((str(name), tuple(map(whole, shape))) for name, shape in described["layers"])
+        if len({*(name for name, _ in layers), "about"}) != len(layers) + 1 or not layers:
+            raise ValueError("its layers have not one name each")
+        return layers, str(described["weights_sha256"]), dict(described["about"])
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{file}: its description does not hold ({error})") from error
-    expected = {"about": about, **{name: Layout("<f4", shape) for name, shape in layers}}
-    arrays = decode(data, expected, str(file))
-    weights = np.concatenate([arrays[name].ravel() for name, _ in layers]).astype(np.float32, copy=False)
-    if hashlib.sha256(weights.tobytes()).hexdigest() != digest:
-        raise DataError(f"{file}: the weights do not have the SHA-256 that is written beside them")
-    return Champion(weights, layers, facts)
+        raise DataError(f"{source}: its description does not hold ({error})") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -115,11 +115,11 @@ def network_layers(network: Network) -> list[tuple[str, tuple[int, ...]]]:
     return list(zip(network.names(), [array.shape for array in arrays], strict=True))
 
 
-def champion_of(directory: Path, network: Network) -> Champion:
+def champion_of(directory: Path, network: Network, read: Callable[[Path], Champion] = read_champion) -> Champion:
     """Return the champion of a run; DataError where there is none yet, or it is of another network."""
     if not (directory / WEIGHTS).exists():
         raise DataError(f"{directory}: no champion has been crowned yet")
-    champion = read_champion(directory)
+    champion = read(directory)
     if list(champion.layers) != network_layers(network):
         raise DataError(f"{directory / WEIGHTS}: its layers are not those of the network in the run's configuration")
     return champion

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -63,20 +64,36 @@ def sync_directory(path: Path) -> None:
 
 def read_file(path: Path, *, most: int) -> bytes:
     """Return the bytes of a regular file of at most `most` bytes; DataError otherwise, and where it is missing."""
+    with (
+        open_regular(path, most=most) as descriptor,
+        resources("read", path),
+        os.fdopen(descriptor, "rb", closefd=False) as file,
+    ):
+        return file.read(most)
+
+
+@contextmanager
+def open_regular(path: Path, *, most: int) -> Iterator[int]:
+    """Open a regular file of at most `most` bytes for reading; DataError otherwise, and where it is missing or a link.
+
+    Yields its descriptor.
+    """
     try:
         # Without O_NONBLOCK a FIFO in place of the file would hang the reader.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"{path}: missing") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be opened ({error.strerror})") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            reason = "it is a link; name the file itself"
+        raise DataError(f"{path}: cannot be opened ({reason})") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise DataError(f"{path}: not a regular file")
         if status.st_size > most:
             raise DataError(f"{path}: {status.st_size} bytes, expected at most {most}")
-        with resources("read", path), os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(most)
+        yield descriptor
     finally:
         os.close(descriptor)

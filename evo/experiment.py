@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo import plugins
-from evo.errors import ConfigurationError
+from evo.durable import read_file
+from evo.errors import ConfigurationError, EvoError
 from evo.mistakes import shown
 from evo.options import Section
+from evo.places import CHAMPION, LARGEST_CHAMPION
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.sections import Evaluation, Learner, Run, Workers
@@ -152,8 +154,8 @@ def _content(source: str) -> str:
         return ""
     path = Path(source)
     try:
-        return hashlib.sha256((path / "champion.h5" if path.is_dir() else path).read_bytes()).hexdigest()
-    except (OSError, ValueError) as error:
+        data = read_file(path / CHAMPION if path.is_dir() else path, most=LARGEST_CHAMPION)
+    except (EvoError, ValueError) as error:
         raise ConfigurationError(f"run.init_from: {shown(source)} cannot be read: {error}") from error
 
 

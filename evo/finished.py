@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo import config
+from evo import config, foreign
 from evo.arrays import encode
 from evo.crown import champion_of
 from evo.durable import replace_file
@@ -44,9 +44,9 @@ def look_at(directory: Path, flags: Mapping[str, object] | None = None) -> Finis
     except ConfigurationError as error:
         raise DataError(str(error)) from error
     experiment = config.load(directory / CONFIG, (), flags, resolved=True)
-    if experiment.policy.model_dump() != store.identity["policy"]:
+    if experiment.policy.model_dump() != store.identity.get("policy"):
         raise DataError(f"{directory / CONFIG}: its [policy] is not the one that the run was begun with")
-    return Finished(directory, experiment, champion_of(directory, experiment.network()))
+    return Finished(directory, experiment, champion_of(directory, experiment.network(), foreign.read_champion))
 
 
 @contextmanager

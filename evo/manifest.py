@@ -136,16 +136,16 @@ def _parse_line(text: bytes) -> Line:
     value = unseal(text)
     try:
         line = Line(
-            generation=_whole(value["generation"]),
+            generation=whole(value["generation"]),
             state_hash=_hash(value["state_hash"]),
             arrays={
-                str(name): ArrayDigest(str(dtype), tuple(map(_whole, shape)), _hash(digest))
+                str(name): ArrayDigest(str(dtype), tuple(map(whole, shape)), _hash(digest))
                 for name, (dtype, shape, digest) in value["arrays"].items()
             },
-            frames=_whole(value["frames"]),
+            frames=whole(value["frames"]),
             seconds=float(value["seconds"]),
             best=value["best"] is True,
-            files={_path(path): FileStamp(_whole(size), _hash(sha)) for path, (size, sha) in value["files"].items()},
+            files={_path(path): FileStamp(whole(size), _hash(sha)) for path, (size, sha) in value["files"].items()},
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError("it has not the fields of a generation") from error
@@ -160,7 +160,8 @@ def _holds(text: bytes) -> bool:
     return True
 
 
-def _whole(value: object) -> int:
+def whole(value: object) -> int:
+    """Return a JSON value that is a count; ValueError where it is anything else."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r} is not a count")
     return value
