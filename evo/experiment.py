@@ -157,6 +157,7 @@ def _content(source: str) -> str:
         data = read_file(path / CHAMPION if path.is_dir() else path, most=LARGEST_CHAMPION)
     except (EvoError, ValueError) as error:
         raise ConfigurationError(f"run.init_from: {shown(source)} cannot be read: {error}") from error
+    return hashlib.sha256(data).hexdigest()
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
