@@ -57,6 +57,7 @@ class Learner(Section):
     )
     threads: int = Field(2, ge=1, le=1024, description="fixed, since sums depend on it")
 
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of hidden layers; weights are float32")
 
 class Evaluation(Section):
     """The [evaluation] section: the sealed score, which is reported and never used."""

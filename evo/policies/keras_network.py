@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     import keras
 
 
-def build_keras(network: Network) -> keras.Model:
+def build_keras(network: Network, dtype: Literal["float32", "bfloat16"] = "float32") -> keras.Model:
     """Return a Keras model from observations [B, ...] to scores [B, A], with weights in the order of `network.split`.
 
     Convolutions and hidden dense layers are ReLU, the output is linear; layers are named as in `network.names()`.
+    Hidden layers may compute in bfloat16; weights and the output layer are float32 all the same.
     """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
@@ -27,15 +28,16 @@ def build_keras(network: Network) -> keras.Model:
     flat = False
     for i, layer in enumerate(network.layers):
         activation, name = "relu" if layer.relu else None, f"{i}_{layer.kind}"
+        policy = "mixed_bfloat16" if dtype == "bfloat16" and layer.relu else "float32"
         if layer.kind == "conv":
             padding = network.options.padding
             x = keras.layers.Conv2D(
-                layer.filters, layer.kernel, layer.stride, padding, activation=activation, name=name
+                layer.filters, layer.kernel, layer.stride, padding, activation=activation, name=name, dtype=policy
             )(x)
             continue
         if not flat:
-            x, flat = keras.layers.Flatten(name="flatten")(x), True
-        x = keras.layers.Dense(layer.filters, activation=activation, name=name)(x)
+            x, flat = keras.layers.Flatten(name="flatten", dtype=policy)(x), True
+        x = keras.layers.Dense(layer.filters, activation=activation, name=name, dtype=policy)(x)
     return keras.Model(inputs, x, name="network")
 
 

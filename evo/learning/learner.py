@@ -1,0 +1,254 @@
+"""The learner: a network's gradients and Adam (Kingma & Ba, 2015) as one compiled step, the same for every algorithm.
+
+A step is `gradients(batch) -> reduce -> clip -> apply`. Losses are sums over a batch divided by how many examples the
+whole batch has, never means of means, and gradients are clipped after they are reduced; so whoever splits a batch over
+devices has only `_reduce` to fill in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo import devices
+from evo.errors import DeviceError, ResourceError
+from evo.policies.keras_network import build_keras, flat_weights, set_weights
+from evo.policies.network import Network
+from evo.records import Arrays
+
+if TYPE_CHECKING:
+    from evo.sections import Learner as Options
+
+# Outputs [B, O], the batch's arrays [B, ...] and the settings' scalars, all tensors, to named values of every example
+# [B] float32. "loss" is what the gradient is of; what else is returned is brought back too (an error, an entropy).
+Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+Values = dict[str, NDArray[np.float32]]
+
+NOBODY = -1  # a place of a batch that no example takes
+BETAS = (0.9, 0.999)
+EPSILON = 1e-5
+CHUNK = 1024  # observations that `Forward` computes at once
+
+
+def start_tensorflow(options: Options) -> Any:
+    """Import TensorFlow, set for equal bits on one machine, and return it; DeviceError where it was set otherwise."""
+    devices.import_tensorflow(on_gpu=False)
+    import tensorflow as tf
+
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+        for gpu in tf.config.list_physical_devices("GPU"):
+            if not tf.config.experimental.get_memory_growth(gpu):
+                tf.config.experimental.set_memory_growth(gpu, True)
+    except RuntimeError as error:
+        raise DeviceError(
+            f"learner.threads: TensorFlow was set up before with another number of threads: {error}"
+        ) from error
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    tf.config.experimental.enable_op_determinism()
+    return tf
+
+
+class Forward:
+    """A network's outputs for many observations at once: the learner's own, or a target network with other weights."""
+
+    def __init__(self, network: Network, options: Options) -> None:
+        tf = start_tensorflow(options)
+        self.network = network
+        self.model = build_keras(network, options.dtype)
+        self._compiled = tf.function(self.model, input_signature=[tf.TensorSpec((CHUNK, *network.shape), tf.float32)])
+
+    def set(self, weights: NDArray[np.float32]) -> None:
+        """Take these weights.  # [P]"""
+        set_weights(self.model, self.network, weights)
+
+    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the outputs, computed in parts of one fixed size, so that they depend on nothing else.
+
+        observations [M, ...] -> [M, O] float32.
+        """
+        import tensorflow as tf
+
+        out = np.empty((len(observations), self.network.outputs), np.float32)
+        for start in range(0, len(observations), CHUNK):
+            part = observations[start : start + CHUNK]
+            if len(part) < CHUNK:
+                part = np.concatenate([part, np.zeros((CHUNK - len(part), *part.shape[1:]), np.float32)])
+            out[start : start + CHUNK] = self._compiled(tf.constant(part)).numpy()[: len(out) - start]
+        return out
+
+
+class Learner:
+    """A network that learns: its weights, Adam's moments of them, and how many updates there were.
+
+    The use of it: `load` a generation's arrays once, then `update` by the numbers of examples, as often as wanted.
+    """
+
+    def __init__(
+        self, network: Network, options: Options, loss: Loss, batch: int, max_gradient_norm: float = 0.0
+    ) -> None:
+        """Prepare steps on batches of `batch` examples; `max_gradient_norm` 0 clips nothing. Weights are all zero."""
+        tf = start_tensorflow(options)
+        self.network, self.options, self.batch = network, options, batch
+        self._loss, self._max_norm = loss, max_gradient_norm
+        self.forward = Forward(network, options)
+        self.forward.set(np.zeros(network.size, np.float32))
+        self._variables = self.forward.model.trainable_variables
+        self._first = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
+        self._second = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
+        self._updates = 0
+        self._data: dict[str, Any] = {}
+        self._compiled: Any = None
+
+    @property
+    def updates(self) -> int:
+        """Return how many updates there were in all."""
+        return self._updates
+
+    def load(self, data: Mapping[str, NDArray[Any]]) -> None:
+        """Take the arrays that batches are gathered from, each [M, ...]; "observations" is what the network sees.
+
+        Names, types and shapes but for M are the same every time; M may differ.
+        """
+        import tensorflow as tf
+
+        self._data = {name: tf.constant(array) for name, array in data.items()}
+
+    def update(self, rows: NDArray[np.int32], learning_rate: float, settings: Mapping[str, float]) -> Values:
+        """Make one step on the examples numbered `rows` [batch], where -1 is nobody; return every example's values.
+
+        The values are the loss's, [batch] each and 0 for nobody, and the "gradient_norm" [1] before it was clipped.
+        `settings` are the loss's scalars. Raises ResourceError where the loss or a gradient is not finite: what was
+        committed before is untouched, so the run can go on from there.
+        """
+        import tensorflow as tf
+
+        if rows.shape != (self.batch,):
+            raise ValueError(f"rows of shape {rows.shape} where a batch has {self.batch}")
+        if self._compiled is None:
+            self._compiled = tf.function(self._step, reduce_retracing=True)
+        self._updates += 1
+        powers = [beta**self._updates for beta in BETAS]
+        scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
+        rate = tf.constant(learning_rate, tf.float32)
+        values: Values = {
+            name: value.numpy()
+            for name, value in self._compiled(
+                self._data, tf.constant(rows, tf.int32), rate, tf.constant(powers, tf.float32), scalars
+            ).items()
+        }
+        for name in ("loss", "gradient_norm"):
+            if not np.isfinite(values[name]).all():
+                raise ResourceError(
+                    f"{name.replace('_', ' ')} of update {self._updates} is not finite, so learning cannot go on; what "
+                    "was committed is intact: resume with a smaller learning rate or max_gradient_norm (and --fork)"
+                )
+        return values
+
+    def _step(self, data: Any, rows: Any, rate: Any, powers: Any, settings: Any) -> Any:
+        import tensorflow as tf
+
+        present = tf.cast(rows > NOBODY, tf.float32)  # [B]
+        rows = tf.maximum(rows, 0)
+        batch = {name: tf.gather(array, rows) for name, array in data.items()}
+        gradients, values = self._gradients(batch, present, settings)
+        gradients, norm = self._clip(self._reduce(gradients))
+        self._apply(gradients, rate, powers)
+        return {**values, "gradient_norm": norm[None]}
+
+    def _gradients(self, batch: Any, present: Any, settings: Any) -> Any:
+        """Return the gradients of the summed loss over the number of all examples, and every example's values."""
+        import tensorflow as tf
+
+        count = tf.maximum(tf.reduce_sum(present), 1.0)
+        with tf.GradientTape() as tape:
+            outputs = self.forward.model(batch["observations"], training=True)
+            values = self._loss(outputs, batch, settings)
+            total = tf.reduce_sum(values["loss"] * present) / count
+        gradients = tape.gradient(total, self._variables)
+        return gradients, {name: value * present for name, value in values.items()}
+
+    def _reduce(self, gradients: Any) -> Any:
+        """Return the sum of the gradients over all devices; there is one."""
+        return gradients
+
+    def _clip(self, gradients: Any) -> Any:
+        """Return the gradients, shortened to the greatest norm that is allowed, and the norm that they had."""
+        import tensorflow as tf
+
+        norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(gradient)) for gradient in gradients]))
+        if not self._max_norm:
+            return gradients, norm
+        scale = self._max_norm / tf.maximum(norm, self._max_norm)
+        return [gradient * scale for gradient in gradients], norm
+
+    def _apply(self, gradients: Any, rate: Any, powers: Any) -> None:
+        """Change the weights as Adam does; `powers` are its betas to the number of updates."""
+        import tensorflow as tf
+
+        for variable, first, second, gradient in zip(
+            self._variables, self._first, self._second, gradients, strict=True
+        ):
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.value.handle, m=first.handle, v=second.handle, beta1_power=powers[0],
+                beta2_power=powers[1], lr=rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=EPSILON, grad=gradient,
+            )  # fmt: skip
+
+    def weights(self) -> NDArray[np.float32]:
+        """Return the present weights.  # [P]"""
+        return flat_weights(self.forward.model)
+
+    def state(self) -> Arrays:
+        """Return everything that is needed to go on: "weights", "first", "second" [P] float32 and "updates" [1]."""
+        first, second = ([np.ravel(slot.numpy()) for slot in slots] for slots in (self._first, self._second))
+        return {
+            "weights": self.weights(),
+            "first": np.concatenate(first),
+            "second": np.concatenate(second),
+            "updates": np.array([self._updates], np.int64),
+        }
+
+    def restore(self, state: Arrays) -> None:
+        """Take up a state that `state` returned."""
+        self.begin(np.asarray(state["weights"], np.float32))
+        for slots, name in ((self._first, "first"), (self._second, "second")):
+            for slot, array in zip(slots, self.network.split(np.asarray(state[name], np.float32)), strict=True):
+                slot.assign(array)
+        self._updates = int(np.asarray(state["updates"], np.int64)[0])
+
+    def begin(self, weights: NDArray[np.float32]) -> None:
+        """Take weights [P] to start from, with no moments and no updates."""
+        self.forward.set(weights)
+        for slot in (*self._first, *self._second):
+            slot.assign(slot * 0)
+        self._updates = 0
+
+    def fingerprint(self, data: Mapping[str, NDArray[Any]], settings: Mapping[str, float]) -> str:
+        """Return what computes here, with a digest of one step on known `data` from known weights; keeps the state."""
+        import keras
+        import tensorflow as tf
+        from llvmlite import binding
+
+        from evo.weights import noise
+
+        state, loaded = self.state(), self._data
+        weights = np.empty(self.network.size, np.float32)
+        noise(np.uint64(1), weights)
+        self.begin(weights * np.float32(0.05))
+        self.load(data)
+        count = len(next(iter(data.values())))
+        self.update((np.arange(self.batch) % count).astype(np.int32), 1e-3, settings)
+        digest = hashlib.sha256(self.weights().tobytes()).hexdigest()[:16]
+        self.restore(state)
+        self._data = loaded
+        gpus = tf.config.list_logical_devices("GPU")
+        machine = gpus[0].name if gpus else f"CPU {binding.get_host_cpu_name()}"
+        return (
+            f"tensorflow {tf.__version__}, keras {keras.__version__}, {machine}, {self.options.threads} threads, "
+            f"{self.options.dtype}, learning step {digest}"
+        )
