@@ -89,7 +89,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         summary.status, summary.error = "failed", str(known) if known else f"{type(problem).__name__}: {problem}"
     if "--json" in words and getattr(module, "SUMMARISED", False):
         print(summary.to_json(), flush=True)
-    elif "--json" in words and code:
+    elif "--json" in words and (summary.error or summary.status == "interrupted"):
         print(one_line({"status": summary.status, "error": summary.error}), flush=True)
     return code
 
