@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,6 +168,18 @@ class Algorithm(Protocol):
 
     def restore(self, state: Arrays) -> None:
         """Take up a state that `state` returned."""
+        ...
+
+
+@runtime_checkable
+class Recalling(Protocol):
+    """An algorithm whose state is not everything: the rest follows from what all generations did."""
+
+    def recall(self, records: Iterable[Arrays]) -> None:
+        """Take up, after `restore`, what `record` returned of every generation, oldest first.
+
+        Records are read as they are asked for. That of a state which another run left (a fork) is empty.
+        """
         ...
 
 

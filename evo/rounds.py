@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from evo.experiment import Experiment
-    from evo.records import Algorithm, Evaluator, Metrics, Request, Rounds, Task
+    from evo.records import Algorithm, Arrays, Evaluator, Metrics, Request, Rounds, Task
 
 
 class Publisher(Protocol):
@@ -26,10 +28,22 @@ def make_algorithm(experiment: Experiment, environment: object) -> Algorithm:
     """Return the algorithm that [run] names, with the options of its own section."""
     from evo.plugins import find
 
-    make = find("algorithms", experiment.algorithm).make
+    module = find("algorithms", experiment.algorithm)
     per_task = experiment.workers.candidates_per_task
-    algorithm: Algorithm = make(experiment.options, experiment.run.seed, experiment.network(), environment, per_task)
+    how = {"learner": experiment.learner} if getattr(module, "LEARNS", False) else {}
+    algorithm: Algorithm = module.make(
+        experiment.options, experiment.run.seed, experiment.network(), environment, per_task, **how
+    )
     return algorithm
+
+
+def take_up(algorithm: Algorithm, state: Arrays, records: Iterable[Arrays]) -> None:
+    """Give an algorithm its state back and, where it asks for them, the records of all generations up to there."""
+    from evo.records import Recalling
+
+    algorithm.restore(state)
+    if isinstance(algorithm, Recalling):
+        algorithm.recall(records)
 
 
 def play_out(rounds: Rounds, evaluator: Evaluator, store: Publisher) -> Metrics:
