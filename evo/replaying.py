@@ -1,0 +1,304 @@
+"""Plays generations of a run again, from the states that it kept, and compares what they do with what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.arrays import checked
+from evo.committed import read_record, read_state
+from evo.durable import read_file
+from evo.errors import DataError
+from evo.experiment import Experiment, environment_of, evaluator_of
+from evo.fingerprint import FILE
+from evo.hashing import array_digest
+from evo.pedigree import UNFIT, is_the, measure, rebuilt
+from evo.places import PUBLISHED
+from evo.published import Published
+from evo.records import WORST, Episodes, Task, WeightSource
+from evo.rounds import addressed, make_algorithm, play_out
+from snake.philox import draw
+
+if TYPE_CHECKING:
+    from evo.champion import Champion
+    from evo.manifest import Line
+    from evo.records import Algorithm, Evaluator, Result
+    from evo.verification import Evidence, Report
+
+SHOWN = 3  # candidates that are named where many differ
+
+
+@contextmanager
+def replayer(
+    evidence: Evidence,
+    experiment: Experiment,
+    plugins: Sequence[str],
+    report: Report,
+    champion: Champion | None,
+    say: Callable[[str], None],
+) -> Iterator[Replayer]:
+    """Yield what replays a run; whatever is published for that lies elsewhere, and is gone afterwards."""
+    with TemporaryDirectory(prefix="snake-evo-") as place:
+        (Path(place) / PUBLISHED).mkdir()
+        evaluator = evaluator_of(experiment, Path(place), list(plugins))
+        try:
+            yield Replayer(evidence, experiment, evaluator, _Desk(Published(Path(place)).add), report, champion, say)
+        finally:
+            evaluator.close()
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """Where weights are published that no run directory should have."""
+
+    publish: Callable[[NDArray[np.float32]], str]
+
+
+@dataclass
+class Replayer:
+    """Replays the generations of one run, and reports."""
+
+    evidence: Evidence
+    experiment: Experiment
+    evaluator: Evaluator
+    desk: _Desk
+    report: Report
+    champion: Champion | None  # None: there is none, or it is not the run's
+    say: Callable[[str], None]
+    sampled: int = 0  # candidates of which returns and frames were compared
+    whole: int = 0  # generations of which everything was compared
+    crowned: str = ""  # how the champion came about once more
+
+    def play(self, count: int | None) -> None:
+        """Replay at least `count` candidates, or (None) everything that can be; and the champion's sealed episodes."""
+        if reason := self._stranger():
+            self.report.unknown.append(reason)
+            self.report.not_replayable += sum(map(candidates, self.evidence.lines))
+            return
+        if self.champion is not None:
+            measure(self.champion, self.experiment, self.evaluator, self.desk.publish, self.report)
+        if count is None:
+            self._everything()
+        else:
+            self._sample(count)
+
+    def _stranger(self) -> str:
+        """Return why nothing that is played here can be compared; nothing where the arithmetic is the run's."""
+        path = self.evidence.directory / FILE
+        before = read_file(path, most=1 << 16).decode(errors="replace") if path.exists() else ""
+        one = np.zeros(1, np.int32)
+        source = WeightSource(one - 1, one - 1, one.astype(np.uint64), one.astype(np.float32))
+        self.evaluator.map([Task(source, Episodes(np.zeros(1, np.uint64)))])
+        if before == self.evaluator.fingerprint:
+            return ""
+        return (
+            "not replayable here: another numeric fingerprint\n"
+            f"  the run: {before or 'none'}\n  here:    {self.evaluator.fingerprint or 'none'}"
+        )
+
+    def _everything(self) -> None:
+        """Replay every generation whose state before is kept, or was reached by replaying."""
+        algorithm: Algorithm | None = None
+        for line in self.evidence.lines:
+            if algorithm is None and not self._can_begin(line):
+                self._leave([line])
+                continue
+            algorithm = self._whole(line, algorithm)
+            self.say(f"generation {line.generation} is played again")
+        self._tell()
+
+    def _sample(self, count: int) -> None:
+        """Replay at least `count` candidates of all that can be, always the same ones of one run.
+
+        A task is played whole, for its batch may matter. Of an algorithm that has no candidates, the first and the
+        last generation that can be are replayed instead.
+        """
+        lines = [line for line in self.evidence.lines if self._can_begin(line)]
+        self._leave([line for line in self.evidence.lines if not self._can_begin(line)])
+        undivided = [line for line in lines if not has_candidates(line)]
+        for line in (undivided[:1] + undivided[1:][-1:])[:count]:
+            self._whole(line)
+        wanted = self._drawn([line for line in lines if has_candidates(line)], count)
+        for line in lines:
+            if line.generation in wanted:
+                self._sampled(line, wanted[line.generation])
+        self._tell()
+
+    def _drawn(self, lines: Sequence[Line], count: int) -> dict[int, set[int]]:
+        """Return numbers of candidates by their generation: as many as asked for, and the champion."""
+        everyone = [(line.generation, candidate) for line in lines for candidate in range(candidates(line))]
+        key = int(str(self.report.state_hash)[:16], 16)  # another forgery, another sample
+        chosen: set[int] = set(range(len(everyone))) if count >= len(everyone) else set()
+        index = 0
+        while len(chosen) < min(count, len(everyone)):
+            chosen.add(draw(key, index, len(everyone)))
+            index += 1
+        wanted: dict[int, set[int]] = {}
+        for generation, candidate in [everyone[number] for number in sorted(chosen)]:
+            wanted.setdefault(generation, set()).add(candidate)
+        about: Mapping[str, Any] = self.champion.about if self.champion else {}
+        if count and about.get("generation") in {line.generation for line in lines} and "candidate" in about:
+            wanted.setdefault(about["generation"], set()).add(about["candidate"])
+        return wanted
+
+    def _can_begin(self, line: Line) -> bool:
+        """Return whether the state before a generation is there."""
+        return not taken_over(line) and (line.generation == 0 or line.generation - 1 in self.evidence.states)
+
+    def _begin(self, line: Line) -> Algorithm:
+        """Return the algorithm as it stood before a generation."""
+        algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
+        if line.generation:
+            algorithm.restore(read_state(self.evidence.directory, self.evidence.lines[line.generation - 1]))
+        return algorithm
+
+    def _leave(self, lines: Sequence[Line]) -> None:
+        """Report what is not replayed, and why."""
+        begun = [line for line in lines if taken_over(line)]
+        others = [line for line in lines if not taken_over(line)]
+        if begun:
+            self.report.unknown.append(
+                "generation 0 was taken over from another run (--fork): nothing was played in it"
+            )
+        if others:
+            count = sum(map(candidates, others))
+            self.report.unknown.append(
+                f"{count} candidates, of {len(others)} of {len(self.evidence.lines)} generations, are not replayable: "
+                f"the state before is not kept, and a replay of everything would have to reach it"
+            )
+        self.report.not_replayable += sum(map(candidates, lines))
+
+    def _sampled(self, line: Line, wanted: set[int]) -> None:
+        """Play the tasks that hold these candidates, and compare returns and frames with the record."""
+        generation = line.generation
+        try:
+            algorithm = self._begin(line)
+            rounds = algorithm.generation(generation)
+            request = next(rounds)
+            rounds.close()
+            _, tasks = addressed(request, self.desk)
+            ends = np.cumsum([len(task.weights) for task in tasks])
+            agree = generation in self.evidence.records and ends[-1] == candidates(line)
+            chosen = sorted({int(np.searchsorted(ends, candidate, "right")) for candidate in wanted}) if agree else []
+            results = self.evaluator.map([tasks[number] for number in chosen])
+            record = read_record(self.evidence.directory, line) if agree else {}
+            for number, result in zip(chosen, results, strict=True):
+                agree &= same_outcome(result, record, slice(ends[number] - len(result.returns), ends[number]))
+            if agree and (born := self._born_in(line)) is not None and "candidate" in born.about:
+                agree = rebuilt(born, self.experiment.network(), request)
+                self.crowned = "its weights, made again from its parent and its noise, are those"
+        except (DataError, *UNFIT) as error:
+            self._unfit(line, error)
+            return
+        if not agree:
+            # What the record says is decided by a whole generation: a record may be of more than its first round.
+            self._whole(line)
+            return
+        count = sum(len(result.returns) for result in results)
+        self.report.replayed += count
+        self.sampled += count
+
+    def _whole(self, line: Line, algorithm: Algorithm | None = None) -> Algorithm | None:
+        """Replay a generation and compare all that it left; return the algorithm where its state is the run's."""
+        try:
+            algorithm = algorithm or self._begin(line)
+            metrics = play_out(algorithm.generation(line.generation), self.evaluator, self.desk)
+            state, record = checked(algorithm.state()), checked(algorithm.record())
+        except (DataError, *UNFIT) as error:
+            self._unfit(line, error)
+            return None
+        self.report.replayed += candidates(line)
+        self.whole += 1
+        arrays = {f"state/{name}": array for name, array in state.items()}
+        arrays |= {f"record/{name}": array for name, array in record.items()}
+        differing = [
+            name
+            for name in sorted(arrays.keys() | line.arrays.keys())
+            if name not in arrays or line.arrays.get(name) != array_digest(name, arrays[name])
+        ]
+        mistakes = [self._difference(line, name, arrays.get(name)) for name in differing]
+        born = self._born_in(line)
+        if born is not None and is_the(born, algorithm):
+            self.crowned = f"generation {line.generation}, played again, crowns these weights"
+        elif born is not None:
+            mistakes.append("it crowns another champion than that in champion.h5")
+        if int(metrics.get("frames", 0)) != line.frames:
+            mistakes.append(f"{line.frames} frames in the manifest, {int(metrics.get('frames', 0))} replayed")
+        self.report.disagrees += [f"generation {line.generation}: {mistake}" for mistake in mistakes]
+        return None if any(name.startswith("state/") for name in differing) else algorithm
+
+    def _difference(self, line: Line, name: str, replayed: NDArray[np.generic] | None) -> str:
+        """Return in words how an array that was replayed differs from the one that was kept."""
+        if replayed is None or name not in line.arrays:
+            return f"{name} is {'nothing that is left by it' if replayed is None else 'not in the manifest'}"
+        kept = self._kept(line, name)
+        if kept is None or kept.shape != replayed.shape or kept.ndim == 0:
+            return f"{name} is not what is left by playing it again"
+        rows = np.flatnonzero((kept != replayed).reshape(len(kept), -1).any(axis=1))
+        if kept.ndim > 1:
+            return f"{name} differs in {len(rows)} of {len(kept)} rows"
+        who = "candidate" if name.startswith("record/") and len(kept) == candidates(line) else "number"
+        told = [f"{who} {row} has {kept[row]}, replayed {replayed[row]}" for row in rows[:SHOWN]]
+        more = f", and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
+        return f"{name}: {'; '.join(told)}{more}"
+
+    def _kept(self, line: Line, name: str) -> NDArray[np.generic] | None:
+        """Return an array of a generation as it was kept, if it is."""
+        kind, _, array = name.partition("/")
+        if kind == "record" and line.generation in self.evidence.records:
+            return read_record(self.evidence.directory, line).get(array)
+        if kind == "state" and line.generation in self.evidence.states:
+            return read_state(self.evidence.directory, line).get(array)
+        return None
+
+    def _unfit(self, line: Line, error: Exception) -> None:
+        self.report.not_replayable += candidates(line)
+        self.report.disagrees.append(
+            f"generation {line.generation}: cannot be played from the state before it ({type(error).__name__}: {error})"
+        )
+
+    def _born_in(self, line: Line) -> Champion | None:
+        """Return the champion if it was crowned in this generation."""
+        champion = self.champion
+        return champion if champion is not None and champion.about["generation"] == line.generation else None
+
+    def _tell(self) -> None:
+        if self.sampled:
+            told = f"replayed: {self.sampled} candidates, whose returns and frames are those of the record"
+            self.report.agrees.append(told)
+        if self.whole and self.report.ok:
+            told = f"replayed: {self.whole} whole generations, which leave every array that was hashed"
+            self.report.agrees.append(told)
+        if self.crowned and self.report.ok:
+            self.report.agrees.append(f"champion: {self.crowned}")
+
+
+def has_candidates(line: Line) -> bool:
+    """Return whether a generation's record tells of every candidate by itself."""
+    shapes = [line.arrays[name].shape for name in ("record/key", "record/return") if name in line.arrays]
+    return len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 1
+
+
+def candidates(line: Line) -> int:
+    """Return how many candidates a generation had; one that has none counts as one."""
+    return line.arrays["record/return"].shape[0] if has_candidates(line) else 1
+
+
+def taken_over(line: Line) -> bool:
+    """Return whether a generation is the state that a fork began with."""
+    return line.generation == 0 and not line.frames and not any(name.startswith("record/") for name in line.arrays)
+
+
+def same_outcome(result: Result, record: Mapping[str, NDArray[np.generic]], part: slice) -> bool:
+    """Return whether candidates did what the record says of them."""
+    worst = (result.returns == WORST).any(axis=1)
+    returns = np.where(worst, WORST, result.returns.sum(axis=1, where=result.returns != WORST))
+    frames = result.lengths.sum(axis=1, dtype=np.int64)
+    return np.array_equal(returns, record["return"][part]) and np.array_equal(frames, record["frames"][part])
