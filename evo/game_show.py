@@ -58,7 +58,7 @@ def record(published: str, evaluator: Evaluator, episode: int, rule: Any = "gree
     seeds = sealed_episodes(1, episode)
     result = evaluator.map([Task(itself(published), Episodes(seeds), Choose(rule), trace=True)])[0]
     assert result.actions is not None
-    return Recording(int(seeds[0]), result.actions[0], int(result.measures[0, 0, 0]))
+    return Recording(int(seeds[0]), np.asarray(result.actions[0], np.int8), int(result.measures[0, 0, 0]))
 
 
 def watch(shown: Sequence[Position], frames_per_second: float, caption: str = "") -> bool:

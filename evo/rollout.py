@@ -5,7 +5,7 @@ Both ways ask the same network kernel and give the same bits on Snake; the plain
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,17 +15,18 @@ from numpy.typing import NDArray
 from evo.errors import ResourceError
 from evo.policies import lanes, layout
 from evo.policies.network import Network
-from evo.records import WORST, Choose, Result, Segment, Task
+from evo.records import WORST, Result, Segment, Steps, Task
+from evo.rollout_plain import Recorder, play_plainly
 from evo.rollout_segment import play_segment
-from evo.rollout_snake import EPSILON_GREEDY, GREEDY, SOFTMAX, choose, play_episodes
+from evo.rollout_snake import RULES, play_snake
 from evo.weights import Rebuilder
 from snake import kernel_cache
 from snake.batch import make_boards
 
 kernel_cache.use(__name__)
 
-RULES = {"greedy": GREEDY, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY}
-NO_TRACE = np.empty((0, 0), np.int8)
+__all__ = ["RULES", "Environment", "Rollout", "Scorer", "check_arithmetic", "empty_result", "play_plainly"]
+
 NOTHING = np.empty(0, np.int8)  # the actions of an episode that was not played to its end
 
 
@@ -79,7 +80,7 @@ def check_arithmetic() -> None:
         )
 
 
-def empty_result(candidates: int, episodes: int, measures: int) -> dict[str, NDArray[Any]]:
+def empty_result(candidates: int, episodes: int, measures: int) -> dict[str, Any]:
     """Return the arrays of a result to be filled in; every return is WORST."""
     return {
         "returns": np.full((candidates, episodes), WORST, np.int64),
@@ -106,14 +107,20 @@ class Rollout:
         self._boards = None if rules is None else make_boards(16, rules.size)
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
-        """Return what each candidate of `task` did; `parents` is the published matrix [S, P]."""
+        """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
+
+        ValueError where steps are asked for, or a segment, of more candidates than one.
+        """
         check_arithmetic()
         if isinstance(task.play, Segment):
             return self._play_segment(task, task.play, parents)
+        if task.record and len(task.weights) != 1:
+            raise ValueError("steps are recorded of one candidate")
         seeds = task.play.seeds
         arrays = empty_result(len(task.weights), len(seeds), len(self.environment.measures))
         frames = slots = 0
-        traces: list[NDArray[np.int8]] = []
+        traces: list[NDArray[np.generic]] = []
+        steps: Steps | None = None
         for k in range(len(task.weights)):
             self._rebuilder.rebuild(parents, task.weights, k, self._weights)
             if not np.isfinite(self._weights).all():
@@ -122,48 +129,37 @@ class Rollout:
             one = {name: array[k] for name, array in arrays.items() if name != "finite"}
             layout.pack(self._layers, self._weights, self._packed)
             if self._boards is not None:
-                played, slots_played, finite, trace = self._play_snake(seeds, task.choose, task.trace, one)
-            else:
-                played, slots_played, finite, trace = play_plainly(
-                    self.score, self.environment, seeds, task.choose, one
+                played, slots_played, finite, trace, steps = play_snake(
+                    self._kernel(), self.environment, self._boards, task, one, self.score
                 )
-            traces += trace
+            else:
+                recorder = Recorder(self.environment, len(seeds)) if task.record else None
+                played, slots_played, finite, trace = play_plainly(
+                    self.score, self.environment, seeds, task.choose, one, recorder
+                )
+                steps = recorder.steps(self.score) if recorder and finite else None
+            if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.after_outputs).all()):
+                finite, steps = False, None  # no action needs a value, and learning does
+            traces += trace if finite else [NOTHING] * len(seeds)
             frames, slots = frames + played, slots + slots_played
             arrays["finite"][k] = finite
             if not finite:
                 arrays["returns"][k], arrays["lengths"][k], arrays["measures"][k] = WORST, 0, 0
-        return Result(**arrays, frames=frames, slots=slots, actions=tuple(traces) if task.trace else None)
+        actions = tuple(traces) if task.trace else None
+        return Result(**arrays, frames=frames, slots=slots, actions=actions, steps=steps)
+
+    def _kernel(self) -> tuple[Any, ...]:
+        return self._layers, self._packed, self._x, self._first, self._second, self._scores
 
     def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
         if len(task.weights) != 1 or self._boards is None:
             raise ValueError("a segment is played by one candidate, in an environment that has snapshots")
         self._rebuilder.rebuild(parents, task.weights, 0, self._weights)
         layout.pack(self._layers, self._weights, self._packed)
-        kernel = (self._layers, self._packed, self._x, self._first, self._second, self._scores)
-        how = task.choose
+        how, begun, outputs = task.choose, segment.lanes, self.network.outputs
         return play_segment(
-            kernel, self.environment, segment.lanes, segment.horizon, self.network.outputs, RULES[how.rule], how.epsilon
+            self._kernel(), self.environment, begun, segment.horizon, outputs, RULES[how.rule], how.epsilon
         )
-
-    def _play_snake(
-        self, seeds: NDArray[np.uint64], how: Choose, traced: bool, one: dict[str, NDArray[Any]]
-    ) -> tuple[int, int, bool, list[NDArray[np.int8]]]:
-        environment: Any = self.environment
-        observation, masked = environment.codes
-
-        def episodes(trace: NDArray[np.int8]) -> tuple[int, int, bool]:
-            return play_episodes(  # type: ignore[no-any-return]
-                self._layers, self._packed, environment.rules, observation, masked, self.network.shape, self._boards,
-                seeds, RULES[how.rule], how.epsilon, self._x, self._first, self._second, self._scores,
-                one["returns"], one["lengths"], one["measures"], trace,
-            )  # fmt: skip
-
-        frames, slots, finite = episodes(NO_TRACE)
-        if not traced or not finite:
-            return frames, slots, finite, [NOTHING] * len(seeds)
-        trace = np.zeros((len(seeds), int(one["lengths"].max())), np.int8)
-        episodes(trace)  # lengths are known only now; exact arithmetic plays the same episodes again
-        return frames, slots, finite, [trace[e, :length] for e, length in enumerate(one["lengths"])]
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of the candidate that was packed last.  # [E, ...] -> [E, A]"""
@@ -174,50 +170,3 @@ class Rollout:
             lanes.forward(self._layers, self._packed, self._x, self._first, self._second, self._scores, 16)
             out[start : start + 16] = self._scores.reshape(-1, 16).T[: len(part)]
         return out
-
-
-def play_plainly(
-    score: Scorer, environment: Environment, seeds: NDArray[np.uint64], how: Choose, one: dict[str, NDArray[Any]]
-) -> tuple[int, int, bool, list[NDArray[np.int8]]]:
-    """Play every episode through Gymnasium's interface, all of them side by side; fill the arrays of `one`.
-
-    Returns (frames, slots, finite, actions of each episode). Rewards are added in float64 in the order of steps and
-    rounded half to even once.
-    """
-    envs = [environment.env() for _ in seeds]
-    traces: list[list[int]] = [[] for _ in seeds]
-    totals = np.zeros(len(seeds))
-    observations, infos = [], []
-    for env, seed in zip(envs, seeds, strict=True):
-        observation, info = env.reset(seed=int(seed))
-        observations.append(np.asarray(observation, np.float32))
-        infos.append(info)
-    live: Sequence[int] = range(len(seeds))
-    frames = slots = 0
-    everything = np.ones(environment.actions, np.int8)
-    while live:
-        table = score(np.stack([observations[e] for e in live]))
-        slots += len(live)
-        left = []
-        for scores, e in zip(table, live, strict=True):
-            allowed = infos[e].get("action_mask", everything)
-            action = choose(scores, 1, 0, allowed, RULES[how.rule], how.epsilon, seeds[e], len(traces[e]))
-            if action < 0:
-                return frames, slots, False, [NOTHING] * len(seeds)
-            traces[e].append(action)
-            observation, reward, terminated, truncated, infos[e] = envs[e].step(action)
-            observations[e] = np.asarray(observation, np.float32)
-            totals[e] += float(reward)
-            frames += 1
-            if terminated or truncated:
-                one["measures"][e] = environment.measured(infos[e], truncated)
-            else:
-                left.append(e)
-        live = left
-    for env in envs:
-        env.close()
-    if not np.isfinite(totals).all():  # an environment may pay what is no number
-        return frames, slots, False, [NOTHING] * len(seeds)
-    one["returns"][:] = np.rint(totals * 1000).astype(np.int64)
-    one["lengths"][:] = [len(trace) for trace in traces]
-    return frames, slots, True, [np.array(trace, np.int8) for trace in traces]

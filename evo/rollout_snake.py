@@ -6,20 +6,40 @@ computed in parts of 16, 8, 4, 2 and 1 lanes; no lane's bits depend on that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from evo.policies.lanes import forward
+from evo.records import TERMINATED, TRUNCATED, Episodes, Steps, Task
 from evo.streams import Purpose
 from snake import kernel_cache, observe
-from snake.batch import reset_board, step_board
+from snake.batch import Boards, reset_board, step_board
 from snake.philox_compiled import draw, philox
+from snake.snapshots import row_size, save
 
 kernel_cache.use(__name__)
 
 GREEDY, SOFTMAX, EPSILON_GREEDY = 0, 1, 2
+RULES = {"greedy": GREEDY, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY}
 ACTION, EXPLORE = int(Purpose.ACTION), int(Purpose.EXPLORE)
 SQUARINGS = 10
+
+
+class Tape(NamedTuple):
+    """What is written of M steps of E episodes; arrays that are not wanted are empty."""
+
+    starts: NDArray[np.int64]  # [E] number of each episode's first step
+    actions: NDArray[np.int8]  # [M]
+    observed: NDArray[np.uint8]  # [M, S] snapshots
+    allowed: NDArray[np.int8]  # [M, A]
+    rewards: NDArray[np.int32]  # [M] thousandths
+    outputs: NDArray[np.float32]  # [M, O]
+    after: NDArray[np.uint8]  # [E, S] what follows the last step
+    after_allowed: NDArray[np.int8]  # [E, A]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -94,11 +114,11 @@ def together(live):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def play_episodes(layers, packed, rules, observation, masked, shape, boards, seeds, rule, epsilon, x, first, second, scores, returns, lengths, measures, trace):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_episodes(layers, packed, rules, observation, masked, shape, boards, seeds, rule, epsilon, x, first, second, scores, returns, lengths, measures, tape):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode; return (frames, lane slots, finite).
 
     `boards` are 16, `seeds` [E]; `x`, `first`, `second`, `scores` are the kernel's buffers for 16 lanes; `returns`,
-    `lengths` [E] and `measures` [E, 3] are written. `trace` [E, T] takes the actions, or is [0, 0].
+    `lengths` [E] and `measures` [E, 3] are written, and what `tape`, a Tape, has room for.
     """
     count = seeds.shape[0]
     index, episode, earned = np.arange(16), np.zeros(16, np.int64), np.zeros(16, np.int64)
@@ -129,9 +149,19 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
             action = choose(scores, width, place - start, allowed, rule, epsilon, seeds[e], step)
             if action < 0:
                 return frames, slots, False
-            if trace.shape[0]:
-                trace[e, step] = action
+            at = -1
+            if tape.actions.shape[0]:
+                at = tape.starts[e] + step
+                tape.actions[at] = action
+                if tape.observed.shape[0]:
+                    save(boards, board, tape.observed[at])
+                    if tape.allowed.shape[0]:
+                        tape.allowed[at] = allowed
+                    for o in range(tape.outputs.shape[1]):
+                        tape.outputs[at, o] = scores[o * width + place - start]
             reward, status = step_board(boards, rules, board, action)
+            if tape.rewards.shape[0]:
+                tape.rewards[at] = reward
             frames += 1
             earned[board] += reward
             if status == 0:
@@ -144,6 +174,10 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
             measures[e, 1] = 1 if won else 0
             measures[e, 2] = 1 if status == 2 else 0
             earned[board] = 0
+            if tape.after.shape[0]:
+                save(boards, board, tape.after[e])
+                if tape.after_allowed.shape[0]:
+                    observe.mask(boards, rules, masked, board, tape.after_allowed[e])
             if begun < count:
                 episode[board] = begun
                 reset_board(boards, rules, board, seeds[begun])
@@ -159,3 +193,72 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
                     kept += 1
             live = kept
     return frames, slots, True
+
+
+def _blank(starts: NDArray[np.int64], steps: int, kept: int, size: int, actions: int, outputs: int) -> Tape:
+    """Return a tape for the actions of `steps` steps and for all the rest of `kept` of them."""
+    ended = len(starts) if kept else 0
+    return Tape(
+        starts,
+        np.empty(steps, np.int8),
+        np.empty((kept, size), np.uint8),
+        np.empty((kept if actions else 0, actions), np.int8),
+        np.empty(kept, np.int32),
+        np.empty((kept, outputs), np.float32),
+        np.empty((ended, size), np.uint8),
+        np.empty((ended if actions else 0, actions), np.int8),
+    )
+
+
+def play_snake(
+    kernel: tuple[Any, ...],
+    environment: Any,
+    boards: Boards,
+    task: Task,
+    one: dict[str, NDArray[Any]],
+    score: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+) -> tuple[int, int, bool, list[NDArray[np.generic]], Steps | None]:
+    """Play whole episodes with one candidate; return (frames, lane slots, finite, traces, steps), both if asked for.
+
+    `kernel` is its layers, its packed weights and the buffers for 16 lanes; `score` asks the same network. What an
+    episode came to is written into the arrays of `one`, each [E, ...].
+    """
+    assert isinstance(task.play, Episodes)
+    layers, packed, *buffers = kernel
+    seeds, how = task.play.seeds, task.choose
+    observation, masked = environment.codes
+    outputs = len(buffers[-1]) // 16
+    sizes = row_size(boards), environment.actions if masked else 0, outputs
+
+    def episodes(tape: Tape) -> tuple[int, int, bool]:
+        return play_episodes(  # type: ignore[no-any-return]
+            layers, packed, environment.rules, observation, masked, environment.shape, boards, seeds, RULES[how.rule],
+            how.epsilon, *buffers, one["returns"], one["lengths"], one["measures"], tape,
+        )  # fmt: skip
+
+    frames, slots, finite = episodes(_blank(np.zeros(len(seeds), np.int64), 0, 0, *sizes))
+    if not finite or not (task.trace or task.record):
+        return frames, slots, finite, [np.empty(0, np.int8)] * len(seeds), None
+    # Lengths are known only now; exact arithmetic plays the same episodes again.
+    last = np.cumsum(one["lengths"], dtype=np.int64)
+    tape = _blank(last - one["lengths"], frames, frames if task.record else 0, *sizes)
+    episodes(tape)
+    steps = _steps(tape, last - 1, one["measures"][:, 2] == 1, environment, score) if task.record else None
+    return frames, slots, True, list(np.split(tape.actions, last[:-1])), steps
+
+
+def _steps(tape: Tape, last: NDArray[np.int64], truncated: NDArray[np.bool_], environment: Any, score: Any) -> Steps:
+    ends = np.zeros(len(tape.actions), np.uint8)
+    ends[last] = np.where(truncated, TRUNCATED, TERMINATED)
+    after, masked = tape.after[truncated], len(tape.allowed) > 0
+    return Steps(
+        observed=tape.observed,
+        allowed=tape.allowed if masked else None,
+        actions=tape.actions,
+        rewards=(tape.rewards / 1000.0).astype(np.float32),
+        ends=ends,
+        outputs=tape.outputs,
+        after=after,
+        after_allowed=tape.after_allowed[truncated] if masked else None,
+        after_outputs=score(environment.observe(after)),
+    )

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from evo import devices
 from evo.errors import ConfigurationError
 from evo.policies.keras_network import build_keras, set_weights
-from evo.records import WORST, Choose, Result, Task
-from evo.rollout import RULES, check_arithmetic, empty_result, play_plainly
-from evo.rollout_snake import choose
+from evo.records import WORST, Choose, Result, Segment, Task
+from evo.rollout import check_arithmetic, empty_result
+from evo.rollout_plain import play_plainly
+from evo.rollout_snake import RULES, choose
 from evo.weights import PublishedFiles, Rebuilder, noise
 from snake import kernel_cache, observe
 from snake.batch import make_boards, reset_board, step_board
@@ -51,17 +52,21 @@ class TensorFlowPlayer:
         self.fingerprint = self._describe(device, threads)
 
     def play(self, task: Task) -> Result:
-        """Return what each candidate of `task` did."""
+        """Return what each candidate of `task` did; ConfigurationError where it asks for steps to learn from."""
         check_arithmetic()
+        if isinstance(task.play, Segment) or task.record:
+            raise ConfigurationError(
+                'policy.inference: "tensorflow" plays whole episodes and brings back no steps; use "lanes"'
+            )
         parents = self._files.matrix(task.weights.published, self.network.size)
         seeds = task.play.seeds
         arrays = empty_result(len(task.weights), len(seeds), len(self.environment.measures))
         frames = slots = 0
-        traces: list[NDArray[np.int8]] = []
+        traces: list[NDArray[np.generic]] = []
         for k in range(len(task.weights)):
             self._rebuilder.rebuild(parents, task.weights, k, self._weights)
             one = {name: array[k] for name, array in arrays.items() if name != "finite"}
-            trace = [np.empty(0, np.int8)] * len(seeds)
+            trace: list[NDArray[np.generic]] = [np.empty(0, np.int8)] * len(seeds)
             if np.isfinite(self._weights).all():
                 set_weights(self._model, self.network, self._weights)
                 if self._compiled:
@@ -107,7 +112,7 @@ class TensorFlowPlayer:
 
 def play_snake(
     score: Scorer, environment: Any, seeds: NDArray[np.uint64], how: Choose, one: dict[str, NDArray[Any]]
-) -> tuple[int, int, bool, list[NDArray[np.int8]]]:
+) -> tuple[int, int, bool, list[NDArray[np.generic]]]:
     """Play every episode of Snake, BATCH at a time, asking `score` for a full batch each step; fill in `one`.
 
     Returns (frames, slots, finite, actions of each episode).

@@ -59,7 +59,9 @@ def save(boards, b, row):  # type: ignore[no-untyped-def]
     at = 0
     for k in range(cells):
         at = _put(row, at, boards.body[b, position] if k < length else 0, size)
-        position = position + 1 if position + 1 < cells else 0
+        position += np.int64(1)
+        if position == cells:
+            position = np.int64(0)
     for k in range(boards.forced.shape[1]):
         at = _put(row, at, boards.forced[b, k], 2)
     at = _put(row, at, length, 2)

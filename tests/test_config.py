@@ -44,6 +44,14 @@ def test_an_empty_file_is_an_experiment_with_every_default(tmp_path: Path) -> No
     assert experiment.policy.inference == "lanes"
 
 
+def test_an_algorithm_that_learns_may_not_act_in_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, '[policy]\ninference = "tensorflow"\n')
+    assert load(path).policy.inference == "tensorflow"
+    monkeypatch.setattr(plugins.find("algorithms", "ga"), "LEARNS", True, raising=False)
+    (line,) = mistakes(path)
+    assert line.startswith('2: policy.inference: "tensorflow" brings back no steps, and ga learns from them')
+
+
 def test_every_mistake_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
     path = write(
         tmp_path,

@@ -73,6 +73,11 @@ def test_the_numbers_of_the_purposes_are_part_of_the_file_formats() -> None:
         "SEALED": 8,
         "ACTION": 9,
         "MATE": 10,
+        "LANE": 11,
+        "SHUFFLE": 12,
+        "REPLAY": 13,
+        "MIRROR": 14,
+        "EXPLORE": 15,
     }
     assert rollout_snake.ACTION == 9
 
