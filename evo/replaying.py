@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.arrays import checked
-from evo.committed import read_record, read_state
+from evo.committed import read_all_records, read_record, read_state
 from evo.durable import read_file
 from evo.errors import DataError
 from evo.experiment import Experiment, environment_of, evaluator_of
@@ -23,7 +23,7 @@ from evo.pedigree import UNFIT, is_the, measure, rebuilt
 from evo.places import PUBLISHED
 from evo.published import Published
 from evo.records import WORST, Episodes, Task, WeightSource
-from evo.rounds import addressed, make_algorithm, play_out
+from evo.rounds import addressed, make_algorithm, play_out, take_up
 from snake.philox import draw
 
 if TYPE_CHECKING:
@@ -156,7 +156,9 @@ class Replayer:
         """Return the algorithm as it stood before a generation."""
         algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
         if line.generation:
-            algorithm.restore(read_state(self.evidence.directory, self.evidence.lines[line.generation - 1]))
+            before = self.evidence.lines[: line.generation]
+            state = read_state(self.evidence.directory, before[-1])
+            take_up(algorithm, state, read_all_records(self.evidence.directory, before))
         return algorithm
 
     def _leave(self, lines: Sequence[Line]) -> None:
