@@ -2,7 +2,7 @@
 
 A step is `gradients(batch) -> reduce -> clip -> apply`. Losses are sums over a batch divided by how many examples the
 whole batch has, never means of means, and gradients are clipped after they are reduced; so whoever splits a batch over
-devices has only `_reduce` to fill in.
+devices has only `_reduce` to fill in. A batch is computed in parts of one fixed shape that the cache holds, in order.
 """
 
 from __future__ import annotations
@@ -28,10 +28,20 @@ if TYPE_CHECKING:
 Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 Values = dict[str, NDArray[np.float32]]
 
-NOBODY = -1  # a place of a batch that no example takes
+NOBODY = -1  # a place of a part that no example takes
+PART_BYTES = 4 << 20  # of a part's activations: a measured optimum, and part of what sums are rounded to
 BETAS = (0.9, 0.999)
 EPSILON = 1e-5
 CHUNK = 1024  # observations that `Forward` computes at once
+
+
+def part_size(network: Network) -> int:
+    """Return how many examples are computed at once: a power of two from 32 to 4096."""
+    floats = sum(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
+    size = 32
+    while size < 4096 and 2 * size * floats * 4 <= PART_BYTES:
+        size *= 2
+    return size
 
 
 def start_tensorflow(options: Options) -> Any:
@@ -89,12 +99,10 @@ class Learner:
     The use of it: `load` a generation's arrays once, then `update` by the numbers of examples, as often as wanted.
     """
 
-    def __init__(
-        self, network: Network, options: Options, loss: Loss, batch: int, max_gradient_norm: float = 0.0
-    ) -> None:
-        """Prepare steps on batches of `batch` examples; `max_gradient_norm` 0 clips nothing. Weights are all zero."""
+    def __init__(self, network: Network, options: Options, loss: Loss, max_gradient_norm: float = 0.0) -> None:
+        """Prepare a learner whose weights are all zero; `max_gradient_norm` 0 clips nothing."""
         tf = start_tensorflow(options)
-        self.network, self.options, self.batch = network, options, batch
+        self.network, self.options, self.part = network, options, part_size(network)
         self._loss, self._max_norm = loss, max_gradient_norm
         self.forward = Forward(network, options)
         self.forward.set(np.zeros(network.size, np.float32))
@@ -120,58 +128,73 @@ class Learner:
         self._data = {name: tf.constant(array) for name, array in data.items()}
 
     def update(self, rows: NDArray[np.int32], learning_rate: float, settings: Mapping[str, float]) -> Values:
-        """Make one step on the examples numbered `rows` [batch], where -1 is nobody; return every example's values.
+        """Make one step on the examples numbered `rows` [B], however many; return the values of each.
 
-        The values are the loss's, [batch] each and 0 for nobody, and the "gradient_norm" [1] before it was clipped.
-        `settings` are the loss's scalars. Raises ResourceError where the loss or a gradient is not finite: what was
-        committed before is untouched, so the run can go on from there.
+        The values are the loss's, [B] each, and the "gradient_norm" [1] before it was clipped. `settings` are the
+        loss's scalars. Raises ResourceError where the loss or a gradient is not finite: what was committed before is
+        untouched, so the run can go on from there.
         """
         import tensorflow as tf
 
-        if rows.shape != (self.batch,):
-            raise ValueError(f"rows of shape {rows.shape} where a batch has {self.batch}")
         if self._compiled is None:
             self._compiled = tf.function(self._step, reduce_retracing=True)
+        parts = np.full(-(-len(rows) // self.part) * self.part, NOBODY, np.int32)
+        parts[: len(rows)] = rows
         self._updates += 1
         powers = [beta**self._updates for beta in BETAS]
         scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
-        rate = tf.constant(learning_rate, tf.float32)
-        values: Values = {
-            name: value.numpy()
-            for name, value in self._compiled(
-                self._data, tf.constant(rows, tf.int32), rate, tf.constant(powers, tf.float32), scalars
-            ).items()
-        }
+        values, norm = self._compiled(
+            self._data,
+            tf.constant(parts.reshape(-1, self.part)),
+            tf.constant(learning_rate, tf.float32),
+            tf.constant(powers, tf.float32),
+            scalars,
+        )
+        told: Values = {name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}
+        told["gradient_norm"] = norm.numpy()[None]
         for name in ("loss", "gradient_norm"):
-            if not np.isfinite(values[name]).all():
+            if not np.isfinite(told[name]).all():
                 raise ResourceError(
-                    f"{name.replace('_', ' ')} of update {self._updates} is not finite, so learning cannot go on; what "
-                    "was committed is intact: resume with a smaller learning rate or max_gradient_norm (and --fork)"
+                    f"the {name.replace('_', ' ')} of update {self._updates} is not finite, so learning cannot go on; "
+                    "what was committed is intact: resume it with a smaller learning rate (which needs --fork)"
                 )
-        return values
+        return told
 
     def _step(self, data: Any, rows: Any, rate: Any, powers: Any, settings: Any) -> Any:
+        """Change the weights by the examples `rows` [N, part]; return their values, and the gradient's norm."""
         import tensorflow as tf
 
-        present = tf.cast(rows > NOBODY, tf.float32)  # [B]
-        rows = tf.maximum(rows, 0)
-        batch = {name: tf.gather(array, rows) for name, array in data.items()}
-        gradients, values = self._gradients(batch, present, settings)
+        gradients, values = self._gradients(data, rows, settings)
         gradients, norm = self._clip(self._reduce(gradients))
         self._apply(gradients, rate, powers)
-        return {**values, "gradient_norm": norm[None]}
+        return values, norm
 
-    def _gradients(self, batch: Any, present: Any, settings: Any) -> Any:
+    def _gradients(self, data: Any, rows: Any, settings: Any) -> Any:
         """Return the gradients of the summed loss over the number of all examples, and every example's values."""
         import tensorflow as tf
 
-        count = tf.maximum(tf.reduce_sum(present), 1.0)
-        with tf.GradientTape() as tape:
-            outputs = self.forward.model(batch["observations"], training=True)
-            values = self._loss(outputs, batch, settings)
-            total = tf.reduce_sum(values["loss"] * present) / count
-        gradients = tape.gradient(total, self._variables)
-        return gradients, {name: value * present for name, value in values.items()}
+        count = tf.reduce_sum(tf.cast(rows > NOBODY, tf.float32))
+        names: list[str] = []
+
+        def add(i: Any, sums: Any, values: Any) -> Any:
+            batch = {name: tf.gather(array, tf.maximum(rows[i], 0)) for name, array in data.items()}
+            present = tf.cast(rows[i] > NOBODY, tf.float32)  # [part]
+            with tf.GradientTape() as tape:
+                each = self._loss(self.forward.model(batch["observations"], training=True), batch, settings)
+                total = tf.reduce_sum(each["loss"] * present) / count
+            gradients = tape.gradient(total, self._variables)
+            names[:] = sorted(each)
+            told = tf.stack([each[name] for name in names])  # [K, part]
+            return i + 1, [one + other for one, other in zip(sums, gradients, strict=True)], values.write(i, told)
+
+        parts = tf.shape(rows)[0]
+        _, sums, values = tf.while_loop(
+            lambda i, *_: i < parts,
+            add,
+            (0, [tf.zeros(variable.shape) for variable in self._variables], tf.TensorArray(tf.float32, parts)),
+            parallel_iterations=1,
+        )
+        return sums, dict(zip(names, tf.unstack(tf.transpose(values.stack(), [1, 0, 2]), len(names)), strict=True))
 
     def _reduce(self, gradients: Any) -> Any:
         """Return the sum of the gradients over all devices; there is one."""
@@ -241,8 +264,7 @@ class Learner:
         noise(np.uint64(1), weights)
         self.begin(weights * np.float32(0.05))
         self.load(data)
-        count = len(next(iter(data.values())))
-        self.update((np.arange(self.batch) % count).astype(np.int32), 1e-3, settings)
+        self.update(np.arange(len(data["observations"]), dtype=np.int32), 1e-3, settings)
         digest = hashlib.sha256(self.weights().tobytes()).hexdigest()[:16]
         self.restore(state)
         self._data = loaded
