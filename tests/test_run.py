@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from calling import KEYS, SMALL, after, called, command, summary_of
 
 from evo.champion import read_champion
-from evo.cli import main, main_run
 from evo.records import Episodes, Request, Result, Rounds, Task, WeightSource
 from evo.rounds import play_out
-from evo.signals import STOPPING
 from evo.store import Store
 
-ROOT = Path(__file__).parent.parent
-SMALL = """
-[run]
-generations = 4
-[environment]
-size = 5
-window = 5
-starvation = 30
-[policy]
-kind = "mlp"
-dense = [4]
-[workers]
-backend = "serial"
-[evaluation]
-every = 2
-episodes = 70
-[ga]
-population = 20
-parents = 4
-elites = 2
-episodes = 4
-contenders = 2
-select_every = 1
-select_episodes = 8
-"""
-KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frames", "seconds", "state_hash", "champion"]
 HELDOUT = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length"]
 
 
@@ -57,51 +25,6 @@ HELDOUT = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", 
 def small(tmp_path: Path) -> Path:
     (tmp_path / "small.toml").write_text(SMALL)
     return tmp_path
-
-
-@contextmanager
-def command(where: Path, *words: object) -> Iterator[subprocess.Popen[str]]:
-    """Start the command as a process of its own."""
-    line = [sys.executable, "-m", "evo.run", *map(str, words)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        line, cwd=where, text=True, env=environment, stdout=pipe, stderr=pipe, start_new_session=True
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def called(where: Path, *words: object, code: int = 0, program: str = "run") -> tuple[str, str]:
-    """Call the command in this process, as `python -m evo.run` or `evo` would; return what it printed."""
-    handlers = {number: signal.getsignal(number) for number in STOPPING}
-    out, err = io.StringIO(), io.StringIO()
-    with chdir(where), redirect_stdout(out), redirect_stderr(err):
-        got = (main_run if program == "run" else main)([str(word) for word in words])
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-    assert got == code, err.getvalue()
-    return out.getvalue(), err.getvalue()
-
-
-def summary_of(where: Path, *words: object, code: int = 0) -> dict[str, Any]:
-    summary: dict[str, Any] = json.loads(called(where, *words, "--json", code=code)[0].splitlines()[-1])
-    assert list(summary) == KEYS
-    return summary
-
-
-def after(process: subprocess.Popen[str], generations: int) -> str:
-    """Read standard output until so many generations are shown; return all of it."""
-    assert process.stdout is not None
-    text = ""
-    for line in process.stdout:
-        text += line
-        if line.startswith("generation") and int(line.split()[1].partition("/")[0]) >= generations:
-            return text
-    raise AssertionError(text)
 
 
 def test_a_run_ends_with_a_summary_of_a_champion_that_was_measured_on_sealed_episodes(small: Path) -> None:
