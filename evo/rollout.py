@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from evo.errors import ResourceError
 from evo.policies import lanes, layout
 from evo.policies.network import Network
-from evo.records import WORST, Result, Segment, Steps, Task
-from evo.rollout_plain import Recorder, play_plainly
+from evo.records import WORST, Choose, Result, Segment, Steps, Task
+from evo.rollout_plain import Recorder, is_continuous, play_plainly
 from evo.rollout_segment import play_segment
 from evo.rollout_snake import RULES, play_snake
 from evo.weights import Rebuilder
@@ -40,7 +40,7 @@ class Environment(Protocol):
 
     @property
     def actions(self) -> int:
-        """The number of actions."""
+        """The number of actions, or where `continuous` is there and True, of the numbers that an action is."""
         ...
 
     @property
@@ -90,6 +90,15 @@ def empty_result(candidates: int, episodes: int, measures: int) -> dict[str, Any
     }
 
 
+def check_rule(how: Choose, environment: Environment, network: Network) -> None:
+    """Raise ValueError where actions of this environment do not follow from scores in this way."""
+    if how.rule == "gaussian":
+        if not is_continuous(environment) or network.outputs < 2 * environment.actions:
+            raise ValueError("gaussian actions are numbers, with a mean and a log deviation each")
+    elif how.rule != "greedy" and is_continuous(environment):
+        raise ValueError(f"actions that are numbers are greedy or gaussian, not {how.rule}")
+
+
 class Rollout:
     """Plays tasks with one network in one environment; buffers are kept, results are not."""
 
@@ -109,9 +118,11 @@ class Rollout:
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
 
-        ValueError where steps are asked for, or a segment, of more candidates than one.
+        ValueError where steps are asked for, or a segment, of more candidates than one, or actions are chosen in a way
+        that they cannot be.
         """
         check_arithmetic()
+        check_rule(task.choose, self.environment, self.network)
         if isinstance(task.play, Segment):
             return self._play_segment(task, task.play, parents)
         if task.record and len(task.weights) != 1:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.gaussian import draw_action
 from evo.records import GOES_ON, TERMINATED, TRUNCATED, Choose, Steps
 from evo.rollout_snake import RULES, choose
 
@@ -41,9 +42,9 @@ class Recorder:
         seen, done, after = (
             [step for episode in part for step in episode] for part in (self._seen, self._done, self._after)
         )
-        masked = any(mask is not None for _, mask, _ in seen)
         followed = self._stacked([observation for observation, _ in after])
         actions = np.array([action for action, _, _ in done])
+        masked = actions.ndim == 1 and any(mask is not None for _, mask, _ in seen)
         return Steps(
             observed=self._stacked([observation for observation, _, _ in seen]),
             allowed=self._masks([mask for _, mask, _ in seen]) if masked else None,
@@ -81,7 +82,8 @@ def play_plainly(
     rounded half to even once.
     """
     envs = [environment.env() for _ in seeds]
-    traces: list[list[int]] = [[] for _ in seeds]
+    traces: list[list[Any]] = [[] for _ in seeds]
+    act = _chooser(environment, how)
     totals = np.zeros(len(seeds))
     observations, infos = [], []
     for env, seed in zip(envs, seeds, strict=True):
@@ -90,20 +92,18 @@ def play_plainly(
         infos.append(info)
     live: Sequence[int] = range(len(seeds))
     frames = slots = 0
-    everything = np.ones(environment.actions, np.int8)
     while live:
         table = score(np.stack([observations[e] for e in live]))
         slots += len(live)
         left = []
         for scores, e in zip(table, live, strict=True):
-            allowed = infos[e].get("action_mask", everything)
-            action = choose(scores, 1, 0, allowed, RULES[how.rule], how.epsilon, seeds[e], len(traces[e]))
-            if action < 0:
+            action = act(scores, infos[e], seeds[e], len(traces[e]))
+            if action is None:
                 return frames, slots, False, []
             traces[e].append(action)
             if recorder:
                 recorder.sees(e, observations[e], infos[e], scores)
-            observation, reward, terminated, truncated, infos[e] = envs[e].step(action)
+            observation, reward, terminated, truncated, infos[e] = envs[e].step(_playable(action, envs[e]))
             observations[e] = np.asarray(observation, np.float32)
             totals[e] += float(reward)
             frames += 1
@@ -122,4 +122,36 @@ def play_plainly(
         return frames, slots, False, []
     one["returns"][:] = np.rint(totals * 1000).astype(np.int64)
     one["lengths"][:] = [len(trace) for trace in traces]
-    return frames, slots, True, [np.array(trace, np.int8) for trace in traces]
+    kind: Any = np.float32 if is_continuous(environment) else np.int8
+    return frames, slots, True, [np.array(trace, kind) for trace in traces]
+
+
+def is_continuous(environment: Environment) -> bool:
+    """Return whether actions are numbers, not choices."""
+    return bool(getattr(environment, "continuous", False))
+
+
+def _chooser(environment: Environment, how: Choose) -> Callable[..., Any]:
+    """Return what chooses an action from (outputs, info, seed, step), None where they are not finite."""
+    if is_continuous(environment):
+
+        def draw(outputs: NDArray[np.float32], info: Any, seed: np.uint64, step: int) -> Any:
+            action = np.empty(environment.actions, np.float32)
+            return action if draw_action(outputs, how.rule == "gaussian", seed, step, action) else None
+
+        return draw
+    everything, rule = np.ones(environment.actions, np.int8), RULES[how.rule]
+
+    def pick(outputs: NDArray[np.float32], info: Any, seed: np.uint64, step: int) -> Any:
+        action = choose(outputs, 1, 0, info.get("action_mask", everything), rule, how.epsilon, seed, step)
+        return None if action < 0 else action
+
+    return pick
+
+
+def _playable(action: Any, env: Any) -> Any:
+    """Return an action as the environment takes it: numbers within its bounds."""
+    if not isinstance(action, np.ndarray):
+        return action
+    space = env.action_space
+    return np.clip(action, space.low, space.high).astype(space.dtype)

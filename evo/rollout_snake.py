@@ -44,7 +44,7 @@ class Tape(NamedTuple):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def exponential(x):  # type: ignore[no-untyped-def]
-    """Return exp(x) for x <= 0 by additions and multiplications only, so with the same bits everywhere.
+    """Return exp(x) for x <= 2 by additions and multiplications only, so with the same bits everywhere.
 
     (1 + y + y^2/2 + y^3/6 + y^4/24)^1024 with y = x / 1024, in float64; 0 below -600.
     """

@@ -27,7 +27,7 @@ def measure(
     evaluator: Evaluator,
     measures: Sequence[str],
     episodes: int,
-    rule: Literal["greedy", "softmax"] = "greedy",
+    rule: Literal["greedy", "softmax", "gaussian"] = "greedy",
 ) -> tuple[Heldout, NDArray[np.float64]]:
     """Play `weights` [P] on the first sealed episodes; return what it did, and the score of every episode.  # [E]
 

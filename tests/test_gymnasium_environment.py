@@ -89,7 +89,14 @@ def test_an_unknown_environment_is_a_mistake_in_the_configuration(name: str) -> 
         make(Options(id="gymnasium:" + name)).env()
 
 
-@pytest.mark.parametrize(("name", "what"), [("Pendulum-v1", "actions"), ("FrozenLake-v1", "observations")])
+class Switches(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.MultiBinary(3)
+
+
+gymnasium.register("Switches-v0", Switches)
+
+
+@pytest.mark.parametrize(("name", "what"), [("Switches-v0", "actions"), ("FrozenLake-v1", "observations")])
 def test_spaces_that_do_not_fit_are_named(name: str, what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):
         make(Options(id="gymnasium:" + name)).env()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import Any, Literal
 
 from evo import plugins
 from evo.errors import ConfigurationError
 
-RULES = {"greedy": "greedy", "sample": "softmax"}
+MODES = ("greedy", "sample")
 MOST = 1_000_000
 
 
@@ -16,9 +17,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory")
     parser.add_argument("--episodes", metavar="N", help="how many (default: evaluation.episodes of the run)")
-    parser.add_argument(
-        "--mode", choices=tuple(RULES), default="greedy", help="the best action, or one drawn by softmax"
-    )
+    parser.add_argument("--mode", choices=MODES, default="greedy", help="the best action, or one drawn as in training")
     parser.add_argument("--workers", metavar="N", help="how many processes play; no result depends on it")
     parser.add_argument("--backend", metavar="NAME", help="where tasks are played; see `evo list`")
     parser.add_argument(
@@ -41,16 +40,26 @@ def main(arguments: Namespace) -> int:
     flags = {"workers": arguments.workers, "backend": arguments.backend}
     run = look_at(Path(arguments.run_dir), flags)
     episodes = episodes or run.experiment.evaluation.episodes
-    measures = environment_of(run.experiment.environment).measures
+    environment, network = environment_of(run.experiment.environment), run.experiment.network()
+    rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
     with playing(run.experiment, arguments.plugin) as (evaluator, publish):
-        weights, rule = run.champion.weights, RULES[arguments.mode]
-        heldout, _ = sealed.measure(weights, publish, evaluator, measures, episodes, rule)  # type: ignore[arg-type]
+        weights = run.champion.weights
+        heldout, _ = sealed.measure(weights, publish, evaluator, environment.measures, episodes, rule)
     if arguments.json:
         print(one_line({**asdict(heldout), "mode": arguments.mode}))
     else:
         print(show.told(heldout))
         print(show.references(run.experiment))
     return 0
+
+
+def sampled(environment: Any, outputs: int) -> Literal["softmax", "gaussian"]:
+    """Return how actions are drawn; ConfigurationError where the network says nothing about their spread."""
+    if not getattr(environment, "continuous", False):
+        return "softmax"
+    if outputs < 2 * environment.actions:
+        raise ConfigurationError('--mode: the champion gives numbers without a spread to draw from; use "greedy"')
+    return "gaussian"
 
 
 def whole(flag: str, text: str | None, lowest: int, highest: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Any registered Gymnasium environment with discrete actions and array observations, as in "gymnasium:CartPole-v1"."""
+"""Any registered Gymnasium environment that shows arrays and takes choices or numbers: "gymnasium:CartPole-v1", say."""
 
 from __future__ import annotations
 
@@ -51,18 +51,27 @@ class Environment:
             env = gymnasium.make(name, max_episode_steps=self.options.max_steps or None)
         except gymnasium.error.Error as error:
             raise ConfigurationError(f"environment.id: {error}") from error
-        if not isinstance(env.action_space, gymnasium.spaces.Discrete) or env.action_space.start != 0:
-            raise ConfigurationError(f"environment.id: {name} has actions {env.action_space}; discrete ones are needed")
+        taken = env.action_space
+        if isinstance(taken, gymnasium.spaces.Box):
+            known = len(taken.shape) == 1 and np.issubdtype(taken.dtype, np.floating)
+        else:
+            known = isinstance(taken, gymnasium.spaces.Discrete) and bool(taken.start == 0)
+        if not known:
+            raise ConfigurationError(
+                f"environment.id: {name} has actions {taken}; choices from 0 on or a row of numbers are needed"
+            )
         if not isinstance(env.observation_space, gymnasium.spaces.Box):
             raise ConfigurationError(f"environment.id: {name} has observations {env.observation_space}, not an array")
         return env
 
     @cached_property
-    def _spaces(self) -> tuple[tuple[int, ...], int]:
+    def _spaces(self) -> tuple[tuple[int, ...], int, bool]:
         env = self.env()
-        shape, actions = env.observation_space.shape or (), int(env.action_space.n)  # type: ignore[attr-defined]
+        taken: Any = env.action_space
+        shape, continuous = env.observation_space.shape or (), not hasattr(taken, "n")
         env.close()
-        return tuple(int(n) for n in np.atleast_1d(shape)), actions
+        actions = int(taken.shape[0] if continuous else taken.n)
+        return tuple(int(n) for n in np.atleast_1d(shape)), actions, continuous
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,8 +80,13 @@ class Environment:
 
     @property
     def actions(self) -> int:
-        """Return the number of actions."""
+        """Return the number of actions, or of the numbers that an action is."""
         return self._spaces[1]
+
+    @property
+    def continuous(self) -> bool:
+        """Return whether actions are numbers, not choices."""
+        return self._spaces[2]
 
     def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         """Return no measures."""

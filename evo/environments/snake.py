@@ -16,7 +16,7 @@ from evo.options import Section
 if TYPE_CHECKING:
     import gymnasium
 
-    from evo.records import Lanes
+    from evo.records import Lanes, Steps
     from snake.batch import Rules
 
 
@@ -87,6 +87,7 @@ class Environment:
 
     options: Options
     measures: tuple[str, ...] = field(default=("score", "won", "starved"), init=False)
+    continuous: bool = field(default=False, init=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -137,6 +138,17 @@ class Environment:
         out = np.empty((len(snapshots), *self.shape), np.float32)
         observe_saved(self.rules, self.codes[0], snapshots, out)
         return out
+
+    def play_again(self, lanes: Lanes, actions: NDArray[np.int8], keep: bool = True) -> tuple[Steps | None, Lanes]:
+        """Return the steps (if `keep`) that these actions were from there on, and where they led.  # actions [L, T]"""
+        from evo.rollout_again import play_segment_again
+
+        return play_segment_again(self, lanes, actions, keep)
+
+    @property
+    def symmetry(self) -> Literal["mirror", "dihedral"]:
+        """Return which other forms of a board are seen as boards too: where the head looks up, its mirror image."""
+        return "mirror" if self.options.observation in ("ego", "window") else "dihedral"
 
     def env(self) -> gymnasium.Env:
         """Return the same game behind Gymnasium's interface."""
