@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from evo.arrays import Arrays, checked, encode, layouts
 from evo.champion import Layers, encode_champion, write_champion
-from evo.committed import read_record, read_state
+from evo.committed import read_all_records, read_record, read_state
 from evo.durable import replace_file, resources, sync_directory, write_all
 from evo.errors import ResourceError
 from evo.hashing import array_digest, next_hash
@@ -223,6 +223,12 @@ class Store:
     def read_record(self, generation: int) -> dict[str, NDArray[np.generic]]:
         """Return what a durable generation did; DataError where it does not hold."""
         return read_record(self.directory, self._lines[generation])
+
+    def records(self) -> Iterator[dict[str, NDArray[np.generic]]]:
+        """Yield what every generation did, oldest first, each file read once; DataError where one does not hold."""
+        if self._durable[0] < self.next_generation:
+            self.flush()
+        yield from read_all_records(self.directory, self._lines)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of every generation that has some, in order; None stands for what was not finite."""

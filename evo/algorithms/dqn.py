@@ -1,0 +1,405 @@
+"""Q-learning with a network: DQN from a memory of steps (Mnih et al., 2015), or PQN from fresh ones alone.
+
+DQN is the classic one with what has proved itself since: Double (van Hasselt et al., 2016), dueling heads (Wang et al.,
+2016), n steps, prioritised replay (Schaul et al., 2016). Steps are collected in segments of many lanes, and then learnt
+from in as many updates as keep the average number of examples a frame; that of the classic is 8, a batch of 32 every 4
+frames. PQN (Gallici et al., 2024) has neither memory nor target network: it learns Q(lambda) from each segment, in a
+few epochs, and wants `policy.norm = "layer"`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from evo.errors import ConfigurationError, DataError, ResourceError
+from evo.learning import acting
+from evo.learning.exploration import Points, check_points, epsilon_at
+from evo.learning.schedules import value_at
+from evo.options import Section
+from evo.policies.network import Network
+from evo.records import Arrays, Choose, Lanes, Metrics, Request, Result, Rounds, Steps
+from evo.streams import Purpose, episode_keys, stream
+
+if TYPE_CHECKING:
+    from evo.learning.replay import Sample
+    from evo.sections import Learner as LearnerOptions
+
+LEARNS = True
+
+
+class Options(Section):
+    """The [dqn] section."""
+
+    generations: int = Field(0, ge=0, le=10_000_000, description="generations, instead of [run]'s; 0 = [run]'s")
+    method: Literal["dqn", "pqn"] = Field("dqn", description="from a memory, or from fresh steps alone")
+    lanes: int = Field(128, ge=1, le=65536, description="episodes side by side")
+    horizon: int = Field(64, ge=1, le=65536, description="steps of a generation on every lane")
+    lanes_per_task: int = Field(32, ge=1, le=65536, description="lanes that are played together")
+    episodes: int = Field(16, ge=1, le=65536, description="of a generation, where there are no lanes: whole ones")
+    gamma: float = Field(0.99, ge=0, le=1, description="discount of a step")
+    learning_rate: float = Field(5e-4, gt=0, le=1, description="of Adam, at first")
+    learning_rate_end: float = Field(1e-4, gt=0, le=1, description="and at last")
+    learning_rate_frames: int = Field(0, ge=0, description="frames that it takes from one to the other; 0 = it stays")
+    max_gradient_norm: float = Field(10.0, ge=0, description="longer gradients are shortened to this; 0 = never")
+    batch: int = Field(512, ge=1, le=1 << 20, description="dqn: examples of an update")
+    dueling: bool = Field(True, description="one output more: Q = V + A - mean(A)")
+    epsilon: Points = Field(
+        [[0.0, 1.0], [500_000.0, 0.02], [3_000_000.0, 0.001]],
+        description="chance of any allowed action: [frames, chance], straight lines between",
+    )
+    symmetry: bool = Field(False, description="learn from boards that are turned or mirrored at random")
+    huber: float = Field(1.0, ge=0, description="errors above it count linearly; 0 = all squared")
+    select_every: int = Field(5, ge=1, description="generations between games for the crown")
+    select_episodes: int = Field(256, ge=1, le=100_000, description="games for the crown, fixed for a run")
+    replay: int = Field(500_000, ge=1, le=1 << 30, description="dqn: steps that are remembered")
+    learning_starts: int = Field(20_000, ge=1, description="dqn: steps in the memory before the first update")
+    frames_per_update: int = Field(64, ge=1, description="dqn: frames played for one update")
+    n_step: int = Field(3, ge=1, le=1000, description="dqn: rewards before a value is trusted")
+    double: bool = Field(True, description="dqn: the network chooses the action whose value the target gives")
+    target_tau: float = Field(0.005, ge=0, le=1, description="dqn: how far the target follows at every update")
+    target_every: int = Field(0, ge=0, description="dqn: updates between copies to the target, instead of target_tau")
+    prioritized: bool = Field(True, description="dqn: learn more from what was learnt least")
+    alpha: float = Field(0.6, gt=0, le=2, description="dqn: exponent of priorities")
+    beta: float = Field(0.4, ge=0, le=1, description="dqn: exponent of what makes up for them, at first; at last 1")
+    beta_frames: int = Field(5_000_000, ge=0, description="dqn: frames until then; 0 = it stays")
+    q_lambda: float = Field(0.65, ge=0, le=1, description="pqn: lambda")
+    epochs: int = Field(2, ge=1, le=1000, description="pqn: times that every step is learnt from")
+    minibatches: int = Field(16, ge=1, le=1 << 20, description="pqn: updates of an epoch")
+
+    @field_validator("epsilon")
+    @classmethod
+    def _points(cls, value: Points) -> Points:
+        check_points(value)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.method == "dqn" and self.learning_starts > self.replay:
+            raise ValueError(f"learning_starts: {self.learning_starts} steps, but {self.replay} are remembered")
+        if self.method == "pqn" and self.minibatches > self.lanes * self.horizon:
+            raise ValueError(f"minibatches: {self.minibatches} of {self.lanes * self.horizon} steps")
+        if self.method == "dqn" and not self.target_every and not self.target_tau:
+            raise ValueError("target_tau: 0 never changes the target; give it, or target_every")
+        return self
+
+
+class QLearning:
+    """A network of action values, the target that it is moved towards, and the champion."""
+
+    def __init__(
+        self, options: Options, seed: int, network: Network, environment: Any, learner: LearnerOptions
+    ) -> None:
+        from evo.learning.replay import Replay
+        from evo.learning.symmetry import symmetry_of
+
+        self.options, self.seed, self.network, self.environment = options, seed, network, environment
+        self._symmetry = symmetry_of(environment) if options.symmetry else None
+        if options.symmetry and self._symmetry is None:
+            raise ConfigurationError("dqn.symmetry: this environment has none that is known; use false")
+        self._start_learner(learner)
+        self._segments = hasattr(environment, "begin")
+        self._remembers = options.method == "dqn"
+        alpha = options.alpha if options.prioritized else 0.0
+        self._replay = Replay(options.replay, options.n_step, options.gamma, alpha)
+        self._lanes: Lanes | None = None
+        self._frames = 0  # played to learn from; every schedule counts these
+        self._owed = 0  # of them, those that no update has been made for yet
+        self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
+        self._crowned = np.zeros(2, np.int64)  # summed select return, generation
+        self._record: dict[str, NDArray[Any]] = {}
+
+    def _start_learner(self, learner: LearnerOptions) -> None:
+        from evo.learning.learner import Forward, Learner
+        from evo.learning.q_loss import Target, q_loss, regression
+
+        options = self.options
+        if options.method == "pqn":
+            loss = regression(self.network.actions, options.dueling, options.huber)
+        else:
+            self._target = Target(Forward(self.network, learner))
+            loss = q_loss(
+                self.network.actions,
+                options.dueling,
+                options.huber,
+                options.double,
+                self._target,
+                lambda: self._learner,
+            )
+        self._learner = Learner(self.network, learner, loss, options.max_gradient_norm)
+        self._begin(acting.initial_weights(self.network, self.seed))
+
+    def _begin(self, weights: NDArray[np.float32]) -> None:
+        self._learner.begin(weights)
+        if self.options.method == "dqn":
+            self._target.forward.set(weights)
+
+    def generation(self, number: int) -> Rounds:
+        """Play on every lane, learn from what came of it, and now and then play for the crown."""
+        options = self.options
+        began = time.monotonic()
+        results = yield Request(self._learner.weights()[None], self._tasks(number))
+        steps = self._received(results)
+        acted = time.monotonic()
+        self._frames += len(steps)
+        learnt = self._learn_again(number, steps) if self._remembers else self._learn_once(number, steps)
+        done = time.monotonic()
+        everything = list(results)
+        if number % options.select_every == 0:
+            select = episode_keys(self.seed, Purpose.SELECT, 0, options.select_episodes)
+            weights = self._learner.weights()
+            games = yield Request(weights[None], acting.episode_tasks(select))
+            self._crown(number, weights, games)
+            everything += games
+        playing = acted - began + time.monotonic() - done
+        seconds = {"seconds_acting": playing, "seconds_learning": done - acted}
+        return {**self._metrics(results, everything), **learnt, **seconds}
+
+    def _tasks(self, number: int) -> list[Any]:
+        """Return what is played to learn from, with the chance of any action that is due."""
+        options = self.options
+        how = Choose("epsilon_greedy", epsilon_at(options.epsilon, self._frames))
+        self._record = {}
+        if not self._segments:
+            seeds = episode_keys(self.seed, Purpose.TRAIN, number, options.episodes)
+            return acting.episode_tasks(seeds, options.lanes_per_task, how, record=True)
+        if self._lanes is None or len(self._lanes) != options.lanes:
+            self._lanes = acting.begin_lanes(self.environment, self.seed, number, options.lanes)
+        if self._remembers and not self._replay.written:  # from here on, actions alone tell everything
+            self._record = acting.lanes_to_arrays(self._lanes, "begin_")
+        return acting.segment_tasks(self._lanes, options.horizon, options.lanes_per_task, how)
+
+    def _received(self, results: Sequence[Result]) -> Steps:
+        """Return the steps of all tasks, and keep where lanes left off and what the generation did."""
+        if not all(result.finite.all() for result in results):
+            raise ResourceError(
+                "the network's outputs are not finite, so learning cannot go on; what was committed is intact: resume "
+                "with a smaller learning rate or max_gradient_norm (and --fork)"
+            )
+        steps = acting.joined_steps(results)
+        if self._segments:
+            self._lanes = acting.joined_lanes(results)
+        if not self._remembers:
+            returns, lengths = (
+                np.concatenate([getattr(r, name)[0] for r in results]) for name in ("returns", "lengths")
+            )
+            self._record = {"return": returns, "length": lengths}
+        elif self._segments:
+            self._record["actions"] = steps.actions.reshape(self.options.lanes, -1)
+        else:
+            names = ("observed", "allowed", "actions", "rewards", "ends", "after", "after_allowed")
+            arrays = {name: getattr(steps, name) for name in names}
+            self._record = {name: array for name, array in arrays.items() if array is not None}
+        return steps
+
+    def _learn_again(self, number: int, steps: Steps) -> Metrics:
+        """Remember the steps, and make the updates that are due on a mixture of them and older ones."""
+        options = self.options
+        self._replay.add(steps)
+        updates = 0
+        if len(self._replay) >= options.learning_starts:
+            updates, self._owed = divmod(self._owed + len(steps), options.frames_per_update)
+        beta = value_at(options.beta, 1.0, options.beta_frames, self._frames)
+        everyone = np.arange(options.batch, dtype=np.int32)
+        sums, sampling = np.zeros(3), 0.0
+        for update in range(updates):
+            began = time.monotonic()
+            sample = self._replay.sample(stream(self.seed, Purpose.REPLAY, number, update), options.batch)
+            data = self._batch(sample, beta, stream(self.seed, Purpose.MIRROR, number, update))
+            sampling += time.monotonic() - began
+            self._learner.load(data)
+            values = self._learner.update(everyone, self._rate(), {})
+            self._replay.surprised(sample.slots, values["error"])
+            self._target.follow(self._learner, options.target_tau, options.target_every)
+            sums += [values[name].mean() for name in ("loss", "value", "gradient_norm")]
+        means = sums / updates if updates else np.full(3, np.nan)
+        told = dict(zip(("loss", "value", "gradient_norm"), means.tolist(), strict=True))
+        return {**told, "updates": float(updates), "memory": float(len(self._replay)), "seconds_sampling": sampling}
+
+    def _batch(self, sample: Sample, beta: float, key: int) -> dict[str, NDArray[Any]]:
+        """Return what the loss needs of a sample, all of it in one of its forms."""
+        observations, following = self._seen(sample.observed), self._seen(sample.following)
+        actions, allowed = sample.actions, sample.allowed
+        if allowed is None:
+            allowed = np.ones((len(actions), self.network.actions), np.int8)
+        if self._symmetry is not None:
+            forms = self._symmetry.draw(key, len(actions))
+            observations, following = (self._symmetry.planes(seen, forms) for seen in (observations, following))
+            actions, allowed = self._symmetry.actions(actions, forms), self._symmetry.allowed(allowed, forms)
+        return {
+            "observations": observations,
+            "actions": actions.astype(np.int32),
+            "returns": sample.returns,
+            "discounts": sample.discounts,
+            "following": following,
+            "allowed": allowed,
+            "importance": self._replay.importance(sample.shares, beta),
+        }
+
+    def _learn_once(self, number: int, steps: Steps) -> Metrics:
+        """Move the values of all steps towards Q(lambda), some times over, in another order each."""
+        from evo.learning.shuffle import minibatches
+        from evo.learning.value_targets import action_values, best_values, q_lambda
+
+        options, actions = self.options, self.network.actions
+        best, best_after = (
+            best_values(action_values(outputs, actions, options.dueling), allowed)
+            for outputs, allowed in ((steps.outputs, steps.allowed), (steps.after_outputs, steps.after_allowed))
+        )
+        targets = q_lambda(steps.rewards, steps.ends, best, best_after, options.gamma, options.q_lambda)
+        observations = self._seen(steps.observed)
+        sums, updates = np.zeros(3), 0
+        for epoch in range(options.epochs):
+            seen, done = observations, np.asarray(steps.actions, np.int8)
+            if self._symmetry is not None:
+                forms = self._symmetry.draw(stream(self.seed, Purpose.MIRROR, number, epoch), len(steps))
+                seen, done = self._symmetry.planes(seen, forms), self._symmetry.actions(done, forms)
+            if not epoch or self._symmetry is not None:
+                self._learner.load({"observations": seen, "actions": done.astype(np.int32), "targets": targets})
+            for rows in minibatches(self.seed, number, epoch, len(steps), options.minibatches):
+                values = self._learner.update(rows, self._rate(), {})
+                sums += [values[name].mean() for name in ("loss", "value", "gradient_norm")]
+                updates += 1
+        told = dict(zip(("loss", "value", "gradient_norm"), (sums / updates).tolist(), strict=True))
+        return {**told, "updates": float(updates)}
+
+    def _seen(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """Return what the network sees of remembered rows.  # [B, S] or [B, ...] -> [B, ...] float32"""
+        seen: NDArray[np.float32] = self.environment.observe(rows) if self._segments else rows
+        return seen
+
+    def _rate(self) -> float:
+        options = self.options
+        return value_at(options.learning_rate, options.learning_rate_end, options.learning_rate_frames, self._frames)
+
+    def _crown(self, number: int, weights: NDArray[np.float32], games: Sequence[Result]) -> None:
+        if not all(result.finite.all() for result in games):
+            return
+        value = sum(int(result.returns.sum()) for result in games)
+        if not len(self._champion) or value > self._crowned[0]:
+            self._champion, self._crowned = weights[None].copy(), np.array([value, number], np.int64)
+
+    def _metrics(self, played: Sequence[Result], everything: Sequence[Result]) -> Metrics:
+        returns = np.concatenate([result.returns[0] for result in played]) / 1000.0
+        lengths = np.concatenate([result.lengths[0] for result in played])
+        ended = len(returns) > 0
+        return {
+            "best": float(returns.max()) if ended else float("nan"),
+            "mean": float(returns.mean()) if ended else float("nan"),
+            "champion": self.champion()["fitness"] if len(self._champion) else float("nan"),
+            "mean_length": float(lengths.mean()) if ended else float("nan"),
+            "frames": float(sum(result.frames for result in everything)),
+            "slots": float(sum(result.slots for result in everything)),
+            "epsilon": epsilon_at(self.options.epsilon, self._frames),
+            "learning_rate": self._rate(),
+        }
+
+    def best(self) -> NDArray[np.float32] | None:
+        """Return the champion's weights.  # [P]"""
+        return self._champion[0] if len(self._champion) else None
+
+    def champion(self) -> dict[str, float]:
+        """Return the generation that the champion is of, and its mean return on the `select` episodes."""
+        value, generation = (int(number) for number in self._crowned)
+        return {"fitness": value / (1000.0 * self.options.select_episodes), "generation": generation}
+
+    def state(self) -> Arrays:
+        """Return learner, target, lanes, priorities, counters and champion; what is remembered comes by `recall`."""
+        state: dict[str, NDArray[Any]] = {
+            **self._learner.state(),
+            "counters": np.array([self._frames, self._owed], np.int64),
+            "champion": self._champion,
+            "crowned": self._crowned,
+        }
+        if self._remembers:
+            state |= {"target": self._target.weights(), **self._replay.state()}
+        if self._lanes is not None:
+            state |= acting.lanes_to_arrays(self._lanes, "lane_")
+        return state
+
+    def record(self) -> Arrays:
+        """Return what the last generation did.
+
+        Of a memory of snapshots the actions [L, T] are enough, and where lanes were when it began: all else is played
+        again from them. Where there are no snapshots it is the steps. PQN has return and length of ended episodes.
+        """
+        return self._record
+
+    def restore(self, state: Arrays) -> None:
+        """Take up a state that `state` returned."""
+        self._learner.restore(state)
+        self._frames, self._owed = (int(number) for number in state["counters"])
+        self._champion = np.ascontiguousarray(state["champion"], np.float32)
+        self._crowned = np.asarray(state["crowned"], np.int64)
+        if self._remembers:
+            self._target.forward.set(np.asarray(state["target"], np.float32))
+            self._replay.restore(state)
+        if "lane_snapshots" in state:
+            self._lanes = acting.lanes_of_arrays(state, "lane_")
+
+    def recall(self, records: Iterable[Arrays]) -> None:
+        """Make the memory again that belongs to the state: by playing the actions of all generations once more.
+
+        A run that took up the state of another one (a fork) begins with an empty memory. DataError where records do
+        not lead to the state.
+        """
+        if not self._remembers:
+            return
+        wanted, self._replay.written = self._replay.written, 0
+        lanes: Lanes | None = None
+        for record in records:
+            if "actions" not in record:
+                self._replay.forget()
+                wanted = 0
+                continue
+            count = record["actions"].size
+            needless = self._replay.written + count <= wanted - self.options.replay
+            if "begin_first" in record:
+                lanes = acting.lanes_of_arrays(record, "begin_")
+            if lanes is not None:
+                steps, lanes = self.environment.play_again(lanes, record["actions"], not needless)
+            else:
+                steps = _steps_of(record)
+            if needless:
+                self._replay.skip(count)
+            else:
+                self._replay.remake(steps)
+        if self._replay.written != wanted:
+            raise DataError(f"records of {self._replay.written} steps, where the state remembers {wanted}")
+
+
+def _steps_of(record: Arrays) -> Steps:
+    nothing = np.empty((0, 0), np.float32)
+    arrays: dict[str, Any] = {"allowed": None, "after_allowed": None, **record}
+    names = ("observed", "allowed", "actions", "rewards", "ends", "after", "after_allowed")
+    return Steps(outputs=nothing, after_outputs=nothing, **{name: arrays[name] for name in names})
+
+
+def extra_outputs(options: Options, environment: object) -> int:
+    """Return how many outputs there are beside the scores of actions: the value, of dueling heads.
+
+    ConfigurationError where actions are numbers, of which no best one can be picked.
+    """
+    if getattr(environment, "continuous", False):
+        raise ConfigurationError(
+            "run.algorithm: dqn picks one of some actions, and this environment takes numbers; use pg"
+        )
+    return int(options.dueling)
+
+
+def make(
+    options: Options,
+    seed: int,
+    network: Network,
+    environment: object,
+    candidates_per_task: int = 0,
+    *,
+    learner: LearnerOptions,
+) -> QLearning:
+    """Return the algorithm; one network acts, so candidates are no matter."""
+    return QLearning(options, seed, network, environment, learner)

@@ -1,0 +1,90 @@
+"""One network acts: the tasks that a generation asks for, and what comes back of them, put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.policies.network import Network
+from evo.records import Arrays, Choose, Episodes, Lanes, Result, Segment, Steps, Task, WeightSource
+from evo.streams import Purpose, stream
+
+LANES = ("snapshots", "first", "episode", "earned")
+GREEDY = Choose()
+EPISODES_PER_TASK = 64  # of those that crown a champion
+
+
+def the_network() -> WeightSource:
+    """Return the name of the only row that is published, unchanged."""
+    one = np.zeros(1, np.int32)
+    return WeightSource(one, one - 1, np.zeros(1, np.uint64), np.zeros(1, np.float32))
+
+
+def initial_weights(network: Network, seed: int) -> NDArray[np.float32]:
+    """Return the weights that a run of this seed begins with, drawn as those of a candidate without parents.  # [P]"""
+    from evo.weights import Rebuilder
+
+    key = np.array([stream(seed, Purpose.INITIAL)], np.uint64)
+    fresh = WeightSource(np.full(1, -1, np.int32), np.full(1, -1, np.int32), key, np.zeros(1, np.float32))
+    weights = np.empty(network.size, np.float32)
+    Rebuilder(network).rebuild(np.empty((0, network.size), np.float32), fresh, 0, weights)
+    return weights
+
+
+def begin_lanes(environment: Any, seed: int, generation: int, count: int) -> Lanes:
+    """Return lanes at the beginning of the episodes that their streams name."""
+    keys = [stream(seed, Purpose.LANE, generation, lane) for lane in range(count)]
+    lanes: Lanes = environment.begin(np.array(keys, np.uint64))
+    return lanes
+
+
+def segment_tasks(lanes: Lanes, horizon: int, per_task: int, how: Choose) -> list[Task]:
+    """Return the tasks that play on for `horizon` steps on every lane, `per_task` lanes together."""
+    parts = [slice(first, first + per_task) for first in range(0, len(lanes), per_task)]
+    return [
+        Task(
+            the_network(),
+            Segment(Lanes(lanes.snapshots[part], lanes.first[part], lanes.episode[part], lanes.earned[part]), horizon),
+            how,
+        )
+        for part in parts
+    ]
+
+
+def episode_tasks(
+    seeds: NDArray[np.uint64], per_task: int = EPISODES_PER_TASK, how: Choose = GREEDY, record: bool = False
+) -> list[Task]:
+    """Return the tasks that play whole episodes, `per_task` of them together."""
+    parts = [seeds[first : first + per_task] for first in range(0, len(seeds), per_task)]
+    return [Task(the_network(), Episodes(part), how, record=record) for part in parts]
+
+
+def lanes_to_arrays(lanes: Lanes, prefix: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of lanes, each name with a prefix."""
+    return {prefix + name: getattr(lanes, name) for name in LANES}
+
+
+def lanes_of_arrays(arrays: Arrays, prefix: str) -> Lanes:
+    """Return the lanes that `lanes_to_arrays` made these arrays of."""
+    taken: dict[str, Any] = {name: arrays[prefix + name] for name in LANES}
+    return Lanes(**taken)
+
+
+def joined_lanes(results: Sequence[Result]) -> Lanes:
+    """Return where the lanes of all results left off, in their order."""
+    lanes = [result.lanes for result in results if result.lanes is not None]
+    return Lanes(*(np.concatenate([getattr(part, name) for part in lanes]) for name in LANES))
+
+
+def joined_steps(results: Sequence[Result]) -> Steps:
+    """Return the steps of all results, in their order."""
+    parts = [result.steps for result in results if result.steps is not None]
+
+    def whole(name: str) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        return None if arrays[0] is None else np.concatenate(arrays)
+
+    return Steps(**{name: whole(name) for name in Steps.__dataclass_fields__})

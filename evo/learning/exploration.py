@@ -1,0 +1,29 @@
+"""How often any action is tried instead of the best one: straight lines between points, in absolute frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+Points = list[list[float]]  # [frames, epsilon], frames rising from 0
+
+
+def check_points(points: Sequence[Sequence[float]]) -> None:
+    """Raise ValueError unless these are [frames, epsilon] from frame 0 on, frames rising, every epsilon in [0, 1]."""
+    if not points or any(len(point) != 2 for point in points):
+        raise ValueError("not a list of [frames, epsilon]")
+    if points[0][0] != 0:
+        raise ValueError(f"begins at frame {points[0][0]:g}, not at 0")
+    if any(one[0] >= other[0] for one, other in pairwise(points)):
+        raise ValueError("frames do not rise")
+    for frames, epsilon in points:
+        if not 0 <= epsilon <= 1:
+            raise ValueError(f"{epsilon:g} at frame {frames:g} is not a probability")
+
+
+def epsilon_at(points: Sequence[Sequence[float]], frames: int) -> float:
+    """Return epsilon after so many frames: on the line between the points around it, the last one ever after."""
+    for (start, one), (end, other) in pairwise(points):
+        if frames < end:
+            return one + (other - one) * (frames - start) / (end - start)
+    return float(points[-1][1])
