@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evo.rounds import make_algorithm, play_out
+from evo.rounds import make_algorithm, play_out, take_up
 
 if TYPE_CHECKING:
     from evo.crown import Crown
@@ -140,7 +140,7 @@ def go_on(
             environment = environment_of(experiment.environment)
             algorithm = make_algorithm(experiment, environment)
             if store.next_generation:
-                algorithm.restore(store.load())
+                take_up(algorithm, store.load(), store.records())
             crown = Crown(experiment, environment.measures, algorithm, evaluator, store)
             if show.kernels_are_missing(experiment):
                 display.say("compiling the kernels for this machine, once (about 15 s) ...")
