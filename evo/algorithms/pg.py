@@ -1,0 +1,371 @@
+"""Policy gradients: PPO (Schulman et al., 2017), A2C (Mnih et al., 2016) and REINFORCE (Williams, 1992).
+
+One network acts by the softmax of its scores, or by a normal draw where actions are numbers, and its last output is a
+value. Workers play segments of many lanes, or whole episodes, and bring every step back; the learner raises the
+probability of what went better than was expected. A champion is crowned by greedy play on episodes of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.errors import ConfigurationError, ResourceError
+from evo.learning import acting
+from evo.learning.aside import Aside
+from evo.learning.losses import PolicyLoss, log_probabilities
+from evo.learning.schedules import value_at
+from evo.options import Section
+from evo.policies.network import Network
+from evo.records import WORST, Arrays, Choose, Lanes, Metrics, Request, Result, Rounds, Steps, Task
+from evo.streams import Purpose, episode_keys
+
+if TYPE_CHECKING:
+    from evo.learning.learner import Learner
+    from evo.sections import Learner as LearnerOptions
+
+LEARNS = True
+TOLD = ("loss", "policy_loss", "value_loss", "entropy", "kl", "clipped")  # the loss's parts among the metrics
+TIMID = np.float32(0.01)  # of the scores' first weights: at the beginning every action is about as likely
+
+
+class Options(Section):
+    """The [pg] section."""
+
+    generations: int = Field(0, ge=0, le=10_000_000, description="generations, instead of [run]'s; 0 = [run]'s")
+    method: Literal["ppo", "a2c", "reinforce"] = Field("ppo", description="what is learned from steps")
+    lanes: int = Field(512, ge=1, le=65536, description="episodes side by side")
+    horizon: int = Field(64, ge=1, le=65536, description="steps of a generation on every lane")
+    lanes_per_task: int = Field(64, ge=1, le=65536, description="lanes, or whole episodes, that are played together")
+    episodes: int = Field(32, ge=1, le=65536, description="of a generation, where they are whole: no lanes, reinforce")
+    gamma: float = Field(0.99, ge=0, le=1, description="discount of a step")
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="ppo, a2c: of generalised advantage estimation")
+    baseline: Literal["value", "leave_one_out"] = Field("value", description="reinforce: what returns are held against")
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="of Adam, at first")
+    learning_rate_end: float = Field(5e-5, gt=0, le=1, description="and after learning_rate_frames")
+    learning_rate_frames: int = Field(0, ge=0, description="frames in which it moves on a straight line; 0 = never")
+    entropy: float = Field(0.01, ge=0, le=10, description="weight of the entropy in the loss, at first")
+    entropy_end: float = Field(0.0005, ge=0, le=10, description="and after entropy_frames")
+    entropy_frames: int = Field(0, ge=0, description="frames in which it moves on a straight line; 0 = never")
+    value_coefficient: float = Field(0.5, ge=0, le=100, description="weight of the value's error in the loss")
+    max_gradient_norm: float = Field(0.5, ge=0, description="longer gradients are shortened to this; 0 = never")
+    normalise_advantages: bool = Field(True, description="to mean 0 and deviation 1, over a generation")
+    normalise_observations: bool = Field(False, description="to mean 0 and deviation 1 of all that was seen; no cnn")
+    normalise_rewards: bool = Field(False, description="to deviation 1 of their discounted sums")
+    epochs: int = Field(3, ge=1, le=1000, description="ppo: times that every step is learnt from")
+    minibatches: int = Field(8, ge=1, le=65536, description="ppo: updates of an epoch")
+    clip: float = Field(0.2, gt=0, le=10, description="ppo: how far a probability's ratio may move for profit")
+    value_clip: float = Field(0.0, ge=0, description="ppo: how far a value may move for profit; 0 = any")
+    target_kl: float = Field(0.0, ge=0, description="ppo: a generation's updates end above this divergence; 0 = never")
+    asynchronous: bool = Field(False, description="play a segment while learning from the one before it")
+    select_every: int = Field(10, ge=1, description="generations between games for the crown")
+    select_episodes: int = Field(256, ge=1, le=100_000, description="games for the crown, fixed for a run")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.method == "ppo" and self.minibatches > self.lanes * self.horizon:
+            raise ValueError(f"minibatches: {self.minibatches} of {self.lanes * self.horizon} steps")
+        if self.method == "reinforce" and self.baseline == "leave_one_out" and self.episodes < 2:
+            raise ValueError("episodes: leave_one_out compares at least 2")
+        return self
+
+
+class PolicyGradient:
+    """A network that acts and values, its learner, the lanes it plays on, and the champion."""
+
+    def __init__(
+        self, options: Options, seed: int, network: Network, environment: Any, learner: LearnerOptions
+    ) -> None:
+        from evo.learning.normalisers import Observations, Rewards
+
+        if learner.strategy != "one":
+            raise ConfigurationError(f'learner.strategy: pg learns on one device; "{learner.strategy}" is not there')
+        self.options, self.seed, self.network, self.environment = options, seed, network, environment
+        self._learner_options = learner
+        self._segments = hasattr(environment, "begin") and options.method != "reinforce"
+        self._gaussian = bool(getattr(environment, "continuous", False))
+        self._choose = Choose("gaussian" if self._gaussian else "softmax")
+        self._observations = Observations(network) if options.normalise_observations else None
+        lanes = options.lanes if self._segments else 1
+        self._rewards = Rewards(options.gamma, lanes) if options.normalise_rewards else None
+        self._lanes: Lanes | None = None
+        self._pending: Steps | None = None  # asynchronous: played, and not yet learnt from
+        self._frames = 0  # learnt from; every schedule counts these
+        self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
+        self._crowned = np.zeros(2, np.int64)  # summed select return, generation
+        self._record: dict[str, NDArray[Any]] = {}
+
+    @cached_property
+    def learner(self) -> Learner:
+        """The learner, made when it is first needed: TensorFlow takes seconds to load."""
+        from evo.learning.learner import Learner
+
+        loss = PolicyLoss(self.network.actions, self.options.method == "ppo", self._gaussian)
+        learner = Learner(self.network, self._learner_options, loss, self.options.max_gradient_norm)
+        learner.begin(first_weights(self.network, self.seed))
+        return learner
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What computes the updates: other bits are to be expected where it differs."""
+        return self.learner.fingerprint()
+
+    def generation(self, number: int) -> Rounds:
+        """Play on, learn from what happened, and now and then see what the network is worth.
+
+        Asynchronous: learn from what the generation before has played, while this one is played with the weights that
+        there were before. The lag is one generation whatever the timing, so results are as exact as without it.
+        """
+        began = time.monotonic()
+        request = Request(self._published()[None], self._tasks(number))
+        aside = self._learn_aside(number)
+        try:
+            played = yield request
+        except BaseException:
+            if aside is not None:
+                aside.abandon()
+            raise
+        metrics = self._episodes(played)
+        metrics["seconds_acting"] = time.monotonic() - began
+        steps = self._taken(played)
+        if self.options.asynchronous:
+            self._pending = steps
+            metrics |= {} if aside is None else aside.result()
+        else:
+            metrics |= self._learn(steps, number)
+        if number == 0 or (number + 1) % self.options.select_every == 0:
+            began, weights = time.monotonic(), self._published()
+            games = yield Request(weights[None], acting.episode_tasks(self._select))
+            self._crown(weights, games, number)
+            metrics["frames"] += sum(game.frames for game in games)
+            metrics["slots"] += sum(game.slots for game in games)
+            metrics["seconds_selecting"] = time.monotonic() - began
+        metrics["champion"] = self.champion()["fitness"] if len(self._champion) else float("nan")
+        return metrics
+
+    @property
+    def _select(self) -> NDArray[np.uint64]:
+        return episode_keys(self.seed, Purpose.SELECT, 0, self.options.select_episodes)
+
+    def _published(self) -> NDArray[np.float32]:
+        """Return the weights that players are given.  # [P]"""
+        weights = self.learner.weights()
+        return weights if self._observations is None else self._observations.fold(weights)
+
+    def _tasks(self, number: int) -> list[Task]:
+        options = self.options
+        if not self._segments:
+            seeds = episode_keys(self.seed, Purpose.TRAIN, number, options.episodes)
+            return acting.episode_tasks(seeds, options.lanes_per_task, self._choose, record=True)
+        if self._lanes is None:
+            self._lanes = acting.begin_lanes(self.environment, self.seed, 0, options.lanes)
+        return acting.segment_tasks(self._lanes, options.horizon, options.lanes_per_task, self._choose)
+
+    def _taken(self, played: Sequence[Result]) -> Steps:
+        """Return the steps of all results, and take up lanes where they were left."""
+        if not all(result.finite.all() for result in played):
+            raise ResourceError(
+                "the network's outputs are not finite, so nothing can be learned from how it plays; what was committed "
+                "is intact: resume it with a smaller pg.learning_rate (which needs --fork)"
+            )
+        if self._segments:
+            self._lanes = acting.joined_lanes(played)
+        return acting.joined_steps(played)
+
+    def _learn_aside(self, number: int) -> Aside[Metrics] | None:
+        pending = self._pending
+        if pending is None:
+            return None
+        return Aside(lambda stopped: self._learn(pending, number, stopped))
+
+    def _learn(self, steps: Steps, number: int, stopped: Callable[[], bool] = lambda: False) -> Metrics:
+        """Make the updates of a generation; return what the loss came to, and how long it took."""
+        options, began = self.options, time.monotonic()
+        seen, examples = self._examples(steps)
+        self.learner.load(examples)
+        moved = time.monotonic()
+        rate = value_at(options.learning_rate, options.learning_rate_end, options.learning_rate_frames, self._frames)
+        settings = {
+            "entropy": value_at(options.entropy, options.entropy_end, options.entropy_frames, self._frames),
+            "value": 0.0 if self._without_value else options.value_coefficient,
+            "clip": options.clip,
+            "value_clip": options.value_clip,
+        }
+        sums, learnt, updates = dict.fromkeys(TOLD, 0.0), 0, 0
+        for rows in self._minibatches(len(steps), number):
+            values = self.learner.update(rows, rate, settings)
+            learnt, updates = learnt + len(rows), updates + 1
+            for name in TOLD:
+                sums[name] += float(values[name].sum(dtype=np.float64))
+            divergence = float(values["kl"].mean(dtype=np.float64))
+            if stopped() or (options.method == "ppo" and options.target_kl and divergence > options.target_kl):
+                break
+        self._frames += len(steps)
+        if self._observations is not None:
+            self._observations.moments.add(seen.reshape(len(seen), -1))
+        return {
+            **{name: total / learnt for name, total in sums.items()},
+            "updates": updates,
+            "learning_rate": rate,
+            "seconds_moving": moved - began,
+            "seconds_learning": time.monotonic() - moved,
+        }
+
+    def _minibatches(self, steps: int, number: int) -> Iterator[NDArray[np.int32]]:
+        from evo.learning.shuffle import minibatches
+
+        options = self.options
+        if options.method != "ppo":
+            yield np.arange(steps, dtype=np.int32)
+            return
+        for epoch in range(options.epochs):
+            yield from minibatches(self.seed, number, epoch, steps, options.minibatches)
+
+    @property
+    def _without_value(self) -> bool:
+        return self.options.method == "reinforce" and self.options.baseline == "leave_one_out"
+
+    def _examples(self, steps: Steps) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
+        """Return what was seen, and the arrays that the loss needs, [M, ...] each."""
+        from evo.learning.advantages import generalised_advantages, leave_one_out
+
+        options, actions = self.options, self.network.actions
+        seen: NDArray[Any] = steps.observed
+        if steps.observed.dtype == np.uint8:
+            seen = self.environment.observe(steps.observed)
+        rewards = steps.rewards if self._rewards is None else self._rewards.apply(steps.rewards, steps.ends)
+        values = np.ascontiguousarray(steps.outputs[:, -1])
+        if self._without_value:
+            advantages = leave_one_out(rewards, steps.ends, options.gamma)
+        else:
+            mixed = 1.0 if options.method == "reinforce" else options.gae_lambda
+            after = np.ascontiguousarray(steps.after_outputs[:, -1])
+            advantages = generalised_advantages(rewards, steps.ends, values, after, options.gamma, mixed)
+        examples = {
+            "observations": seen if self._observations is None else self._observations.apply(seen),
+            "actions": steps.actions.astype(np.float32 if self._gaussian else np.int32),
+            "values": values,
+            "targets": advantages + values,
+            "log_probabilities": log_probabilities(
+                steps.outputs, steps.actions, steps.allowed, actions, self._gaussian
+            ),
+            "advantages": standardised(advantages) if options.normalise_advantages else advantages,
+        }
+        if steps.allowed is not None:
+            examples["allowed"] = steps.allowed.astype(np.bool_)
+        return seen, examples
+
+    def _crown(self, weights: NDArray[np.float32], games: Sequence[Result], number: int) -> None:
+        returns = np.concatenate([game.returns[0] for game in games])
+        if (returns == WORST).any():
+            return
+        value = int(returns.sum())
+        if not len(self._champion) or value > self._crowned[0]:
+            self._champion = weights[None].copy()
+            self._crowned = np.array([value, number], np.int64)
+
+    def _episodes(self, played: Sequence[Result]) -> Metrics:
+        """Note the episodes that ended, and return what they came to."""
+        returns = np.concatenate([result.returns[0] for result in played])
+        lengths = np.concatenate([result.lengths[0] for result in played])
+        self._record = {"return": returns, "length": lengths}
+        ended = len(returns) > 0
+        return {
+            "best": float(returns.max()) / 1000.0 if ended else float("nan"),
+            "mean": float(returns.mean()) / 1000.0 if ended else float("nan"),
+            "mean_length": float(lengths.mean()) if ended else float("nan"),
+            "episodes": float(len(returns)),
+            "frames": float(sum(result.frames for result in played)),
+            "slots": float(sum(result.slots for result in played)),
+        }
+
+    def best(self) -> NDArray[np.float32] | None:
+        """Return the champion's weights.  # [P]"""
+        return self._champion[0] if len(self._champion) else None
+
+    def champion(self) -> dict[str, float]:
+        """Return the generation that the champion is of, and its mean return on the `select` episodes."""
+        value, generation = (int(number) for number in self._crowned)
+        return {"fitness": value / (1000.0 * self.options.select_episodes), "generation": generation}
+
+    def state(self) -> Arrays:
+        """Return the learner's state, frames, lanes, normalisers, steps that are not yet learnt from, and champion."""
+        state: dict[str, NDArray[Any]] = {
+            **self.learner.state(),
+            "frames": np.array([self._frames], np.int64),
+            "champion": self._champion,
+            "crowned": self._crowned,
+        }
+        if self._lanes is not None:
+            state |= {f"lane_{name}": getattr(self._lanes, name) for name in acting.LANES}
+        if self._observations is not None:
+            state["observation_moments"] = self._observations.moments.state()
+        if self._rewards is not None:
+            state |= {"reward_moments": self._rewards.moments.state(), "reward_sums": self._rewards.sums}
+        if self._pending is not None:
+            pending = {f"pending_{name}": array for name, array in vars(self._pending).items()}
+            state |= {name: array for name, array in pending.items() if array is not None}
+        return state
+
+    def record(self) -> Arrays:
+        """Return the return, in thousandths, and the length of every episode that ended in the last generation."""
+        return self._record
+
+    def restore(self, state: Arrays) -> None:
+        """Take up a state that `state` returned."""
+        arrays: dict[str, Any] = dict(state)
+        self.learner.restore(state)
+        self._frames = int(arrays["frames"][0])
+        self._champion = np.ascontiguousarray(arrays["champion"], np.float32)
+        self._crowned = np.asarray(arrays["crowned"], np.int64)
+        if "lane_snapshots" in arrays:
+            self._lanes = Lanes(*(arrays[f"lane_{name}"] for name in acting.LANES))
+        if self._observations is not None:
+            self._observations.moments.restore(arrays["observation_moments"])
+        if self._rewards is not None:
+            self._rewards.moments.restore(arrays["reward_moments"])
+            self._rewards.sums = np.array(arrays["reward_sums"], np.float64)
+        if "pending_ends" in arrays:
+            pending: dict[str, Any] = {field.name: arrays.get(f"pending_{field.name}") for field in fields(Steps)}
+            self._pending = Steps(**pending)
+
+
+def standardised(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return values of mean 0 and standard deviation 1.  # [M]"""
+    mean, deviation = values.mean(dtype=np.float64), values.std(dtype=np.float64)
+    return np.asarray((values - mean) / (deviation + 1e-8), np.float32)
+
+
+def first_weights(network: Network, seed: int) -> NDArray[np.float32]:
+    """Return the weights that a run begins with: every action about as likely, every value 0.  # [P]"""
+    weights = acting.initial_weights(network, seed)
+    kernel = network.split(weights)[-2]  # a view
+    kernel[:, : network.actions] *= TIMID
+    kernel[:, network.actions :] = 0.0
+    return weights
+
+
+def extra_outputs(options: Options, environment: object) -> int:
+    """Return how many outputs there are beside the scores: the value, and log deviations where actions are numbers."""
+    dimensions: int = environment.actions if getattr(environment, "continuous", False) else 0  # type: ignore[attr-defined]
+    return 1 + dimensions
+
+
+def make(
+    options: Options,
+    seed: int,
+    network: Network,
+    environment: object,
+    candidates_per_task: int = 0,
+    *,
+    learner: LearnerOptions,
+) -> PolicyGradient:
+    """Return the algorithm; one network acts, so candidates are no matter."""
+    return PolicyGradient(options, seed, network, environment, learner)
