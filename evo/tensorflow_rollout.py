@@ -99,8 +99,7 @@ class TensorFlowPlayer:
         import keras
         import tensorflow as tf
 
-        noise(np.uint64(1), self._weights)
-        self._weights *= self._rebuilder.fresh_scale
+        self._rebuilder.fresh(np.uint64(1), self._weights)
         set_weights(self._model, self.network, self._weights)
         states = np.empty((GOLDEN, *self.network.shape), np.float32)
         noise(np.uint64(2), states.reshape(-1))

@@ -2,7 +2,8 @@
 
 Noise recipe 1: child[i] = parent[i] + sigma * z[i] in float32, multiplication and addition apart, with
 z = (popcount(u) - 16) / sqrt(8), which has mean 0 and variance 1, for word i of the key's Philox stream. A fresh
-network is z * sqrt(2 / fan_in) with biases 0 (He et al., 2015). Nothing here calls a mathematical library.
+network is z * sqrt(2 / fan_in) with biases 0 (He et al., 2015); where layers are normalised, gamma is 1 and
+beta 0. Nothing here calls a mathematical library.
 """
 
 from __future__ import annotations
@@ -87,10 +88,15 @@ class Rebuilder:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.fresh_scale = np.zeros(network.size, np.float32)  # [P] sqrt(2 / fan_in), 0 for biases
+        self.fresh_scale = np.zeros(network.size, np.float32)  # [P] sqrt(2 / fan_in), 0 for all but kernels
         for layer in network.layers:
             kernel = slice(layer.offset, layer.offset + layer.fan_in * layer.filters)
             self.fresh_scale[kernel] = np.sqrt(np.float32(2) / np.float32(layer.fan_in))
+        self._gammas = [
+            slice(layer.offset + layer.size - layer.norm_size, layer.offset + layer.size - layer.filters)
+            for layer in network.layers
+            if layer.norm
+        ]
         self._crossed = np.empty(network.size, np.float32)
 
     def rebuild(self, parents: NDArray[np.float32], source: WeightSource, k: int, out: NDArray[np.float32]) -> None:
@@ -99,8 +105,7 @@ class Rebuilder:
         if not (-1 <= row < len(parents) and -1 <= mate < len(parents)):
             raise DataError(f"candidate {k} names row {row} and mate {mate} of {len(parents)} published rows")
         if row < 0:
-            noise(key, out)
-            np.multiply(out, self.fresh_scale, out=out)
+            self.fresh(key, out)
             return
         parent = parents[row]
         if mate >= 0 and source.crossover != "none":
@@ -114,6 +119,13 @@ class Rebuilder:
         else:
             noise(key, out)
             _mutate(parent, np.float32(sigma), out)
+
+    def fresh(self, key: np.uint64, out: NDArray[np.float32]) -> None:
+        """Write the weights of the fresh network of `key` into `out` [P]."""
+        noise(key, out)
+        np.multiply(out, self.fresh_scale, out=out)
+        for gamma in self._gammas:
+            out[gamma] = 1
 
     def _cross_layers(self, parent: NDArray[np.float32], mate: NDArray[np.float32], key: np.uint64) -> None:
         from snake.philox import philox as philox_plain

@@ -6,7 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from evo.errors import ConfigurationError
-from evo.policies.network import Network, Options
+from evo.policies.network import EPSILON, Network, Options
+
+NORMS = st.sampled_from(("none", "layer"))
 
 
 @st.composite
@@ -18,14 +20,11 @@ def networks(draw: st.DrawFn) -> Network:
     dense = draw(st.lists(st.integers(1, 19), max_size=2))
     padding = draw(st.sampled_from(("same", "valid")))
     actions = draw(st.integers(1, 5))
-    kind = "cnn" if conv else "mlp"
+    layers = {"kind": "cnn" if conv else "mlp", "conv": conv, "dense": dense, "norm": draw(NORMS)}
     try:
-        return Network.build(
-            Options(kind=kind, conv=conv, dense=dense, padding=padding), (height, width, channels), actions
-        )
+        return Network.build(Options(**layers, padding=padding), (height, width, channels), actions)
     except ConfigurationError:  # too small for a valid convolution
-        options = Options(kind=kind, conv=conv, dense=dense, padding="same")
-        return Network.build(options, (height, width, channels), actions)
+        return Network.build(Options(**layers, padding="same"), (height, width, channels), actions)
 
 
 def random_weights(network: Network, seed: int) -> np.ndarray:
@@ -35,6 +34,9 @@ def random_weights(network: Network, seed: int) -> np.ndarray:
     for layer in network.layers:
         kernel = slice(layer.offset, layer.offset + layer.fan_in * layer.filters)
         weights[kernel] *= np.float32(np.sqrt(2 / layer.fan_in))
+        if layer.norm:
+            gamma = slice(layer.offset + layer.size - layer.norm_size, layer.offset + layer.size - layer.filters)
+            weights[gamma] = 1 + weights[gamma] / 4
     return weights
 
 
@@ -48,9 +50,10 @@ def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray
 
     Bias first, then kernel rows, columns, channels, each a product that is rounded before it is added.
     """
-    arrays = network.split(weights)
+    arrays = iter(network.split(weights))
     x = observations
-    for layer, kernel, bias in zip(network.layers, arrays[0::2], arrays[1::2], strict=True):
+    for layer in network.layers:
+        kernel, bias = next(arrays), next(arrays)
         x = x.reshape(len(x), layer.height, layer.width, layer.channels)
         kernel = kernel.reshape(layer.kernel, layer.kernel, layer.channels, layer.filters)
         out = np.empty((len(x), layer.out_height, layer.out_width, layer.filters), np.float32)
@@ -64,6 +67,28 @@ def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray
                             for channel in range(layer.channels):
                                 product = kernel[r, c, channel][None, :] * x[:, row, column, channel][:, None]
                                 total = total + product
-                out[:, i, j] = np.where(total < 0, np.float32(0), total) if layer.relu else total
+                out[:, i, j] = total
+        if layer.norm:
+            out = plain_norm(out, next(arrays), next(arrays))
+        if layer.relu:
+            out = np.where(out < 0, np.float32(0), out)
         x = out
     return x.reshape(len(x), network.actions)
+
+
+def plain_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """Return the last axis normalised in float32, in the order that the kernel promises.  # [..., F] -> [..., F]"""
+    distance = x - (plain_sum(x) / np.float32(x.shape[-1]))[..., None]
+    variance = plain_sum(distance * distance) / np.float32(x.shape[-1])
+    inverse = np.float32(1) / np.sqrt(variance + np.float32(EPSILON))
+    return distance * inverse[..., None] * gamma + beta
+
+
+def plain_sum(x: np.ndarray) -> np.ndarray:
+    """Return the sum over the last axis: eight sums of every eighth value, then pairs.  # [..., F] -> [...]"""
+    parts = np.zeros((8, *x.shape[:-1]), np.float32)
+    for f in range(x.shape[-1]):
+        parts[f % 8] += x[..., f]
+    fours = parts[:4] + parts[4:]
+    twos = fours[:2] + fours[2:]
+    return twos[0] + twos[1]

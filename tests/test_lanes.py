@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden_scores import golden
+from golden_scores import NORMED, golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import binding
@@ -21,6 +21,7 @@ from evo.policies.network import Network, Options
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = "f024d19c062434fb4aae74ec2cd141963aa603b98b0f0ea7cbf9ce2a60f862cb"  # arithmetic muladd-1
+GOLDEN_NORMED = "37a60bb5ecbe55b6d3b61735b6bbf107baf694a3f01ca68f28094047c1241156"
 
 
 def scores_of_width(network: Network, weights: np.ndarray, observations: np.ndarray, width: int, forward) -> np.ndarray:
@@ -133,6 +134,41 @@ def test_hidden_layers_clip_below_zero_and_the_last_does_not() -> None:
 
 def test_scores_have_the_pinned_bits() -> None:
     assert golden() == GOLDEN
+    assert golden(NORMED) == GOLDEN_NORMED
+
+
+@pytest.mark.parametrize("filters", [*range(1, 10), 16, 23])
+def test_normalising_equals_its_plain_form_for_any_number_of_filters_and_lanes(filters: int) -> None:
+    network = Network.build(Options(conv=[[filters, 3, 2]], dense=[filters], norm="layer"), (5, 6, 2), 3)
+    weights, observations = random_weights(network, filters), random_observations(network, 16, filters)
+    expected = plain_scores(network, weights, observations)
+    assert np.isfinite(expected).all()
+    for width in lanes.WIDTHS:
+        for forward in (lanes.forward, lanes.forward_plain):
+            found = scores_of_width(network, weights, observations[:width], width, forward)
+            assert bits(found) == bits(expected[:width])
+
+
+def test_a_normalised_layer_is_as_computed_by_hand() -> None:
+    network = Network.build(Options(kind="mlp", dense=[2], norm="layer"), (2,), 2)
+    # Hidden: x itself, less its mean, by its deviation, times (2, 3) plus (0.5, 0.25); scores: what is left above zero.
+    weights = np.array([1, 0, 0, 1, 0, 0, 2, 3, 0.5, 0.25, 1, 0, 0, 1, 0, 0], np.float32)
+    unit = 4 / np.sqrt(16 + 1e-3)
+    scores = lanes.scores(network, weights, np.array([[5, -3], [-3, 5]], np.float32))
+    np.testing.assert_allclose(scores, [[2 * unit + 0.5, 0], [0, 3 * unit + 0.25]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("width", [16, 8, 4])
+@pytest.mark.parametrize("forward", [lanes.forward, lanes.forward_plain])
+def test_a_nan_survives_normalising_and_stays_in_its_lane(forward, width: int) -> None:
+    network = Network.build(Options(conv=[[9, 3, 1]], dense=[7], norm="layer"), (4, 4, 2), 3)
+    weights, observations = random_weights(network, 3), random_observations(network, width, 4)
+    expected = scores_of_width(network, weights, observations, width, forward)
+    observations[2, 1, 1, 0] = np.nan
+    found = scores_of_width(network, weights, observations, width, forward)
+    assert np.isnan(found[2]).all()
+    others = [lane for lane in range(width) if lane != 2]
+    assert bits(found[others]) == bits(expected[others])
 
 
 def without_avx512() -> str:
@@ -166,3 +202,4 @@ def test_every_instruction_set_gives_the_pinned_bits(
     assert found["fmadd"] == 0, "a multiplication was fused with an addition"
     assert found["block"] == (8 if present == "%zmm" else 4)
     assert found["golden"] == GOLDEN
+    assert found["normed"] == GOLDEN_NORMED

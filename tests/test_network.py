@@ -48,6 +48,20 @@ def test_the_layers_of_a_small_network_are_as_counted_by_hand() -> None:
     ]
 
 
+def test_a_normalised_network_keeps_gamma_and_beta_behind_each_hidden_layer() -> None:
+    plain = Network.build(Options(conv=[[3, 2, 1]], dense=[4], padding="valid"), (4, 4, 2), 3)
+    network = Network.build(Options(conv=[[3, 2, 1]], dense=[4], padding="valid", norm="layer"), (4, 4, 2), 3)
+    weights = np.arange(network.size, dtype=np.float32)
+    arrays = network.split(weights)
+    shapes = [(2, 2, 2, 3), (3,), (3,), (3,), (27, 4), (4,), (4,), (4,), (4, 3), (3,)]
+    assert [array.shape for array in arrays] == shapes
+    assert np.concatenate([array.ravel() for array in arrays]).tolist() == weights.tolist()
+    assert network.names()[:5] == ["0_conv_kernel", "0_conv_bias", "0_conv_gamma", "0_conv_beta", "1_dense_kernel"]
+    assert network.size == plain.size + 2 * (3 + 4)
+    assert network.flops > plain.flops
+    assert Options(kind="linear", norm="layer").resolved().norm == "none"  # nothing hidden to normalise
+
+
 def test_split_gives_views_that_cover_the_vector_in_order() -> None:
     network = Network.build(Options(conv=[[3, 2, 1]], dense=[4], padding="valid"), (4, 4, 2), 3)
     weights = np.arange(network.size, dtype=np.float32)

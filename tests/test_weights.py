@@ -98,6 +98,19 @@ def test_a_fresh_network_is_noise_by_the_root_of_two_over_fan_in_and_biases_are_
     assert [layer.fan_in for layer in NETWORK.layers] == [18, 36, 5]
 
 
+def test_a_fresh_normalised_network_has_gammas_of_one_and_the_same_kernels_as_ever() -> None:
+    network = Network.build(Options(conv=[[3, 3, 2]], dense=[5], norm="layer"), (6, 7, 2), 3)
+    out = np.full(network.size, np.nan, np.float32)
+    Rebuilder(network).rebuild(np.empty((0, network.size), np.float32), source(-1, 5, 0), 0, out)
+    z = dict(zip(network.names(), network.split(plain_noise(5, network.size)), strict=True))
+    for name, array in zip(network.names(), network.split(out), strict=True):
+        if name.endswith("kernel"):
+            fan_in = np.float32(array[..., 0].size)
+            assert array.tobytes() == (z[name] * np.sqrt(np.float32(2) / fan_in)).tobytes()
+        else:
+            assert (array == (1 if name.endswith("gamma") else 0)).all(), name
+
+
 @settings(max_examples=20, deadline=None)
 @given(KEYS, st.sampled_from((0.0, 0.25)))
 def test_uniform_crossover_takes_every_weight_by_its_own_bit(key: int, sigma: float) -> None:

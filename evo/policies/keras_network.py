@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.policies.network import Network
+from evo.policies.network import EPSILON, Network
 
 if TYPE_CHECKING:
     import keras
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def build_keras(network: Network, dtype: Literal["float32", "bfloat16"] = "float32") -> keras.Model:
     """Return a Keras model from observations [B, ...] to scores [B, A], with weights in the order of `network.split`.
 
-    Convolutions and hidden dense layers are ReLU, the output is linear; layers are named as in `network.names()`.
-    Hidden layers may compute in bfloat16; weights and the output layer are float32 all the same.
+    Convolutions and hidden dense layers are ReLU, normalised before it where `policy.norm` says so; the output is
+    linear. Layers are named as in `network.names()`, and 0_norm is what normalises layer 0. Hidden layers may compute
+    in bfloat16; weights and the output layer are float32 all the same.
     """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
@@ -27,17 +28,20 @@ def build_keras(network: Network, dtype: Literal["float32", "bfloat16"] = "float
     x = inputs
     flat = False
     for i, layer in enumerate(network.layers):
-        activation, name = "relu" if layer.relu else None, f"{i}_{layer.kind}"
+        activation, name = "relu" if layer.relu and not layer.norm else None, f"{i}_{layer.kind}"
         policy = "mixed_bfloat16" if dtype == "bfloat16" and layer.relu else "float32"
         if layer.kind == "conv":
             padding = network.options.padding
             x = keras.layers.Conv2D(
                 layer.filters, layer.kernel, layer.stride, padding, activation=activation, name=name, dtype=policy
             )(x)
-            continue
-        if not flat:
-            x, flat = keras.layers.Flatten(name="flatten", dtype=policy)(x), True
-        x = keras.layers.Dense(layer.filters, activation=activation, name=name, dtype=policy)(x)
+        else:
+            if not flat:
+                x, flat = keras.layers.Flatten(name="flatten", dtype=policy)(x), True
+            x = keras.layers.Dense(layer.filters, activation=activation, name=name, dtype=policy)(x)
+        if layer.norm:
+            x = keras.layers.LayerNormalization(axis=-1, epsilon=EPSILON, name=f"{i}_norm", dtype=policy)(x)
+            x = keras.layers.ReLU(name=f"{i}_relu", dtype=policy)(x)
     return keras.Model(inputs, x, name="network")
 
 

@@ -21,12 +21,14 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from evo.policies.layer_norm import normalise, normalise_plain
 from evo.policies.layout import (
     BLOCK,
     CHANNELS,
     FILTERS,
     HEIGHT,
     KERNEL,
+    NORM,
     OUT_HEIGHT,
     OUT_WIDTH,
     PACKED,
@@ -156,6 +158,8 @@ def forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no
             _layer(layers[i], packed, source, target, lanes)
         else:
             layer_narrow(layers[i], packed, source, target, lanes)
+        if layers[i, NORM] >= 0:
+            normalise(layers[i], packed, target, lanes)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -193,6 +197,8 @@ def forward_plain(layers, packed, x, first, second, scores, lanes):  # type: ign
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = scores if i == last else (first if i % 2 == 0 else second)
         _layer_plain(layers[i], packed, source, target, lanes)
+        if layers[i, NORM] >= 0:
+            normalise_plain(layers[i], packed, target, lanes)
 
 
 def scores(

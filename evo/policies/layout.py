@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from evo.policies.network import Network
+from evo.policies.network import Layer, Network
 from snake import kernel_cache
 
 kernel_cache.use(__name__)
@@ -17,24 +17,30 @@ BLOCK = 8 if "+avx512f" in kernel_cache.features().split(",") else 4
 
 # Columns of a network's table of layers.
 HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, PAD_LEFT, OUT_HEIGHT, OUT_WIDTH = range(10)
-PACKED, RELU, COLUMNS = range(10, 13)
+PACKED, RELU, NORM, COLUMNS = range(10, 14)  # NORM: where gamma is packed, then beta; -1 where there is none
 
 
 def table(network: Network) -> NDArray[np.int64]:
     """Return the network's layers as the kernels read them.  # [layers, COLUMNS]"""
     rows, packed = [], 0
     for layer in network.layers:
+        norm = packed + _blocks_size(layer)
         rows.append(
             (layer.height, layer.width, layer.channels, layer.filters, layer.kernel, layer.stride, layer.pad)
-            + (layer.pad_left, layer.out_height, layer.out_width, packed, int(layer.relu))
+            + (layer.pad_left, layer.out_height, layer.out_width, packed, int(layer.relu and not layer.norm))
+            + (norm if layer.norm else -1,)
         )
-        packed += -(-layer.filters // BLOCK) * BLOCK * (layer.fan_in + 1)
+        packed = norm + layer.norm_size
     return np.array(rows, np.int64)
 
 
 def packed_size(network: Network) -> int:
     """Return how many float32 the packed weights of a network take."""
-    return sum(-(-layer.filters // BLOCK) * BLOCK * (layer.fan_in + 1) for layer in network.layers)
+    return sum(_blocks_size(layer) + layer.norm_size for layer in network.layers)
+
+
+def _blocks_size(layer: Layer) -> int:
+    return -(-layer.filters // BLOCK) * BLOCK * (layer.fan_in + 1)
 
 
 def activation_size(network: Network) -> int:
@@ -44,7 +50,10 @@ def activation_size(network: Network) -> int:
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
-    """Lay `weights` [P] out block by block: the biases of a block of filters, then its rows of the kernel."""
+    """Lay `weights` [P] out block by block: the biases of a block of filters, then its rows of the kernel.
+
+    Behind the blocks of a layer that is normalised stand gamma and beta. RELU is for layers that are not.
+    """
     offset = 0
     for i in range(layers.shape[0]):
         fan_in = layers[i, KERNEL] * layers[i, KERNEL] * layers[i, CHANNELS]
@@ -62,3 +71,7 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
                     packed[at + f] = np.float32(0)
                 at += BLOCK
         offset += (fan_in + 1) * filters
+        if layers[i, NORM] >= 0:
+            for k in range(2 * filters):
+                packed[at + k] = weights[offset + k]
+            offset += 2 * filters

@@ -16,6 +16,10 @@ from evo.options import Section
 PRESETS = {"seed": {"conv": [[100, 4, 1], [200, 3, 1]], "dense": [200], "padding": "valid"}}
 
 
+EPSILON = 1e-3  # added to the variance where layers are normalised
+NORM_FLOPS = 7  # a value: sum, distance, its square and their sum, and what makes of it what it becomes
+
+
 class Options(Section):
     """The [policy] section."""
 
@@ -24,6 +28,7 @@ class Options(Section):
     conv: list[list[int]] = Field([[8, 3, 2], [8, 3, 2]], description="filters, kernel side, stride of each layer")
     dense: list[int] = Field([16], description="units of each hidden dense layer")
     padding: Literal["same", "valid"] = Field("same", description="of the convolutions")
+    norm: Literal["none", "layer"] = Field("none", description="of hidden layers, before they are clipped")
     inference: Literal["auto", "lanes", "tensorflow"] = Field("auto", description="what plays the network")
 
     @model_validator(mode="after")
@@ -60,7 +65,8 @@ class Options(Section):
             layers = {**layers, "conv": []}
         if self.kind == "linear":
             layers = {**layers, "dense": []}
-        return Options.model_construct(kind=self.kind, preset="", inference=inference, **layers)  # type: ignore[arg-type]
+        norm = self.norm if self.kind != "linear" else "none"
+        return Options.model_construct(kind=self.kind, preset="", norm=norm, inference=inference, **layers)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,9 @@ class Layer:
     pad_left: int  # columns of zeros before the first
     out_height: int
     out_width: int
-    offset: int  # of the kernel in the flat vector; the bias follows it
+    offset: int  # of the kernel in the flat vector; the bias follows it, and gamma and beta where it is normalised
     relu: bool
+    norm: bool
 
     @property
     def fan_in(self) -> int:
@@ -96,12 +103,22 @@ class Layer:
     @property
     def size(self) -> int:
         """Return the number of weights, biases included."""
-        return (self.fan_in + 1) * self.filters
+        return (self.fan_in + 1) * self.filters + self.norm_size
+
+    @property
+    def norm_size(self) -> int:
+        """Return the number of weights that scale and shift what was normalised."""
+        return 2 * self.filters if self.norm else 0
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Return the names of the layer's arrays, in the order of the flat vector."""
+        return ("kernel", "bias", "gamma", "beta") if self.norm else ("kernel", "bias")
 
     @property
     def flops(self) -> int:
         """Return multiplications and additions of one forward pass, borders counted as full."""
-        return 2 * self.out_height * self.out_width * self.filters * self.fan_in
+        return self.out_height * self.out_width * self.filters * (2 * self.fan_in + (NORM_FLOPS if self.norm else 0))
 
 
 @dataclass(frozen=True)
@@ -124,6 +141,7 @@ class Network:
         """
         options = options.resolved()
         layers: list[Layer] = []
+        norm = options.norm == "layer"
         offset = 0
         if options.conv:
             if len(shape) != 3:
@@ -159,6 +177,7 @@ class Network:
                         out_width,
                         offset,
                         True,
+                        norm,
                     )
                 )
                 offset += layers[-1].size
@@ -167,10 +186,10 @@ class Network:
         else:
             inputs = int(np.prod(shape))
         for units in options.dense:
-            layers.append(Layer("dense", 1, 1, inputs, units, 1, 1, 0, 0, 1, 1, offset, True))
+            layers.append(Layer("dense", 1, 1, inputs, units, 1, 1, 0, 0, 1, 1, offset, True, norm))
             offset += layers[-1].size
             inputs = units
-        layers.append(Layer("dense", 1, 1, inputs, actions + extra, 1, 1, 0, 0, 1, 1, offset, False))
+        layers.append(Layer("dense", 1, 1, inputs, actions + extra, 1, 1, 0, 0, 1, 1, offset, False, False))
         return cls(options, tuple(shape), actions, tuple(layers))
 
     @property
@@ -194,11 +213,13 @@ class Network:
             raise ValueError(f"weights of shape {weights.shape} where the network has ({self.size},)")
         arrays = []
         for layer in self.layers:
-            kernel = layer.fan_in * layer.filters
-            arrays.append(weights[layer.offset : layer.offset + kernel].reshape(layer.kernel_shape))
-            arrays.append(weights[layer.offset + kernel : layer.offset + layer.size])
+            end = layer.offset + layer.fan_in * layer.filters
+            arrays.append(weights[layer.offset : end].reshape(layer.kernel_shape))
+            for _ in layer.parts[1:]:
+                arrays.append(weights[end : end + layer.filters])
+                end += layer.filters
         return arrays
 
     def names(self) -> list[str]:
         """Return a name for each array of `split`."""
-        return [f"{i}_{layer.kind}_{part}" for i, layer in enumerate(self.layers) for part in ("kernel", "bias")]
+        return [f"{i}_{layer.kind}_{part}" for i, layer in enumerate(self.layers) for part in layer.parts]
