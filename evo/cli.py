@@ -19,7 +19,7 @@ from evo.errors import ConfigurationError, EvoError, ResourceError
 from evo.signals import listen
 from evo.standard_streams import make_lasting
 from evo.summary import Summary, one_line
-from evo.wording import did_you_mean, printable
+from evo.wording import CONTROL, did_you_mean, printable, printable_lines
 
 SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
@@ -72,6 +72,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     code: int
     try:
         listen()
+        _refuse_control_characters(words)
         code = int(module.main(parser.parse_args(words)))
     except KeyboardInterrupt as stop:
         code = getattr(stop, "exit_code", 130)
@@ -80,7 +81,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     except Exception as problem:
         known = _known(problem)
         if known is None:
-            traceback.print_exception(problem)
+            _say("".join(traceback.format_exception(problem)).rstrip("\n"))
             command = f"{program} {shlex.join(words)}"
             _say(f"this is a bug in snake-evo; please report it with the lines above and the command:\n{command}")
         else:
@@ -92,6 +93,13 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     elif "--json" in words and (summary.error or summary.status == "interrupted"):
         print(one_line({"status": summary.status, "error": summary.error}), flush=True)
     return code
+
+
+def _refuse_control_characters(words: Sequence[str]) -> None:
+    """Raise a ConfigurationError where a word would forge or hide lines wherever it is shown."""
+    for word in words:
+        if CONTROL.search(word):
+            raise ConfigurationError(f"'{printable(word)}': no name or value holds line ends or control characters")
 
 
 def _version() -> str:
@@ -122,4 +130,4 @@ def _farewell(summary: Summary) -> str:
 
 
 def _say(text: str) -> None:
-    print("\n".join(printable(line) for line in text.split("\n")), file=sys.stderr)
+    print(printable_lines(text), file=sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,8 @@ class Crown:
         self._algorithm, self._evaluator, self._store = algorithm, evaluator, store
         self._born = self._birth()
         if self._born is not None and (store.directory / WEIGHTS).exists():
-            self.last_mean = (champion_of(store.directory, self._network).about.get("heldout") or {}).get("mean")
+            heldout = _heldout(champion_of(store.directory, self._network).about)
+            self.last_mean = heldout.mean if heldout else None
 
     @property
     def champion(self) -> summary.Champion | None:
@@ -130,7 +131,23 @@ def known_champion(store: Store, experiment: Experiment) -> summary.Champion | N
     if not (store.directory / WEIGHTS).exists():
         return None
     about = champion_of(store.directory, experiment.network()).about
-    heldout = about.get("heldout") or {}
-    if about.get("state_hash") != store.state_hash or heldout.get("episodes") != experiment.evaluation.episodes:
+    heldout = _heldout(about)
+    if heldout is None or about.get("state_hash") != store.state_hash:
         return None
-    return summary.Champion(about["fitness"], summary.Heldout(**heldout))
+    if heldout.episodes != experiment.evaluation.episodes or not isinstance(about.get("fitness"), int | float):
+        return None
+    return summary.Champion(about["fitness"], heldout)
+
+
+def _heldout(about: Mapping[str, Any]) -> summary.Heldout | None:
+    """Return the sealed score that a champion's file speaks of; None where it has another form."""
+    try:
+        heldout = summary.Heldout(**about["heldout"])
+        intervals = [heldout.ci95, heldout.win_ci95 or (None, None)]
+        bounds = [bound for low, high in intervals for bound in (low, high)]
+    except (KeyError, TypeError, ValueError):
+        return None
+    numbers = [heldout.episodes, heldout.mean, heldout.median, heldout.max, heldout.mean_length]
+    unknown_or_numbers = [*bounds, heldout.win_rate]
+    told = all(isinstance(number, int | float) for number in numbers)
+    return heldout if told and all(n is None or isinstance(n, int | float) for n in unknown_or_numbers) else None

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from evo.wording import printable, printable_lines
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -83,7 +85,7 @@ class Quiet:
 
     def say(self, text: str) -> None:
         """Show a line that stays."""
-        print(text, flush=True)
+        print(printable_lines(text), flush=True)
 
     def generation(self, row: Row, generations: int) -> None:
         """Show nothing."""
@@ -144,7 +146,7 @@ class Table:
 
     def say(self, text: str) -> None:
         """Show a line that stays, above the table."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable_lines(text), markup=False, highlight=False, soft_wrap=True)
 
     def generation(self, row: Row, generations: int) -> None:
         """Show a generation of so many."""
@@ -211,7 +213,7 @@ def display_for(quiet: bool, output: TextIO | None = None) -> Display:
 
 def notice(text: str) -> None:
     """Tell the user something beside the run, on standard error."""
-    print(f"note: {text}", file=sys.stderr, flush=True)
+    print(f"note: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def number(value: float) -> str:

@@ -168,4 +168,9 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _told(values: Mapping[str, Any], key: str) -> str:
-    return value_text(values[key]) if key in values else "nothing"
+    if values.get(key) is None:
+        return "nothing"
+    try:
+        return value_text(values[key])
+    except TypeError:  # of a manifest that no run has written
+        return "what no experiment can say"

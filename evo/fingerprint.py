@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from evo.durable import replace_file, resources
+from evo.durable import read_file, replace_file, resources
 from evo.errors import DataError
+from evo.wording import printable
 
 FILE = "fingerprint"
+LARGEST = 1 << 16
 
 
 def hold_to(directory: Path, fingerprint: str, allow_drift: bool = False) -> None:
@@ -18,15 +21,14 @@ def hold_to(directory: Path, fingerprint: str, allow_drift: bool = False) -> Non
     path = directory / FILE
     if not fingerprint:
         return
-    with resources("read", path):
-        before = path.read_text() if path.exists() else ""
+    before = read_file(path, most=LARGEST).decode(errors="replace") if os.path.lexists(path) else ""
     if before == fingerprint:
         return
     if before and not allow_drift:
         raise DataError(
             f"{directory}: this machine computes other bits than the one that the run was made on, so the run would "
             f"not be what it would have been there; --allow-drift goes on all the same\n"
-            f"  the run: {before}\n  here:    {fingerprint}"
+            f"  the run: {printable(before)}\n  here:    {fingerprint}"
         )
     with resources("write", path):
         replace_file(path, fingerprint.encode())

@@ -21,6 +21,7 @@ from evo.errors import DataError
 from evo.hashing import ArrayDigest, canonical_json, first_hash, next_hash
 
 FORMAT = 1
+DEEPEST = 32  # tables in tables; none of ours has more than five
 
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 _SEAL_LENGTH = len(b',"crc":"00000000"}')
@@ -127,6 +128,8 @@ def _parse_header(text: bytes) -> tuple[dict[str, Any], str]:
     if value.get("format") != FORMAT:
         raise ValueError(f"it has format {value.get('format')!r}; this version reads format {FORMAT}")
     identity, state_hash = value.get("identity"), value.get("state_hash")
+    if not _shallow(identity, DEEPEST):
+        raise ValueError("its identity is nested too deeply")
     if not isinstance(identity, dict) or state_hash != first_hash(identity):
         raise ValueError("its state hash is not that of its identity")
     return identity, str(state_hash)
@@ -150,6 +153,11 @@ def _parse_line(text: bytes) -> Line:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError("it has not the fields of a generation") from error
     return line
+
+
+def _shallow(value: object, depth: int) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(_shallow(item, depth - 1) for item in inside)
 
 
 def _holds(text: bytes) -> bool:

@@ -10,9 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from evo.durable import replace_file, write_all
+from evo.durable import read_file, replace_file, write_all
+from evo.errors import DataError, ResourceError
 
 METRICS = "metrics.jsonl"
+LARGEST = 1 << 31
 
 
 class MetricsFile:
@@ -42,8 +44,8 @@ class MetricsFile:
     def read(self) -> list[dict[str, Any]]:
         """Return the last line of every generation, in order; None stands for a number that was not finite."""
         lines: dict[int, dict[str, Any]] = {}
-        with suppress(OSError):
-            for text in self.path.read_bytes().split(b"\n"):
+        with suppress(DataError, ResourceError):
+            for text in read_file(self.path, most=LARGEST).split(b"\n"):
                 with suppress(ValueError, RecursionError, KeyError, TypeError):
                     line = json.loads(text)
                     lines[int(line["generation"])] = line

@@ -51,10 +51,10 @@ def refuse_foreign(directory: Path) -> None:
         raise DataError(f"{directory}: not a run directory: no such directory")
     if not (directory / MANIFEST).exists():
         raise DataError(f"{directory}: not a run directory: it has no {MANIFEST}")
-    for folder in (POPULATION, RECORDS, PUBLISHED):
+    for folder in (POPULATION, RECORDS, PUBLISHED, DAMAGED):
         path = directory / folder
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            # Files are removed in these: never in somebody else's directory.
+            # Files are made and removed in these: never in somebody else's directory.
             raise DataError(f"{path}: not a directory of the run's own")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from evo.experiment import Experiment, difference
 from evo.provenance import provenance
 from evo.run_directory import CONFIG
 from evo.store import Store
+
+PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
 def take_up(experiment: Experiment, directory: Path) -> Store:
@@ -40,14 +43,15 @@ def fork(experiment: Experiment, directory: Path, name: str) -> Store:
 
     ConfigurationError: the name is no plain name, is taken, or the experiment cannot take up that state.
     """
-    if Path(name).name != name or name in ("", ".", ".."):
-        raise ConfigurationError(f"--fork: {name!r} is not a plain name for a directory in runs/")
-    source = Store.read(directory)
-    if experiment.algorithm != source.identity["algorithm"]:
+    if not PLAIN.fullmatch(name):
         raise ConfigurationError(
-            f"--fork: the run is of {source.identity['algorithm']}, whose state {experiment.algorithm} cannot take up"
+            f"--fork: {name!r} is not a plain name for a directory in runs/: letters, digits, '.', '_', '-', at most 64"
         )
-    if experiment.policy.model_dump() != source.identity["policy"]:
+    source = Store.read(directory)
+    if experiment.algorithm != source.identity.get("algorithm"):
+        theirs = source.identity.get("algorithm")
+        raise ConfigurationError(f"--fork: the run is of {theirs}, whose state {experiment.algorithm} cannot take up")
+    if experiment.policy.model_dump() != source.identity.get("policy"):
         raise ConfigurationError("--fork: another [policy] has other weights than those of the run")
     state = source.load()
     if state and state["weights"].shape[1:] not in ((), (experiment.network().size,)):

@@ -56,6 +56,8 @@ def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str,
 
 def refuse_existing(directory: Path) -> None:
     """Raise a ConfigurationError that says what to type instead, unless nothing or an empty directory is there."""
+    if directory.parts[:1] and directory.parts[0].startswith("~"):
+        raise ConfigurationError(f"{directory}: ~ is for the shell to replace; write the whole path, or ./~")
     target = Path(os.path.realpath(directory))
     if not os.path.lexists(target):
         return

@@ -17,13 +17,18 @@ def value_text(value: object) -> str:
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else str(value)  # inf and nan are spelled alike
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return "".join(c if c.isprintable() else _escaped(c) for c in json.dumps(value, ensure_ascii=False))
     if isinstance(value, Mapping):
         inside = ", ".join(f"{key_text(key)} = {value_text(item)}" for key, item in value.items())
         return f"{{{inside}}}"
     if isinstance(value, Sequence):
         return f"[{', '.join(map(value_text, value))}]"
     raise TypeError(f"TOML has no {type(value).__name__}")
+
+
+def _escaped(character: str) -> str:
+    """Return how TOML writes what a terminal would act on."""
+    return f"\\U{ord(character):08x}" if ord(character) > 0xFFFF else f"\\u{ord(character):04x}"
 
 
 def key_text(key: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -12,6 +13,14 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     return f" - did you mean `{close[0]}`?" if close else ""
 
 
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what moves a cursor or begins a line
+
+
 def printable(text: str) -> str:
     """Return the text with everything escaped that could move a terminal's cursor or hide what stands there."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return the text with everything escaped but the ends of its lines."""
+    return "\n".join(printable(line) for line in text.split("\n"))

@@ -176,6 +176,7 @@ def test_however_it_ends_the_last_line_is_the_summary(
     assert done.returncode == code
     assert said in done.stderr
     assert ("Traceback" in done.stderr) == (code == 1)
+    assert "\x1b" not in done.stderr
     assert last(done)["status"] == ("interrupted" if code > 100 else "failed")
 
 

@@ -58,6 +58,14 @@ def test_a_first_line_that_does_not_hold_is_refused() -> None:
             parse(broken, "m")
 
 
+def test_an_identity_that_is_nested_without_end_is_refused() -> None:
+    deep: dict[str, object] = {}
+    for _ in range(40):
+        deep = {"a": deep}
+    with pytest.raises(DataError, match="too deeply"):
+        parse(header(deep), "m")
+
+
 def test_another_format_is_named() -> None:
     with pytest.raises(DataError, match="format 2"):
         parse(seal({"format": 2, "identity": {}, "state_hash": ""}) + b"\n", "m")

@@ -75,6 +75,7 @@ def test_what_is_written_is_read_back_and_found_on_its_line(tables: dict[str, di
     assert tomllib.loads(text) == tables
     lines = key_lines(text)
     rows = text.split("\n")
+    assert all(row.isprintable() for row in rows)
     for name, table in tables.items():
         assert rows[lines[name,] - 1] == f"[{key_text(name)}]"
         for key, value in table.items():

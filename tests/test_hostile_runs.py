@@ -1,0 +1,221 @@
+"""Run directories and names that somebody made up: every command ends with a line, and the terminal stays as it was."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import shutil
+import socket
+from collections.abc import Callable
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from evo.cli import main
+from evo.errors import ConfigurationError
+from evo.hashing import first_hash
+from evo.manifest import seal, unseal
+from evo.run_directory import refuse_existing
+from evo.wording import CONTROL, printable
+
+SMALL = """
+run = {generations = 2}
+environment = {size = 5, window = 5, starvation = 30}
+policy = {kind = "mlp", dense = [4]}
+workers = {backend = "serial"}
+evaluation = {every = 2, episodes = 4}
+[ga]
+population = 8
+parents = 4
+elites = 2
+episodes = 2
+contenders = 1
+select_every = 1
+select_episodes = 2
+"""
+ESCAPE = "\x1b[2J\x9b2J\r\u202e"
+COMMANDS = (["evaluate", "--episodes", "2"], ["replay"], ["resume", "--generations", "3"])
+
+
+def typed(*words: str) -> tuple[int, str]:
+    """Run a command; return its exit code and all that the terminal was shown, which has no control characters."""
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
+        code = main(words)
+    shown = output.getvalue()
+    assert all(line.isprintable() for line in shown.split("\n")), shown
+    assert "Traceback" not in shown
+    return code, shown
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("made")
+    (place / "small.toml").write_text(SMALL)
+    code, shown = typed("run", str(place / "small.toml"), "--run-dir", str(place / "run"), "--quiet")
+    assert code == 0, shown
+    return place / "run"
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def with_identity(run: Path, change: Callable[[dict[str, object]], object]) -> None:
+    """Change the identity in the manifest and seal it again, as somebody who means it would."""
+    first, _, rest = (run / "manifest.jsonl").read_bytes().partition(b"\n")
+    value = unseal(first)
+    identity = change(dict(value["identity"]))
+    value |= {"identity": identity, "state_hash": first_hash(identity) if isinstance(identity, dict) else "00" * 32}
+    (run / "manifest.jsonl").write_bytes(seal(value) + b"\n" + rest)
+
+
+def nested(depth: int) -> dict[str, object]:
+    value: dict[str, object] = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def elsewhere(path: Path) -> None:
+    """Put a link to an empty directory of somebody else in the place of a folder."""
+    other = path.parent.parent / "elsewhere"
+    other.mkdir()
+    if path.exists():
+        shutil.rmtree(path)
+    path.symlink_to(other)
+
+
+def instead(name: str, data: bytes) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_bytes(data)
+
+
+def fifo(name: str) -> Callable[[Path], object]:
+    return lambda run: ((run / name).unlink(missing_ok=True), os.mkfifo(run / name))
+
+
+def link(name: str) -> Callable[[Path], object]:
+    return lambda run: ((run / name).unlink(missing_ok=True), (run / name).symlink_to("/etc/passwd"))
+
+
+HOSTILE: dict[str, Callable[[Path], object]] = {
+    "no identity": lambda run: with_identity(run, lambda identity: {}),
+    "an identity of nothing": lambda run: with_identity(run, lambda identity: dict.fromkeys(identity)),
+    "an identity of lists": lambda run: with_identity(run, lambda identity: {key: [[None]] for key in identity}),
+    "an identity that is a list": lambda run: with_identity(run, lambda identity: [identity]),
+    "an identity without end": lambda run: with_identity(run, lambda identity: nested(900)),
+    "an identity that is deep": lambda run: with_identity(run, lambda identity: nested(30)),
+    "an identity that clears the screen": lambda run: with_identity(run, lambda identity: {**identity, ESCAPE: ESCAPE}),
+    "an algorithm that clears the screen": lambda run: with_identity(run, lambda one: {**one, "algorithm": ESCAPE}),
+    "a configuration that clears the screen": instead("config.resolved.toml", b'[run]\n"\\u001b[2J" = "\\u009b2J"'),
+    "a configuration that is a pickle": instead("config.resolved.toml", pickle.dumps(SMALL)),
+    "a configuration that is a pipe": fifo("config.resolved.toml"),
+    "a configuration that is another file": link("config.resolved.toml"),
+    "a manifest that is a pickle": instead("manifest.jsonl", pickle.dumps({})),
+    "a manifest that is a pipe": fifo("manifest.jsonl"),
+    "a manifest that is another file": link("manifest.jsonl"),
+    "a manifest of brackets": instead("manifest.jsonl", b"[" * 300_000 + b"\n"),
+    "a champion that is a pickle": instead("champion.h5", pickle.dumps(SMALL)),
+    "a champion that is a pipe": fifo("champion.h5"),
+    "a champion that is another file": link("champion.h5"),
+    "metrics that are a pipe": fifo("metrics.jsonl"),
+    "metrics that are another file": link("metrics.jsonl"),
+    "a fingerprint that is a pipe": fifo("fingerprint"),
+    "a lock that is another file": link("lock"),
+    "a lock of nobody": instead("lock", ESCAPE.encode()),
+    "a population elsewhere": lambda run: elsewhere(run / "population"),
+    "records elsewhere": lambda run: elsewhere(run / "records"),
+    "published weights elsewhere": lambda run: elsewhere(run / "published"),
+    "a place for damage elsewhere": lambda run: (elsewhere(run / "damaged"), instead("manifest.jsonl", b"{}\n")(run)),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_every_command_on_a_hostile_run_directory_ends_with_a_line(run: Path, what: str) -> None:
+    HOSTILE[what](run)
+    for command, *flags in COMMANDS:
+        code, shown = typed(command, str(run), *flags)
+        assert code in (0, 2, 3, 5), shown
+        assert code == 0 or shown.strip()
+    if (run.parent / "elsewhere").exists():
+        assert os.listdir(run.parent / "elsewhere") == []
+    files = [path for path in run.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert not any(b"root:x:" in path.read_bytes() for path in files)
+
+
+def test_a_run_that_nobody_touched_is_not_refused(run: Path) -> None:
+    for command, *flags in COMMANDS:
+        assert typed(command, str(run), *flags)[0] == 0
+
+
+def test_a_champion_of_another_file_is_refused_and_named(run: Path) -> None:
+    HOSTILE["a champion that is a pickle"](run)
+    for command in ("evaluate", "replay"):
+        code, shown = typed(command, str(run))
+        assert code == 3
+        assert "champion.h5: not a readable HDF5 file of arrays; it seems to be a pickle" in shown
+
+
+def test_a_file_of_facts_that_are_none_is_measured_again(run: Path) -> None:
+    from evo.champion import encode_champion, read_champion
+
+    champion = read_champion(run)
+    for facts in (
+        {},
+        {"heldout": 5},
+        {"heldout": {"episodes": 4}},
+        {"heldout": {**champion.about["heldout"], "ci95": 1}},
+    ):
+        about = {**champion.about, "heldout": None, **facts}
+        (run / "champion.h5").write_bytes(encode_champion(champion.weights, champion.layers, about)[0])
+        code, shown = typed("resume", str(run), "--json")
+        assert code == 0, shown
+        heldout = json.loads(shown.splitlines()[-1])["champion"]["heldout"]
+        assert heldout == json.loads(json.dumps(champion.about["heldout"]))
+
+
+# Names
+
+
+@pytest.mark.parametrize("word", ["a\nb", "a\x1b[2Jb", "a\x9b2J", "a\u2028b", "a\rb", "\0", "a\x7f"])
+def test_no_word_of_the_command_line_moves_the_cursor(tmp_path: Path, word: str) -> None:
+    with chdir(tmp_path):
+        for words in (["run", word], ["run", "x.toml", "--run-dir", word], ["evaluate", word], ["resume", word]):
+            code, shown = typed(*words)
+            assert code == 2
+            assert "control characters" in shown
+        assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../a", "/a", "~", "~root", "-x", ".hidden", "a b", "é", "x" * 65, "a\\b"]
+)
+def test_a_fork_has_a_plain_name(run: Path, name: str) -> None:
+    with chdir(run.parent):
+        code, shown = typed("resume", str(run), f"--fork={name}")
+        assert (code, "is not a plain name" in shown) == (2, True)
+        assert sorted(os.listdir(run.parent)) == ["run"]
+
+
+def test_a_tilde_that_the_shell_has_left_is_no_directory(tmp_path: Path) -> None:
+    with chdir(tmp_path):
+        for name in ("~/run", "~", "~root/x"):
+            with pytest.raises(ConfigurationError, match="for the shell to replace"):
+                refuse_existing(Path(name))
+        refuse_existing(Path("./a/~b"))
+
+
+def test_letters_that_no_terminal_has_are_escaped_and_others_stay() -> None:
+    assert printable("a\ud800\u202e\U000e0001é") == "a\\ud800\\u202e\\U000e0001é"
+    assert CONTROL.search("run é 走 a.b-c ~") is None
+
+
+def test_a_socket_in_a_run_directory_is_no_file(run: Path) -> None:
+    (run / "champion.h5").unlink()
+    with socket.socket(socket.AF_UNIX) as listening, chdir(run):
+        listening.bind("champion.h5")
+        assert typed("evaluate", ".")[0] == 3
