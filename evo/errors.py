@@ -35,3 +35,13 @@ class ResourceError(EvoError):
 
 class DeviceError(ResourceError):
     """A process does not see exactly the device that it was pinned to."""
+
+
+class PoisonError(ResourceError):
+    """A task ends every worker that plays it."""
+
+    def __init__(self, message: str, task: int = 0, first: int = 0, count: int = 1, why: str = "") -> None:
+        super().__init__(message)
+        self.task = task  # which of those that were to be played
+        self.first, self.count = first, count  # its candidates that are to blame
+        self.why = why  # what became of the last worker, as "was killed by SIGSEGV"

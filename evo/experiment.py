@@ -116,8 +116,8 @@ def environment_of(options: Any) -> Any:
     return plugins.find("environments", environment_module(options.id)).make(options)
 
 
-def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]) -> Evaluator:
-    """Return what plays the tasks of a run, as its [workers] say."""
+def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str], **how: Any) -> Evaluator:
+    """Return what plays the tasks of a run, as its [workers] say; `how` is for one backend's own `make`."""
     from evo.evaluators.context import Context
 
     context = Context(
@@ -129,7 +129,7 @@ def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]
         plugins=tuple(modules),
         extra_outputs=experiment.extra_outputs,
     )
-    evaluator: Evaluator = plugins.find("evaluators", experiment.workers.backend).make(context)
+    evaluator: Evaluator = plugins.find("evaluators", experiment.workers.backend).make(context, **how)
     return evaluator
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from evo.crown import Crown
     from evo.display import Display
     from evo.experiment import Experiment
+    from evo.quarantine import Quarantine
     from evo.records import Algorithm, Evaluator
     from evo.sections import Budget
     from evo.store import Store
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def train(
     experiment: Experiment,
     algorithm: Algorithm,
-    evaluator: Evaluator,
+    evaluator: Quarantine,
     store: Store,
     crown: Crown,
     display: Display,
@@ -41,7 +42,8 @@ def train(
         metrics = play_out(algorithm.generation(generation), evaluator, store)
         hold_to(store.directory, evaluator.fingerprint, allow_drift)
         best = crown.crowned()
-        store.commit(generation, algorithm.state(), algorithm.record(), metrics, best=best)
+        record = {**algorithm.record(), **evaluator.record()}
+        store.commit(generation, algorithm.state(), record, metrics, best=best)
         due = (generation + 1) % experiment.evaluation.every == 0
         if due:
             crown.measure()
@@ -124,7 +126,9 @@ def go_on(
     """Train what is left to train, measure the champion, close everything in order, and show how it ended."""
     from evo import show
     from evo.crown import Crown, known_champion
+    from evo.errors import PoisonError
     from evo.experiment import environment_of, evaluator_of
+    from evo.quarantine import Quarantine, champion_stopped
     from evo.signals import deaf
 
     evaluator: Evaluator | None = None
@@ -145,12 +149,16 @@ def go_on(
             if show.kernels_are_missing(experiment):
                 display.say("compiling the kernels for this machine, once (about 15 s) ...")
             with display:
-                train(experiment, algorithm, evaluator, store, crown, display, summary, allow_drift)
+                quarantine = Quarantine(evaluator, store, plugins)
+                train(experiment, algorithm, quarantine, store, crown, display, summary, allow_drift)
             crown.measure()
             crown.write()
             store.flush()
             fill(summary, store, crown)
             game = show.record_game(experiment, algorithm, crown, evaluator, store) if show.watched(display) else None
+    except PoisonError as poison:  # only where a champion is measured: what generations play is in quarantine
+        crown.write()
+        raise champion_stopped(poison, store.directory, plugins) from poison
     finally:
         with deaf():
             if evaluator is not None:

@@ -32,11 +32,14 @@ def measure(
     """Play `weights` [P] on the first sealed episodes; return what it did, and the score of every episode.  # [E]
 
     The score is the measure of that name, elsewhere the return. DataError: the network's scores are not finite.
+    PoisonError: the network ends its workers.
     """
     source = itself(publish(weights[np.newaxis]))
     seeds = sealed_episodes(episodes)
     parts = [seeds[first : first + EPISODES_PER_TASK] for first in range(0, episodes, EPISODES_PER_TASK)]
     results = evaluator.map([Task(source, Episodes(part), Choose(rule)) for part in parts])
+    for poison in getattr(evaluator, "poisoned", ()):
+        raise poison  # a score that ranks worst in training is no score here
     if not all(result.finite[0] for result in results):
         raise DataError("the champion cannot be measured: its scores of actions are not finite")
     scores = np.concatenate([score_of(result, measures) for result in results])

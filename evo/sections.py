@@ -30,7 +30,7 @@ class Run(Section):
 
 
 class Workers(Section):
-    """The [workers] section: where episodes are played; nothing in it changes a result."""
+    """The [workers] section: where episodes are played; no result of an episode that is played depends on it."""
 
     backend: str = Field("processes", description="where tasks are played")
     count: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field("auto", description="auto = one a core")
@@ -39,6 +39,7 @@ class Workers(Section):
     memory_limit_mb: int = Field(0, ge=0, le=1 << 24, description='megabytes an evaluator, with memory = "limit"')
     threads: int = Field(1, ge=1, le=1024, description="of an evaluator")
     candidates_per_task: int = Field(0, ge=0, le=1_000_000, description="0 = from the size of the network")
+    on_poison: Literal["stop", "worst"] = Field("stop", description="what a candidate that ends every worker does")
 
     @model_validator(mode="after")
     def _consistent(self) -> Workers:
@@ -56,8 +57,8 @@ class Learner(Section):
         "one", description="how an update is spread over devices"
     )
     threads: int = Field(2, ge=1, le=1024, description="fixed, since sums depend on it")
-
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of hidden layers; weights are float32")
+
 
 class Evaluation(Section):
     """The [evaluation] section: the sealed score, which is reported and never used."""

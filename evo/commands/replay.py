@@ -1,4 +1,4 @@
-"""Watch a run's champion play a sealed episode in the terminal, or make a GIF of it."""
+"""Watch a run's champion play a sealed episode in the terminal, make a GIF of it, or play one candidate again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 from evo import plugins
 from evo.commands.evaluate import MOST, whole
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, PoisonError, ResourceError
+
+MOST_GENERATIONS = 10_000_000
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -18,6 +20,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--speed", metavar="X", default="12", help="steps a second, 1 to 1000 (default: 12)")
     parser.add_argument("--gif", metavar="FILE", help="write a film instead of showing it")
     parser.add_argument(
+        "--generation", metavar="G", help="play one candidate of this generation instead, alone in a new process"
+    )
+    parser.add_argument("--candidate", metavar="N", help="its number, from 0 on; tells whether it ends its worker")
+    parser.add_argument("--round", metavar="R", help="of the generation's requests (default: 0, the first)")
+    parser.add_argument(
         "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
     )
 
@@ -26,6 +33,8 @@ def main(arguments: Namespace) -> int:
     """Play the episode, check that the readable rules score the same, and show it."""
     episode = whole("--episode", arguments.episode, 0, MOST - 1) or 0
     speed = whole("--speed", arguments.speed, 1, 1000) or 1
+    if (arguments.generation, arguments.candidate, arguments.round) != (None, None, None):
+        return _play_candidate(arguments)
     from evo import game_show
     from evo.finished import look_at, playing
     from snake.render import save_gif, text
@@ -48,4 +57,24 @@ def main(arguments: Namespace) -> int:
     else:
         print(text(shown[-1], colour=False))
     print(f"sealed episode {episode}: score {game.score} after {len(game.actions)} steps")
+    return 0
+
+
+def _play_candidate(arguments: Namespace) -> int:
+    """Play one candidate again; ResourceError says how its worker ended, if it did."""
+    generation = whole("--generation", arguments.generation, 0, MOST_GENERATIONS)
+    candidate = whole("--candidate", arguments.candidate, 0, MOST)
+    number = whole("--round", arguments.round, 0, MOST) or 0
+    if generation is None or candidate is None:
+        raise ConfigurationError("--generation and --candidate go together, and --round with them")
+    from evo.candidate import play_again
+
+    plugins.load(arguments.plugin)
+    who = f"candidate {candidate} of generation {generation}"
+    print(f"playing {who}, alone in a new process ...", flush=True)
+    try:
+        told = play_again(Path(arguments.run_dir), generation, number, candidate, arguments.plugin)
+    except PoisonError as poison:
+        raise ResourceError(f"{who} ended its worker, which {poison.why}") from poison
+    print(f"{who}: {told}")
     return 0

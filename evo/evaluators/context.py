@@ -80,6 +80,11 @@ def prepare(context: Context) -> None:
         rollout.play(Task(source, Episodes(np.zeros(1, np.uint64))), np.zeros((1, rollout.network.size), np.float32))
 
 
+def measures_of(context: Context) -> int:
+    """Return how many measures the run's environment has."""
+    return len(_environment(context).measures)
+
+
 class LanesPlayer:
     """Plays on the CPU, exactly."""
 
@@ -99,9 +104,13 @@ def _rollout(context: Context) -> Rollout:
     from evo.policies.network import Options as PolicyOptions
     from evo.rollout import Rollout
 
-    plugins.load(context.plugins)
-    module = plugins.find("environments", context.environment.get("id", "snake").partition(":")[0])
-    environment = module.make(module.Options(**context.environment))
+    environment = _environment(context)
     policy = PolicyOptions(**context.policy)
     network = Network.build(policy, environment.shape, environment.actions, context.extra_outputs)
     return Rollout(network, environment)
+
+
+def _environment(context: Context) -> Any:
+    plugins.load(context.plugins)
+    module = plugins.find("environments", context.environment.get("id", "snake").partition(":")[0])
+    return module.make(module.Options(**context.environment))

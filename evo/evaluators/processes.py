@@ -11,23 +11,24 @@ import math
 import os
 import selectors
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Any
 
 from evo.devices import VISIBLE, plan
-from evo.errors import ConfigurationError, ResourceError
-from evo.evaluators.context import Context, Effort
+from evo.errors import ConfigurationError, PoisonError, ResourceError
+from evo.evaluators.context import Context, Effort, measures_of
 from evo.evaluators.nursery import START_PATIENCE, Nursery, NurseryLost
+from evo.evaluators.pace import Pace
+from evo.evaluators.round import ATTEMPTS, Round, size, worst_result
 from evo.evaluators.worker import Channel, Failed, Played, Ready, Upbringing
-from evo.records import Task
+from evo.records import Result, Task
 
-ATTEMPTS = 3  # times that a task may end its worker
 STARTS = 10  # times in a row that a worker may be lost before it has played anything
-PATIENCE = 60.0  # seconds for a task before any has been played, and at least for every later one
-SLOWEST = 20.0  # times the slowest of the RECENT tasks, where that is longer than PATIENCE
-RECENT = 256
+NURSERIES = 3  # times in a row that the nursery may be lost
+PATIENCE = 30.0  # seconds that any task may take, however quick others are
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
 
 
@@ -45,41 +46,23 @@ class Slot:
     losses: int = 0  # workers lost in a row before they had played anything
 
 
-@dataclass
-class Round:
-    """One call of `map`: tickets number the tasks of all rounds, so a late answer is never taken for another's."""
-
-    tasks: Sequence[Any]
-    first: int
-    waiting: deque[int] = field(init=False)
-    attempts: dict[int, int] = field(init=False)  # workers that each task has ended
-    results: dict[int, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.waiting = deque(range(self.first, self.first + len(self.tasks)))
-        self.attempts = dict.fromkeys(self.waiting, 0)
-
-    def put_back(self, ticket: int, why: str) -> None:
-        """Let a task be played again, whose worker was lost; ResourceError where that has happened too often."""
-        self.attempts[ticket] += 1
-        if self.attempts[ticket] >= ATTEMPTS:
-            number, task = ticket - self.first, self.tasks[ticket - self.first]
-            raise ResourceError(
-                f"task {number + 1} of {len(self.tasks)} has ended its worker {ATTEMPTS} times, the last time because "
-                f"the worker {why}; the task is {_described(task)}"
-            )
-        self.waiting.appendleft(ticket)
-
-
 class Processes:
     """A pool of workers, one for each of `slots`, which are environment variables that pin a worker to its device.
 
-    `map` raises ResourceError where a task has ended its worker three times or no worker can be kept alive, and an
-    exception of a worker's Python code as it is, with the worker's traceback as its cause.
+    `map` raises PoisonError where a task ends its workers (see `evo.evaluators.round`, and there `separable` and
+    `worst`), ResourceError where no worker can be kept alive, and an exception of a worker's Python code as it is,
+    with the worker's traceback as its cause.
     """
 
     def __init__(
-        self, upbringing: Upbringing, slots: Sequence[Mapping[str, str]], threads: int = 1, patience: float = PATIENCE
+        self,
+        upbringing: Upbringing,
+        slots: Sequence[Mapping[str, str]],
+        threads: int = 1,
+        patience: float | None = None,
+        attempts: int = ATTEMPTS,
+        separable: bool = False,
+        worst: Callable[[Task], Result] | None = None,
     ) -> None:
         if not hasattr(os, "fork"):
             raise ConfigurationError('workers.backend: "processes" needs a POSIX system, use "serial" here')
@@ -89,10 +72,12 @@ class Processes:
         self.fingerprint = ""  # of the workers' arithmetic, once one is ready
         self._upbringing = upbringing
         self._threads = threads
-        self._patience = patience
+        self.poisoned: Sequence[PoisonError] = ()  # what the last `map` answered by the worst result
+        self._patience = PATIENCE if patience is None else patience
+        self._round = partial(Round, attempts=attempts, separable=separable, worst=worst)
         self._slots = [Slot(number, environment) for number, environment in enumerate(slots)]
-        self._recent: deque[float] = deque([0.0], RECENT)  # seconds of tasks
-        self._tickets = 0
+        self._pace = Pace(self._patience, START_PATIENCE)
+        self._tickets = count()
         self._nurseries_lost = 0
         self._nursery = Nursery(upbringing, threads)
 
@@ -111,9 +96,8 @@ class Processes:
         """Return the results in task order, whatever order they were played in."""
         began = time.monotonic()
         self.effort = Effort(busy=[0.0] * len(self._slots))
-        now = Round(tasks, self._tickets)
-        self._tickets += len(tasks)
-        while len(now.results) < len(tasks):
+        now = self._round(tasks, self._tickets)
+        while not now.finished:
             try:
                 for slot in self._slots:
                     if slot.ready and slot.ticket is None and now.waiting:
@@ -125,7 +109,8 @@ class Processes:
             except NurseryLost:
                 self._replace_nursery(now)
         self.effort.seconds = time.monotonic() - began
-        return [now.results[ticket] for ticket in range(now.first, now.first + len(tasks))]
+        self.poisoned = now.poisoned
+        return now.results()
 
     def close(self) -> None:
         """Stop every worker; afterwards no process of ours is left."""
@@ -135,10 +120,10 @@ class Processes:
 
     def _replace_nursery(self, now: Round) -> None:
         self._nurseries_lost += 1
-        if self._nurseries_lost >= ATTEMPTS:
-            raise ResourceError(f"the process that starts workers was lost {ATTEMPTS} times in a row")
+        if self._nurseries_lost >= NURSERIES:
+            raise ResourceError(f"the process that starts workers was lost {NURSERIES} times in a row")
         for slot in self._slots:
-            if slot.ticket in now.attempts:
+            if slot.ticket is not None and slot.ticket in now:
                 now.waiting.appendleft(slot.ticket)
             self._empty(slot)
         self._nursery.close()
@@ -153,7 +138,7 @@ class Processes:
         """Give an idle worker the next task."""
         assert slot.channel is not None
         try:
-            slot.channel.send((now.waiting[0], now.tasks[now.waiting[0] - now.first]))
+            slot.channel.send((now.waiting[0], now.task(now.waiting[0])))
         except TimeoutError:
             self._lose(slot, "did not take its task", now)
         except OSError:
@@ -192,7 +177,9 @@ class Processes:
             return START_PATIENCE
         if slot.ticket is None:
             return math.inf
-        return max(self._patience, SLOWEST * max(self._recent)) * GROWTH ** now.attempts.get(slot.ticket, 0)
+        if slot.ticket not in now:  # what is left of a round that failed
+            return START_PATIENCE
+        return self._pace.limit(size(now.task(slot.ticket))) * GROWTH ** now.lost(slot.ticket)
 
     def _hear(self, slot: Slot, message: Ready | Played | Failed, now: Round) -> None:
         if isinstance(message, Ready):
@@ -206,13 +193,13 @@ class Processes:
             return
         slot.ticket, slot.losses = None, 0
         if isinstance(message, Failed):
-            if message.ticket in now.attempts or message.ticket < 0:
+            if message.ticket in now or message.ticket < 0:
                 raise message.error()
         else:
             self._nurseries_lost = 0
-            self._recent.append(message.seconds)
-            if message.ticket in now.attempts:
-                now.results[message.ticket] = message.result
+            if message.ticket in now:
+                self._pace.note(message.seconds, size(now.task(message.ticket)))
+                now.answer(message.ticket, message.result)
                 self.effort.busy[slot.number] += message.seconds
 
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
@@ -222,15 +209,15 @@ class Processes:
         ticket = slot.ticket
         self._empty(slot)
         self.effort.replaced += 1
-        if ticket in now.attempts:
-            now.put_back(ticket, why)
-        elif ticket is None:
+        if ticket is None:
             slot.losses += 1
             if slot.losses >= STARTS:
                 raise ResourceError(
                     f"worker {slot.number} was lost {STARTS} times in a row before it had played anything; "
                     f"the last one {why}"
                 )
+        elif ticket in now:
+            now.put_back(ticket, why)
 
     def _empty(self, slot: Slot) -> None:
         if slot.channel is not None:
@@ -238,22 +225,18 @@ class Processes:
         slot.channel, slot.pid, slot.ready, slot.ticket = None, 0, False, None
 
 
-def _described(task: Any) -> str:
-    """Say which task this is, briefly, so that it can be found and played again."""
-    if not isinstance(task, Task):
-        return str(getattr(task, "name", task))
-    source, shown = task.weights, 8
-    keys = ", ".join(f"{row}:{key:#x}" for row, key in list(zip(source.rows, source.keys, strict=True))[:shown])
-    more = ", ..." if len(source) > shown else ""
-    return (
-        f"{len(source)} candidates (parent row:noise key {keys}{more}) of {source.published or 'no file'} "
-        f"in {len(task.play.seeds)} episodes"
+def make(context: Context, attempts: int = ATTEMPTS) -> Processes:
+    """Return the evaluator of a run."""
+    player = "evo.evaluators.context:make_player"
+    return Processes(
+        Upbringing(player, context, "evo.evaluators.context:prepare"),
+        plan(context.workers, context.inference, os.environ.get(VISIBLE)),
+        int(context.workers.get("threads", 1)),
+        attempts=attempts,
+        separable=context.inference == "lanes",
+        worst=partial(_worst, context) if context.workers.get("on_poison") == "worst" else None,
     )
 
 
-def make(context: Context) -> Processes:
-    """Return the evaluator of a run."""
-    player = "evo.evaluators.context:make_player"
-    upbringing = Upbringing(player, context, "evo.evaluators.context:prepare")
-    slots = plan(context.workers, context.inference, os.environ.get(VISIBLE))
-    return Processes(upbringing, slots, int(context.workers.get("threads", 1)))
+def _worst(context: Context, task: Task) -> Result:
+    return worst_result(task, measures_of(context))

@@ -1,0 +1,29 @@
+"""How fast tasks are played on this machine, and so how long the next one may take."""
+
+from __future__ import annotations
+
+from collections import deque
+
+RECENT = 256  # tasks that are remembered
+SLOWEST = 20.0  # times what the slowest of them took, or what a task of this size takes at their mean speed
+
+
+class Pace:
+    """Measured by the clock that no clock change touches; tasks of one kind differ in size, by episodes played."""
+
+    def __init__(self, shortest: float, unmeasured: float) -> None:
+        self._shortest = shortest  # seconds that any task may take: a machine may hold its breath
+        self._unmeasured = unmeasured  # seconds for tasks while none has been played
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
+
+    def note(self, seconds: float, size: int) -> None:
+        """Take in how long a task of `size` episodes took."""
+        self._recent.append((seconds, size))
+
+    def limit(self, size: int) -> float:
+        """Return after how many seconds a task of `size` episodes is taken for hung."""
+        if not self._recent:
+            return self._unmeasured
+        slowest = max(seconds for seconds, _ in self._recent)
+        mean = sum(seconds for seconds, _ in self._recent) / sum(episodes for _, episodes in self._recent)
+        return max(self._shortest, SLOWEST * max(slowest, mean * size))

@@ -1,0 +1,223 @@
+"""Whole runs whose workers are harmed in every way: nothing shows, or one line names the candidate to blame."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import ROOT, called, summary_of
+from test_evaluators import alive, children, until
+from treacherous import FAULTS
+
+from evo.evaluators import processes
+from evo.records import WORST
+from evo.store import Store
+
+POPULATION, EPISODES, CONTENDERS, SELECT = 24, 3, 2, 4
+WALK = f"""
+[run]
+generations = 3
+[environment]
+id = "treacherous"
+[policy]
+kind = "linear"
+[workers]
+backend = "processes"
+count = 2
+[evaluation]
+episodes = 6
+[ga]
+population = {POPULATION}
+parents = 4
+elites = 2
+episodes = {EPISODES}
+sigma = 1.0
+contenders = {CONTENDERS}
+select_every = 1
+select_episodes = {SELECT}
+"""
+PLUGIN = ("--plugin", "treacherous")
+
+
+@pytest.fixture
+def walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "walk.toml").write_text(WALK)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    return tmp_path
+
+
+def run(where: Path, name: str, *words: object, code: int = 0) -> dict[str, object]:
+    return summary_of(where, "walk.toml", "--run-dir", name, *PLUGIN, *words, code=code)
+
+
+def walks(where: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Return the walks of every generation of an undisturbed run, and those on sealed episodes, in order."""
+    with monkeypatch.context() as patch:
+        patch.setenv("WALKS", str(where / "walks"))
+        run(where, "undisturbed", "--backend", "serial")
+    every = (where / "walks").read_text().split()
+    size = POPULATION * EPISODES + CONTENDERS * SELECT
+    return [every[first : first + size] for first in range(0, len(every), size)]
+
+
+def only_once(names: list[str], part: slice = slice(None)) -> tuple[int, str]:
+    """Return the number and the name of a walk that nobody else walks, in the middle of `part`."""
+    counts = Counter(names)
+    numbers = [i for i in range(len(names))[part] if counts[names[i]] == 1]
+    return numbers[len(numbers) // 2], names[numbers[len(numbers) // 2]]
+
+
+def typed(where: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """Type a command that was printed."""
+    return subprocess.run(["/bin/sh", "-c", line], cwd=where, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("generation", [0, 2])
+def test_a_candidate_that_ends_every_worker_is_named_with_the_command_that_repeats_it(
+    walk: Path, monkeypatch: pytest.MonkeyPatch, generation: int
+) -> None:
+    number, name = only_once(walks(walk, monkeypatch)[generation], slice(POPULATION * EPISODES))
+    candidate = number // EPISODES
+    monkeypatch.setenv("DEADLY", name)
+    summary = run(walk, "run", code=5)
+    assert (summary["status"], summary["generations"]) == ("failed", generation)
+    line = str(summary["error"])
+    assert "\n" not in line
+    assert line.startswith(f"candidate {candidate} of generation {generation} ended every worker")
+    assert "SIGSEGV" in line
+    again, resume = re.findall(r"by: (.*?)(?:;|$)", line)
+    assert again == f"python -m evo replay run --generation {generation} --candidate {candidate} --plugin treacherous"
+    repeated = typed(walk, again)
+    assert repeated.returncode == 5, repeated.stderr
+    assert f"candidate {candidate} of generation {generation} ended its worker, which was killed by SIGSEGV" in (
+        repeated.stderr
+    )
+    innocent = typed(walk, again.replace(f"--candidate {candidate}", f"--candidate {(candidate + 1) % POPULATION}"))
+    assert (innocent.returncode, innocent.stderr) == (0, "")
+    assert "it ended no worker" in innocent.stdout
+    assert typed(walk, resume).returncode == 0
+    resumed, straight = Store.read(walk / "run"), summary_of(walk, "--resume", "run", *PLUGIN)
+    assert resumed.next_generation == 3
+    assert (
+        straight["state_hash"] == run(walk, "worst", "--set", "workers.on_poison=worst", "--workers", 1)["state_hash"]
+    )
+
+
+def test_a_poisoned_candidate_ranks_worst_alone_and_the_record_says_so(
+    walk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, name = only_once(walks(walk, monkeypatch)[1], slice(POPULATION * EPISODES))
+    candidate = number // EPISODES
+    monkeypatch.setenv("DEADLY", name)
+    worst = ("--set", "workers.on_poison=worst")
+    hashes = {str(run(walk, f"workers-{n}", *worst, "--workers", n)["state_hash"]) for n in (1, 3)}
+    assert len(hashes) == 1
+    harmed, undisturbed = Store.read(walk / "workers-3"), Store.read(walk / "undisturbed")
+    assert hashes != {undisturbed.state_hash}
+    assert harmed.lines[0].state_hash == undisturbed.lines[0].state_hash  # what did not happen is in no hash
+    record, wanted = harmed.read_record(1), undisturbed.read_record(1)
+    assert record["poisoned"].tolist() == [[0, candidate]]
+    others = np.arange(POPULATION) != candidate
+    assert record["return"][candidate] == WORST
+    assert candidate not in record["survivors"]
+    for column in ("parent", "key", "return", "frames"):
+        assert np.array_equal(record[column][others], wanted[column][others])
+    _, err = called(walk, "walk.toml", "--run-dir", "told", *PLUGIN, *worst)
+    assert f"candidate {candidate} of generation 1 ended every worker" in err
+    assert "ranks worst" in err
+
+
+def test_a_contender_that_is_poisoned_is_not_crowned_and_its_round_is_named(
+    walk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, name = only_once(walks(walk, monkeypatch)[0], slice(POPULATION * EPISODES, None))
+    monkeypatch.setenv("DEADLY", name)
+    contender = (number - POPULATION * EPISODES) // SELECT
+    error = str(run(walk, "run", code=5)["error"])
+    assert f"candidate {contender} of generation 0, in round 1, ended every worker" in error
+    repeated = typed(walk, re.findall(r"by: (.*?);", error)[0])
+    assert repeated.returncode == 5
+    assert "which was killed by SIGSEGV" in repeated.stderr
+    run(walk, "worst", "--set", "workers.on_poison=worst", "--generations", 1)
+    assert Store.read(walk / "worst").read_record(0)["poisoned"].tolist() == [[1, contender]]
+
+
+def test_where_every_candidate_ends_its_workers_none_is_blamed(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEADLY", "all")
+    few = ("--set", "ga.population=4", "--set", "ga.parents=2", "--set", "ga.elites=1")
+    error = run(walk, "run", "--set", "workers.on_poison=worst", *few, code=5)["error"]
+    assert "no candidate is to blame" in str(error)
+
+
+def test_a_champion_that_cannot_be_measured_is_kept_and_repeated_by_evaluate(
+    walk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEADLY", walks(walk, monkeypatch)[-1][0])
+    summary = run(walk, "run", "--set", "workers.on_poison=worst", code=5)
+    assert summary["generations"] == 3
+    line = str(summary["error"])
+    assert line.endswith("play it again by: python -m evo evaluate run --plugin treacherous")
+    repeated = typed(walk, line.partition("by: ")[2])
+    assert repeated.returncode == 5
+    assert "SIGSEGV" in repeated.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--generation", "9", "--candidate", "0"),
+        ("--generation", "1", "--candidate", str(POPULATION)),
+        ("--generation", "0", "--candidate", "0", "--round", "5"),
+        ("--generation", "1"),
+        ("--round", "1"),
+    ],
+)
+def test_a_candidate_that_there_is_none_of_is_a_mistake(walk: Path, words: tuple[str, ...]) -> None:
+    run(walk, "run", "--generations", 2, "--backend", "serial")
+    _, err = called(walk, "replay", "run", *PLUGIN, *words, program="evo", code=2)
+    assert "--" in err
+    assert "Traceback" not in err
+
+
+def test_every_fault_at_once_leaves_no_trace_in_the_hash(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = run(walk, "undisturbed", "--backend", "serial")
+    faults = walk / "faults"
+    faults.mkdir()
+    for fault in FAULTS:
+        (faults / f"{fault}-0").touch()
+    for fault in ("kill", "exit", "segv", "memory"):
+        (faults / f"{fault}-1").touch()
+    monkeypatch.setenv("TREACHERY", str(faults))
+    monkeypatch.setattr(processes, "PATIENCE", 2.0)
+    harmed = run(walk, "harmed", "--workers", 3)
+    assert list(faults.iterdir()) == []  # all of them have happened
+    for key in ("state_hash", "frames", "champion"):
+        assert harmed[key] == reference[key]
+
+
+def test_no_process_outlives_a_killed_master_by_two_seconds(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = walk / "faults"
+    faults.mkdir()
+    for fault in ("spin", "stop"):
+        (faults / f"{fault}-0").touch()
+    monkeypatch.setenv("TREACHERY", str(faults))
+    words = [sys.executable, "-m", "evo.run", "walk.toml", *PLUGIN, "--workers", "3", "--generations", "1000000"]
+    with subprocess.Popen(words, cwd=walk, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert any(line.startswith("generation ") for line in process.stdout) or True
+        assert until(lambda: not list(faults.iterdir()), 60)
+        time.sleep(0.2)
+        family = children(process.pid)
+        assert len(family) == 4
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert until(lambda: not any(map(alive, family)), 2.0)

@@ -1,0 +1,128 @@
+"""A plug-in environment, walks on a line, that harms the process that plays it as environment variables say.
+
+A file `FAULT-*` in the folder TREACHERY is a fault that happens once, to whichever process finds it first. A walk that
+is listed in DEADLY ends whoever walks it, every time. Every walk is appended to the file WALKS.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from pydantic import Field
+
+from evo.options import Section
+
+plugs_into = "environments"
+
+LENGTH = 12
+FAULTS = ("kill", "stop", "spin", "exit", "segv", "memory")
+
+
+class Options(Section):
+    """The [environment] section."""
+
+    id: str = Field("treacherous", description="this one")
+
+
+class Walk(gymnasium.Env[np.ndarray, int]):
+    """Left or right on a line; every step right pays, by where it is made."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self._name, self._phase, self._place, self._steps = f"{seed:016x}:", (seed or 0) % 1009, 0, 0
+        betray()
+        return self._seen(), {}
+
+    def step(self, action: int) -> Any:
+        self._place += 1 if action else -1
+        self._steps += 1
+        self._name += str(int(action))
+        betray()
+        if self._steps == LENGTH:
+            self._arrive()
+        reward = float(((self._place * 7 + self._phase) % 5) - 1) * (1 if action else -1)
+        return self._seen(), reward, self._steps == LENGTH, False, {}
+
+    def _arrive(self) -> None:
+        if walks := os.environ.get("WALKS"):
+            with open(walks, "a") as file:
+                file.write(self._name + "\n")
+        if self._name in os.environ.get("DEADLY", "").split() or os.environ.get("DEADLY") == "all":
+            _segv()
+
+    def _seen(self) -> np.ndarray:
+        signs = [((self._phase + 31 * self._place) * (self._steps + i) % 101 - 50) / 50 for i in (3, 5, 8)]
+        return np.array(signs, np.float32)
+
+
+def betray() -> None:
+    """Do what is due, once."""
+    folder = os.environ.get("TREACHERY", "")
+    if not folder:
+        return
+    for path in sorted(Path(folder).glob("*-*")):
+        try:
+            path.unlink()  # one process alone succeeds
+        except FileNotFoundError:
+            continue
+        globals()["_" + path.name.partition("-")[0]]()
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+def _exit() -> None:
+    os._exit(0)
+
+
+def _segv() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.string_at(0)
+
+
+def _memory() -> None:
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))
+    hoard = []
+    while True:
+        hoard.append(np.ones(1 << 20))
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The walk."""
+
+    shape: tuple[int, ...] = (3,)
+    actions: int = 2
+    measures: tuple[str, ...] = ()
+
+    def env(self) -> Walk:
+        return Walk()
+
+    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        return ()
+
+
+def make(options: Options) -> Environment:
+    return Environment()
