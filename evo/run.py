@@ -32,7 +32,7 @@ def train(
 ) -> None:
     """Play, commit and show one generation after the other, until there are enough of them or a budget is spent."""
     from evo.display import Row
-    from evo.fingerprint import hold_to
+    from evo.fingerprint import LEARNING, hold_to
 
     for generation in range(store.next_generation, experiment.generations):
         if stopped := spent(experiment.run.budget, algorithm, store):
@@ -41,6 +41,7 @@ def train(
             break
         metrics = play_out(algorithm.generation(generation), evaluator, store)
         hold_to(store.directory, evaluator.fingerprint, allow_drift)
+        hold_to(store.directory, getattr(algorithm, "fingerprint", ""), allow_drift, LEARNING)
         best = crown.crowned()
         record = {**algorithm.record(), **evaluator.record()}
         store.commit(generation, algorithm.state(), record, metrics, best=best)
