@@ -10,15 +10,16 @@ from evo.errors import DataError
 from evo.wording import printable
 
 FILE = "fingerprint"
+LEARNING = "fingerprint.learning"  # of updates, which are computed elsewhere than episodes
 LARGEST = 1 << 16
 
 
-def hold_to(directory: Path, fingerprint: str, allow_drift: bool = False) -> None:
+def hold_to(directory: Path, fingerprint: str, allow_drift: bool = False, file: str = FILE) -> None:
     """Keep the fingerprint of a run's arithmetic; DataError where the run was begun with another one.
 
     Exact arithmetic has none. With `allow_drift` the new one is kept from now on.
     """
-    path = directory / FILE
+    path = directory / file
     if not fingerprint:
         return
     before = read_file(path, most=LARGEST).decode(errors="replace") if os.path.lexists(path) else ""

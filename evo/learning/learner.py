@@ -29,7 +29,7 @@ Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 Values = dict[str, NDArray[np.float32]]
 
 NOBODY = -1  # a place of a part that no example takes
-PART_BYTES = 4 << 20  # of a part's activations: a measured optimum, and part of what sums are rounded to
+PART_BYTES = 16 << 20  # of a part's activations; measured, and part of how sums are rounded
 BETAS = (0.9, 0.999)
 EPSILON = 1e-5
 GOLDEN = 64  # examples of the known step
