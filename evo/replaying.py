@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,25 +15,24 @@ from numpy.typing import NDArray
 
 from evo.arrays import checked
 from evo.committed import read_all_records, read_record, read_state
+from evo.compared import candidates, difference, differing_arrays, has_candidates, same_outcome, taken_over
 from evo.durable import read_file
 from evo.errors import DataError
 from evo.experiment import Experiment, environment_of, evaluator_of
-from evo.fingerprint import FILE
-from evo.hashing import array_digest
+from evo.fingerprint import FILE, LARGEST, LEARNING
 from evo.pedigree import UNFIT, is_the, measure, rebuilt
 from evo.places import PUBLISHED
 from evo.published import Published
-from evo.records import WORST, Episodes, Task, WeightSource
+from evo.records import Episodes, Task, WeightSource
 from evo.rounds import addressed, make_algorithm, play_out, take_up
+from evo.sparing import Sparing
 from snake.philox import draw
 
 if TYPE_CHECKING:
     from evo.champion import Champion
     from evo.manifest import Line
-    from evo.records import Algorithm, Evaluator, Result
+    from evo.records import Algorithm, Evaluator
     from evo.verification import Evidence, Report
-
-SHOWN = 3  # candidates that are named where many differ
 
 
 @contextmanager
@@ -91,17 +91,18 @@ class Replayer:
 
     def _stranger(self) -> str:
         """Return why nothing that is played here can be compared; nothing where the arithmetic is the run's."""
-        path = self.evidence.directory / FILE
-        before = read_file(path, most=1 << 16).decode(errors="replace") if path.exists() else ""
         one = np.zeros(1, np.int32)
         source = WeightSource(one - 1, one - 1, one.astype(np.uint64), one.astype(np.float32))
         self.evaluator.map([Task(source, Episodes(np.zeros(1, np.uint64)))])
-        if before == self.evaluator.fingerprint:
-            return ""
-        return (
-            "not replayable here: another numeric fingerprint\n"
-            f"  the run: {before or 'none'}\n  here:    {self.evaluator.fingerprint or 'none'}"
-        )
+        algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
+        here = {FILE: self.evaluator.fingerprint, LEARNING: getattr(algorithm, "fingerprint", "")}
+        for file, fingerprint in here.items():
+            path = self.evidence.directory / file
+            before = read_file(path, most=LARGEST).decode(errors="replace") if os.path.lexists(path) else ""
+            if before != fingerprint:
+                told = f"  the run: {before or 'none'}\n  here:    {fingerprint or 'none'}"
+                return f"not replayable here: another numeric fingerprint\n{told}"
+        return ""
 
     def _everything(self) -> None:
         """Replay every generation whose state before is kept, or was reached by replaying."""
@@ -177,6 +178,10 @@ class Replayer:
             )
         self.report.not_replayable += sum(map(candidates, lines))
 
+    @property
+    def _measures(self) -> int:
+        return len(environment_of(self.experiment.environment).measures)
+
     def _sampled(self, line: Line, wanted: set[int]) -> None:
         """Play the tasks that hold these candidates, and compare returns and frames with the record."""
         generation = line.generation
@@ -188,6 +193,7 @@ class Replayer:
             _, tasks = addressed(request, self.desk)
             ends = np.cumsum([len(task.weights) for task in tasks])
             agree = generation in self.evidence.records and ends[-1] == candidates(line)
+            agree &= self._poisoned(line) is None
             chosen = sorted({int(np.searchsorted(ends, candidate, "right")) for candidate in wanted}) if agree else []
             results = self.evaluator.map([tasks[number] for number in chosen])
             record = read_record(self.evidence.directory, line) if agree else {}
@@ -211,8 +217,11 @@ class Replayer:
         """Replay a generation and compare all that it left; return the algorithm where its state is the run's."""
         try:
             algorithm = algorithm or self._begin(line)
-            metrics = play_out(algorithm.generation(line.generation), self.evaluator, self.desk)
+            poisoned = self._poisoned(line)
+            players = self.evaluator if poisoned is None else Sparing(self.evaluator, poisoned, self._measures)
+            metrics = play_out(algorithm.generation(line.generation), players, self.desk)
             state, record = checked(algorithm.state()), checked(algorithm.record())
+            record |= {} if poisoned is None else {"poisoned": poisoned}
         except (DataError, *UNFIT) as error:
             self._unfit(line, error)
             return None
@@ -220,12 +229,8 @@ class Replayer:
         self.whole += 1
         arrays = {f"state/{name}": array for name, array in state.items()}
         arrays |= {f"record/{name}": array for name, array in record.items()}
-        differing = [
-            name
-            for name in sorted(arrays.keys() | line.arrays.keys())
-            if name not in arrays or line.arrays.get(name) != array_digest(name, arrays[name])
-        ]
-        mistakes = [self._difference(line, name, arrays.get(name)) for name in differing]
+        differing = differing_arrays(line, arrays)
+        mistakes = [difference(line, name, self._kept(line, name), arrays.get(name)) for name in differing]
         born = self._born_in(line)
         if born is not None and is_the(born, algorithm):
             self.crowned = f"generation {line.generation}, played again, crowns these weights"
@@ -235,21 +240,6 @@ class Replayer:
             mistakes.append(f"{line.frames} frames in the manifest, {int(metrics.get('frames', 0))} replayed")
         self.report.disagrees += [f"generation {line.generation}: {mistake}" for mistake in mistakes]
         return None if any(name.startswith("state/") for name in differing) else algorithm
-
-    def _difference(self, line: Line, name: str, replayed: NDArray[np.generic] | None) -> str:
-        """Return in words how an array that was replayed differs from the one that was kept."""
-        if replayed is None or name not in line.arrays:
-            return f"{name} is {'nothing that is left by it' if replayed is None else 'not in the manifest'}"
-        kept = self._kept(line, name)
-        if kept is None or kept.shape != replayed.shape or kept.ndim == 0:
-            return f"{name} is not what is left by playing it again"
-        rows = np.flatnonzero((kept != replayed).reshape(len(kept), -1).any(axis=1))
-        if kept.ndim > 1:
-            return f"{name} differs in {len(rows)} of {len(kept)} rows"
-        who = "candidate" if name.startswith("record/") and len(kept) == candidates(line) else "number"
-        told = [f"{who} {row} has {kept[row]}, replayed {replayed[row]}" for row in rows[:SHOWN]]
-        more = f", and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-        return f"{name}: {'; '.join(told)}{more}"
 
     def _kept(self, line: Line, name: str) -> NDArray[np.generic] | None:
         """Return an array of a generation as it was kept, if it is."""
@@ -266,6 +256,15 @@ class Replayer:
             f"generation {line.generation}: cannot be played from the state before it ({type(error).__name__}: {error})"
         )
 
+    def _poisoned(self, line: Line) -> NDArray[np.generic] | None:
+        """Return round and number of every candidate that ended its workers; None where none did.  # [N, 2]"""
+        if "record/poisoned" not in line.arrays:
+            return None
+        poisoned = read_record(self.evidence.directory, line)["poisoned"]
+        if poisoned.ndim != 2 or poisoned.shape[1] != 2 or poisoned.dtype.kind != "i":
+            raise DataError("its record of poisoned candidates is not one")
+        return poisoned
+
     def _born_in(self, line: Line) -> Champion | None:
         """Return the champion if it was crowned in this generation."""
         champion = self.champion
@@ -280,27 +279,3 @@ class Replayer:
             self.report.agrees.append(told)
         if self.crowned and self.report.ok:
             self.report.agrees.append(f"champion: {self.crowned}")
-
-
-def has_candidates(line: Line) -> bool:
-    """Return whether a generation's record tells of every candidate by itself."""
-    shapes = [line.arrays[name].shape for name in ("record/key", "record/return") if name in line.arrays]
-    return len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 1
-
-
-def candidates(line: Line) -> int:
-    """Return how many candidates a generation had; one that has none counts as one."""
-    return line.arrays["record/return"].shape[0] if has_candidates(line) else 1
-
-
-def taken_over(line: Line) -> bool:
-    """Return whether a generation is the state that a fork began with."""
-    return line.generation == 0 and not line.frames and not any(name.startswith("record/") for name in line.arrays)
-
-
-def same_outcome(result: Result, record: Mapping[str, NDArray[np.generic]], part: slice) -> bool:
-    """Return whether candidates did what the record says of them."""
-    worst = (result.returns == WORST).any(axis=1)
-    returns = np.where(worst, WORST, result.returns.sum(axis=1, where=result.returns != WORST))
-    frames = result.lengths.sum(axis=1, dtype=np.int64)
-    return np.array_equal(returns, record["return"][part]) and np.array_equal(frames, record["frames"][part])

@@ -221,3 +221,13 @@ def test_no_process_outlives_a_killed_master_by_two_seconds(walk: Path, monkeypa
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert until(lambda: not any(map(alive, family)), 2.0)
+
+
+def test_what_was_poisoned_is_verified_without_playing_it(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number, name = only_once(walks(walk, monkeypatch)[1], slice(POPULATION * EPISODES))
+    monkeypatch.setenv("DEADLY", name)
+    run(walk, "run", "--set", "workers.on_poison=worst")
+    for words in ((), ("--all",)):
+        out, _ = called(walk, "verify", "run", *words, *PLUGIN, program="evo")
+        assert "everything that could be checked agrees" in out
+        assert "replayed: " in out

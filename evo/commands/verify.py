@@ -33,8 +33,9 @@ def main(arguments: Namespace) -> int:
     if arguments.all and count is not None:
         raise ConfigurationError("--sample cannot go with --all")
     from evo import pedigree, verification
+    from evo.compared import candidates
     from evo.recovery import refuse_foreign
-    from evo.replaying import candidates, replayer
+    from evo.replaying import replayer
     from evo.summary import one_line
     from evo.verification import Report
 

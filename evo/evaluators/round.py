@@ -117,7 +117,7 @@ class Round:
         )
 
 
-def candidates(source: WeightSource, which: slice) -> WeightSource:
+def candidates(source: WeightSource, which: slice | list[int]) -> WeightSource:
     """Return some of the candidates of a source."""
     rows, mates, keys, sigmas = source.rows[which], source.mates[which], source.keys[which], source.sigmas[which]
     return replace(source, rows=rows, mates=mates, keys=keys, sigmas=sigmas)
