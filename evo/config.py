@@ -13,6 +13,7 @@ from evo.experiment import PROVENANCE, Experiment, difference, environment_modul
 from evo.experiment_file import read_all
 from evo.mistakes import MOST, Mistake, shown, validate
 from evo.options import Section
+from evo.places import START
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.sections import Evaluation, Learner, Run, Workers
@@ -36,7 +37,8 @@ def load(
     """Return the validated experiment of a file, of --set assignments and of named flags.
 
     `flags` maps algorithm, seed, generations, workers and backend to what was typed, or to None. A `resolved` file
-    is one that `to_toml` wrote: its [provenance] is passed over. ConfigurationError: all mistakes, a line each.
+    is one that `to_toml` wrote: its [provenance] is passed over, and the champion that the run started from is the copy
+    that lies beside it. ConfigurationError: all mistakes, a line each.
     """
     given = read_all(path, sets, flags or {})
     if resolved:
@@ -51,8 +53,11 @@ def load(
     if lines:
         more = ["and more of the same"] if len(lines) > REPORTED else []
         raise ConfigurationError("\n".join(lines[:REPORTED] + more))
+    run, kept = cast(Run, sections.pop("run")), Path(path).parent / START
+    if resolved and run.init_from and kept.exists():
+        run = run.model_copy(update={"init_from": str(kept)})
     return Experiment(
-        run=cast(Run, sections.pop("run")),
+        run=run,
         environment=sections.pop("environment"),
         policy=cast(Policy, sections.pop("policy")),
         workers=cast(Workers, sections.pop("workers")),

@@ -25,12 +25,18 @@ class Publisher(Protocol):
 
 
 def make_algorithm(experiment: Experiment, environment: object) -> Algorithm:
-    """Return the algorithm that [run] names, with the options of its own section."""
+    """Return the algorithm that [run] names, with the options of its own section, and what it starts from.
+
+    ConfigurationError, DataError: as `evo.starting.start_of`.
+    """
     from evo.plugins import find
+    from evo.starting import start_of
 
     module = find("algorithms", experiment.algorithm)
     per_task = experiment.workers.candidates_per_task
-    how = {"learner": experiment.learner} if getattr(module, "LEARNS", False) else {}
+    how: dict[str, object] = {"learner": experiment.learner} if getattr(module, "LEARNS", False) else {}
+    if start := start_of(experiment):
+        how["start"] = start.weights
     algorithm: Algorithm = module.make(
         experiment.options, experiment.run.seed, experiment.network(), environment, per_task, **how
     )

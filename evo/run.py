@@ -33,6 +33,7 @@ def train(
     """Play, commit and show one generation after the other, until there are enough of them or a budget is spent."""
     from evo.display import Row
     from evo.fingerprint import LEARNING, hold_to
+    from evo.starting import handed_over
 
     for generation in range(store.next_generation, experiment.generations):
         if stopped := spent(experiment.run.budget, algorithm, store):
@@ -51,6 +52,8 @@ def train(
         if best or due:
             crown.write()
         fill(summary, store, crown)
+        if "handover" in metrics:
+            display.say(handed_over(experiment, metrics["handover"]))
         display.generation(Row.of(generation, metrics, crown.last_mean, best), experiment.generations)
 
 
@@ -75,12 +78,15 @@ def run(
 
     display = display_for(quiet)
     display.say(headline(experiment))
+    from evo import starting
     from evo.provenance import provenance
     from evo.run_name import in_free_directory
     from evo.store import Store
 
     def make(place: Path) -> Store:
-        return Store.create(place, experiment.to_toml(provenance()), experiment.identity())
+        identity = experiment.identity()
+        starting.start_of(experiment)  # before anything is made, for it may not fit
+        return Store.create(place, experiment.to_toml(provenance()), identity)
 
     if directory is None:
         store = in_free_directory(experiment.path, experiment.algorithm, experiment.run.seed, make)
@@ -125,7 +131,7 @@ def go_on(
     allow_drift: bool = False,
 ) -> int:
     """Train what is left to train, measure the champion, close everything in order, and show how it ended."""
-    from evo import show
+    from evo import show, starting
     from evo.crown import Crown, known_champion
     from evo.errors import PoisonError
     from evo.experiment import environment_of, evaluator_of
@@ -136,6 +142,7 @@ def go_on(
     game = None
     try:
         tell_notices(experiment, store, summary)
+        starting.keep(experiment, store)
         reached = store.next_generation >= experiment.generations
         if reached:
             display.say(f"nothing to do: {store.next_generation} of {experiment.generations} generations are there")

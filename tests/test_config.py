@@ -44,6 +44,12 @@ def test_an_empty_file_is_an_experiment_with_every_default(tmp_path: Path) -> No
     assert experiment.policy.inference == "lanes"
 
 
+def test_an_algorithm_that_starts_from_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, '[run]\ninit_from = "elsewhere"')
+    monkeypatch.setattr(plugins.find("algorithms", "ga"), "STARTS_FROM_CHAMPION", False)
+    assert mistakes(path) == ["2: run.init_from: ga cannot start from a champion"]
+
+
 def test_an_algorithm_that_learns_may_not_act_in_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, '[policy]\ninference = "tensorflow"\n')
     assert load(path).policy.inference == "tensorflow"
@@ -112,7 +118,6 @@ every = 1979-05-27
         ("[environment]\nsize = 8\n\nwindow = 16", 4, "odd"),
         ("[ga]\npopulation = 100\nparents = 101", 3, "population of 100"),
         ('[workers]\nmemory = "limit"', 1, "memory_limit_mb"),
-        ('[run]\ninit_from = "elsewhere"', 2, "cannot start from a champion"),
         ('[environment]\nid = "snakes"', 2, "did you mean `snake`?"),
         ("[environment]\nid = 5", 2, "text in quotes"),
         ('[environment]\nid = "gymnasium:NoSuch-v1"', 2, "NoSuch"),

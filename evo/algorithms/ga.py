@@ -20,6 +20,7 @@ from evo.records import WORST, Arrays, Episodes, Metrics, Request, Result, Round
 from evo.streams import Purpose, episode_keys, stream
 from snake.philox import draw, philox
 
+STARTS_FROM_CHAMPION = True
 FITNESS_WORST = -(1 << 62)
 OCTAVE = 8  # sigmas are steps of 2^(1/8) of the base
 STEPS = range(-96, 97)  # of sigma, twelve octaves either way
@@ -88,7 +89,14 @@ class Individual:
 class GeneticAlgorithm:
     """The population's parents, and the champion."""
 
-    def __init__(self, options: Options, seed: int, network: Network, per_task: int = 0) -> None:
+    def __init__(
+        self,
+        options: Options,
+        seed: int,
+        network: Network,
+        per_task: int = 0,
+        start: NDArray[np.float32] | None = None,
+    ) -> None:
         from deap import base, tools
 
         self.options, self.seed, self.network = options, seed, network
@@ -107,6 +115,10 @@ class GeneticAlgorithm:
         self._steps = np.empty(0, np.int32)  # [S] of the sigma that made each parent
         self._ages = np.empty(0, np.int32)  # [S] generations that each parent has been ranked in
         self._means = np.empty(0, np.int64)  # [S] fitness over at most `memory` of them
+        self._begins = start is not None  # with a champion of another run as the one parent
+        if start is not None:
+            self._parents = np.ascontiguousarray(start, np.float32)[None]
+            self._steps, self._ages, self._means = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
         self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
         self._crowned = np.zeros(3, np.int64)  # summed select return, generation, candidate
         self._record: dict[str, NDArray[Any]] = {}
@@ -134,6 +146,8 @@ class GeneticAlgorithm:
         )
         if number % options.select_every == 0:
             contenders = [individual.number for individual in self.toolbox.best(population, options.contenders)]
+            if self._begins and number == 0 and 0 not in contenders:
+                contenders.append(0)
             select = episode_keys(self.seed, Purpose.SELECT, 0, options.select_episodes)
             tasks = [Task(_rows(source, [contender]), Episodes(select)) for contender in contenders]
             retests = yield Request(None, tasks)
@@ -155,7 +169,10 @@ class GeneticAlgorithm:
             "frames": lengths.sum(axis=1, dtype=np.int64),
             "survivors": np.array(chosen, np.int32),
         }
-        return self._metrics(returns, lengths, finite, everything)
+        metrics = self._metrics(returns, lengths, finite, everything)
+        if self._begins and number == 0:
+            metrics["handover"] = self._mean(retests[contenders.index(0)])
+        return metrics
 
     def _candidates(self, number: int) -> tuple[WeightSource, NDArray[np.int32]]:
         """Return the names of all candidates, and the sigma steps that made them: elites first, unchanged."""
@@ -163,7 +180,7 @@ class GeneticAlgorithm:
         rows, mates = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
         keys, steps = np.zeros(n, np.uint64), np.zeros(n, np.int32)
         sigmas = np.zeros(n, np.float32)
-        elites = min(options.elites, len(self._parents))
+        elites = 1 if self._begins and number == 0 else min(options.elites, len(self._parents))
         rows[:elites], steps[:elites] = np.arange(elites), self._steps[:elites]
         schedule = -(OCTAVE * number // options.sigma_halving) if options.sigma_halving else 0
         crossed = round(options.crossover_rate * 65536) if options.crossover != "none" else 0
@@ -235,6 +252,11 @@ class GeneticAlgorithm:
             self._crowned = np.array([value, self._generation, contender], np.int64)
             self.hall.update([self._individual(self._generation * self.options.population + contender, value)])
 
+    def _mean(self, retest: Result) -> float:
+        """Return the mean return of a retest's one candidate."""
+        per = 1000.0 * self.options.select_episodes
+        return int(retest.returns.sum()) / per if retest.finite[0] else float("nan")
+
     def _metrics(self, returns: Any, lengths: Any, finite: Any, results: Sequence[Result]) -> Metrics:
         log = self.logbook[-1]
         per = 1000.0 * self.options.episodes
@@ -294,7 +316,16 @@ def _rows(source: WeightSource, part: list[int]) -> WeightSource:
 
 
 def make(
-    options: Options, seed: int, network: Network, environment: object, candidates_per_task: int = 0
+    options: Options,
+    seed: int,
+    network: Network,
+    environment: object,
+    candidates_per_task: int = 0,
+    *,
+    start: NDArray[np.float32] | None = None,
 ) -> GeneticAlgorithm:
-    """Return the algorithm; the environment is not asked for anything, for evolution reads returns only."""
-    return GeneticAlgorithm(options, seed, network, candidates_per_task)
+    """Return the algorithm; the environment is not asked for anything, for evolution reads returns only.
+
+    `start` [P] becomes candidate 0 of generation 0, and all others of it are its children.
+    """
+    return GeneticAlgorithm(options, seed, network, candidates_per_task, start)

@@ -82,6 +82,11 @@ def main(arguments: Namespace) -> int:
     summary = arguments.summary
     summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
     if arguments.dry_run:
+        if experiment.run.init_from:
+            from evo.starting import start_of
+
+            experiment.identity()
+            start_of(experiment)
         print(experiment.to_toml(), end="")
         print(f"\n# {planned(experiment)}")
         if arguments.json:

@@ -1,0 +1,177 @@
+"""A run starts from another one's champion, whole or with other outputs, and says what that cost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import SMALL, called, summary_of
+from test_ga import NETWORK, drive, make, result_of
+
+from evo.algorithms import ga
+from evo.champion import encode_champion, read_champion
+from evo.crown import network_layers
+from evo.errors import ConfigurationError
+from evo.policies.handover import fit
+from evo.policies.network import Network, Options
+from evo.records import Request, Result
+from evo.weights import Rebuilder
+
+
+def network(extra: int = 0, shape: tuple[int, ...] = (7, 7, 2), **options: object) -> Network:
+    return Network.build(Options(**{"conv": [[3, 3, 2]], "dense": [5], **options}), shape, 3, extra)
+
+
+def numbered(net: Network) -> np.ndarray:
+    return np.arange(1, net.size + 1, dtype=np.float32)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer"])
+def test_weights_of_an_equal_network_are_handed_over_as_they_are(norm: str) -> None:
+    net = network(1, norm=norm)
+    assert fit(numbered(net), network_layers(net), net).tolist() == numbered(net).tolist()
+
+
+def test_outputs_that_are_new_are_zero_and_outputs_that_are_not_wanted_are_dropped() -> None:
+    small, large = network(0), network(2)
+    grown = fit(numbered(small), network_layers(small), large)
+    for name, before, after in zip(small.names(), small.split(numbered(small)), large.split(grown), strict=True):
+        assert after[..., : before.shape[-1]].tolist() == before.tolist(), name
+        assert not after[..., before.shape[-1] :].any(), name
+    assert fit(grown, network_layers(large), small).tolist() == numbered(small).tolist()
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (network(dense=[6]), ["1_dense_kernel is 48x6, here 48x5", "1_dense_bias is 6, here 5", "2_dense_kernel"]),
+        (network(shape=(7, 7, 3)), ["0_conv_kernel is 3x3x3x3, here 3x3x2x3"]),
+        (network(dense=[5, 5]), ["3_dense_kernel is 5x3, here not there"]),
+        (network(dense=[]), ["2_dense_kernel is not there, here 5x3"]),
+        (network(norm="layer"), ["0_conv_gamma is 3, here not there", "1_dense_beta is 5, here not there"]),
+    ],
+    ids=["units", "planes", "more layers", "fewer layers", "normalised"],
+)
+def test_networks_that_differ_elsewhere_are_refused_by_the_names_of_their_layers(
+    other: Network, told: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        fit(numbered(other), network_layers(other), network())
+    for text in told:
+        assert text in str(caught.value)
+    assert "0_conv_bias" not in str(caught.value)
+
+
+def answering(values: dict[int, int], asked: list[Request]) -> object:
+    """Answer with 10 a candidate in training, and in retests with the value of each retest in turn."""
+
+    def answer(request: Request) -> list[Result]:
+        asked.append(request)
+        if len(asked) == 1:
+            return [result_of([[10] * len(task.play.seeds)] * len(task.weights)) for task in request.tasks]
+        return [
+            result_of([[values.get(int(task.weights.keys[0]), 7)] * len(task.play.seeds)]) for task in request.tasks
+        ]
+
+    return answer
+
+
+@pytest.mark.parametrize("elites", [0, 1, 3])
+def test_the_first_generation_is_the_champion_and_its_children(elites: int) -> None:
+    start = np.linspace(-1, 1, NETWORK.size, dtype=np.float32)
+    options = ga.Options(population=8, parents=3, elites=elites, episodes=2, contenders=2, select_episodes=3)
+    algorithm = ga.make(options, 0, NETWORK, None, 4, start=start)
+    asked: list[Request] = []
+    metrics = drive(algorithm, 0, answering({0: 3000}, asked))
+    first = asked[0]
+    assert first.weights is not None
+    assert first.weights.tolist() == [start.tolist()]
+    sources = [task.weights for task in first.tasks]
+    assert np.concatenate([source.rows for source in sources]).tolist() == [0] * 8
+    sigmas = np.concatenate([source.sigmas for source in sources])
+    assert sigmas[0] == 0
+    assert (sigmas[1:] > 0).all()
+    rebuilt = np.empty(NETWORK.size, np.float32)
+    Rebuilder(NETWORK).rebuild(first.weights, sources[0], 0, rebuilt)
+    assert rebuilt.tobytes() == start.tobytes()
+    assert metrics["handover"] == 3.0
+    assert algorithm.best().tolist() == start.tolist()  # its children were worth 7 thousandths
+    assert "handover" not in drive(algorithm, 1, answering({}, []))
+
+
+def test_a_champion_that_no_child_is_worse_than_is_measured_all_the_same() -> None:
+    start = np.ones(NETWORK.size, np.float32)
+    options = ga.Options(population=8, parents=3, elites=1, episodes=2, contenders=2, select_episodes=3)
+    algorithm = ga.make(options, 0, NETWORK, None, 4, start=start)
+    asked: list[Request] = []
+
+    def answer(request: Request) -> list[Result]:
+        asked.append(request)
+        if len(asked) > 1:
+            return [result_of([[1500 * len(asked[1].tasks)] * 3]) for _ in request.tasks]
+        return [
+            result_of([[0 if task is request.tasks[0] and k == 0 else 9] * 2 for k in range(len(task.weights))])
+            for task in request.tasks
+        ]
+
+    metrics = drive(algorithm, 0, answer)
+    assert len(asked[1].tasks) == 3  # two contenders, and it
+    assert asked[1].tasks[2].weights.sigmas.tolist() == [0]
+    assert metrics["handover"] == 4.5
+
+
+def test_a_run_that_starts_from_nothing_hands_nothing_over() -> None:
+    assert "handover" not in drive(make(), 0, answering({}, []))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text(SMALL)
+    summary_of(tmp_path, "small.toml", "--run-dir", "source", "--generations", 2)
+    return tmp_path
+
+
+FROM = ("--set", "run.init_from=source")
+
+
+def test_a_run_from_a_champion_says_what_it_was_and_is_and_goes_on_without_the_source(small: Path) -> None:
+    output, _ = called(small, "small.toml", "--run-dir", "heir", *FROM, "--generations", 2)
+    fitness = read_champion(small / "source").about["fitness"]
+    told = f"starts from a champion whose fitness was {fitness:.3f} in its own run and is {fitness:.3f} here"
+    assert told in output  # the same seed, so the same select episodes
+    straight = summary_of(small, "small.toml", "--run-dir", "straight", *FROM)
+    assert straight["champion"]["fitness"] >= fitness
+    shutil.rmtree(small / "source")
+    resumed = summary_of(small, "--resume", "heir", "--generations", 4)
+    assert resumed["state_hash"] == straight["state_hash"]
+    fresh = summary_of(small, "small.toml", "--run-dir", "fresh")
+    assert fresh["state_hash"] != straight["state_hash"]
+
+
+def test_a_resumed_run_holds_its_copy_against_the_hash(small: Path) -> None:
+    summary_of(small, "small.toml", "--run-dir", "heir", *FROM, "--generations", 1)
+    weights, layers, about = read_champion(small / "source")
+    (small / "heir" / "start.h5").write_bytes(encode_champion(weights * 2, layers, about)[0])
+    _, errors = called(small, "--resume", "heir", "--generations", 2, code=2)
+    assert "init_from" in errors
+
+
+@pytest.mark.parametrize(
+    ("sets", "told"),
+    [
+        (("--set", "policy.dense=[5]"), "0_dense_kernel is 125x4, here 125x5"),
+        (("--set", "environment.actions=absolute", "--set", "environment.observation=planes"), "its actions are"),
+        (("--set", "run.init_from=nowhere"), "nowhere: missing"),
+    ],
+    ids=["layers", "actions", "nowhere"],
+)
+@pytest.mark.parametrize("more", [("--run-dir", "heir"), ("--dry-run",)], ids=["run", "dry run"])
+def test_a_champion_that_does_not_fit_is_one_line_and_no_directory(
+    small: Path, sets: tuple[str, ...], told: str, more: tuple[str, ...]
+) -> None:
+    _, errors = called(small, "small.toml", *FROM, *sets, *more, code=2)
+    assert told in errors
+    assert len(errors.strip().splitlines()) == 1
+    assert not (small / "heir").exists()
