@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
+from threading import get_ident
 from typing import NamedTuple
 
 import h5py
@@ -44,10 +45,10 @@ def encode(arrays: Arrays) -> bytes:
     """Return the bytes of an HDF5 file with one contiguous dataset an array, in the root; equal arrays, equal bytes."""
     stored = sorted(checked(arrays).items())
     size = sum(array.nbytes for _, array in stored) + (1 << 16)
-    # Without a backing store nothing of this name is ever made. Python file objects would serve as well, but an
-    # interrupt inside their callbacks is lost in libhdf5.
+    # Without a backing store nothing of this name is ever made, but no two threads may use one at a time. Python file
+    # objects would serve as well, but an interrupt inside their callbacks is lost in libhdf5.
     with h5py.File(
-        "memory",
+        f"memory of thread {get_ident()}",
         "w",
         driver="core",
         backing_store=False,

@@ -8,11 +8,12 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from evo.durable import TEMPORARY, replace_file, resources, sync_directory
 from evo.errors import ConfigurationError
-from evo.lock import acquire
+from evo.lock import LOCK, acquire
 from evo.manifest import header
 from evo.places import MANIFEST, POPULATION, PUBLISHED, RECORDS
 
@@ -50,7 +51,7 @@ def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str,
     except BaseException:
         if lock is not None:
             os.close(lock)
-        shutil.rmtree(building, ignore_errors=True)
+        _unmake(building)
         raise
 
 
@@ -76,6 +77,17 @@ def _make_parents(directory: Path) -> None:
         _make_parents(directory.parent)
         directory.mkdir(exist_ok=True)
         sync_directory(directory.parent)
+
+
+def _unmake(building: Path) -> None:
+    """Remove what may be there of a new directory, by name: to list it would take a descriptor that may be lacking."""
+    for name in (LOCK, CONFIG, MANIFEST):
+        for path in (building / name, building / (name + TEMPORARY)):
+            with suppress(OSError):
+                path.unlink()
+    for path in (building / POPULATION, building / RECORDS, building / PUBLISHED, building):
+        with suppress(OSError):
+            path.rmdir()
 
 
 def _remove_abandoned(target: Path) -> None:

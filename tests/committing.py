@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from numpy.random import default_rng
 from numpy.typing import NDArray
 
 from evo.errors import EvoError
@@ -18,12 +19,12 @@ Arrays = dict[str, NDArray[np.generic]]
 
 
 def state(generation: int, rows: int = 8) -> Arrays:
-    dice = np.random.default_rng(generation)
+    dice = default_rng(generation)
     return {"weights": dice.random((rows, 33), np.float32), "sigma": np.float64(dice.random()) * np.ones(())}
 
 
 def record(generation: int) -> Arrays:
-    dice = np.random.default_rng([generation, 1])
+    dice = default_rng([generation, 1])
     candidates = 16 + generation // 7
     return {
         "keys": dice.integers(0, 1 << 63, candidates, np.uint64),
@@ -52,12 +53,15 @@ def straight(directory: Path, generations: int) -> list[str]:
     return hashes
 
 
-def main(directory: str, generations: str, pause: str, rows: str, quiet: str = "") -> int:
-    """Commit; print "durable N" after every flush that returned, and "refused: ..." when a commit failed."""
+def main(directory: str, generations: str, pause: str, rows: str, quiet: str = "", log: str = "") -> int:
+    """Commit; say "durable N" after every flush that returned, and "refused: ..." when a commit failed."""
     path = Path(directory)
 
     def say(*words: object) -> None:
-        if not quiet:
+        if log:
+            with open(log, "a") as file:
+                print(*words, file=file)
+        elif not quiet:
             print(*words, flush=True)
 
     try:

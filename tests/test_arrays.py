@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
@@ -21,6 +22,11 @@ def test_equal_arrays_are_equal_bytes_and_come_back_equal() -> None:
     loaded = decode(data, layouts(ARRAYS), "file")
     assert loaded.keys() == ARRAYS.keys()
     assert all(np.array_equal(loaded[name], array) for name, array in ARRAYS.items())
+
+
+def test_threads_write_side_by_side() -> None:
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(encode, [ARRAYS] * 200))) == 1
 
 
 def test_h5py_reads_what_is_written_with_every_large_array_aligned_to_64_bytes() -> None:
