@@ -14,19 +14,18 @@ import pytest
 from evo import devices
 from evo.evaluators import processes, serial
 from evo.evaluators.context import Context
+from evo.learning.learner import start_tensorflow
 from evo.policies import lanes
 from evo.policies.network import Network, Options
 from evo.records import WORST, Choose, Episodes, Task, WeightSource
+from evo.sections import Learner
 
 
 @pytest.fixture(scope="module", autouse=True)
 def tensorflow() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(devices.VISIBLE, devices.NO_GPU)
-        devices.import_tensorflow(on_gpu=False)
-        import tensorflow
-
-        yield tensorflow
+        yield start_tensorflow(Learner(threads=1))  # which a process decides once, and others learn in this one
 
 
 def test_the_flat_vector_has_the_order_of_get_weights() -> None:

@@ -20,7 +20,6 @@ from pydantic import Field, model_validator
 from evo.errors import ConfigurationError, ResourceError
 from evo.learning import acting
 from evo.learning.aside import Aside
-from evo.learning.losses import PolicyLoss, log_probabilities
 from evo.learning.schedules import value_at
 from evo.options import Section
 from evo.policies.network import Network
@@ -106,6 +105,7 @@ class PolicyGradient:
     def learner(self) -> Learner:
         """The learner, made when it is first needed: TensorFlow takes seconds to load."""
         from evo.learning.learner import Learner
+        from evo.learning.losses import PolicyLoss
 
         loss = PolicyLoss(self.network.actions, self.options.method == "ppo", self._gaussian)
         learner = Learner(self.network, self._learner_options, loss, self.options.max_gradient_norm)
@@ -235,6 +235,7 @@ class PolicyGradient:
     def _examples(self, steps: Steps) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
         """Return what was seen, and the arrays that the loss needs, [M, ...] each."""
         from evo.learning.advantages import generalised_advantages, leave_one_out
+        from evo.learning.losses import log_probabilities
 
         options, actions = self.options, self.network.actions
         seen: NDArray[Any] = steps.observed

@@ -167,7 +167,7 @@ class Learner:
         specs = {name: tf.TensorSpec((None, *array.shape[1:]), array.dtype) for name, array in self._data.items()}
         rows, one = tf.TensorSpec((None, self.part), tf.int32), tf.TensorSpec((), tf.float32)
         signature = [specs, rows, one, tf.TensorSpec(len(BETAS), tf.float32), dict.fromkeys(settings, one)]
-        return tf.function(self._step, input_signature=signature)
+        return tf.function(self._step, input_signature=signature, autograph=False)
 
     def _step(self, data: Any, rows: Any, rate: Any, powers: Any, settings: Any) -> Any:
         """Change the weights by the examples `rows` [N, part]; return their values, and the gradient's norm."""

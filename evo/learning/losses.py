@@ -1,7 +1,7 @@
 """Losses of policy gradients, of every example: PPO (Schulman et al., 2017), A2C and REINFORCE.
 
 The batch has "actions" [B] or [B, D], "advantages", "targets", "values" (when acting), "log_probabilities" (when
-acting) [B], and "allowed" [B, A] where the environment has masks. The settings are "entropy", "value", "clip" and
+acting) [B], and "allowed" [B, A] bool where the environment has masks. The settings are "entropy", "value", "clip" and
 "value_clip".
 """
 
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from evo.gaussian import HIGHEST, LOWEST
 
 NEVER = -1e9  # the score of an action that is not allowed: its probability is 0 exactly
 HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
@@ -27,7 +29,7 @@ def discrete(outputs: Any, batch: Mapping[str, Any], actions: int) -> tuple[Any,
 
     scores = outputs[:, :actions]
     if "allowed" in batch:
-        scores = tf.where(batch["allowed"] != 0, scores, NEVER)
+        scores = tf.where(batch["allowed"], scores, NEVER)
     logs = tf.nn.log_softmax(scores)
     taken = tf.gather(logs, tf.cast(batch["actions"], tf.int32), batch_dims=1)
     return taken, -tf.reduce_sum(tf.exp(logs) * logs, 1), outputs[:, actions]
@@ -38,6 +40,7 @@ def gaussian(outputs: Any, batch: Mapping[str, Any], dimensions: int) -> tuple[A
     import tensorflow as tf
 
     means, deviations = outputs[:, :dimensions], outputs[:, dimensions : 2 * dimensions]
+    deviations = tf.clip_by_value(deviations, LOWEST, HIGHEST)
     standard = (batch["actions"] - means) * tf.exp(-deviations)
     taken = tf.reduce_sum(-0.5 * tf.square(standard) - deviations - HALF_LOG_2_PI, 1)
     return taken, tf.reduce_sum(deviations + HALF_LOG_2_PI + 0.5, 1), outputs[:, 2 * dimensions]
@@ -95,6 +98,7 @@ def log_probabilities(
     """
     if is_gaussian:
         means, deviations = (outputs[:, i * count : (i + 1) * count].astype(np.float64) for i in (0, 1))
+        deviations = np.clip(deviations, LOWEST, HIGHEST)
         standard = (np.asarray(actions, np.float64) - means) * np.exp(-deviations)
         taken = (-0.5 * standard**2 - deviations - HALF_LOG_2_PI).sum(axis=1)
         return np.asarray(taken, np.float32)

@@ -1,0 +1,16 @@
+"""TensorFlow as every test of learning has it: one thread, which a process decides once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evo.sections import Learner
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tensorflow() -> Any:
+    from evo.learning.learner import start_tensorflow
+
+    return start_tensorflow(Learner(threads=1))

@@ -1,0 +1,148 @@
+"""The learner against Adam written out, and what must not show in its bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from learning import tensorflow  # noqa: F401
+from numpy.typing import NDArray
+
+from evo.errors import DeviceError, ResourceError
+from evo.learning.learner import BETAS, CHUNK, EPSILON, Forward, Learner, part_size, start_tensorflow
+from evo.policies import lanes
+from evo.policies.network import Network, Options
+from evo.sections import Learner as LearnerOptions
+
+NETWORK = Network.build(Options(conv=[[4, 3, 1]], dense=[5]), (4, 4, 2), 3)
+LINEAR = Network.build(Options(kind="linear"), (3,), 2)
+ONE = LearnerOptions(threads=1)
+
+
+def squares(outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    import tensorflow as tf
+
+    error = tf.reduce_sum(tf.square(outputs - batch["targets"]), 1)
+    return {"loss": settings["scale"] * error, "error": error}
+
+
+def learner(network: Network = NETWORK, norm: float = 0.0, options: LearnerOptions = ONE) -> Learner:
+    made = Learner(network, options, squares, norm)
+    made.begin(np.random.default_rng(1).normal(0, 0.3, network.size).astype(np.float32))
+    made.load(examples(network))
+    return made
+
+
+def examples(network: Network, count: int = 70) -> dict[str, NDArray[np.float32]]:
+    draw = np.random.default_rng(2)
+    return {
+        "observations": draw.random((count, *network.shape), np.float32),
+        "targets": draw.normal(size=(count, network.outputs)).astype(np.float32),
+    }
+
+
+def rows(*numbers: int) -> NDArray[np.int32]:
+    return np.array(numbers, np.int32)
+
+
+def test_outputs_are_those_of_the_kernel_and_do_not_depend_on_how_many_are_asked_for() -> None:
+    forward = Forward(NETWORK, ONE)
+    weights = np.random.default_rng(3).normal(0, 0.3, NETWORK.size).astype(np.float32)
+    forward.set(weights)
+    seen = np.random.default_rng(4).random((CHUNK + 9, *NETWORK.shape), np.float32)
+    outputs = forward(seen)
+    np.testing.assert_allclose(outputs, lanes.scores(NETWORK, weights, seen), rtol=1e-4, atol=1e-5)
+    assert forward(seen[:5]).tobytes() == outputs[:5].tobytes()
+    assert forward(seen[CHUNK:]).tobytes() == outputs[CHUNK:].tobytes()
+
+
+@pytest.mark.parametrize("norm", [0.0, 0.05])
+def test_updates_are_adam_on_the_clipped_mean_gradient(norm: float) -> None:
+    made, data = learner(LINEAR, norm), examples(LINEAR)
+    weights = made.weights().astype(np.float64)
+    first, second = np.zeros_like(weights), np.zeros_like(weights)
+    for step, chosen in enumerate([rows(3, 1, 4, 1, 5), rows(9, 2), rows(6)], 1):
+        seen, wanted = data["observations"][chosen].astype(np.float64), data["targets"][chosen]
+        kernel, bias = weights[:6].reshape(3, 2), weights[6:]
+        error = seen @ kernel + bias - wanted
+        gradient = np.concatenate([(2 * seen.T @ error).ravel(), 2 * error.sum(axis=0)]) / len(chosen) * 0.7
+        told = made.update(chosen, 0.01, {"scale": 0.7})
+        length = np.sqrt((gradient**2).sum())
+        np.testing.assert_allclose(told["gradient_norm"], [length], rtol=1e-5)
+        np.testing.assert_allclose(told["error"], (error**2).sum(axis=1), rtol=1e-5)
+        gradient *= min(1.0, norm / length) if norm else 1.0
+        first = BETAS[0] * first + (1 - BETAS[0]) * gradient
+        second = BETAS[1] * second + (1 - BETAS[1]) * gradient**2
+        rate = 0.01 * np.sqrt(1 - BETAS[1] ** step) / (1 - BETAS[0] ** step)
+        weights -= rate * first / (np.sqrt(second) + EPSILON)
+    np.testing.assert_allclose(made.weights(), weights, rtol=1e-4, atol=1e-6)
+    assert made.updates == 3
+
+
+def test_a_batch_in_many_parts_has_the_gradient_of_the_whole() -> None:
+    states = []
+    for part in (16, 128):
+        made = learner()
+        made.part = part
+        told = made.update(np.arange(70, dtype=np.int32), 1e-3, {"scale": 1.0})
+        assert told["loss"].shape == (70,)
+        states.append((made.state(), told))
+    np.testing.assert_allclose(states[0][0]["first"], states[1][0]["first"], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(states[0][1]["loss"], states[1][1]["loss"], rtol=1e-5)
+
+
+def test_a_learner_that_is_restored_goes_on_bit_for_bit() -> None:
+    straight = learner(norm=0.5)
+    straight.update(rows(1, 2, 3), 1e-2, {"scale": 1.0})
+    state = {name: array.copy() for name, array in straight.state().items()}
+    straight.update(rows(4, 5), 1e-2, {"scale": 1.0})
+    resumed = learner(norm=0.5)
+    resumed.restore(state)
+    resumed.update(rows(4, 5), 1e-2, {"scale": 1.0})
+    for name, array in straight.state().items():
+        assert array.tobytes() == resumed.state()[name].tobytes(), name
+    assert straight.state()["first"].any()
+    resumed.begin(resumed.weights())
+    assert not resumed.state()["first"].any()
+    assert resumed.updates == 0
+
+
+def test_bfloat16_is_near_and_keeps_weights_and_moments_in_float32() -> None:
+    exact, rough = learner(), learner(options=LearnerOptions(threads=1, dtype="bfloat16"))
+    one, other = (made.update(np.arange(70, dtype=np.int32), 1e-3, {"scale": 1.0}) for made in (exact, rough))
+    assert other["loss"].dtype == np.float32
+    assert (one["loss"] != other["loss"]).any()
+    np.testing.assert_allclose(one["loss"], other["loss"], rtol=0.1, atol=0.05)
+    assert all(array.dtype == np.float32 for name, array in rough.state().items() if name != "updates")
+    np.testing.assert_allclose(exact.weights(), rough.weights(), atol=0.0021)
+
+
+def test_a_loss_that_is_not_finite_stops_learning_with_a_line_that_says_what_to_do() -> None:
+    for scale, what in ((np.nan, "loss"), (1e30, "gradient norm")):
+        with pytest.raises(ResourceError, match=f"the {what} of update 1 is not finite.*resume") as caught:
+            learner().update(rows(0, 1), 1e-3, {"scale": scale})
+        assert caught.value.exit_code == 5
+
+
+def test_the_fingerprint_is_of_what_computes() -> None:
+    made = learner()
+    state = made.state()
+    one = made.fingerprint()
+    assert one == learner().fingerprint()
+    assert "1 threads, float32" in one
+    assert learner(options=LearnerOptions(threads=1, dtype="bfloat16")).fingerprint() != one
+    assert made.state()["weights"].tobytes() == state["weights"].tobytes()
+
+
+def test_another_number_of_threads_is_refused_once_tensorflow_is_set_up() -> None:
+    learner()
+    with pytest.raises(DeviceError, match=r"learner\.threads"):
+        start_tensorflow(LearnerOptions(threads=3))
+
+
+def test_parts_are_smaller_for_larger_networks_and_never_a_matter_of_threads() -> None:
+    assert part_size(LINEAR) == 4096
+    assert part_size(Network.build(Options(conv=[[16, 3, 1], [32, 3, 1]], dense=[128]), (10, 10, 6), 3, 1)) == 512
+    assert part_size(Network.build(Options(preset="seed"), (64, 64, 1), 4)) == 32

@@ -1,0 +1,484 @@
+"""Policy gradients: the loss against one that is written out, what is played and learnt, and what may not show."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from learning import tensorflow  # noqa: F401
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from evo.algorithms import pg
+from evo.environments import gymnasium, snake
+from evo.errors import ConfigurationError, ResourceError
+from evo.evaluators import processes
+from evo.evaluators.context import Context
+from evo.learning.learner import Learner
+from evo.learning.losses import PolicyLoss, log_probabilities
+from evo.learning.normalisers import Observations, Rewards
+from evo.policies import lanes
+from evo.policies.network import Network
+from evo.policies.network import Options as Policy
+from evo.records import CUT, TERMINATED, TRUNCATED, Metrics, Request, Result, Segment
+from evo.rollout import Rollout
+from evo.rounds import play_out
+from evo.sections import Learner as LearnerOptions
+
+ROOT = Path(__file__).parent.parent
+ONE = LearnerOptions(threads=1)
+SETTINGS = {"entropy": 0.03, "value": 0.7, "clip": 0.2, "value_clip": 0.0}
+LINEAR = Network.build(Policy(kind="linear"), (4,), 3, 1)
+SMALL = {"lanes": 12, "lanes_per_task": 5, "horizon": 9, "epochs": 2, "minibatches": 3, "select_every": 2,
+         "select_episodes": 5, "episodes": 6}  # fmt: skip
+MLP = Policy(kind="mlp", dense=[6])
+
+
+def batch_of(count: int, masked: bool = False, seed: int = 0) -> dict[str, NDArray[Any]]:
+    draw = np.random.default_rng(seed)
+    batch: dict[str, NDArray[Any]] = {
+        "observations": draw.normal(size=(count, 4)).astype(np.float32),
+        "actions": draw.integers(0, 3, count).astype(np.int32),
+        "log_probabilities": np.log(draw.uniform(0.2, 0.5, count)).astype(np.float32),
+        **{name: draw.normal(size=count).astype(np.float32) for name in ("advantages", "targets", "values")},
+    }
+    if masked:
+        batch["allowed"] = draw.random((count, 3)) < 0.6
+        batch["allowed"][np.arange(count), batch["actions"]] = True
+    return batch
+
+
+def written_out(
+    weights: NDArray[np.float64], batch: dict[str, NDArray[Any]], s: dict[str, float], method: str
+) -> float:
+    """Return the mean loss of a linear network, an example at a time, in float64."""
+    kernel, bias, total = weights[:16].reshape(4, 4), weights[16:], 0.0
+    for i, seen in enumerate(batch["observations"].astype(np.float64)):
+        *scores, value = seen @ kernel + bias
+        choices = range(3) if "allowed" not in batch else np.flatnonzero(batch["allowed"][i])
+        powers = {a: np.exp(scores[a]) for a in choices}
+        chances = {a: power / sum(powers.values()) for a, power in powers.items()}
+        taken, advantage = chances[int(batch["actions"][i])], float(batch["advantages"][i])
+        ratio = taken / np.exp(float(batch["log_probabilities"][i]))
+        if method == "ppo":
+            gain = min(ratio * advantage, min(max(ratio, 1 - s["clip"]), 1 + s["clip"]) * advantage)
+        else:
+            gain = np.log(taken) * advantage
+        error = (value - batch["targets"][i]) ** 2
+        if s["value_clip"]:
+            before = float(batch["values"][i])
+            held = before + min(max(value - before, -s["value_clip"]), s["value_clip"])
+            error = max(error, (held - batch["targets"][i]) ** 2)
+        entropy = -sum(chance * np.log(chance) for chance in chances.values())
+        total += s["value"] * 0.5 * error - gain - s["entropy"] * entropy
+    return total / len(batch["observations"])
+
+
+def learner_of(batch: dict[str, NDArray[Any]], method: str, network: Network = LINEAR, **kind: bool) -> Learner:
+    learner = Learner(network, ONE, PolicyLoss(network.actions, method == "ppo", **kind))
+    learner.begin(np.random.default_rng(8).normal(0, 0.4, network.size).astype(np.float32))
+    learner.load(batch)
+    return learner
+
+
+def gradient_of(learner: Learner, count: int, settings: dict[str, float]) -> NDArray[np.float64]:
+    """Return the gradient, which after one update is ten times Adam's first moment."""
+    learner.update(np.arange(count, dtype=np.int32), 1e-3, settings)
+    return np.asarray(learner.state()["first"], np.float64) * 10
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("method", "value_clip"), [("ppo", 0.0), ("ppo", 0.3), ("a2c", 0.0)])
+def test_loss_and_gradient_are_those_of_the_loss_that_is_written_out(
+    method: str, value_clip: float, masked: bool
+) -> None:
+    batch, settings = batch_of(40, masked), {**SETTINGS, "value_clip": value_clip}
+    learner = learner_of(batch, method)
+    weights = learner.weights().astype(np.float64)
+    steps = np.eye(len(weights)) * 1e-6
+    expected = [
+        (written_out(weights + step, batch, settings, method) - written_out(weights - step, batch, settings, method))
+        / 2e-6
+        for step in steps
+    ]
+    told = learner.update(np.arange(40, dtype=np.int32), 1e-3, settings)
+    assert told["loss"].mean() == pytest.approx(written_out(weights, batch, settings, method), rel=1e-4)
+    np.testing.assert_allclose(learner.state()["first"] * 10, expected, rtol=2e-3, atol=2e-5)
+
+
+def test_where_nothing_has_changed_yet_the_gradient_of_ppo_is_that_of_a2c() -> None:
+    batch = batch_of(50, masked=True)
+    outputs = lanes.scores(LINEAR, learner_of(batch, "ppo").weights(), batch["observations"])
+    batch["log_probabilities"] = log_probabilities(outputs, batch["actions"], batch["allowed"], 3)
+    ppo, a2c = (gradient_of(learner_of(batch, method), 50, SETTINGS) for method in ("ppo", "a2c"))
+    np.testing.assert_allclose(ppo, a2c, rtol=1e-4, atol=1e-6)
+    assert np.abs(ppo).max() > 0.01
+
+
+def test_probabilities_of_acting_are_those_of_learning() -> None:
+    batch = batch_of(50, masked=True)
+    learner = learner_of(batch, "ppo")
+    outputs = lanes.scores(LINEAR, learner.weights(), batch["observations"])
+    batch["log_probabilities"] = log_probabilities(outputs, batch["actions"], batch["allowed"], 3)
+    learner.load(batch)
+    told = learner.update(np.arange(50, dtype=np.int32), 1e-3, SETTINGS)
+    assert np.abs(told["kl"]).max() < 1e-6
+    assert not told["clipped"].any()
+    exact = outputs[:, :3].astype(np.float64)
+    chances = np.where(batch["allowed"], np.exp(exact), 0)
+    chances /= chances.sum(axis=1, keepdims=True)
+    taken = chances[np.arange(50), batch["actions"]]
+    np.testing.assert_allclose(np.exp(batch["log_probabilities"]), taken, rtol=1e-5)
+
+
+def test_gaussian_actions_have_the_density_and_the_entropy_of_the_normal_distribution() -> None:
+    network = Network.build(Policy(kind="linear"), (4,), 2, 3)
+    batch = batch_of(30)
+    batch["actions"] = np.random.default_rng(5).normal(size=(30, 2)).astype(np.float32)
+    learner = learner_of(batch, "a2c", network, is_gaussian=True)
+    outputs = lanes.scores(network, learner.weights(), batch["observations"]).astype(np.float64)
+    means, deviations = outputs[:, :2], np.exp(outputs[:, 2:4])
+    density = np.exp(-0.5 * ((batch["actions"] - means) / deviations) ** 2) / (deviations * np.sqrt(2 * np.pi))
+    logs = log_probabilities(outputs.astype(np.float32), batch["actions"], None, 2, True)
+    np.testing.assert_allclose(np.exp(logs), density.prod(axis=1), rtol=1e-4)
+    told = learner.update(np.arange(30, dtype=np.int32), 1e-3, SETTINGS)
+    np.testing.assert_allclose(told["policy_loss"], -logs * batch["advantages"], rtol=1e-3, atol=1e-4)
+    entropy = 0.5 * np.log(2 * np.pi * np.e * deviations**2).sum(axis=1)
+    np.testing.assert_allclose(told["entropy"], entropy, rtol=1e-4, atol=1e-5)
+
+
+def test_an_observation_normaliser_is_folded_into_the_first_layer() -> None:
+    network = Network.build(MLP, (4,), 2, 1)
+    draw = np.random.default_rng(3)
+    seen = (draw.normal(size=(500, 4)) * [1, 10, 0.1, 0] + [0, 5, -3, 2]).astype(np.float32)
+    normaliser, parts = Observations(network), np.split(seen, [100, 170])
+    for part in parts:
+        normaliser.moments.add(part)
+    np.testing.assert_allclose(normaliser.moments.mean, seen.mean(axis=0, dtype=np.float64), rtol=1e-6)
+    np.testing.assert_allclose(normaliser.moments.variance, seen.var(axis=0, dtype=np.float64), rtol=1e-6, atol=1e-9)
+    applied = normaliser.apply(seen)
+    np.testing.assert_allclose(applied.std(axis=0), [1, 1, 1, 0], atol=1e-5)
+    weights = draw.normal(size=network.size).astype(np.float32)
+    plain, folded = lanes.scores(network, weights, applied), lanes.scores(network, normaliser.fold(weights), seen)
+    np.testing.assert_allclose(folded, plain, rtol=1e-3, atol=1e-3)
+    with pytest.raises(ConfigurationError, match=r"pg\.normalise_observations"):
+        Observations(Network.build(Policy(), (9, 9, 5), 3, 1))
+
+
+def test_rewards_are_normalised_by_their_discounted_sums_which_go_on_in_every_lane() -> None:
+    rewards, ends = np.arange(1, 9, dtype=np.float32), np.array([0, TERMINATED, 0, CUT, 0, 0, TRUNCATED, CUT], np.uint8)
+    normaliser = Rewards(0.5, 2)
+    scaled = normaliser.apply(rewards, ends)
+    sums = [1, 2.5, 3, 5.5, 5, 8.5, 11.25, 8]
+    np.testing.assert_allclose(scaled, rewards / np.std(sums), rtol=1e-6)
+    np.testing.assert_allclose(normaliser.sums, [5.5, 8])
+    normaliser.apply(np.ones(2, np.float32), np.full(2, CUT, np.uint8))
+    np.testing.assert_allclose(normaliser.sums, [1 + 5.5 / 2, 1 + 8 / 2])
+
+
+# --- whole generations ---
+
+
+def snake_pg(seed: int = 1, world: dict[str, Any] | None = None, **options: Any) -> pg.PolicyGradient:
+    environment = snake.make(snake.Options(**{"size": 4, "starvation": 12, "observation": "ego", **(world or {})}))
+    network = Network.build(Policy(conv=[[3, 3, 1]], dense=[6]), environment.shape, environment.actions, 1)
+    return pg.make(pg.Options(**{**SMALL, **options}), seed, network, environment, learner=ONE)
+
+
+def pole_pg(seed: int = 1, name: str = "CartPole-v1", **options: Any) -> pg.PolicyGradient:
+    environment = gymnasium.make(gymnasium.Options(id=f"gymnasium:{name}", max_steps=30))
+    extra = pg.extra_outputs(pg.Options(), environment)
+    network = Network.build(MLP, environment.shape, environment.actions, extra)
+    return pg.make(pg.Options(**{**SMALL, **options}), seed, network, environment, learner=ONE)
+
+
+def play(algorithm: pg.PolicyGradient, request: Request) -> list[Result]:
+    rollout = Rollout(algorithm.network, algorithm.environment)
+    return [rollout.play(task, request.weights) for task in request.tasks]
+
+
+def drive(
+    algorithm: pg.PolicyGradient, number: int, answer: Callable[[Request], Sequence[Result]] | None = None
+) -> Metrics:
+    """Run one generation, answering every request; return its metrics."""
+    rounds = algorithm.generation(number)
+    request = next(rounds)
+    while True:
+        try:
+            request = rounds.send(answer(request) if answer else play(algorithm, request))
+        except StopIteration as stop:
+            return stop.value
+
+
+def frozen(state: Any) -> dict[str, NDArray[Any]]:
+    return {name: np.array(array) for name, array in state.items()}
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        assert np.asarray(array).tobytes() == np.asarray(other[name]).tobytes(), name
+
+
+WAYS: dict[str, Callable[[], pg.PolicyGradient]] = {
+    "ppo": lambda: snake_pg(target_kl=0.5, value_clip=0.2, normalise_rewards=True),
+    "ppo with a mask": lambda: snake_pg(world={"mask": "fatal"}),
+    "asynchronous": lambda: snake_pg(asynchronous=True),
+    "a2c": lambda: snake_pg(method="a2c"),
+    "reinforce": lambda: snake_pg(method="reinforce"),
+    "leave one out": lambda: snake_pg(method="reinforce", baseline="leave_one_out"),
+    "whole episodes": lambda: pole_pg(normalise_observations=True, normalise_rewards=True),
+    "asynchronous whole episodes": lambda: pole_pg(asynchronous=True),
+    "numbers": lambda: pole_pg(name="Pendulum-v1", normalise_observations=True),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_resumed_after_any_generation_equals_the_straight_one(way: str) -> None:
+    straight, states = WAYS[way](), []
+    for number in range(3):
+        metrics = drive(straight, number)
+        assert set(metrics) >= {"best", "mean", "champion", "mean_length", "frames", "slots", "seconds_acting"}
+        states.append(frozen(straight.state()))
+    assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "kl", "learning_rate", "seconds_learning"}
+    assert metrics["kl"] > 0
+    assert not np.array_equal(states[0]["weights"], states[2]["weights"])
+    record = frozen(straight.record())
+    resumed = WAYS[way]()
+    for begun in (1, 2):
+        resumed.restore(states[begun - 1])
+        for number in range(begun, 3):
+            drive(resumed, number)
+        assert_same(frozen(resumed.state()), states[2])
+        assert_same(frozen(resumed.record()), record)
+        assert resumed.champion() == straight.champion()
+
+
+def test_another_seed_is_another_run() -> None:
+    one, other = snake_pg(1), snake_pg(2)
+    assert drive(one, 0)["mean_length"] != drive(other, 0)["mean_length"]
+    assert (one.state()["weights"] != other.state()["weights"]).any()
+
+
+class Files:
+    """Takes weights to where workers of this machine find them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def publish(self, weights: NDArray[np.float32]) -> str:
+        import h5py
+
+        with h5py.File(self.directory / "w.h5.new", "w") as file:
+            file.create_dataset("weights", data=weights)
+        name = f"{np.abs(weights).sum():.9e}.h5"
+        (self.directory / "w.h5.new").rename(self.directory / name)
+        return name
+
+
+def test_workers_of_any_number_and_the_master_end_in_the_same_state(tmp_path: Path) -> None:
+    states = []
+    for workers in (0, 1, 2):
+        algorithm = snake_pg(asynchronous=True)
+        if not workers:
+            for number in range(2):
+                drive(algorithm, number)
+        else:
+            environment, policy = algorithm.environment.options, algorithm.network.options
+            context = Context(
+                tmp_path, environment.model_dump(), policy.model_dump(), {"count": workers}, extra_outputs=1
+            )
+            with processes.make(context) as pool:
+                for number in range(2):
+                    play_out(algorithm.generation(number), pool, Files(tmp_path))
+        states.append(frozen(algorithm.state()))
+    assert_same(states[0], states[1])
+    assert_same(states[0], states[2])
+
+
+@pytest.mark.parametrize("mask", ["fatal", "reverse"])
+def test_no_action_is_ever_taken_that_the_mask_rules_out(mask: str) -> None:
+    algorithm = snake_pg(world={"mask": mask, "observation": "planes", "actions": "absolute"}, lanes=40, horizon=30)
+    seen = []
+
+    def answer(request: Request) -> list[Result]:
+        results = play(algorithm, request)
+        seen.extend(result.steps for result in results if result.steps)
+        return results
+
+    for number in range(2):
+        drive(algorithm, number, answer)
+    ruled_out = 0
+    for steps in seen:
+        assert steps.allowed[np.arange(len(steps)), steps.actions.astype(int)].all()
+        ruled_out += int((steps.allowed == 0).sum())
+    assert ruled_out > 100
+
+
+def test_every_lane_is_played_by_the_weights_that_are_learnt_and_goes_on_where_it_was() -> None:
+    algorithm = snake_pg()
+    requests: list[Request] = []
+
+    def answer(request: Request) -> list[Result]:
+        requests.append(request)
+        return play(algorithm, request)
+
+    drive(algorithm, 1, answer)
+    after = algorithm.state()["weights"].copy()
+    drive(algorithm, 2, answer)
+    segments = [request for request in requests if isinstance(request.tasks[0].play, Segment)]
+    assert [len(task.play.lanes) for task in segments[0].tasks] == [5, 5, 2]
+    np.testing.assert_array_equal(segments[1].weights[0], after)
+    left = play(algorithm, segments[0])[1].lanes
+    np.testing.assert_array_equal(segments[1].tasks[1].play.lanes.snapshots, left.snapshots)
+    assert {task.choose.rule for request in segments for task in request.tasks} == {"softmax"}
+
+
+def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
+    algorithm = snake_pg(asynchronous=True)
+    published = []
+
+    def answer(request: Request) -> list[Result]:
+        published.append(request.weights[0].copy())
+        return play(algorithm, request)
+
+    for number in (2, 4, 6):  # which crown nobody
+        drive(algorithm, number, answer)
+    np.testing.assert_array_equal(published[0], published[1])  # by then nothing was learnt
+    usual = snake_pg()
+    drive(usual, 4)  # what the first one played, in the order that the second one learns it in
+    np.testing.assert_array_equal(usual.state()["weights"], published[2])
+
+
+def test_the_first_network_values_nothing_and_prefers_no_action() -> None:
+    algorithm = snake_pg()
+    seen = np.random.default_rng(1).random((50, *algorithm.network.shape), np.float32)
+    outputs = lanes.scores(algorithm.network, algorithm.learner.weights(), seen)
+    assert not outputs[:, 3].any()
+    assert 0 < np.abs(outputs[:, :3]).max() < 0.1
+
+
+def test_a_champion_is_crowned_by_greedy_games_only_where_it_is_strictly_better() -> None:
+    algorithm = snake_pg()
+    worth = {0: [5], 1: [5], 3: [6], 5: [4]}
+
+    def answer(number: int) -> Callable[[Request], list[Result]]:
+        def of(request: Request) -> list[Result]:
+            results = play(algorithm, request)
+            if isinstance(request.tasks[0].play, Segment):
+                return results
+            assert {task.choose.rule for task in request.tasks} == {"greedy"}
+            return [replace(result, returns=np.full_like(result.returns, worth[number][0])) for result in results]
+
+        return of
+
+    for number, crowned in enumerate([0, 0, 0, 3, 3, 3]):
+        drive(algorithm, number, answer(number))
+        assert algorithm.champion()["generation"] == crowned
+    assert algorithm.champion()["fitness"] == 0.006
+    assert algorithm.best() is not None
+
+
+def test_updates_of_a_generation_end_where_the_policy_has_moved_too_far() -> None:
+    assert drive(snake_pg(), 1)["updates"] == 6
+    assert drive(snake_pg(target_kl=1e-9), 1)["updates"] < 6
+
+
+def test_schedules_count_frames_that_were_learnt_from() -> None:
+    algorithm = snake_pg(learning_rate=1e-2, learning_rate_end=1e-3, learning_rate_frames=2 * 12 * 9)
+    rates = [drive(algorithm, number)["learning_rate"] for number in range(4)]
+    np.testing.assert_allclose(rates, [1e-2, 5.5e-3, 1e-3, 1e-3])
+
+
+def test_rewards_that_pay_are_learnt() -> None:
+    def answer(request: Request) -> list[Result]:  # pay for turning left, whatever happens
+        results = play(algorithm, request)
+        return [
+            replace(r, steps=replace(r.steps, rewards=(r.steps.actions == 0).astype(np.float32))) if r.steps else r
+            for r in results
+        ]
+
+    algorithm = snake_pg(lanes=40, horizon=30, learning_rate=1e-2)
+    turns = []
+    for number in range(1, 7):
+        drive(algorithm, number, lambda request: turns.append(request) or answer(request))
+    last = play(algorithm, turns[-1])
+    assert np.mean(np.concatenate([result.steps.actions for result in last if result.steps]) == 0) > 0.8
+
+
+def test_outputs_that_are_not_finite_stop_the_run_with_a_line() -> None:
+    algorithm = snake_pg()
+    state = frozen(algorithm.state())
+    state["weights"][-1] = np.nan
+    algorithm.restore(state)
+    with pytest.raises(ResourceError, match="not finite"):
+        drive(algorithm, 0)
+
+
+def test_a_generation_that_is_given_up_leaves_no_thread_at_work() -> None:
+    import threading
+
+    algorithm = snake_pg(asynchronous=True)
+    drive(algorithm, 0)
+    rounds = algorithm.generation(1)
+    next(rounds)
+    rounds.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "learner"]
+
+
+def test_mistakes_in_the_section_are_named() -> None:
+    for options, name in (({"lanes": 2, "horizon": 2}, "minibatches"), ({"gae_lambda": 1.5}, "gae_lambda")):
+        with pytest.raises(ValidationError, match=name):
+            pg.Options(**options)
+    environment = snake.make(snake.Options(size=4))
+    with pytest.raises(ConfigurationError, match=r"learner\.strategy"):
+        pg.make(pg.Options(), 1, LINEAR, environment, learner=LearnerOptions(strategy="towers"))
+
+
+EXPERIMENT = """
+[run]
+algorithm = "pg"
+generations = 4
+[environment]
+size = 4
+observation = "ego"
+starvation = 12
+[policy]
+conv = [[3, 3, 1]]
+dense = [6]
+[evaluation]
+episodes = 20
+[pg]
+lanes = 12
+horizon = 9
+minibatches = 3
+select_episodes = 5
+"""
+
+
+def evo(cwd: Path, *words: str) -> tuple[int, dict[str, Any], str]:
+    command = [sys.executable, "-m", "evo.run", *words, "--json", "--backend", "serial"]
+    done = subprocess.run(command, cwd=cwd, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def test_a_run_whose_loss_is_not_finite_stops_with_one_line_and_can_be_resumed(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(EXPERIMENT)
+    rising = [f"pg.{key}" for key in ("learning_rate_end=1.0", "learning_rate_frames=324", "max_gradient_norm=0")]
+    sets = [word for option in [*rising, "policy.dense=[64, 64, 64, 64]"] for word in ("--set", option)]
+    code, summary, errors = evo(tmp_path, "small.toml", *sets, "--run-dir", "wild", "--generations", "50")
+    assert (code, summary["status"]) == (5, "failed")
+    assert "Traceback" not in errors
+    assert "not finite" in errors.splitlines()[-1]
+    done = summary["generations"]
+    assert 0 < done < 50
+    tame = ("--fork", "tame", "--set", "pg.learning_rate_end=0.001", "--generations", str(done + 1))
+    code, resumed, _ = evo(tmp_path, "--resume", "wild", *tame)
+    assert (code, resumed["status"], resumed["generations"]) == (0, "done", done + 1)
