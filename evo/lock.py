@@ -34,3 +34,9 @@ def acquire(directory: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def release(descriptor: int) -> None:
+    """Let go of the lock, also where a process that is just being started still has a copy of the descriptor."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)

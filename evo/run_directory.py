@@ -13,7 +13,7 @@ from pathlib import Path
 
 from evo.durable import TEMPORARY, replace_file, resources, sync_directory
 from evo.errors import ConfigurationError
-from evo.lock import LOCK, acquire
+from evo.lock import LOCK, acquire, release
 from evo.manifest import header
 from evo.places import MANIFEST, POPULATION, PUBLISHED, RECORDS
 
@@ -50,7 +50,7 @@ def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str,
         return lock
     except BaseException:
         if lock is not None:
-            os.close(lock)
+            release(lock)
         _unmake(building)
         raise
 

@@ -38,7 +38,7 @@ from evo.committed import read_all_records, read_record, read_state
 from evo.durable import replace_file, resources, sync_directory, write_all
 from evo.errors import ResourceError
 from evo.hashing import array_digest, next_hash
-from evo.lock import acquire
+from evo.lock import acquire, release
 from evo.manifest import FileStamp, Line
 from evo.metrics import MetricsFile
 from evo.places import MANIFEST, POPULATION, RECORDS
@@ -117,7 +117,7 @@ class Store:
                 store._metrics.trim(store.next_generation)
             return store
         except BaseException:
-            os.close(lock)
+            release(lock)
             raise
 
     @classmethod
@@ -252,7 +252,7 @@ class Store:
         finally:
             self._published.clear()
             lock, self._lock = self._lock, None
-            os.close(lock)
+            release(lock)
 
     def __enter__(self) -> Store:
         return self

@@ -150,6 +150,14 @@ def test_a_second_master_is_refused_by_the_pid_of_the_first_until_that_is_killed
     Store.open(tmp_path / "run").close()
 
 
+def test_a_store_that_is_closed_is_free_though_a_child_has_a_copy_of_its_descriptors(tmp_path: Path) -> None:
+    store = made(tmp_path / "run", 1)
+    assert store._lock is not None
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[store._lock]):
+        store.close()
+        Store.open(tmp_path / "run").close()
+
+
 def test_looking_at_a_run_changes_nothing_and_takes_no_lock(tmp_path: Path, hashes: list[str]) -> None:
     with made(tmp_path / "run", 9) as store:
         store.flush()
