@@ -14,7 +14,7 @@ import numpy as np
 
 from evo import foreign, sealed
 from evo.champion import READABLE, Champion
-from evo.committed import read_record, read_state
+from evo.committed import read_record
 from evo.crown import NAMED_BY, network_layers
 from evo.durable import read_file
 from evo.errors import DataError
@@ -155,7 +155,9 @@ def _hold_to_states(champion: Champion, evidence: Evidence, experiment: Experime
         if generation < about["generation"]:
             continue
         try:
-            state = read_state(evidence.directory, evidence.lines[generation])
+            state = evidence.state(generation)
+            if state is None:
+                continue
             algorithm = make_algorithm(experiment, environment_of(experiment.environment))
             algorithm.restore(state)
         except (DataError, *UNFIT) as error:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.arrays import checked
-from evo.committed import read_all_records, read_record, read_state
+from evo.committed import read_all_records, read_record
 from evo.compared import candidates, difference, differing_arrays, has_candidates, same_outcome, taken_over
 from evo.durable import read_file
 from evo.errors import DataError
@@ -153,12 +153,15 @@ class Replayer:
         """Return whether the state before a generation is there."""
         return not taken_over(line) and (line.generation == 0 or line.generation - 1 in self.evidence.states)
 
-    def _begin(self, line: Line) -> Algorithm:
-        """Return the algorithm as it stood before a generation."""
+    def _begin(self, line: Line) -> Algorithm | None:
+        """Return the algorithm as it stood before a generation; None where that was removed meanwhile."""
         algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
         if line.generation:
+            state = self.evidence.state(line.generation - 1)
+            if state is None:
+                self._leave([line])
+                return None
             before = self.evidence.lines[: line.generation]
-            state = read_state(self.evidence.directory, before[-1])
             take_up(algorithm, state, read_all_records(self.evidence.directory, before))
         return algorithm
 
@@ -187,6 +190,8 @@ class Replayer:
         generation = line.generation
         try:
             algorithm = self._begin(line)
+            if algorithm is None:
+                return
             rounds = algorithm.generation(generation)
             request = next(rounds)
             rounds.close()
@@ -217,6 +222,8 @@ class Replayer:
         """Replay a generation and compare all that it left; return the algorithm where its state is the run's."""
         try:
             algorithm = algorithm or self._begin(line)
+            if algorithm is None:
+                return None
             poisoned = self._poisoned(line)
             players = self.evaluator if poisoned is None else Sparing(self.evaluator, poisoned, self._measures)
             metrics = play_out(algorithm.generation(line.generation), players, self.desk)
@@ -247,7 +254,7 @@ class Replayer:
         if kind == "record" and line.generation in self.evidence.records:
             return read_record(self.evidence.directory, line).get(array)
         if kind == "state" and line.generation in self.evidence.states:
-            return read_state(self.evidence.directory, line).get(array)
+            return (self.evidence.state(line.generation) or {}).get(array)
         return None
 
     def _unfit(self, line: Line, error: Exception) -> None:

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from evo import config
 from evo.committed import read_records, read_state, record_file
 from evo.durable import read_file
@@ -61,6 +64,16 @@ class Evidence:
     experiment: Experiment | None = None  # None: the configuration is not the run's
     states: set[int] = field(default_factory=set)  # generations whose state is kept and holds
     records: set[int] = field(default_factory=set)  # generations whose record holds
+
+    def state(self, generation: int) -> dict[str, NDArray[np.generic]] | None:
+        """Return a state that was kept; None where the master has removed it meanwhile."""
+        try:
+            return read_state(self.directory, self.lines[generation])
+        except DataError:
+            if os.path.lexists(self.directory / population_file(generation)):
+                raise
+            self.states.discard(generation)
+            return None
 
     @property
     def lines(self) -> tuple[Line, ...]:
