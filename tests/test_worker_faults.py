@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -15,11 +14,12 @@ import numpy as np
 import pytest
 from calling import ROOT, called, summary_of
 from test_evaluators import alive, children, until
-from treacherous import FAULTS
+from treacherous import HARM
 
 from evo.evaluators import processes
 from evo.records import WORST
 from evo.store import Store
+from evo.streams import Purpose, episode_keys
 
 POPULATION, EPISODES, CONTENDERS, SELECT = 24, 3, 2, 4
 WALK = f"""
@@ -188,46 +188,36 @@ def test_a_candidate_that_there_is_none_of_is_a_mistake(walk: Path, words: tuple
     assert "Traceback" not in err
 
 
-def test_every_fault_at_once_leaves_no_trace_in_the_hash(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reference = run(walk, "undisturbed", "--backend", "serial")
-    faults = walk / "faults"
-    faults.mkdir()
-    for fault in FAULTS:
-        (faults / f"{fault}-0").touch()
-    for fault in ("kill", "exit", "segv", "memory"):
-        (faults / f"{fault}-1").touch()
-    monkeypatch.setenv("TREACHERY", str(faults))
-    monkeypatch.setattr(processes, "PATIENCE", 2.0)
-    harmed = run(walk, "harmed", "--workers", 3)
-    assert list(faults.iterdir()) == []  # all of them have happened
+def prepare(folder: Path, faults: list[str]) -> None:
+    """Prepare two faults for each generation from the second on, in different episodes and at different steps."""
+    folder.mkdir()
+    for i, fault in enumerate(faults):
+        seed = int(episode_keys(1, Purpose.TRAIN, 1 + i // 2, EPISODES)[i % 2])
+        (folder / f"{fault}-{seed:016x}-{i % 5}").touch()
+
+
+def test_every_fault_in_one_run_leaves_no_trace_in_the_hash(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = ("--generations", 7, "--set", "workers.candidates_per_task=2")
+    reference = run(walk, "undisturbed", "--backend", "serial", *few)
+    prepare(walk / "faults", [*HARM, "kill", "exit", "segv", "memory", "kill", "kill"])
+    monkeypatch.setenv("TREACHERY", str(walk / "faults"))
+    monkeypatch.setattr(processes, "PATIENCE", 1.0)
+    harmed = run(walk, "harmed", "--workers", 3, *few)
+    assert list((walk / "faults").iterdir()) == []  # all of them have happened
     for key in ("state_hash", "frames", "champion"):
         assert harmed[key] == reference[key]
 
 
 def test_no_process_outlives_a_killed_master_by_two_seconds(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    faults = walk / "faults"
-    faults.mkdir()
-    for fault in ("spin", "stop"):
-        (faults / f"{fault}-0").touch()
-    monkeypatch.setenv("TREACHERY", str(faults))
-    words = [sys.executable, "-m", "evo.run", "walk.toml", *PLUGIN, "--workers", "3", "--generations", "1000000"]
-    with subprocess.Popen(words, cwd=walk, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert any(line.startswith("generation ") for line in process.stdout) or True
-        assert until(lambda: not list(faults.iterdir()), 60)
-        time.sleep(0.2)
-        family = children(process.pid)
-        assert len(family) == 4
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    prepare(walk / "faults", ["spin", "stop"])
+    monkeypatch.setenv("TREACHERY", str(walk / "faults"))
+    words = [sys.executable, "-m", "evo.run", "walk.toml", *PLUGIN, "--workers", "3"]
+    with subprocess.Popen(
+        [*words, "--set", "workers.candidates_per_task=2"], cwd=walk, stdout=subprocess.DEVNULL
+    ) as it:
+        assert until(lambda: not list((walk / "faults").iterdir()), 60)
+        family = children(it.pid)
+        assert len(family) == 4  # the nursery, and workers of which one spins and one is stopped
+        it.send_signal(signal.SIGKILL)
+        it.wait()
         assert until(lambda: not any(map(alive, family)), 2.0)
-
-
-def test_what_was_poisoned_is_verified_without_playing_it(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    number, name = only_once(walks(walk, monkeypatch)[1], slice(POPULATION * EPISODES))
-    monkeypatch.setenv("DEADLY", name)
-    run(walk, "run", "--set", "workers.on_poison=worst")
-    for words in ((), ("--all",)):
-        out, _ = called(walk, "verify", "run", *words, *PLUGIN, program="evo")
-        assert "everything that could be checked agrees" in out
-        assert "replayed: " in out

@@ -1,7 +1,7 @@
 """A plug-in environment, walks on a line, that harms the process that plays it as environment variables say.
 
-A file `FAULT-*` in the folder TREACHERY is a fault that happens once, to whichever process finds it first. A walk that
-is listed in DEADLY ends whoever walks it, every time. Every walk is appended to the file WALKS.
+A file `FAULT-SEED-STEP` in the folder TREACHERY is a fault that happens once, at that step of that episode, to whoever
+plays it first. A walk that is listed in DEADLY ends whoever walks it, every time. Every walk is appended to WALKS.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from evo.options import Section
 plugs_into = "environments"
 
 LENGTH = 12
-FAULTS = ("kill", "stop", "spin", "exit", "segv", "memory")
 
 
 class Options(Section):
@@ -40,19 +39,30 @@ class Walk(gymnasium.Env[np.ndarray, int]):
     action_space = gymnasium.spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self._name, self._phase, self._place, self._steps = f"{seed:016x}:", (seed or 0) % 1009, 0, 0
-        betray()
+        self._name, self._phase, self._place, self._steps = f"{seed or 0:016x}:", (seed or 0) % 1009, 0, 0
+        self._betray()
         return self._seen(), {}
 
     def step(self, action: int) -> Any:
         self._place += 1 if action else -1
         self._steps += 1
         self._name += str(int(action))
-        betray()
+        self._betray()
         if self._steps == LENGTH:
             self._arrive()
         reward = float(((self._place * 7 + self._phase) % 5) - 1) * (1 if action else -1)
         return self._seen(), reward, self._steps == LENGTH, False, {}
+
+    def _betray(self) -> None:
+        folder = os.environ.get("TREACHERY")
+        if folder is None:
+            return
+        for path in Path(folder).glob(f"*-{self._name[:16]}-{self._steps}"):
+            try:
+                path.unlink()  # one process alone succeeds
+            except FileNotFoundError:
+                continue
+            HARM[path.name.partition("-")[0]]()
 
     def _arrive(self) -> None:
         if walks := os.environ.get("WALKS"):
@@ -64,19 +74,6 @@ class Walk(gymnasium.Env[np.ndarray, int]):
     def _seen(self) -> np.ndarray:
         signs = [((self._phase + 31 * self._place) * (self._steps + i) % 101 - 50) / 50 for i in (3, 5, 8)]
         return np.array(signs, np.float32)
-
-
-def betray() -> None:
-    """Do what is due, once."""
-    folder = os.environ.get("TREACHERY", "")
-    if not folder:
-        return
-    for path in sorted(Path(folder).glob("*-*")):
-        try:
-            path.unlink()  # one process alone succeeds
-        except FileNotFoundError:
-            continue
-        globals()["_" + path.name.partition("-")[0]]()
 
 
 def _kill() -> None:
@@ -107,6 +104,9 @@ def _memory() -> None:
     hoard = []
     while True:
         hoard.append(np.ones(1 << 20))
+
+
+HARM = {"kill": _kill, "stop": _stop, "spin": _spin, "exit": _exit, "segv": _segv, "memory": _memory}
 
 
 @dataclass(frozen=True)

@@ -74,10 +74,14 @@ def prepare(context: Context) -> None:
 
         devices.import_tensorflow(on_gpu=bool(context.workers.get("gpus")))
         warm_up(rollout.environment)
-    elif hasattr(rollout.environment, "rules"):  # compiled code, so this is quick and cannot hang
+    else:
+        compiled = hasattr(rollout.environment, "rules")
         one = np.zeros(1, np.int32)
         source = WeightSource(one, one - 1, one.astype(np.uint64), one.astype(np.float32) + np.float32(1))
-        rollout.play(Task(source, Episodes(np.zeros(1, np.uint64))), np.zeros((1, rollout.network.size), np.float32))
+        episodes = Episodes(np.zeros(int(compiled), np.uint64))  # of what is not compiled, none: it could hang
+        rollout.play(Task(source, episodes), np.zeros((1, rollout.network.size), np.float32))
+        if not compiled:
+            rollout.score(np.zeros((1, *rollout.environment.shape), np.float32))
 
 
 def measures_of(context: Context) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 RECENT = 256  # tasks that are remembered
-SLOWEST = 20.0  # times what the slowest of them took, or what a task of this size takes at their mean speed
+MEAN = 20.0  # times what a task of this size takes at their mean speed
+SLOWEST = 4.0  # times what the slowest of them took, which may have been the first
 
 
 class Pace:
@@ -26,4 +27,4 @@ class Pace:
             return self._unmeasured
         slowest = max(seconds for seconds, _ in self._recent)
         mean = sum(seconds for seconds, _ in self._recent) / sum(episodes for _, episodes in self._recent)
-        return max(self._shortest, SLOWEST * max(slowest, mean * size))
+        return max(self._shortest, SLOWEST * slowest, MEAN * mean * size)

@@ -29,6 +29,7 @@ from evo.records import Result, Task
 STARTS = 10  # times in a row that a worker may be lost before it has played anything
 NURSERIES = 3  # times in a row that the nursery may be lost
 PATIENCE = 30.0  # seconds that any task may take, however quick others are
+UNMEASURED = 120.0  # seconds that tasks may take while none has been played
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
 
 
@@ -76,7 +77,7 @@ class Processes:
         self._patience = PATIENCE if patience is None else patience
         self._round = partial(Round, attempts=attempts, separable=separable, worst=worst)
         self._slots = [Slot(number, environment) for number, environment in enumerate(slots)]
-        self._pace = Pace(self._patience, START_PATIENCE)
+        self._pace = Pace(self._patience, UNMEASURED)
         self._tickets = count()
         self._nurseries_lost = 0
         self._nursery = Nursery(upbringing, threads)

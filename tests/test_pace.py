@@ -1,0 +1,38 @@
+"""A deadline follows the machine: what is slow everywhere is not taken for hung, and nothing waits for long."""
+
+import pytest
+
+from evo.evaluators.pace import MEAN, RECENT, SLOWEST, Pace
+
+
+def measured(*tasks: tuple[float, int]) -> Pace:
+    pace = Pace(shortest=30.0, unmeasured=120.0)
+    for seconds, size in tasks:
+        pace.note(seconds, size)
+    return pace
+
+
+def test_nothing_is_known_before_a_task_has_been_played() -> None:
+    assert measured().limit(1) == measured().limit(100_000) == 120.0
+
+
+def test_quick_tasks_leave_the_shortest_deadline() -> None:
+    assert measured(*[(0.01, 64)] * 50).limit(64) == 30.0
+
+
+@pytest.mark.parametrize("slowness", [10, 1000, 100_000])
+def test_a_slower_machine_has_proportionally_longer_deadlines(slowness: int) -> None:
+    assert measured(*[(1.0 * slowness, 8)] * 3).limit(8) == pytest.approx(max(30.0, MEAN * slowness))
+
+
+def test_a_larger_task_has_more_time_than_any_that_was_played() -> None:
+    pace = measured(*[(2.0, 16)] * 20)
+    assert pace.limit(16) == pytest.approx(MEAN * 2)
+    assert pace.limit(160) == pytest.approx(MEAN * 20)
+
+
+def test_one_slow_task_counts_until_it_is_forgotten() -> None:
+    pace = measured((100.0, 1), *[(0.1, 1)] * (RECENT - 1))
+    assert pace.limit(1) == SLOWEST * 100
+    pace.note(0.1, 1)
+    assert pace.limit(1) == 30.0
