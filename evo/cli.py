@@ -29,10 +29,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise the mistake as a line that names the command."""
-        wrong = [word for word in message.split() if word.startswith("--")]
-        meant = (
-            did_you_mean(wrong[0].partition("=")[0], self._option_string_actions) if "unrecognized" in message else ""
-        )
+        wrong = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
+        meant = did_you_mean(wrong[0].partition("=")[0], self._option_string_actions) if wrong else ""
         raise ConfigurationError(f"{self.prog}: {message}{meant or f' (see {self.prog} --help)'}")
 
 

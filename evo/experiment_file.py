@@ -7,7 +7,6 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +70,14 @@ class ExperimentFile:
 
     def flag(self, flag: str, value: object) -> None:
         """Apply one named flag, as text or as a value."""
-        with suppress(ValueError):  # [run] is no table, which is reported as the file's mistake
+        try:
             self._put(FLAGS[flag], _value(value) if isinstance(value, str) else value, f"--{flag}")
+        except RecursionError:
+            self.mistakes.append(f"--{flag}: brackets are nested too deeply")
+        except ValueError as error:
+            if not isinstance(self.tables.get(FLAGS[flag][0], {}), dict):
+                return  # which is reported as the file's mistake
+            self.mistakes.append(f"--{flag}: {printable(str(error))}")
 
     def forget_generations(self) -> None:
         """Take out every algorithm's own `generations`, which --generations overrides."""
