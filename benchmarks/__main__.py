@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks import game, rollout, scaling, startup
+from benchmarks import game, rollout, safety, scaling, startup
 from benchmarks.tables import machine, show
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -17,13 +17,13 @@ BUSY = 0.5  # processes that want to run, besides ours, from which on figures me
 def main() -> int:
     """Measure, print, and write the results; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Ours beside the usual way, as ratios.")
-    parser.add_argument("--smoke", action="store_true", help="under 40 seconds; writes nothing, fails on ratios only")
+    parser.add_argument("--smoke", action="store_true", help="under a minute; writes nothing, fails on ratios only")
     parser.add_argument("--run", type=Path, metavar="RUN_DIR", help="also play the last population of this run")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     if load > BUSY and not arguments.smoke:
         print(f"the machine is busy (load {load:.1f}): only the ratios mean something", file=sys.stderr)
-    tables = [game.run(arguments.smoke), startup.run(arguments.smoke), scaling.run(arguments.smoke)]
+    tables = [part.run(arguments.smoke) for part in (game, startup, scaling, safety)]
     tables.insert(0, rollout.run(arguments.smoke, arguments.run))
     codes = [show(table, arguments.smoke) for table in tables]
     if not arguments.smoke:

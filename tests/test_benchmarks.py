@@ -90,4 +90,4 @@ def test_the_usual_way_plays_the_same_game() -> None:
 def test_the_smoke_run_ends_well() -> None:
     child = subprocess.run([sys.executable, "-m", "benchmarks", "--smoke"], capture_output=True, text=True, timeout=300)
     assert child.returncode == 0, child.stdout + child.stderr
-    assert child.stdout.count("## ") == 4
+    assert child.stdout.count("## ") == 5

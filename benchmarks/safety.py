@@ -1,0 +1,114 @@
+"""What it costs that nothing is lost: a commit's share of a generation, and reading a champion in a process of its own.
+
+    python -m benchmarks.safety [--smoke]
+
+A generation is one of experiments/ga_snake.toml, as it is run: worker processes, hash chain, files, every fsync. Its
+first generations are the shortest, so later ones pay a smaller share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.tables import Limit, Table, number, seconds, show
+from evo import config, foreign
+from evo.champion import WEIGHTS, encode_champion, read_champion
+from evo.experiment import environment_of, evaluator_of
+from evo.rounds import make_algorithm, play_out
+from evo.store import Store
+
+EXPERIMENT = Path(__file__).parent.parent / "experiments" / "ga_snake.toml"
+SHARE = 0.02
+READING = 0.3  # seconds
+
+
+def generations(count: int, directory: Path, *, each: bool = False) -> tuple[float, float, float]:
+    """Run so many generations after a first one; return the seconds of playing, of publishing and of committing.
+
+    With `each` every generation is on the disk before the next one begins.
+    """
+    experiment = config.load(EXPERIMENT)
+    algorithm = make_algorithm(experiment, environment_of(experiment.environment))
+    evaluator = evaluator_of(experiment, directory, ())
+    publishing = 0.0
+    try:
+        with Store.create(directory, experiment.to_toml(), experiment.identity()) as store:
+            publish = store.publish
+
+            def timed(weights: np.ndarray) -> str:
+                nonlocal publishing
+                began = time.perf_counter()
+                try:
+                    return publish(weights)
+                finally:
+                    publishing += time.perf_counter() - began
+
+            store.publish = timed  # type: ignore[method-assign]
+            committing = began = 0.0
+            for generation in range(count + 1):
+                metrics = play_out(algorithm.generation(generation), evaluator, store)
+                state, record = algorithm.state(), algorithm.record()
+                if generation == 0:  # starts the workers
+                    store.commit(generation, state, record, metrics)
+                    publishing, began = 0.0, time.perf_counter()
+                    continue
+                committing += seconds(lambda: store.commit(generation, state, record, metrics))  # noqa: B023
+                if each or generation == count:
+                    committing += seconds(store.flush)
+            took = time.perf_counter() - began
+    finally:
+        evaluator.close()
+    return took - committing - publishing, publishing, committing
+
+
+def reading(directory: Path, rounds: int) -> tuple[float, float]:
+    """Return the seconds to read a champion of 1.2 million weights, in a process of its own and in ours."""
+    weights = np.ones(1_200_000, np.float32)
+    (directory / WEIGHTS).write_bytes(encode_champion(weights, [("kernel", (1_200_000,))], {})[0])
+    apart = median(seconds(lambda: foreign.read_champion(directory)) for _ in range(rounds))
+    return apart, median(seconds(lambda: read_champion(directory)) for _ in range(rounds))
+
+
+def run(smoke: bool = False) -> Table:
+    """Return the table."""
+    count = 3 if smoke else 20
+    with tempfile.TemporaryDirectory(dir=os.getcwd(), prefix=".benchmark-") as place:  # the disk that runs are on
+        playing, publishing, committing = generations(count, Path(place) / "run")
+        _, _, at_once = (0.0, 0.0, 0.0) if smoke else generations(count, Path(place) / "each", each=True)
+        apart, ours = reading(Path(place), 3 if smoke else 7)
+    total = playing + publishing + committing
+    share = committing / total
+    table = Table(
+        "That nothing is lost",
+        f"Seconds a generation of experiments/ga_snake.toml, over its generations 2 to {count + 1}, and their share. "
+        "A commit is everything from the copy of the state to the last fsync; commits that follow each other within "
+        "two seconds share their files. The other way makes each of them durable by itself. A champion of others is "
+        "read in a process with limits; the other way is to read it as one's own.",
+        ("what", "ours, s", "share", "the other way, s"),
+        [
+            ["playing and selection", number(playing / count), f"{playing / total:.4f}", ""],
+            ["publishing weights", number(publishing / count), f"{publishing / total:.4f}", ""],
+            ["commit", number(committing / count), f"{share:.4f}", "" if smoke else number(at_once / count)],
+            ["reading another's champion of 1.2 million weights", number(apart), "", number(ours)],
+        ],
+        [
+            Limit("commit, share of a generation", share, SHARE, most=True, ratio=True),
+            Limit("reading another's champion, s", apart, READING, most=True),
+        ],
+    )
+    return table
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Measure what safety costs.")
+    parser.add_argument("--smoke", action="store_true", help="short; fails on ratios")
+    smoke = parser.parse_args().smoke
+    sys.exit(show(run(smoke), smoke))
