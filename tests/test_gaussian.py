@@ -104,6 +104,34 @@ def test_actions_are_recorded_as_drawn_and_played_within_bounds() -> None:
         assert result.returns[0, e] == round(1000 * total)
 
 
+class Narrow(gymnasium.Env):
+    """Pays what it is given, and takes nothing outside of its bounds."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Box(np.float32([-1, -np.inf]), np.float32([0.5, np.inf]))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        return np.zeros(1, np.float32), float(action[0]), False, False, {}
+
+
+gymnasium.register("Narrow-v0", Narrow, max_episode_steps=3)
+
+
+@pytest.mark.parametrize(("mean", "paid"), [(3.0, 0.5), (-3.0, -1.0), (0.25, 0.25)])
+def test_an_environment_is_given_what_its_bounds_allow_and_learning_what_was_chosen(mean: float, paid: float) -> None:
+    environment = make(Options(id="gymnasium:Narrow-v0"))
+    rollout = Rollout(Network.build(Policy(kind="linear"), environment.shape, environment.actions), environment)
+    result = played(rollout, constant(rollout, [mean, 70]), Choose(), 1)
+    assert result.steps is not None
+    assert result.steps.actions.tolist() == [[mean, 70]] * 3
+    assert result.steps.rewards.tolist() == [paid] * 3
+
+
 def test_a_greedy_action_is_the_means_alone() -> None:
     for extra in (0, 2):  # an evolved network has means only
         _, rollout = pendulum(extra=extra)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,14 @@ from test_ga import NETWORK, drive, make, result_of
 
 from evo.algorithms import ga
 from evo.champion import encode_champion, read_champion
+from evo.config import load
 from evo.crown import network_layers
 from evo.errors import ConfigurationError
 from evo.policies.handover import fit
 from evo.policies.network import Network, Options
 from evo.records import Request, Result
+from evo.starting import keep
+from evo.store import Store
 from evo.weights import Rebuilder
 
 
@@ -156,6 +160,15 @@ def test_a_resumed_run_holds_its_copy_against_the_hash(small: Path) -> None:
     (small / "heir" / "start.h5").write_bytes(encode_champion(weights * 2, layers, about)[0])
     _, errors = called(small, "--resume", "heir", "--generations", 2, code=2)
     assert "init_from" in errors
+
+
+def test_a_source_that_changes_while_a_run_begins_is_noticed(small: Path) -> None:
+    experiment = load(small / "small.toml", [f"run.init_from={small / 'source'}"])
+    for content, is_kept in ((experiment.identity()["init_from"], True), ("another", False)):
+        with Store.create(small / content[:8], experiment.to_toml(), {"init_from": content}) as store:
+            with nullcontext() if is_kept else pytest.raises(ConfigurationError, match="has changed"):
+                keep(experiment, store)
+            assert (store.directory / "start.h5").exists() == is_kept
 
 
 @pytest.mark.parametrize(
