@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -98,6 +99,8 @@ class QLearning:
         from evo.learning.replay import Replay
         from evo.learning.symmetry import symmetry_of
 
+        if learner.strategy != "one":
+            raise ConfigurationError(f'learner.strategy: dqn learns on one device; "{learner.strategy}" is not there')
         self.options, self.seed, self.network, self.environment = options, seed, network, environment
         self._symmetry = symmetry_of(environment) if options.symmetry else None
         if options.symmetry and self._symmetry is None:
@@ -132,12 +135,19 @@ class QLearning:
                 lambda: self._learner,
             )
         self._learner = Learner(self.network, learner, loss, options.max_gradient_norm)
+        together = options.batch if options.method == "dqn" else options.lanes * options.horizon // options.minibatches
+        self._learner.part = min(self._learner.part, 1 << (together - 1).bit_length())
         self._begin(acting.initial_weights(self.network, self.seed))
 
     def _begin(self, weights: NDArray[np.float32]) -> None:
         self._learner.begin(weights)
         if self.options.method == "dqn":
             self._target.forward.set(weights)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What computes the updates: other bits are to be expected where it differs."""
+        return self._learner.fingerprint()
 
     def generation(self, number: int) -> Rounds:
         """Play on every lane, learn from what came of it, and now and then play for the crown."""
@@ -150,7 +160,7 @@ class QLearning:
         learnt = self._learn_again(number, steps) if self._remembers else self._learn_once(number, steps)
         done = time.monotonic()
         everything = list(results)
-        if number % options.select_every == 0:
+        if number == 0 or (number + 1) % options.select_every == 0:
             select = episode_keys(self.seed, Purpose.SELECT, 0, options.select_episodes)
             weights = self._learner.weights()
             games = yield Request(weights[None], acting.episode_tasks(select))
@@ -352,10 +362,10 @@ class QLearning:
             return
         wanted, self._replay.written = self._replay.written, 0
         lanes: Lanes | None = None
+        forked = False
         for record in records:
             if "actions" not in record:
-                self._replay.forget()
-                wanted = 0
+                forked = True
                 continue
             count = record["actions"].size
             needless = self._replay.written + count <= wanted - self.options.replay
@@ -369,7 +379,9 @@ class QLearning:
                 self._replay.skip(count)
             else:
                 self._replay.remake(steps)
-        if self._replay.written != wanted:
+        if forked and not self._replay.written:
+            self._replay.forget()
+        elif self._replay.written != wanted:
             raise DataError(f"records of {self._replay.written} steps, where the state remembers {wanted}")
 
 

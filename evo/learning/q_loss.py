@@ -109,5 +109,5 @@ class Target:
                 for mine, other in pairs:
                     mine.assign(mine + share * (other - mine))
 
-            self._move = tf.function(move)
+            self._move = tf.function(move, input_signature=[tf.TensorSpec((), tf.float32)])
         self._move(tf.constant(1.0 if every else tau, tf.float32))

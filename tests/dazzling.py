@@ -1,0 +1,56 @@
+"""A plug-in environment that shows numbers so large that the square of any error about them is infinite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from evo.options import Section
+
+plugs_into = "environments"
+
+
+class Options(Section):
+    """The [environment] section."""
+
+    id: str = Field("dazzling", description="this one")
+
+
+@dataclass(frozen=True)
+class Environment:
+    options: Options
+    shape: tuple[int, ...] = (3,)
+    actions: int = 2
+    measures: tuple[str, ...] = ()
+
+    def env(self) -> Dazzle:
+        return Dazzle()
+
+    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        return ()
+
+
+class Dazzle:
+    """Eight steps long."""
+
+    def reset(self, seed: int) -> Any:
+        self._steps = 0
+        return self._seen(), {}
+
+    def step(self, action: int) -> Any:
+        self._steps += 1
+        return self._seen(), 1.0, self._steps == 8, False, {}
+
+    def _seen(self) -> np.ndarray:
+        return np.full(3, 1e25, np.float32)
+
+    def close(self) -> None:
+        pass
+
+
+def make(options: Options) -> Environment:
+    return Environment(options)

@@ -1,0 +1,351 @@
+"""Q-learning finds what is true of a chain, never does what is forbidden, and goes on exactly where it stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from evo import config
+from evo.algorithms import dqn
+from evo.environments import snake
+from evo.errors import ConfigurationError, ResourceError
+from evo.learning.exploration import epsilon_at
+from evo.learning.q_loss import following_values, penalty
+from evo.policies.network import Network
+from evo.policies.network import Options as Policy
+from evo.records import CUT, Metrics, Request, Steps
+from evo.rollout import Rollout
+from evo.sections import Learner
+from evo.store import Store
+from snake.batch import make_boards
+from snake.observe import mask
+from snake.snapshots import restore
+from tests.calling import called, summary_of
+
+SMALL = """
+[run]
+algorithm = "dqn"
+generations = 4
+[environment]
+size = 5
+observation = "ego"
+starvation = 12
+mask = "reverse"
+[policy]
+conv = [[4, 3, 1]]
+dense = [8]
+[workers]
+backend = "serial"
+[evaluation]
+every = 4
+episodes = 10
+[dqn]
+lanes = 6
+horizon = 8
+lanes_per_task = 4
+replay = 100
+learning_starts = 40
+frames_per_update = 8
+batch = 16
+symmetry = true
+epochs = 2
+minibatches = 3
+select_every = 2
+select_episodes = 6
+"""
+METHODS = ["dqn", "pqn"]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+class Chain:
+    """Five cells in a row: 1 goes right, 0 left; the right end is worth 1 and ends it, as does the twelfth step."""
+
+    shape, actions, measures, cells = (5,), 2, (), 5
+
+    def env(self) -> Chain:
+        return Chain()
+
+    def reset(self, seed: int) -> tuple[np.ndarray, dict[str, Any]]:
+        self.cell, self.steps = seed % (self.cells - 1), 0
+        return self._seen(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.cell, self.steps = max(self.cell + (1 if action else -1), 0), self.steps + 1
+        done = self.cell == self.cells - 1
+        return self._seen(), float(done), done, not done and self.steps == 12, {}
+
+    def _seen(self) -> np.ndarray:
+        return np.eye(self.cells, dtype=np.float32)[self.cell]
+
+    def measured(self, info: dict[str, Any], truncated: bool) -> tuple[int, ...]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+def drive(
+    algorithm: dqn.QLearning, environment: Any, generations: range, seen: list[Steps] | None = None
+) -> list[Metrics]:
+    """Play generations; what was played goes into `seen`."""
+    rollout = Rollout(algorithm.network, environment)
+    said, published = [], np.empty((0, algorithm.network.size), np.float32)
+    for number in generations:
+        rounds = algorithm.generation(number)
+        request: Request = next(rounds)
+        while True:
+            published = published if request.weights is None else request.weights
+            results = [rollout.play(task, published) for task in request.tasks]
+            if seen is not None:
+                seen += [result.steps for result in results if result.steps]
+            try:
+                request = rounds.send(results)
+            except StopIteration as stop:
+                said.append(stop.value)
+                break
+    return said
+
+
+@pytest.mark.parametrize("options", [
+    {"dueling": True, "prioritized": True},
+    {"dueling": False, "prioritized": False, "double": False, "target_every": 20, "target_tau": 0.0},
+    {"method": "pqn", "q_lambda": 0.0, "dueling": False, "epochs": 6, "minibatches": 2},
+], ids=["all", "classic", "pqn"])  # fmt: skip
+def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
+    chain, gamma = Chain(), 0.8
+    asked = dqn.Options(
+        **{
+            "gamma": gamma, "n_step": 1, "epsilon": [[0, 1.0]], "learning_rate": 0.03, "huber": 0.0, "episodes": 16,
+            "batch": 64, "learning_starts": 100, "frames_per_update": 8, "replay": 5000, "target_tau": 0.05,
+            "select_episodes": 8, "select_every": 50, **options,
+        }
+    )  # fmt: skip
+    network = Network.build(Policy(kind="linear"), chain.shape, chain.actions, dqn.extra_outputs(asked, chain))
+    algorithm = dqn.make(asked, 1, network, chain, learner=Learner())
+    drive(algorithm, chain, range(40))
+    outputs = Rollout(network, chain)
+    outputs.play(next(algorithm.generation(41)).tasks[0], algorithm.state()["weights"][None])
+    from evo.learning.value_targets import action_values
+
+    values = action_values(outputs.score(np.eye(5, dtype=np.float32)), 2, asked.dueling)[:4]
+    right = gamma ** np.arange(3, -1, -1)
+    left = gamma * np.array([right[0], right[0], right[1], right[2]])
+    np.testing.assert_allclose(values, np.stack([left, right], axis=1), atol=0.03)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_that_stops_after_every_generation_equals_the_straight_one(small: Path, method: str) -> None:
+    words = ("--set", f"dqn.method={method}")
+    straight = summary_of(small, "small.toml", "--run-dir", "straight", *words, "--generations", 5)
+    hashes = [line.state_hash for line in Store.read(small / "straight").lines]
+    summary_of(small, "small.toml", "--run-dir", "stopping", *words, "--generations", 1)
+    for stop in range(2, 6):
+        resumed = summary_of(small, "--resume", "stopping", "--generations", stop)
+        assert [line.state_hash for line in Store.read(small / "stopping").lines] == hashes[:stop]
+    assert resumed["champion"] == straight["champion"]
+    lines = (small / "straight" / "metrics.jsonl").read_text().splitlines()
+    updates = [json.loads(line)["updates"] for line in lines]
+    assert updates == ([6, 6, 6, 6, 6] if method == "dqn" else [6] * 5)  # the memory holds 100 steps: two generations
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_change_nothing(small: Path, method: str) -> None:
+    words = ("--set", f"dqn.method={method}", "--generations", 3)
+    serial = summary_of(small, "small.toml", "--run-dir", "serial", *words)
+    for count in (1, 2):
+        many = ("--backend", "processes", "--workers", count, "--run-dir", f"many-{count}")
+        assert summary_of(small, "small.toml", *words, *many)["state_hash"] == serial["state_hash"]
+
+
+def test_a_fork_begins_with_an_empty_memory_and_resumes_exactly(small: Path) -> None:
+    summary_of(small, "small.toml", "--run-dir", "first", "--generations", 3)
+    fork = ("--resume", "first", "--set", "dqn.gamma=0.9", "--fork")
+    straight = summary_of(small, *fork, "whole", "--generations", 5)
+    summary_of(small, *fork, "half", "--generations", 3)
+    resumed = summary_of(small, "--resume", "runs/half", "--generations", 5)
+    assert resumed["state_hash"] == straight["state_hash"]
+    lines = (small / "runs" / "whole" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["memory"] for line in lines if "memory" in json.loads(line)] == [48, 96, 100, 100]
+
+
+def test_a_mask_holds_for_what_is_done_and_for_what_is_learnt() -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=30, mask="fatal"))
+    asked = dqn.Options(
+        lanes=16, horizon=16, batch=32, learning_starts=100, replay=2000, select_episodes=4, epsilon=[[0, 0.5]]
+    )
+    network = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), environment.shape, 3, 1)
+    algorithm = dqn.make(asked, 1, network, environment, learner=Learner())
+    seen: list[Steps] = []
+    drive(algorithm, environment, range(4), seen)
+    for steps in seen:
+        assert steps.allowed is not None
+        assert steps.allowed[np.arange(len(steps)), steps.actions].all()
+    sample = algorithm._replay.sample(1, 512)
+    assert sample.allowed is not None
+    _, masked = environment.codes
+    boards, expected = make_boards(1, 5), np.ones(3, np.int8)
+    for row, allowed in zip(sample.following, sample.allowed, strict=True):
+        restore(boards, [0], row[None])
+        mask(boards, environment.rules, masked, 0, expected)
+        assert allowed.tolist() == expected.tolist()
+    assert (sample.allowed == 0).any()
+
+
+def test_the_value_of_what_follows_is_of_an_action_that_is_allowed() -> None:
+    values = np.array([[1, 5, 3], [1, 5, 3], [-9, -8, -7]], np.float32)
+    choosing = np.array([[0, 9, 1], [9, 0, 1], [-50, -60, -70]], np.float32)
+    allowed = np.array([[1, 0, 1], [1, 1, 1], [0, 1, 0]], np.int8)
+    assert following_values(values, choosing, allowed).numpy().tolist() == [3, 1, -8]
+
+
+def test_the_penalty_is_a_square_and_then_a_line() -> None:
+    error = np.array([-3, -0.5, 0, 2], np.float32)
+    assert penalty(error, 1.0).numpy().tolist() == [2.5, 0.125, 0, 1.5]
+    assert penalty(error, 0.0).numpy().tolist() == [4.5, 0.125, 0, 2]
+
+
+def reference_targets(algorithm: dqn.QLearning, sample: Any, double: bool) -> np.ndarray:
+    """Return the targets of DQN in plain NumPy, from the networks' outputs."""
+
+    def values(forward: Any, rows: Any) -> np.ndarray:
+        outputs = forward(algorithm.environment.observe(rows))
+        return outputs[:, 3:4] + outputs[:, :3] - outputs[:, :3].mean(axis=1, keepdims=True)
+
+    targets = values(algorithm._target.forward, sample.following)
+    choosing = values(algorithm._learner.forward, sample.following) if double else targets
+    best = targets[np.arange(len(targets)), np.where(sample.allowed == 1, choosing, -np.inf).argmax(axis=1)]
+    wanted = sample.returns + sample.discounts * best
+    return wanted - values(algorithm._learner.forward, sample.observed)[np.arange(len(best)), sample.actions]
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_errors_equal_a_slow_reference(double: bool) -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=9, mask="reverse"))
+    asked = dqn.Options(
+        lanes=16, horizon=16, batch=32, learning_starts=100, replay=2000, select_episodes=4, double=double, gamma=0.9,
+        frames_per_update=8, target_tau=0.1, learning_rate=0.01,
+    )  # fmt: skip
+    network = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), environment.shape, 3, 1)
+    algorithm = dqn.make(asked, 1, network, environment, learner=Learner())
+    drive(algorithm, environment, range(2))
+    sample = algorithm._replay.sample(1, 32)
+    expected = reference_targets(algorithm, sample, double)
+    algorithm._learner.load(algorithm._batch(sample, 1.0, 0))
+    values = algorithm._learner.update(np.arange(32, dtype=np.int32), 1e-4, {})
+    np.testing.assert_allclose(values["error"], expected, atol=1e-4)
+    importance = algorithm._replay.importance(sample.shares, 1.0)
+    size = np.abs(expected)
+    np.testing.assert_allclose(values["loss"], importance * np.where(size < 1, size**2 / 2, size - 0.5), atol=1e-4)
+
+
+def test_the_target_follows_a_little_at_every_update_or_wholly_at_some() -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
+    shared = {"lanes": 8, "horizon": 8, "batch": 8, "learning_starts": 10, "select_episodes": 4, "replay": 500}
+    network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
+    soft = dqn.make(dqn.Options(**shared, target_tau=1.0), 1, network, environment, learner=Learner())
+    drive(soft, environment, range(2))
+    assert soft.state()["target"].tobytes() == soft.state()["weights"].tobytes()
+    hard = dqn.make(
+        dqn.Options(**shared, target_every=3, frames_per_update=32), 1, network, environment, learner=Learner()
+    )
+    drive(hard, environment, range(1))  # two updates
+    first = hard.state()["target"].copy()
+    assert first.tobytes() != hard.state()["weights"].tobytes()
+    drive(hard, environment, range(1, 2))  # the third copies
+    assert hard.state()["target"].tobytes() != first.tobytes()
+
+
+def test_updates_keep_to_the_frames_that_were_played() -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
+    asked = dqn.Options(
+        lanes=8, horizon=5, batch=8, learning_starts=100, select_episodes=4, replay=500, frames_per_update=30
+    )
+    network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
+    algorithm = dqn.make(asked, 1, network, environment, learner=Learner())
+    updates = [metrics["updates"] for metrics in drive(algorithm, environment, range(6))]
+    assert updates == [0, 0, 1, 1, 2, 1]  # 40 frames a generation, from the third on
+
+
+def test_a_network_that_is_not_finite_stops_in_one_line() -> None:
+    chain = Chain()
+    asked = dqn.Options(episodes=2, dueling=False)
+    network = Network.build(Policy(kind="linear"), chain.shape, chain.actions)
+    algorithm = dqn.make(asked, 1, network, chain, learner=Learner())
+    state = dict(algorithm.state())
+    state["weights"] = np.full(network.size, np.nan, np.float32)
+    algorithm.restore(state)
+    with pytest.raises(ResourceError, match="not finite"):
+        drive(algorithm, chain, range(1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_loss_that_is_not_finite_ends_with_exit_code_5_in_a_run_that_is_whole(small: Path, method: str) -> None:
+    text = SMALL[: SMALL.index("[environment]")] + SMALL[SMALL.index("[workers]") :]
+    (small / "dazzling.toml").write_text(text.replace("symmetry = true", "huber = 0.0") + "episodes = 4\n")
+    plugin = ("--plugin", "tests.dazzling", "--set", "environment.id=dazzling", "--set", "policy.kind=linear")
+    words = ("--set", f"dqn.method={method}", "--generations", 3)
+    _, told = called(small, "dazzling.toml", "--run-dir", "run", *plugin, *words, code=5)
+    assert "loss of update 1 is not finite" in told
+    assert "Traceback" not in told
+    assert Store.open(small / "run").next_generation == (1 if method == "dqn" else 0)
+
+
+def test_numbers_as_actions_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="pg"):
+        dqn.extra_outputs(dqn.Options(), SimpleNamespace(continuous=True, actions=2))
+
+
+def test_symmetry_is_refused_where_none_is_known() -> None:
+    network = Network.build(Policy(kind="linear"), (5,), 2, 1)
+    with pytest.raises(ConfigurationError, match="symmetry"):
+        dqn.make(dqn.Options(symmetry=True), 1, network, Chain(), learner=Learner())
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"replay": 10, "learning_starts": 11},
+        {"target_tau": 0.0},
+        {"epsilon": []},
+        {"epsilon": [[5, 1.0]]},
+        {"epsilon": [[0, 1.0], [0, 0.5]]},
+        {"epsilon": [[0, 1.5]]},
+        {"method": "pqn", "lanes": 2, "horizon": 2, "minibatches": 5},
+        {"batch": 0},
+    ],
+)
+def test_options_that_make_no_sense_are_refused(keys: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        dqn.Options(**keys)
+
+
+def test_epsilon_moves_on_straight_lines_and_stays_at_the_last() -> None:
+    points = [[0, 1.0], [100, 0.2], [300, 0.0]]
+    assert [epsilon_at(points, frames) for frames in (0, 50, 100, 200, 300, 10**9)] == pytest.approx(
+        [1, 0.6, 0.2, 0.1, 0, 0]
+    )
+
+
+def test_an_unknown_method_is_guessed(small: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r'dqn.method = "pqn"'):
+        config.load(small / "small.toml", flags={"algorithm": "pqn"})
+
+
+def test_steps_of_whole_episodes_are_taken_as_they_are() -> None:
+    record = {"observed": np.zeros((2, 5), np.float32), "actions": np.zeros(2, np.int8)}
+    record |= {"rewards": np.zeros(2, np.float32), "ends": np.array([0, CUT], np.uint8)}
+    record |= {"after": np.zeros((1, 5), np.float32)}
+    steps = dqn._steps_of(record)
+    assert isinstance(steps, Steps)
+    assert steps.allowed is None
