@@ -133,6 +133,7 @@ def go_on(
     """Train what is left to train, measure the champion, close everything in order, and show how it ended."""
     from evo import show, starting
     from evo.crown import Crown, known_champion
+    from evo.display import notice
     from evo.errors import PoisonError
     from evo.experiment import environment_of, evaluator_of
     from evo.quarantine import Quarantine, champion_stopped
@@ -151,6 +152,8 @@ def go_on(
             evaluator = evaluator_of(experiment, store.directory, plugins)
             environment = environment_of(experiment.environment)
             algorithm = make_algorithm(experiment, environment)
+            for text in getattr(algorithm, "notices", ()):
+                notice(text)
             if store.next_generation:
                 take_up(algorithm, store.load(), store.records())
             crown = Crown(experiment, environment.measures, algorithm, evaluator, store)
