@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 
 LEARNS = True
 TOLD = ("loss", "policy_loss", "value_loss", "entropy", "kl", "clipped")  # the loss's parts among the metrics
+LAG = (
+    "pg.asynchronous: every segment is played with the weights from before the update that goes on meanwhile, which "
+    "learns from the segment before; that lag is always one generation, so results are exact for any number of "
+    "workers, but they are not those of a run without it"
+)
 TIMID = np.float32(0.01)  # of the scores' first weights: at the beginning every action is about as likely
 
 
@@ -88,6 +93,7 @@ class PolicyGradient:
             raise ConfigurationError(f'learner.strategy: pg learns on one device; "{learner.strategy}" is not there')
         self.options, self.seed, self.network, self.environment = options, seed, network, environment
         self._learner_options = learner
+        self.notices = [LAG] if options.asynchronous else []
         self._segments = hasattr(environment, "begin") and options.method != "reinforce"
         self._gaussian = bool(getattr(environment, "continuous", False))
         self._choose = Choose("gaussian" if self._gaussian else "softmax")
