@@ -42,7 +42,7 @@ class Crowned(NamedTuple):
     """A champion that holds in itself, and what lay beside it when it was read."""
 
     champion: Champion
-    sha256: str  # of its file
+    sha256: str  # of its file; empty where the master has written another one meanwhile
     copy: bytes | None  # champion.json
 
 
@@ -56,18 +56,18 @@ def read(directory: Path, report: Report) -> Crowned | None:
         report.unknown.append(f"{file}: not there; none is crowned yet, or a resume will write it")
         return None
     try:
-        while True:
-            digest = hashlib.sha256(read_file(file, most=LARGEST_CHAMPION)).hexdigest()
-            champion = foreign.read_champion(directory)
-            if (
-                hashlib.sha256(read_file(file, most=LARGEST_CHAMPION)).hexdigest() == digest
-            ):  # the master may be at work
-                break
+        before = _digest(file)
+        champion = foreign.read_champion(directory)
+        digest = before if _digest(file) == before else ""
         copy = directory / READABLE
         return Crowned(champion, digest, read_file(copy, most=READABLE_LARGEST) if os.path.lexists(copy) else None)
     except DataError as error:
         report.disagrees.append(str(error))
         return None
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(read_file(file, most=LARGEST_CHAMPION)).hexdigest()
 
 
 def examine(crowned: Crowned, evidence: Evidence, report: Report) -> bool:
@@ -122,7 +122,7 @@ def _lineage(champion: Champion, evidence: Evidence) -> Iterator[str]:
 
 def _copy(crowned: Crowned, evidence: Evidence, report: Report) -> Iterator[str]:
     """Yield where the readable copy says something else; a kill between the two files leaves one of another state."""
-    if crowned.copy is None:
+    if crowned.copy is None or not crowned.sha256:
         return
     champion = crowned.champion
     expected = {
@@ -135,15 +135,19 @@ def _copy(crowned: Crowned, evidence: Evidence, report: Report) -> Iterator[str]
     try:
         copy = json.loads(crowned.copy)
         about = copy["about"]
-        other = about["state_hash"] != champion.about["state_hash"]
+        known = any(line.state_hash == about["state_hash"] for line in evidence.lines)
+        # It is written where it is crowned, and again where it is measured.
+        other = about["state_hash"] != champion.about["state_hash"] or about["heldout"] is None
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         yield f"its copy {READABLE} cannot be read ({error})"
         return
-    if other and any(line.state_hash == about["state_hash"] for line in evidence.lines):
+    if copy == expected:
+        return
+    if known and other:
         report.unknown.append(
             f"{evidence.directory / READABLE}: of another state than {CHAMPION}; a resume rewrites it"
         )
-    elif copy != expected:
+    else:
         yield f"its copy {READABLE} says something else"
 
 
