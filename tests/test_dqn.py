@@ -301,6 +301,17 @@ def test_a_loss_that_is_not_finite_ends_with_exit_code_5_in_a_run_that_is_whole(
     assert Store.open(small / "run").next_generation == (1 if method == "dqn" else 0)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_can_start_from_a_champion(method: str) -> None:
+    chain, start = Chain(), np.arange(12, dtype=np.float32)
+    network = Network.build(Policy(kind="linear"), chain.shape, 2)
+    asked = dqn.Options(method=method, dueling=False)
+    algorithm = dqn.make(asked, 1, network, chain, learner=Learner(), start=start)
+    assert next(algorithm.generation(0)).weights.tolist() == [start.tolist()]
+    if method == "dqn":
+        assert algorithm.state()["target"].tolist() == start.tolist()
+
+
 def test_numbers_as_actions_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="pg"):
         dqn.extra_outputs(dqn.Options(), SimpleNamespace(continuous=True, actions=2))

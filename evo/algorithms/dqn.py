@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from evo.learning.replay import Sample
     from evo.sections import Learner as LearnerOptions
 
-LEARNS = True
+LEARNS = STARTS_FROM_CHAMPION = True
 
 
 class Options(Section):
@@ -94,7 +94,13 @@ class QLearning:
     """A network of action values, the target that it is moved towards, and the champion."""
 
     def __init__(
-        self, options: Options, seed: int, network: Network, environment: Any, learner: LearnerOptions
+        self,
+        options: Options,
+        seed: int,
+        network: Network,
+        environment: Any,
+        learner: LearnerOptions,
+        start: NDArray[np.float32] | None = None,
     ) -> None:
         from evo.learning.replay import Replay
         from evo.learning.symmetry import symmetry_of
@@ -105,7 +111,7 @@ class QLearning:
         self._symmetry = symmetry_of(environment) if options.symmetry else None
         if options.symmetry and self._symmetry is None:
             raise ConfigurationError("dqn.symmetry: this environment has none that is known; use false")
-        self._start_learner(learner)
+        self._start_learner(learner, acting.initial_weights(network, seed) if start is None else start)
         self._segments = hasattr(environment, "begin")
         self._remembers = options.method == "dqn"
         alpha = options.alpha if options.prioritized else 0.0
@@ -117,7 +123,7 @@ class QLearning:
         self._crowned = np.zeros(2, np.int64)  # summed select return, generation
         self._record: dict[str, NDArray[Any]] = {}
 
-    def _start_learner(self, learner: LearnerOptions) -> None:
+    def _start_learner(self, learner: LearnerOptions, weights: NDArray[np.float32]) -> None:
         from evo.learning.learner import Forward, Learner
         from evo.learning.q_loss import Target, q_loss, regression
 
@@ -137,11 +143,8 @@ class QLearning:
         self._learner = Learner(self.network, learner, loss, options.max_gradient_norm)
         together = options.batch if options.method == "dqn" else options.lanes * options.horizon // options.minibatches
         self._learner.part = min(self._learner.part, 1 << (together - 1).bit_length())
-        self._begin(acting.initial_weights(self.network, self.seed))
-
-    def _begin(self, weights: NDArray[np.float32]) -> None:
         self._learner.begin(weights)
-        if self.options.method == "dqn":
+        if options.method == "dqn":
             self._target.forward.set(weights)
 
     @cached_property
@@ -412,6 +415,7 @@ def make(
     candidates_per_task: int = 0,
     *,
     learner: LearnerOptions,
+    start: NDArray[np.float32] | None = None,
 ) -> QLearning:
-    """Return the algorithm; one network acts, so candidates are no matter."""
-    return QLearning(options, seed, network, environment, learner)
+    """Return the algorithm, from the weights `start` [P] if they are given; candidates are no matter to it."""
+    return QLearning(options, seed, network, environment, learner, start)
