@@ -386,6 +386,25 @@ def test_a_champion_is_crowned_by_greedy_games_only_where_it_is_strictly_better(
     assert algorithm.best() is not None
 
 
+def test_a_run_that_starts_from_a_champion_begins_with_it_says_its_worth_and_learns_from_there() -> None:
+    usual = snake_pg()
+    start = np.random.default_rng(4).normal(0, 0.3, usual.network.size).astype(np.float32)
+    algorithm = pg.make(usual.options, 1, usual.network, usual.environment, learner=ONE, start=start)
+    requests: list[Request] = []
+
+    def answer(request: Request) -> list[Result]:
+        requests.append(request)
+        return play(algorithm, request)
+
+    metrics = drive(algorithm, 0, answer)
+    assert [request.weights[0].tobytes() == start.tobytes() for request in requests] == [True, True, False]
+    games = play(algorithm, requests[0])
+    assert metrics["handover"] == np.concatenate([game.returns[0] for game in games]).mean() / 1000
+    assert metrics["champion"] >= metrics["handover"]
+    assert "handover" not in drive(algorithm, 1)
+    assert "handover" not in drive(usual, 0)
+
+
 def test_updates_of_a_generation_end_where_the_policy_has_moved_too_far() -> None:
     assert drive(snake_pg(), 1)["updates"] == 6
     assert drive(snake_pg(target_kl=1e-9), 1)["updates"] < 6

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from evo.learning.learner import Learner
     from evo.sections import Learner as LearnerOptions
 
-LEARNS = True
+LEARNS = STARTS_FROM_CHAMPION = True
 TOLD = ("loss", "policy_loss", "value_loss", "entropy", "kl", "clipped")  # the loss's parts among the metrics
 LAG = (
     "pg.asynchronous: every segment is played with the weights from before the update that goes on meanwhile, which "
@@ -85,14 +85,20 @@ class PolicyGradient:
     """A network that acts and values, its learner, the lanes it plays on, and the champion."""
 
     def __init__(
-        self, options: Options, seed: int, network: Network, environment: Any, learner: LearnerOptions
+        self,
+        options: Options,
+        seed: int,
+        network: Network,
+        environment: Any,
+        learner: LearnerOptions,
+        start: NDArray[np.float32] | None = None,
     ) -> None:
         from evo.learning.normalisers import Observations, Rewards
 
         if learner.strategy != "one":
             raise ConfigurationError(f'learner.strategy: pg learns on one device; "{learner.strategy}" is not there')
         self.options, self.seed, self.network, self.environment = options, seed, network, environment
-        self._learner_options = learner
+        self._learner_options, self._start = learner, start
         self.notices = [LAG] if options.asynchronous else []
         self._segments = hasattr(environment, "begin") and options.method != "reinforce"
         self._gaussian = bool(getattr(environment, "continuous", False))
@@ -115,7 +121,7 @@ class PolicyGradient:
 
         loss = PolicyLoss(self.network.actions, self.options.method == "ppo", self._gaussian)
         learner = Learner(self.network, self._learner_options, loss, self.options.max_gradient_norm)
-        learner.begin(first_weights(self.network, self.seed))
+        learner.begin(first_weights(self.network, self.seed) if self._start is None else self._start)
         return learner
 
     @cached_property
@@ -129,6 +135,9 @@ class PolicyGradient:
         Asynchronous: learn from what the generation before has played, while this one is played with the weights that
         there were before. The lag is one generation whatever the timing, so results are as exact as without it.
         """
+        contests: list[Metrics] = []
+        if number == 0 and self._start is not None:
+            contests.append((yield from self._contest(number)))
         began = time.monotonic()
         request = Request(self._published()[None], self._tasks(number))
         aside = self._learn_aside(number)
@@ -147,18 +156,32 @@ class PolicyGradient:
         else:
             metrics |= self._learn(steps, number)
         if number == 0 or (number + 1) % self.options.select_every == 0:
-            began, weights = time.monotonic(), self._published()
-            games = yield Request(weights[None], acting.episode_tasks(self._select))
-            self._crown(weights, games, number)
-            metrics["frames"] += sum(game.frames for game in games)
-            metrics["slots"] += sum(game.slots for game in games)
-            metrics["seconds_selecting"] = time.monotonic() - began
+            contests.append((yield from self._contest(number)))
+        for contest in contests:
+            for name in ("frames", "slots"):
+                metrics[name] += contest[name]
+            metrics["seconds_selecting"] = metrics.get("seconds_selecting", 0.0) + contest["seconds"]
+        if len(contests) > 1:
+            metrics["handover"] = contests[0]["mean"]
         metrics["champion"] = self.champion()["fitness"] if len(self._champion) else float("nan")
         return metrics
 
-    @property
-    def _select(self) -> NDArray[np.uint64]:
-        return episode_keys(self.seed, Purpose.SELECT, 0, self.options.select_episodes)
+    def _contest(self, number: int) -> Rounds:
+        """Play for the crown with the present weights, greedily; return what that came to."""
+        began, weights = time.monotonic(), self._published()
+        select = episode_keys(self.seed, Purpose.SELECT, 0, self.options.select_episodes)
+        games = yield Request(weights[None], acting.episode_tasks(select))
+        returns = np.concatenate([game.returns[0] for game in games])
+        finite, value = bool((returns != WORST).all()), int(returns.sum())
+        if finite and (not len(self._champion) or value > self._crowned[0]):
+            self._champion = weights[None].copy()
+            self._crowned = np.array([value, number], np.int64)
+        return {
+            "mean": value / (1000.0 * len(returns)) if finite else float("nan"),
+            "frames": float(sum(game.frames for game in games)),
+            "slots": float(sum(game.slots for game in games)),
+            "seconds": time.monotonic() - began,
+        }
 
     def _published(self) -> NDArray[np.float32]:
         """Return the weights that players are given.  # [P]"""
@@ -269,15 +292,6 @@ class PolicyGradient:
             examples["allowed"] = steps.allowed.astype(np.bool_)
         return seen, examples
 
-    def _crown(self, weights: NDArray[np.float32], games: Sequence[Result], number: int) -> None:
-        returns = np.concatenate([game.returns[0] for game in games])
-        if (returns == WORST).any():
-            return
-        value = int(returns.sum())
-        if not len(self._champion) or value > self._crowned[0]:
-            self._champion = weights[None].copy()
-            self._crowned = np.array([value, number], np.int64)
-
     def _episodes(self, played: Sequence[Result]) -> Metrics:
         """Note the episodes that ended, and return what they came to."""
         returns = np.concatenate([result.returns[0] for result in played])
@@ -373,6 +387,7 @@ def make(
     candidates_per_task: int = 0,
     *,
     learner: LearnerOptions,
+    start: NDArray[np.float32] | None = None,
 ) -> PolicyGradient:
-    """Return the algorithm; one network acts, so candidates are no matter."""
-    return PolicyGradient(options, seed, network, environment, learner)
+    """Return the algorithm; one network acts, so candidates are no matter. `start` [P] is the first one."""
+    return PolicyGradient(options, seed, network, environment, learner, start)
