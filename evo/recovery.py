@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from evo.durable import TEMPORARY, read_file, sync_directory
+from evo.durable import TEMPORARY, read_file, resources, sync_directory
 from evo.errors import DataError
 from evo.manifest import FileStamp, Line, Manifest, parse
 from evo.places import DAMAGED, MANIFEST, POPULATION, PUBLISHED, RECORDS
@@ -47,15 +47,16 @@ def verified(directory: Path, name: str, stamp: FileStamp) -> bytes:
 
 def refuse_foreign(directory: Path) -> None:
     """Raise a DataError unless the directory looks like one that a run was made in."""
-    if not directory.is_dir():
-        raise DataError(f"{directory}: not a run directory: no such directory")
-    if not (directory / MANIFEST).exists():
-        raise DataError(f"{directory}: not a run directory: it has no {MANIFEST}")
-    for folder in (POPULATION, RECORDS, PUBLISHED, DAMAGED):
-        path = directory / folder
-        if path.is_symlink() or (path.exists() and not path.is_dir()):
-            # Files are made and removed in these: never in somebody else's directory.
-            raise DataError(f"{path}: not a directory of the run's own")
+    with resources("read", directory):
+        if not directory.is_dir():
+            raise DataError(f"{directory}: not a run directory: no such directory")
+        if not (directory / MANIFEST).exists():
+            raise DataError(f"{directory}: not a run directory: it has no {MANIFEST}")
+        for folder in (POPULATION, RECORDS, PUBLISHED, DAMAGED):
+            path = directory / folder
+            if path.is_symlink() or (path.exists() and not path.is_dir()):
+                # Files are made and removed in these: never in somebody else's directory.
+                raise DataError(f"{path}: not a directory of the run's own")
 
 
 def believe(directory: Path) -> Believed:

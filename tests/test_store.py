@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -460,6 +461,61 @@ def test_a_disk_that_is_full_from_the_start_leaves_nothing_behind(tmp_path: Path
         with pytest.raises(ResourceError, match="No space left"):
             Store.create(tmp_path / "disk" / "run", "x" * 10_000, IDENTITY)
         assert os.listdir(tmp_path / "disk") == []
+
+
+@pytest.mark.skipif(shutil.which("mount") is None or os.getuid() != 0, reason="mounting needs root")
+def test_a_run_on_a_disk_that_is_read_only_is_refused_and_looked_at_all_the_same(
+    tmp_path: Path, hashes: list[str]
+) -> None:
+    def remount(how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(tmp_path / "disk")], check=True)
+
+    with small_disk(tmp_path / "disk", "1m"):
+        run = tmp_path / "disk" / "run"
+        made(run, 5).close()
+        remount("ro")
+        with pytest.raises(ResourceError, match=r"cannot lock .*Read-only"):
+            Store.open(run)
+        assert_holds(Store.read(run), hashes)
+        with pytest.raises(ResourceError, match=r"cannot create .*Read-only"):
+            Store.create(tmp_path / "disk" / "other", "", IDENTITY)
+        remount("rw")
+        assert finish(run, 60) == hashes[60]
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Lose root's right to read and write everything."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def test_a_directory_that_may_not_be_written_or_read_is_a_resource_error() -> None:
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)  # that of a test is its owner's alone
+    run = place / "run"
+    made(run, 2).close()
+    (run / "lock").chmod(0o444)
+    run.chmod(0o555)
+    try:
+        with nobody():
+            assert Store.read(run).next_generation == 2
+            with pytest.raises(ResourceError, match=r"cannot lock .*Permission denied"):
+                Store.open(run)
+            with pytest.raises(ResourceError, match=r"cannot create .*Permission denied"):
+                Store.create(run / "inside", "", IDENTITY)
+        run.chmod(0o000)
+        for way in (Store.open, Store.read):
+            with nobody(), pytest.raises(ResourceError, match=r"cannot read .*Permission denied"):
+                way(run)
+    finally:
+        run.chmod(0o755)
+        shutil.rmtree(place)
 
 
 def test_after_a_commit_that_failed_the_store_keeps_saying_so_and_closes(tmp_path: Path) -> None:

@@ -21,11 +21,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Resume the run; what was asked beside may change how it is computed, and without --fork no result."""
     from evo import config, run_directory
+    from evo.durable import resources
 
     plugins.load(arguments.plugin)
     directory = Path(arguments.run_dir)
     file = directory / run_directory.CONFIG
-    if not file.is_file():
+    with resources("read", directory):
+        there = file.is_file()
+    if not there:
         raise DataError(f"{directory} is not a run: it has no {run_directory.CONFIG}")
     try:
         before = config.load(file, resolved=True)
