@@ -1,0 +1,75 @@
+"""A small run, played in every way there is; as a program, what came of each way, for another instruction set."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from itertools import count
+from pathlib import Path
+
+import shaken
+from calling import summary_of
+
+from evo.hashing import next_hash
+from evo.store import Store
+from snake import kernel_cache
+
+GENERATIONS = 4
+RUN = f"""
+[run]
+generations = {GENERATIONS}
+[environment]
+size = 6
+starvation = 40
+[policy]
+conv = [[6, 3, 2]]
+dense = [9]
+[workers]
+candidates_per_task = 2
+[evaluation]
+every = 100
+episodes = 20
+[ga]
+population = 40
+parents = 6
+elites = 3
+episodes = 20
+crossover = "uniform"
+contenders = 3
+select_every = 2
+select_episodes = 20
+"""
+PLUGIN = ("--plugin", "shaken", "--backend", "shaken")
+NUMBERS = count()
+
+
+def ended(where: Path, workers: int, *, resumed: bool = False, kills: int = 0, seed: int = 0) -> dict[str, str]:
+    """Return what a run ends with: serially for no workers, else on such that are shaken; resumed after every step."""
+    (where / "golden.toml").write_text(RUN)
+    os.environ["SHAKEN"] = f"{seed}:{kills}"
+    words = (*PLUGIN, "--workers", workers) if workers else ("--backend", "serial")
+    directory = f"run-{next(NUMBERS)}"
+    first = 1 if resumed else GENERATIONS
+    summary = summary_of(where, "golden.toml", "--run-dir", directory, "--generations", first, *words)
+    for generations in range(first + 1, GENERATIONS + 1):
+        summary = summary_of(where, "--resume", directory, "--generations", generations, *words)
+    golden = "0" * 64
+    for line in Store.read(where / directory).lines:
+        golden = next_hash(golden, line.generation, line.arrays)
+    champion = json.dumps(summary["champion"])
+    return {"golden": golden, "state_hash": summary["state_hash"], "frames": summary["frames"], "champion": champion}
+
+
+def in_every_way(where: Path, kills: int) -> list[dict[str, str]]:
+    """Return what comes of a sample of all ways, in which every way to play occurs."""
+    ways = [ended(where, 0), ended(where, 0, resumed=True)]
+    ways += [ended(where, n, resumed=n == 2, kills=kills, seed=n) for n in (1, 2, 3, 7)]
+    return ways
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        found = in_every_way(Path(place), int(sys.argv[1]))
+    print(json.dumps({"features": kernel_cache.features(), "killed": shaken.killed, "ways": found}))

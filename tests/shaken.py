@@ -1,0 +1,69 @@
+"""A plug-in backend: processes that get their tasks in a random order, and of which random ones are killed meanwhile.
+
+SHAKEN is "SEED:KILLS": what the order and the moments are drawn from, and how many workers to kill in one call.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from evo.evaluators import processes
+from evo.evaluators.context import Context
+from evo.evaluators.processes import Processes
+
+plugs_into = "evaluators"
+
+killed = 0  # in all
+
+
+class Shaken:
+    """Returns what the processes return, or the test that uses it fails."""
+
+    def __init__(self, pool: Processes, dice: random.Random, kills: int) -> None:
+        self.fingerprint = ""
+        self._pool, self._dice, self._kills = pool, dice, kills
+
+    def map(self, tasks: Sequence[Any]) -> list[Any]:
+        """Return the results in task order."""
+        order = self._dice.sample(range(len(tasks)), len(tasks))
+        done = threading.Event()
+        killer = threading.Thread(target=self._kill, args=(done,))
+        killer.start()
+        try:
+            shuffled = self._pool.map([tasks[i] for i in order])
+        finally:
+            done.set()
+            killer.join()
+        results = dict(zip(order, shuffled, strict=True))
+        return [results[i] for i in range(len(tasks))]
+
+    def _kill(self, done: threading.Event) -> None:
+        global killed
+        before, pids = -1.0, list(self._pool.pids)
+        for _ in range(self._kills):
+            while sum(self._pool.effort.busy) == before or not any(pids):  # a task is to meet one kill, not three
+                if done.wait(0.001):
+                    return
+                pids = list(self._pool.pids)
+            if done.wait(self._dice.random() * 0.02):
+                return
+            before, pid = sum(self._pool.effort.busy), self._dice.choice([pid for pid in self._pool.pids if pid] or [0])
+            with suppress(ProcessLookupError):
+                if pid:
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+
+    def close(self) -> None:
+        """Stop every worker."""
+        self._pool.close()
+
+
+def make(context: Context) -> Shaken:
+    seed, _, kills = os.environ.get("SHAKEN", "0:0").partition(":")
+    return Shaken(processes.make(context), random.Random(seed), int(kills))

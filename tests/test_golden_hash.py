@@ -1,0 +1,55 @@
+"""One hash, pinned: however a run is played, by whom, through which faults, on which instructions, it ends with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import shaken
+from golden_runs import ended, in_every_way
+from llvmlite import binding
+from test_lanes import without_avx512
+
+ROOT = Path(__file__).parent.parent
+# Over the arrays of every generation, with nothing before them: a new option changes the run's own hash, but not this.
+GOLDEN = "fbcd174376047394d906ca8172b7a70eb1436ba159284633c77d29519a88d8b5"
+
+
+def test_every_way_to_play_ends_with_the_pinned_hash(tmp_path: Path) -> None:
+    before = shaken.killed
+    ways = in_every_way(tmp_path, kills=2)
+    assert [way["golden"] for way in ways] == [GOLDEN] * len(ways)
+    assert all(way == ways[0] for way in ways)
+    assert shaken.killed - before >= 6
+
+
+@pytest.mark.skipif(
+    not binding.get_host_cpu_features().get("avx2"), reason="the instruction sets of x86-64 are compared on one"
+)
+def test_another_instruction_set_ends_with_the_pinned_hash_in_every_way() -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CPU")}
+    haswell = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": without_avx512()}
+    environment = {**inherited, **haswell, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))}
+    program = [sys.executable, str(ROOT / "tests" / "golden_runs.py"), "1"]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "+avx512" not in found["features"]
+    assert {way["golden"] for way in found["ways"]} == {GOLDEN}
+    assert found["killed"] >= 3
+
+
+@pytest.mark.long
+def test_two_hundred_random_kills_and_every_way_to_resume_leave_the_pinned_hash(tmp_path: Path) -> None:
+    dice, before = random.Random(1), shaken.killed
+    trials = 0
+    while shaken.killed - before < 200 or trials < 8:
+        workers, resumed = (1, 2, 3, 7)[trials % 4], trials % 8 < 4
+        way = ended(tmp_path, workers, resumed=resumed, kills=6, seed=dice.randrange(1 << 30))
+        assert way["golden"] == GOLDEN, (trials, workers, resumed)
+        trials += 1
