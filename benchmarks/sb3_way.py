@@ -1,0 +1,138 @@
+"""PPO by Stable-Baselines3 on our game: the peer, given our own compiled boards, so that it waits for no environment.
+
+    python -m benchmarks.sb3_way EXPERIMENT.json SECONDS FRAMES RETURN
+
+Needs `stable-baselines3` and `torch`, and of this project `snake` alone. Prints a JSON line a rollout: seconds, frames
+and the mean return of the last hundred episodes; ends by whichever limit is reached first.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor
+
+from snake.envs import SnakeVectorEnv
+
+
+class Boards(VecEnv):  # type: ignore[misc]
+    """Our compiled boards as Stable-Baselines3 wants them: planes first, finals in `infos`."""
+
+    def __init__(self, count: int, options: dict[str, Any]) -> None:
+        self.boards = SnakeVectorEnv(num_envs=count, autoreset_mode="SameStep", **options)
+        height, width, planes = self.boards.single_observation_space.shape
+        space = gymnasium.spaces.Box(0.0, 1.0, (planes, height, width), np.float32)
+        super().__init__(count, space, gymnasium.spaces.Discrete(int(self.boards.single_action_space.n)))
+
+    def reset(self) -> Any:
+        seen, _ = self.boards.reset(seed=1)
+        return np.moveaxis(seen, -1, 1)
+
+    def step_async(self, actions: Any) -> None:
+        self.actions = actions
+
+    def step_wait(self) -> Any:
+        seen, rewards, terminated, truncated, info = self.boards.step(self.actions)
+        done = terminated | truncated
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for i in np.flatnonzero(done):
+            infos[i]["terminal_observation"] = np.moveaxis(info["final_obs"][i], -1, 0)
+            infos[i]["TimeLimit.truncated"] = bool(truncated[i])
+        return np.moveaxis(seen, -1, 1), rewards.astype(np.float32), done, infos
+
+    def close(self) -> None:
+        self.boards.close()
+
+    def get_attr(self, name: str, indices: Any = None) -> list[Any]:
+        return [None] * self.num_envs
+
+    def set_attr(self, name: str, value: Any, indices: Any = None) -> None:
+        raise NotImplementedError
+
+    def env_method(self, name: str, *arguments: Any, indices: Any = None, **options: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def env_is_wrapped(self, wrapper: Any, indices: Any = None) -> list[bool]:
+        return [False] * self.num_envs
+
+
+class Trunk(BaseFeaturesExtractor):  # type: ignore[misc]
+    """The convolutions and the first dense layer of our network, padded as TensorFlow pads."""
+
+    def __init__(self, space: Any, conv: Sequence[Sequence[int]], dense: Sequence[int]) -> None:
+        super().__init__(space, dense[-1])
+        planes, side, _ = space.shape
+        layers: list[Any] = []
+        for filters, kernel, stride in conv:
+            out = -(-side // stride)
+            pad = max((out - 1) * stride + kernel - side, 0)
+            layers += [
+                torch.nn.ZeroPad2d((pad // 2, pad - pad // 2, pad // 2, pad - pad // 2)),
+                torch.nn.Conv2d(planes, filters, kernel, stride),
+                torch.nn.ReLU(),
+            ]
+            planes, side = filters, out
+        layers.append(torch.nn.Flatten())
+        inputs = planes * side * side
+        for units in dense:
+            layers += [torch.nn.Linear(inputs, units), torch.nn.ReLU()]
+            inputs = units
+        self.layers = torch.nn.Sequential(*layers)
+
+    def forward(self, seen: Any) -> Any:
+        return self.layers(seen)
+
+
+class Told(BaseCallback):  # type: ignore[misc]
+    """Prints how far learning has come at the end of every rollout."""
+
+    def __init__(self, seconds: float, frames: int, good: float) -> None:
+        super().__init__()
+        self.seconds, self.frames, self.good = seconds, frames, good
+        self.began = time.perf_counter()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        recent = [episode["r"] for episode in self.model.ep_info_buffer or ()]
+        mean = float(np.mean(recent)) if recent else float("nan")
+        passed = time.perf_counter() - self.began
+        print(json.dumps({"seconds": passed, "frames": self.num_timesteps, "mean": mean}), flush=True)
+        if passed > self.seconds or self.num_timesteps >= self.frames or mean >= self.good:
+            sys.exit(0)
+
+
+def main(described: str, seconds: str, frames: str, good: str) -> None:
+    """Learn what the experiment of a JSON object says."""
+    experiment = json.loads(described)
+    torch.set_num_threads(experiment["threads"])
+    pg = experiment["pg"]
+    boards = VecMonitor(Boards(pg["lanes"], experiment["environment"]))
+    model = PPO(
+        "MlpPolicy", boards, n_steps=pg["horizon"], batch_size=pg["lanes"] * pg["horizon"] // pg["minibatches"],
+        n_epochs=pg["epochs"], learning_rate=pg["learning_rate"], gamma=pg["gamma"], gae_lambda=pg["gae_lambda"],
+        clip_range=pg["clip"], ent_coef=pg["entropy"], vf_coef=pg["value_coefficient"],
+        max_grad_norm=pg["max_gradient_norm"], device="cpu",
+        policy_kwargs={
+            "features_extractor_class": Trunk,
+            "features_extractor_kwargs": {name: experiment["policy"][name] for name in ("conv", "dense")},
+            "net_arch": [],
+            "normalize_images": False,
+        },
+    )  # fmt: skip
+    model.learn(1 << 40, callback=Told(float(seconds), int(frames), float(good)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
