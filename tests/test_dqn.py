@@ -303,13 +303,17 @@ def test_a_loss_that_is_not_finite_ends_with_exit_code_5_in_a_run_that_is_whole(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_can_start_from_a_champion(method: str) -> None:
-    chain, start = Chain(), np.arange(12, dtype=np.float32)
+    chain, start = Chain(), np.arange(12, dtype=np.float32)  # which goes right
     network = Network.build(Policy(kind="linear"), chain.shape, 2)
-    asked = dqn.Options(method=method, dueling=False)
+    asked = dqn.Options(method=method, dueling=False, select_episodes=8)
     algorithm = dqn.make(asked, 1, network, chain, learner=Learner(), start=start)
-    assert next(algorithm.generation(0)).weights.tolist() == [start.tolist()]
+    request = next(algorithm.generation(0))
+    assert request.weights.tolist() == [start.tolist()]
+    assert request.tasks[0].choose.rule == "greedy"  # what it is worth here, before it learns
     if method == "dqn":
         assert algorithm.state()["target"].tolist() == start.tolist()
+    metrics = drive(algorithm, chain, range(1))[0]
+    assert metrics["handover"] == 1.0
 
 
 def test_numbers_as_actions_are_refused() -> None:

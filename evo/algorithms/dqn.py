@@ -10,7 +10,7 @@ few epochs, and wants `policy.norm = "layer"`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -112,6 +112,7 @@ class QLearning:
         if options.symmetry and self._symmetry is None:
             raise ConfigurationError("dqn.symmetry: this environment has none that is known; use false")
         self._start_learner(learner, acting.initial_weights(network, seed) if start is None else start)
+        self._started = start is not None
         self._segments = hasattr(environment, "begin")
         self._remembers = options.method == "dqn"
         alpha = options.alpha if options.prioritized else 0.0
@@ -154,7 +155,10 @@ class QLearning:
 
     def generation(self, number: int) -> Rounds:
         """Play on every lane, learn from what came of it, and now and then play for the crown."""
-        options = self.options
+        contests: list[Sequence[Result]] = []
+        before = time.monotonic()
+        if number == 0 and self._started:
+            contests.append((yield from self._contest(number)))
         began = time.monotonic()
         results = yield Request(self._learner.weights()[None], self._tasks(number))
         steps = self._received(results)
@@ -162,16 +166,31 @@ class QLearning:
         self._frames += len(steps)
         learnt = self._learn_again(number, steps) if self._remembers else self._learn_once(number, steps)
         done = time.monotonic()
-        everything = list(results)
-        if number == 0 or (number + 1) % options.select_every == 0:
-            select = episode_keys(self.seed, Purpose.SELECT, 0, options.select_episodes)
-            weights = self._learner.weights()
-            games = yield Request(weights[None], acting.episode_tasks(select))
-            self._crown(number, weights, games)
-            everything += games
-        playing = acted - began + time.monotonic() - done
-        seconds = {"seconds_acting": playing, "seconds_learning": done - acted}
-        return {**self._metrics(results, everything), **learnt, **seconds}
+        if number == 0 or (number + 1) % self.options.select_every == 0:
+            contests.append((yield from self._contest(number)))
+        learnt |= {
+            "seconds_acting": acted - began,
+            "seconds_learning": done - acted,
+            "seconds_selecting": began - before + time.monotonic() - done,
+        }
+        if len(contests) > 1:
+            learnt["handover"] = sum(int(result.returns.sum()) for result in contests[0]) / self._per_fitness
+        return {**self._metrics(results, [*results, *(game for games in contests for game in games)]), **learnt}
+
+    def _contest(self, number: int) -> Generator[Request, Sequence[Result], Sequence[Result]]:
+        """Play for the crown with the present weights, and never any action but the best; return what that came to."""
+        weights = self._learner.weights()
+        seeds = episode_keys(self.seed, Purpose.SELECT, 0, self.options.select_episodes)
+        games = yield Request(weights[None], acting.episode_tasks(seeds))
+        value = sum(int(result.returns.sum()) for result in games)
+        better = not len(self._champion) or value > self._crowned[0]
+        if better and all(result.finite.all() for result in games):
+            self._champion, self._crowned = weights[None].copy(), np.array([value, number], np.int64)
+        return games
+
+    @property
+    def _per_fitness(self) -> float:
+        return 1000.0 * self.options.select_episodes
 
     def _tasks(self, number: int) -> list[Any]:
         """Return what is played to learn from, with the chance of any action that is due."""
@@ -290,13 +309,6 @@ class QLearning:
         options = self.options
         return value_at(options.learning_rate, options.learning_rate_end, options.learning_rate_frames, self._frames)
 
-    def _crown(self, number: int, weights: NDArray[np.float32], games: Sequence[Result]) -> None:
-        if not all(result.finite.all() for result in games):
-            return
-        value = sum(int(result.returns.sum()) for result in games)
-        if not len(self._champion) or value > self._crowned[0]:
-            self._champion, self._crowned = weights[None].copy(), np.array([value, number], np.int64)
-
     def _metrics(self, played: Sequence[Result], everything: Sequence[Result]) -> Metrics:
         returns = np.concatenate([result.returns[0] for result in played]) / 1000.0
         lengths = np.concatenate([result.lengths[0] for result in played])
@@ -319,7 +331,7 @@ class QLearning:
     def champion(self) -> dict[str, float]:
         """Return the generation that the champion is of, and its mean return on the `select` episodes."""
         value, generation = (int(number) for number in self._crowned)
-        return {"fitness": value / (1000.0 * self.options.select_episodes), "generation": generation}
+        return {"fitness": value / self._per_fitness, "generation": generation}
 
     def state(self) -> Arrays:
         """Return learner, target, lanes, priorities, counters and champion; what is remembered comes by `recall`."""
