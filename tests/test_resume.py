@@ -1,0 +1,263 @@
+"""A run that was stopped, moved, copied and taken up again is the same run: for every algorithm that there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from calling import SMALL, called, summary_of
+from learning import tensorflow  # noqa: F401
+
+from evo import config, plugins
+from evo.champion import read_champion
+from evo.experiment import Experiment, difference
+from evo.options import Section
+from evo.store import Store
+
+BASE = """
+[run]
+generations = 4
+[environment]
+size = 5
+observation = "ego"
+starvation = 12
+[policy]
+conv = [[3, 3, 2]]
+dense = [4]
+[workers]
+backend = "serial"
+[learner]
+threads = 1
+[evaluation]
+every = 3
+episodes = 8
+"""
+# An experiment of seconds for every algorithm, or several: add yours here. All of its state should come to matter.
+TINY: dict[str, tuple[str, ...]] = {
+    "ga": (
+        "[ga]\npopulation = 12\nparents = 4\nelites = 2\nepisodes = 3\nselect_every = 1\nselect_episodes = 6\n",
+        "[ga]\npopulation = 12\nparents = 5\nelites = 3\nepisodes = 3\nselect_every = 2\nselect_episodes = 6\n"
+        'memory = 3\nselection = "tournament"\nadapt = true\ncrossover = "uniform"\nsigma_halving = 2\n',
+    ),
+    "pg": (
+        "[pg]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nminibatches = 3\nselect_every = 2\nselect_episodes = 6\n"
+        "asynchronous = true\nnormalise_rewards = true\n",
+    ),
+    "dqn": (
+        "[dqn]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nreplay = 100\nlearning_starts = 40\nframes_per_update = 8\n"
+        "batch = 16\nsymmetry = true\nselect_every = 2\nselect_episodes = 6\n",
+        '[dqn]\nmethod = "pqn"\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nepochs = 2\nminibatches = 3\n'
+        "select_every = 2\nselect_episodes = 6\n",
+    ),
+}
+WAYS = [(name, number) for name in sorted(TINY) for number in range(len(TINY[name]))]
+GENERATIONS = 4
+
+
+def written(where: Path, name: str, number: int = 0) -> str:
+    (where / "tiny.toml").write_text(BASE.replace("[run]\n", f'[run]\nalgorithm = "{name}"\n') + TINY[name][number])
+    return "tiny.toml"
+
+
+def hashes(run: Path) -> list[str]:
+    return [line.state_hash for line in Store.read(run).lines]
+
+
+def test_every_algorithm_has_a_tiny_experiment_here() -> None:
+    missing = set(plugins.names("algorithms")) - set(TINY)
+    assert not missing, f"add a tiny experiment of {', '.join(sorted(missing))} to TINY, so that its resumes are tested"
+
+
+@pytest.mark.parametrize(("name", "number"), WAYS)
+def test_a_run_that_moves_after_every_generation_is_the_straight_one_and_so_are_its_copies(
+    tmp_path: Path, name: str, number: int
+) -> None:
+    file = written(tmp_path, name, number)
+    straight = summary_of(tmp_path, file, "--run-dir", "straight")
+    wanted = hashes(tmp_path / "straight")
+    assert len(set(wanted)) == GENERATIONS
+    place = "stop-1"
+    summary_of(tmp_path, file, "--run-dir", place, "--generations", 1)
+    for total in range(2, GENERATIONS + 1):
+        moved = f"far/stop-{total}"
+        os.renames(tmp_path / place, tmp_path / moved)
+        if total == 3:
+            shutil.copytree(tmp_path / moved, tmp_path / "copied")
+            (tmp_path / "linked").symlink_to("copied")
+        place = moved
+        resumed = summary_of(tmp_path, "--resume", place, "--generations", total)
+        assert hashes(tmp_path / place) == wanted[:total]
+    copied = summary_of(tmp_path, "--resume", "linked", "--generations", GENERATIONS)
+    for summary in (resumed, copied):
+        for key in ("generations", "frames", "state_hash", "champion"):
+            assert summary[key] == straight[key], key
+    first, *others = (read_champion(tmp_path / run) for run in ("straight", place, "copied"))
+    for other in others:
+        assert (other.weights.tobytes(), other.about) == (first.weights.tobytes(), first.about)
+
+
+@pytest.mark.parametrize(("name", "number"), WAYS)
+def test_what_cannot_change_a_result_may_be_set_on_a_resume(tmp_path: Path, name: str, number: int) -> None:
+    file = written(tmp_path, name, number)
+    straight = summary_of(tmp_path, file, "--run-dir", "straight", "--generations", 3)
+    summary_of(tmp_path, file, "--run-dir", "run", "--generations", 1)
+    words = ("--set", "evaluation.episodes=5", "--set", "evaluation.every=1", "--set", "run.budget={frames=100000000}")
+    summary_of(tmp_path, "--resume", "run", "--generations", 2, "--backend", "processes", "--workers", 2, *words)
+    resumed = summary_of(tmp_path, "--resume", "run", "--generations", 3, "--set", "workers.backend=serial")
+    assert (resumed["state_hash"], resumed["frames"]) == (straight["state_hash"], straight["frames"])
+    assert resumed["champion"]["fitness"] == straight["champion"]["fitness"]
+    assert (straight["champion"]["heldout"]["episodes"], resumed["champion"]["heldout"]["episodes"]) == (8, 5)
+
+
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_a_fork_starts_a_chain_of_its_own_that_resumes_as_exactly(tmp_path: Path, name: str) -> None:
+    file = written(tmp_path, name)
+    summary_of(tmp_path, file, "--run-dir", "run", "--generations", 2)
+    before = snapshot(tmp_path / "run")
+    fork = ("--resume", "run", "--seed", 7, "--fork")
+    straight = summary_of(tmp_path, *fork, "whole", "--generations", 4)
+    summary_of(tmp_path, *fork, "half", "--generations", 2)
+    resumed = summary_of(tmp_path, "--resume", "runs/half", "--generations", 4)
+    assert (resumed["state_hash"], resumed["champion"]) == (straight["state_hash"], straight["champion"])
+    assert straight["seed"] == 7
+    assert snapshot(tmp_path / "run") == before
+
+
+def snapshot(directory: Path) -> dict[str, bytes]:
+    files = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+# What may be said on a resume
+
+
+def another(value: Any, annotation: Any) -> Any:
+    """Return a value that an option has not, of its type."""
+    if get_origin(annotation) is Literal:
+        return next(choice for choice in get_args(annotation) if choice != value)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, str):
+        return value + "x"
+    if isinstance(value, list):
+        return value[:-1] if value else [1]
+    if isinstance(value, Section):
+        name = next(iter(type(value).model_fields))
+        return value.model_copy(update={name: another(getattr(value, name), None)})
+    return 1  # of an option that is optional
+
+
+# These say what else there is.
+DECIDING = (("run", "algorithm"), ("run", "init_from"), ("environment", "id"), ("policy", "inference"))
+
+
+def variants(experiment: Experiment) -> Iterator[tuple[str, str, Experiment]]:
+    """Yield section, key, and the experiment with that one option changed, for every option that there is."""
+    fixed = ("run", "environment", "policy", "workers", "learner", "evaluation")
+    for name in (*fixed, *experiment.sections):
+        section = getattr(experiment, name) if name in fixed else experiment.sections[name]
+        for key, info in type(section).model_fields.items():
+            if (name, key) in DECIDING:
+                continue
+            changed = section.model_copy(update={key: another(getattr(section, key), info.annotation)})
+            if name in fixed:
+                yield name, key, replace(experiment, **{name: changed})
+            else:
+                yield name, key, replace(experiment, sections={**experiment.sections, name: changed})
+
+
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_differs(
+    tmp_path: Path, name: str
+) -> None:
+    experiment = config.load(tmp_path / written(tmp_path, name))
+    learns = getattr(plugins.find("algorithms", name), "LEARNS", False)
+    free, bound = set(), set()
+    for section, key, changed in variants(experiment):
+        told = difference(experiment.identity(), changed.identity())
+        (bound if told else free).add((section, key))
+        named = key if (section, key) == ("run", "seed") else f"{section}.{key}"
+        assert all(line.startswith(named) for line in told), told
+    deciding = {"environment", "policy", name, *(["learner"] if learns else [])}
+    assert {section for section, _ in bound} == {*deciding, "run"}
+    assert {key for section, key in bound if section == "run"} == {"seed"}
+    assert {(section, key) for section, key in free if section in deciding} == {(name, "generations")}
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text(SMALL)
+    summary_of(tmp_path, "small.toml", "--run-dir", "run", "--generations", 2)
+    return tmp_path
+
+
+def test_a_resume_that_would_change_results_names_every_such_key_and_touches_nothing(stopped: Path) -> None:
+    before = snapshot(stopped)
+    words = (
+        "--seed",
+        9,
+        "--set",
+        "ga.sigma=0.5",
+        "--set",
+        "environment.rewards={fruit=2}",
+        "--set",
+        "policy.dense=[5]",
+    )
+    error = summary_of(stopped, "--resume", "run", *words, "--set", "evaluation.episodes=5", code=2)["error"]
+    assert error.splitlines()[1:] == [
+        "environment.rewards.fruit: 1.0 in the run, 2.0 now",
+        "ga.sigma: 0.1 in the run, 0.5 now",
+        "policy.dense: [4] in the run, [5] now",
+        "seed: 1 in the run, 9 now",
+    ]
+    assert "--fork NAME" in error
+    other = summary_of(stopped, "--resume", "run", "--algorithm", "pg", code=2)["error"]
+    assert 'algorithm: "ga" in the run, "pg" now' in other
+    assert snapshot(stopped) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--algorithm", "pg"), "the run is of ga, whose state pg cannot take up"),
+        (("--set", "policy.dense=[5]"), "another [policy]"),
+        (("--set", "environment.window=3"), "another [environment]"),
+        (("--set", "ga.sigma=much"), "ga.sigma: must be a number"),
+    ],
+)
+def test_a_fork_that_could_not_take_up_the_state_is_refused(stopped: Path, words: tuple[str, ...], said: str) -> None:
+    before = snapshot(stopped)
+    assert said in summary_of(stopped, "--resume", "run", *words, "--fork", "other", code=2)["error"]
+    assert snapshot(stopped) == before
+
+
+@pytest.mark.parametrize("name", ["taken", "../up", "a/b", ".", ""])
+def test_a_fork_needs_a_plain_name_that_is_free(stopped: Path, name: str) -> None:
+    summary_of(stopped, "--resume", "run", "--fork", "taken", "--generations", 2)
+    before = snapshot(stopped)
+    assert name in summary_of(stopped, "--resume", "run", "--fork", name, code=2)["error"]
+    assert snapshot(stopped) == before
+
+
+def test_a_fork_of_the_same_options_is_another_chain_all_the_same(stopped: Path) -> None:
+    forked = summary_of(stopped, "--resume", "run", "--fork", "same", "--generations", 2)
+    source, other = Store.read(stopped / "run"), Store.read(stopped / "runs" / "same")
+    assert other.identity == source.identity
+    assert forked["state_hash"] != source.state_hash
+    assert other.lines[0].frames == 0
+
+
+def test_fewer_generations_than_there_are_leave_nothing_to_do(stopped: Path) -> None:
+    before = (stopped / "run" / "manifest.jsonl").read_bytes()
+    out, _ = called(stopped, "--resume", "run", "--generations", 1, "--json")
+    assert "nothing to do: 2 of 1 generations are there" in out
+    assert json.loads(out.splitlines()[-1])["generations"] == 2
+    assert (stopped / "run" / "manifest.jsonl").read_bytes() == before
