@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -10,14 +11,14 @@ from typing import Any, cast
 from evo import plugins
 from evo.errors import ConfigurationError
 from evo.experiment import PROVENANCE, Experiment, difference, environment_module, environment_of
-from evo.experiment_file import read_all
+from evo.experiment_file import ExperimentFile, read_all
 from evo.mistakes import MOST, Mistake, shown, validate
 from evo.options import Section
 from evo.places import START
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.sections import Evaluation, Learner, Run, Workers
-from evo.wording import did_you_mean
+from evo.wording import did_you_mean, printable
 
 __all__ = ["FIXED", "Experiment", "difference", "load"]
 
@@ -45,6 +46,27 @@ def load(
         given.tables.pop(PROVENANCE, None)
     if (flags or {}).get("generations") is not None:
         given.forget_generations()
+    experiment = _validated(given, Path(path))
+    kept = Path(path).parent / START
+    if resolved and experiment.run.init_from and kept.exists():
+        return replace(experiment, run=experiment.run.model_copy(update={"init_from": str(kept)}))
+    return experiment
+
+
+def of_champion(file: Path, about: Mapping[str, Any], flags: Mapping[str, object] | None = None) -> Experiment:
+    """Return the experiment that a champion's own description tells of, with flags as in `load`; else all mistakes."""
+    sections: dict[str, Any] = {"run": {"algorithm": about.get("algorithm"), "seed": about.get("seed")}}
+    for name in ("environment", "policy"):
+        told = about.get(name)
+        sections[name] = {k: v for k, v in told.items() if v is not None} if isinstance(told, dict) else told
+    given = ExperimentFile(printable(str(file)), sections, {})
+    for flag, value in (flags or {}).items():
+        if value is not None:
+            given.flag(flag, value)
+    return _validated(given, file)
+
+
+def _validated(given: ExperimentFile, path: Path) -> Experiment:
     try:
         sections, mistakes = _sections(given.tables)
     except RecursionError:
@@ -53,18 +75,15 @@ def load(
     if lines:
         more = ["and more of the same"] if len(lines) > REPORTED else []
         raise ConfigurationError("\n".join(lines[:REPORTED] + more))
-    run, kept = cast(Run, sections.pop("run")), Path(path).parent / START
-    if resolved and run.init_from and kept.exists():
-        run = run.model_copy(update={"init_from": str(kept)})
     return Experiment(
-        run=run,
+        run=cast(Run, sections.pop("run")),
         environment=sections.pop("environment"),
         policy=cast(Policy, sections.pop("policy")),
         workers=cast(Workers, sections.pop("workers")),
         learner=cast(Learner, sections.pop("learner")),
         evaluation=cast(Evaluation, sections.pop("evaluation")),
         sections=sections,
-        path=Path(path),
+        path=path,
     )
 
 

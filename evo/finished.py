@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from evo import config, foreign
 from evo.arrays import encode
-from evo.crown import champion_of
+from evo.crown import champion_of, network_layers
 from evo.durable import replace_file
 from evo.errors import ConfigurationError, DataError
 from evo.experiment import Experiment, evaluator_of
@@ -34,10 +34,12 @@ class Finished(NamedTuple):
 
 
 def look_at(directory: Path, flags: Mapping[str, object] | None = None) -> Finished:
-    """Read a run directory; DataError where it is none, or has no champion of its network yet.
+    """Read a run directory, or a champion.h5 by itself; DataError where it is none, or has no champion of its network.
 
     `flags` are those of `config.load`, and say how to play.
     """
+    if directory.is_file():
+        return _by_itself(directory, flags)
     store = Store.read(directory)
     try:
         config.load(directory / CONFIG, resolved=True)
@@ -47,6 +49,18 @@ def look_at(directory: Path, flags: Mapping[str, object] | None = None) -> Finis
     if experiment.policy.model_dump() != store.identity.get("policy"):
         raise DataError(f"{directory / CONFIG}: its [policy] is not the one that the run was begun with")
     return Finished(directory, experiment, champion_of(directory, experiment.network(), foreign.read_champion))
+
+
+def _by_itself(file: Path, flags: Mapping[str, object] | None) -> Finished:
+    champion = foreign.read_champion(file)
+    try:
+        config.of_champion(file, champion.about)
+    except ConfigurationError as error:
+        raise DataError(str(error)) from error
+    experiment = config.of_champion(file, champion.about, flags)
+    if list(champion.layers) != network_layers(experiment.network()):
+        raise DataError(f"{file}: its layers are not those of the network that it describes")
+    return Finished(file.parent, experiment, champion)
 
 
 @contextmanager

@@ -157,6 +157,8 @@ def _named(text: str, known: Iterable[str]) -> tuple[list[str], str]:
 
 def shown(value: object) -> str:
     """Return a value of a TOML file as that would write it, or what it is where that is long."""
+    if value is None:  # of JSON
+        return "nothing"
     if isinstance(value, list):
         return "a list"
     if isinstance(value, Mapping):

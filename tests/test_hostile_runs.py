@@ -219,3 +219,49 @@ def test_a_socket_in_a_run_directory_is_no_file(run: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening, chdir(run):
         listening.bind("champion.h5")
         assert typed("evaluate", ".")[0] == 3
+
+
+# A champion by itself
+
+
+def test_a_champion_is_measured_and_shown_by_its_file_alone(run: Path) -> None:
+    (run / "champion.h5").rename(run.parent / "mine.h5")
+    shutil.rmtree(run)
+    code, shown = typed("evaluate", str(run.parent / "mine.h5"), "--episodes", "4", "--json")
+    assert code == 0, shown
+    from evo.foreign import read_champion
+
+    heldout = read_champion(run.parent / "mine.h5").about["heldout"]
+    found = json.loads(shown.splitlines()[-1])
+    assert {key: found[key] for key in heldout} == heldout
+    assert typed("replay", str(run.parent / "mine.h5"))[0] == 0
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"environment": None},
+        {"environment": 5},
+        {"environment": {"id": "gymnasium:os:system"}},
+        {"environment": {"id": "snake", "size": 10**30}},
+        {"environment": {"id": "snake", "size": 6, "window": 5}},
+        {"environment": nested(400)},
+        {"policy": {"kind": "mlp", "dense": [5]}},
+        {"policy": {"kind": ESCAPE, ESCAPE: ESCAPE}},
+        {"algorithm": "../../etc/passwd"},
+        {"algorithm": ["ga"]},
+        {"algorithm": None, "seed": None},
+        {"seed": "one"},
+    ],
+    ids=str,
+)
+def test_a_champion_that_describes_another_game_or_network_is_refused(run: Path, facts: dict[str, object]) -> None:
+    from evo.champion import encode_champion, read_champion
+
+    champion = read_champion(run)
+    changed = encode_champion(champion.weights, champion.layers, {**champion.about, **facts})[0]
+    (run / "champion.h5").write_bytes(changed)
+    for command in ("evaluate", "replay"):
+        code, shown = typed(command, str(run / "champion.h5"))
+        same_network = facts == {"environment": {"id": "snake", "size": 6, "window": 5}}
+        assert code == (0 if same_network else 3), shown

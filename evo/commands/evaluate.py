@@ -15,7 +15,7 @@ MOST = 1_000_000
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory")
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
     parser.add_argument("--episodes", metavar="N", help="how many (default: evaluation.episodes of the run)")
     parser.add_argument("--mode", choices=MODES, default="greedy", help="the best action, or one drawn as in training")
     parser.add_argument("--workers", metavar="N", help="how many processes play; no result depends on it")

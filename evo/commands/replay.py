@@ -15,7 +15,7 @@ MOST_GENERATIONS = 10_000_000
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory")
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
     parser.add_argument("--episode", metavar="I", default="0", help="which sealed episode, from 0 on (default: 0)")
     parser.add_argument("--speed", metavar="X", default="12", help="steps a second, 1 to 1000 (default: 12)")
     parser.add_argument("--gif", metavar="FILE", help="write a film instead of showing it")
