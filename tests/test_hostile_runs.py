@@ -178,6 +178,12 @@ def test_a_file_of_facts_that_are_none_is_measured_again(run: Path) -> None:
         assert heldout == json.loads(json.dumps(champion.about["heldout"]))
 
 
+def test_a_film_that_cannot_be_written_is_one_line(run: Path) -> None:
+    code, shown = typed("replay", str(run), "--gif", "/proc/film.gif")
+    assert code == 5
+    assert "cannot write /proc/film.gif" in shown
+
+
 # Names
 
 

@@ -36,6 +36,7 @@ def main(arguments: Namespace) -> int:
     if (arguments.generation, arguments.candidate, arguments.round) != (None, None, None):
         return _play_candidate(arguments)
     from evo import game_show
+    from evo.durable import resources
     from evo.finished import look_at, playing
     from snake.render import save_gif, text
 
@@ -51,7 +52,8 @@ def main(arguments: Namespace) -> int:
         film = Path(arguments.gif)
         if not film.parent.is_dir() or film.is_dir():
             raise ConfigurationError(f"--gif {film}: no file can be written there")
-        save_gif(film, shown, min(speed, 50))
+        with resources("write", film):
+            save_gif(film, shown, min(speed, 50))
     elif sys.stdout.isatty():
         game_show.watch(shown, speed, f"sealed episode {episode} (any key skips)")
     else:
