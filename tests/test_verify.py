@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_worker_faults as worker_faults
 from calling import ROOT, SMALL, after, called, command, summary_of
 from forging import forge_champion, forge_record, forge_state, manifest_of, write_lines
+from test_worker_faults import only_once, walk, walks  # noqa: F401
 
 from evo.champion import read_champion
 
@@ -425,6 +427,27 @@ def test_an_algorithm_without_candidates_is_replayed_by_whole_generations(tmp_pa
 
     forge_record(tmp_path / "run", 0, flatter)
     assert done("verify", "run", code=3)["ok"] is False
+
+
+def test_what_was_poisoned_is_verified_without_playing_it(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    _, name = only_once(walks(walk, monkeypatch)[1], slice(worker_faults.POPULATION * worker_faults.EPISODES))
+    monkeypatch.setenv("DEADLY", name)
+    worker_faults.run(walk, "run", "--set", "workers.on_poison=worst")
+    plays = walk / "plays"
+    monkeypatch.setenv("WALKS", str(plays))
+    for words in ((), ("--all",)):
+        found, _ = verified(walk / "run", *words, *worker_faults.PLUGIN)
+        assert found["replayed"] > 0
+    assert name not in plays.read_text().split()
+
+
+def test_a_run_that_started_from_a_champion_is_verified_when_that_is_gone(run: Path) -> None:
+    (run.parent / "small.toml").write_text(SMALL)
+    summary_of(run.parent, "small.toml", "--set", "run.init_from=run", "--run-dir", "second", "--generations", 2)
+    shutil.rmtree(run)
+    assert verified(run.parent / "second", "--all")[0]["replayed"] == 2 * POPULATION
+    flip(run.parent / "second" / "start.h5", 300)
+    assert "init_from" in refused(run.parent / "second", "--sample", 0)
 
 
 @pytest.mark.parametrize(
