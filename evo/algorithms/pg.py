@@ -217,8 +217,7 @@ class PolicyGradient:
     def _learn(self, steps: Steps, number: int, stopped: Callable[[], bool] = lambda: False) -> Metrics:
         """Make the updates of a generation; return what the loss came to, and how long it took."""
         options, began = self.options, time.monotonic()
-        seen, examples = self._examples(steps)
-        self.learner.load(examples)
+        self.learner.load(self._examples(steps))
         moved = time.monotonic()
         rate = value_at(options.learning_rate, options.learning_rate_end, options.learning_rate_frames, self._frames)
         settings = {
@@ -237,8 +236,6 @@ class PolicyGradient:
             if stopped() or (options.method == "ppo" and options.target_kl and divergence > options.target_kl):
                 break
         self._frames += len(steps)
-        if self._observations is not None:
-            self._observations.moments.add(seen.reshape(len(seen), -1))
         return {
             **{name: total / learnt for name, total in sums.items()},
             "updates": updates,
@@ -261,8 +258,8 @@ class PolicyGradient:
     def _without_value(self) -> bool:
         return self.options.method == "reinforce" and self.options.baseline == "leave_one_out"
 
-    def _examples(self, steps: Steps) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
-        """Return what was seen, and the arrays that the loss needs, [M, ...] each."""
+    def _examples(self, steps: Steps) -> dict[str, NDArray[Any]]:
+        """Return the arrays that the loss needs, [M, ...] each, and let the normalisers see the steps."""
         from evo.learning.advantages import generalised_advantages, leave_one_out
         from evo.learning.losses import log_probabilities
 
@@ -278,8 +275,12 @@ class PolicyGradient:
             mixed = 1.0 if options.method == "reinforce" else options.gae_lambda
             after = np.ascontiguousarray(steps.after_outputs[:, -1])
             advantages = generalised_advantages(rewards, steps.ends, values, after, options.gamma, mixed)
+        if self._observations is not None:
+            flat = seen.reshape(len(seen), -1)
+            seen = self._observations.apply(seen)
+            self._observations.moments.add(flat)  # the network that acted knew nothing of these
         examples = {
-            "observations": seen if self._observations is None else self._observations.apply(seen),
+            "observations": seen,
             "actions": steps.actions.astype(np.float32 if self._gaussian else np.int32),
             "values": values,
             "targets": advantages + values,
@@ -290,7 +291,7 @@ class PolicyGradient:
         }
         if steps.allowed is not None:
             examples["allowed"] = steps.allowed.astype(np.bool_)
-        return seen, examples
+        return examples
 
     def _episodes(self, played: Sequence[Result]) -> Metrics:
         """Note the episodes that ended, and return what they came to."""

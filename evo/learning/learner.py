@@ -126,6 +126,7 @@ class Learner:
         """
         import tensorflow as tf
 
+        self._data = {}  # before there is more, for it may be large
         self._data = {name: tf.constant(array) for name, array in data.items()}
 
     def update(self, rows: NDArray[np.int32], learning_rate: float, settings: Mapping[str, float]) -> Values:
