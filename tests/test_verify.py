@@ -17,6 +17,7 @@ import pytest
 import test_worker_faults as worker_faults
 from calling import ROOT, SMALL, after, called, command, summary_of
 from forging import forge_champion, forge_record, forge_state, manifest_of, write_lines
+from test_resume import TINY, tensorflow, written  # noqa: F401
 from test_worker_faults import only_once, walk, walks  # noqa: F401
 
 from evo.champion import read_champion
@@ -463,3 +464,19 @@ def test_what_cannot_be_verified_is_told_in_a_line(run: Path, words: tuple[str, 
     out, err = called(run.parent, "verify", *words, "--json", code=code, program="evo")
     assert said in err
     assert json.loads(out.splitlines()[-1])["status"] == "failed"
+
+
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_a_run_of_every_algorithm_is_verified_and_a_forged_one_found(tmp_path: Path, name: str) -> None:
+    summary_of(tmp_path, written(tmp_path, name), "--run-dir", "run")
+    generations = len(manifest_of(tmp_path / "run").lines)
+    assert verified(tmp_path / "run")[0]["replayed"] > 0
+    found, out = verified(tmp_path / "run", "--all")
+    assert (found["generations"], found["not_replayable"]) == (generations, 0)
+    assert f"{generations} whole generations" in out
+
+    def stronger(state: dict[str, Any]) -> None:
+        state["weights"] += np.float32(0.5)
+
+    forge_state(tmp_path / "run", 0, stronger)
+    assert "generation 0: state/weights" in refused(tmp_path / "run", "--all")
