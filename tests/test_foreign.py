@@ -255,6 +255,12 @@ def test_a_description_that_does_not_hold_is_refused(tmp_path: Path, what: str) 
     refused(build(tmp_path / "champion.h5", DESCRIPTIONS[what], whole))
 
 
+def test_layers_have_one_name_each_so_that_a_small_file_stays_small(tmp_path: Path) -> None:
+    for what in ("the same layer a thousand times", "the description as a layer"):
+        line = refused(build(tmp_path / "champion.h5", DESCRIPTIONS[what], whole))
+        assert "not one name each" in line
+
+
 def test_a_file_that_holds_by_that_description_is_read(tmp_path: Path) -> None:
     assert np.array_equal(foreign.read_champion(build(tmp_path / "champion.h5", described(), whole)).weights, WEIGHTS)
 

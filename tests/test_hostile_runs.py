@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from evo.cli import main
+from evo.display import Quiet, Table, notice
 from evo.errors import ConfigurationError
 from evo.hashing import first_hash
 from evo.manifest import seal, unseal
@@ -130,7 +131,10 @@ HOSTILE: dict[str, Callable[[Path], object]] = {
     "a population elsewhere": lambda run: elsewhere(run / "population"),
     "records elsewhere": lambda run: elsewhere(run / "records"),
     "published weights elsewhere": lambda run: elsewhere(run / "published"),
-    "a place for damage elsewhere": lambda run: (elsewhere(run / "damaged"), instead("manifest.jsonl", b"{}\n")(run)),
+    "a place for damage elsewhere": lambda run: (
+        elsewhere(run / "damaged"),
+        instead("population/gen-000001.h5", b"damage")(run),
+    ),
 }
 
 
@@ -218,6 +222,16 @@ def test_a_tilde_that_the_shell_has_left_is_no_directory(tmp_path: Path) -> None
 def test_letters_that_no_terminal_has_are_escaped_and_others_stay() -> None:
     assert printable("a\ud800\u202e\U000e0001é") == "a\\ud800\\u202e\\U000e0001é"
     assert CONTROL.search("run é 走 a.b-c ~") is None
+
+
+def test_whatever_a_run_says_can_be_shown() -> None:
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
+        notice(ESCAPE)
+        Quiet().say(ESCAPE)
+        Table().say(ESCAPE)
+    assert output.getvalue().count("\\x1b[2J") == 3
+    assert all(line.isprintable() for line in output.getvalue().split("\n"))
 
 
 def test_a_socket_in_a_run_directory_is_no_file(run: Path) -> None:
