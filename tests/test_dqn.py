@@ -159,6 +159,17 @@ def test_a_run_that_stops_after_every_generation_equals_the_straight_one(small: 
     assert updates == ([6, 6, 6, 6, 6] if method == "dqn" else [6] * 5)  # the memory holds 100 steps: two generations
 
 
+def test_whole_episodes_are_remembered_exactly_too(small: Path) -> None:
+    text = SMALL[: SMALL.index("[environment]")] + SMALL[SMALL.index("[workers]") :].replace("symmetry = true", "")
+    words = ("--set", "environment.id=gymnasium:CartPole-v1", "--set", "policy.kind=linear", "--set", "dqn.episodes=5")
+    (small / "cart.toml").write_text(text)
+    straight = summary_of(small, "cart.toml", "--run-dir", "straight", *words, "--generations", 3)
+    for stop in range(1, 4):
+        how = ("cart.toml", "--run-dir", "stopping", *words) if stop == 1 else ("--resume", "stopping")
+        resumed = summary_of(small, *how, "--generations", stop)
+    assert resumed["state_hash"] == straight["state_hash"]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_change_nothing(small: Path, method: str) -> None:
     words = ("--set", f"dqn.method={method}", "--generations", 3)
