@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from evo import plugins
 from evo.errors import ConfigurationError, EvoError, ResourceError
-from evo.signals import listen
+from evo.signals import ignore, leave, listen
 from evo.standard_streams import make_lasting
 from evo.summary import Summary, one_line
 from evo.wording import CONTROL, did_you_mean, printable, printable_lines
@@ -35,11 +35,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
-    """Run `evo COMMAND ...` and return its exit code."""
+    """Run `evo COMMAND ...` and return its exit code; without `argv` this is the program, which a signal ends here."""
     words = list(sys.argv[1:] if argv is None else argv)
     known = plugins.names("commands", "main")
     if words and words[0] in known:
-        return execute(words[0], words[1:], f"{program} {words[0]}")
+        code = execute(words[0], words[1:], f"{program} {words[0]}")
+        return leave(code) if argv is None else code
     make_lasting()
     if words and words[0] in ("-V", "--version"):
         print(_version())
@@ -55,8 +56,9 @@ def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
 
 
 def main_run(argv: Sequence[str] | None = None) -> int:
-    """Run `python -m evo.run ...` and return its exit code."""
-    return execute("run", list(sys.argv[1:] if argv is None else argv), "python -m evo.run")
+    """Run `python -m evo.run ...` and return its exit code; without `argv` this is the program."""
+    code = execute("run", list(sys.argv[1:] if argv is None else argv), "python -m evo.run")
+    return leave(code) if argv is None else code
 
 
 def execute(name: str, words: Sequence[str], program: str) -> int:
@@ -73,6 +75,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         _refuse_control_characters(words)
         code = int(module.main(parser.parse_args(words)))
     except KeyboardInterrupt as stop:
+        ignore()
         code = getattr(stop, "exit_code", 130)
         summary.status = "interrupted"
         _say(_farewell(summary))

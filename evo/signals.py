@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+BURST = 1.0  # seconds in which several signals ask for one thing
+
+_asked_at = -BURST  # monotonic
 
 
 class Stopped(KeyboardInterrupt):
@@ -26,6 +31,8 @@ class Stopped(KeyboardInterrupt):
 
 def listen() -> None:
     """Turn SIGINT, SIGTERM and SIGHUP into `Stopped`; one that is ignored, as under nohup, stays so."""
+    global _asked_at
+    _asked_at = -BURST
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
@@ -42,5 +49,29 @@ def deaf() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    raise Stopped(number)
+def ignore() -> None:
+    """Let nothing interrupt the last words of a process that has been asked to end."""
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def leave(code: int) -> int:
+    """End this process at once if a signal asked for it, else return the code.
+
+    All that has to be closed is closed by now, and taking an interpreter with compilers in it apart takes seconds
+    on a busy machine.
+    """
+    if code - 128 in STOPPING:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    return code
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Raise `Stopped`, once in a burst: a second one could hit the code that closes what the first has interrupted."""
+    global _asked_at
+    now = time.monotonic()
+    if now - _asked_at >= BURST:
+        _asked_at = now
+        raise Stopped(number)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from evo.errors import ResourceError
@@ -85,14 +87,18 @@ class Nursery:
 
     def close(self) -> None:
         """End the nursery and with it every worker."""
-        self._control.close()  # a nursery that sees this ends its workers and itself
+        if self._control.fileno() < 0:
+            return
         if not self._ready:
             self._process.kill()  # it is importing or compiling, and has no workers yet
-        try:
-            self._process.wait(CLOSE_PATIENCE)
-        except subprocess.TimeoutExpired:
+        with suppress(OSError):
+            self._control.connection.shutdown(socket.SHUT_WR)  # a nursery that sees this ends its workers and itself
+        gone = select.poll()
+        gone.register(self._control, 0)  # a hang-up is always reported
+        if not gone.poll(1000 * CLOSE_PATIENCE):
             self._process.kill()  # its workers see the end of their own channels
-            self._process.wait()
+        self._process.wait()
+        self._control.close()
 
     def _answer(self, request: bytes = b"", argument: object = None, descriptors: Sequence[int] = ()) -> Any:
         try:

@@ -1,0 +1,121 @@
+"""Signals come at any moment, more than one at a time, and a run ends in order, at once, and can be gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from calling import ROOT, SMALL, after, called, command, summary_of
+
+SECONDS = 2.0  # that a process has to end in
+LARGE = SMALL.replace('kind = "mlp"\ndense = [4]', 'preset = "seed"').replace(
+    "size = 5\nwindow = 5", 'size = 10\nobservation = "frame"\nactions = "absolute"'
+)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+def finished(where: Path, err: str) -> None:
+    """Check that a run which was interrupted goes on to the hash of an undisturbed one."""
+    assert err.splitlines()[-1].endswith("go on by: python -m evo.run --resume run")
+    assert "Traceback" not in err
+    reached = int(err.splitlines()[-1].split(";")[1].split()[0])
+    total = ("--generations", reached + 2, "--backend", "serial")
+    straight = summary_of(where, "small.toml", "--run-dir", f"straight-{reached}", *total)
+    assert summary_of(where, "--resume", "run", *total)["state_hash"] == straight["state_hash"]
+
+
+@pytest.mark.parametrize("gaps", [(0.0,), (0.02,), (0.001,) * 20], ids=["together", "soon", "many"])
+def test_an_impatient_second_interrupt_loses_nothing_and_says_nothing(small: Path, gaps: tuple[float, ...]) -> None:
+    words = ("small.toml", "--run-dir", "run", "--generations", 5000, "--backend", "processes", "--workers", 2)
+    with command(small, *words) as process:
+        after(process, 2)
+        os.killpg(process.pid, signal.SIGINT)
+        for gap in gaps:
+            time.sleep(gap)
+            try:
+                os.killpg(process.pid, signal.SIGINT)
+            except ProcessLookupError:
+                break
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert len(err.splitlines()) == 1
+    finished(small, err)
+
+
+def stopped_at(where: Path, moment: float, backend: str) -> float:
+    """Terminate a run at a moment after its first generation, finish it, and return how long it took to end."""
+    words = ("small.toml", "--run-dir", "run", "--generations", 100_000, "--backend", backend)
+    with command(where, *words) as process:
+        after(process, 1)
+        time.sleep(moment)
+        process.terminate()
+        began = time.monotonic()
+        _, err = process.communicate(timeout=60)
+        took = time.monotonic() - began
+    assert process.returncode == 143, err
+    finished(where, err)
+    return took
+
+
+def test_termination_drops_the_unfinished_generation_and_keeps_the_others(small: Path) -> None:
+    assert stopped_at(small, 0.1, "processes") < SECONDS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trial", range(20))
+def test_termination_at_any_moment_leaves_the_hash_of_an_undisturbed_run(small: Path, trial: int) -> None:
+    assert stopped_at(small, random.Random(trial).random(), ("serial", "processes")[trial % 2]) < SECONDS
+
+
+@pytest.mark.parametrize("backend", ["serial", "processes"])
+def test_a_large_network_does_not_delay_the_end(small: Path, backend: str) -> None:
+    (small / "large.toml").write_text(LARGE)
+    long = ("--generations", 100_000, "--set", "evaluation.every=1000", "--set", "ga.episodes=64")
+    with command(small, "large.toml", "--run-dir", "run", "--backend", backend, *long) as process:
+        after(process, 1)
+        process.terminate()
+        began = time.monotonic()
+        _, err = process.communicate(timeout=60)
+        took = time.monotonic() - began
+    assert process.returncode == 143, err
+    assert took < SECONDS
+
+
+def test_a_run_that_was_told_to_survive_a_hang_up_does(small: Path) -> None:
+    words = [sys.executable, "-m", "evo.run", "small.toml", "--run-dir", "run", "--json"]
+    words += ["--backend", "processes", "--generations", "30"]
+    program = f"import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv({words[0]!r}, {words!r})"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=small, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        out = after(process, 1)
+        process.send_signal(signal.SIGHUP)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads((out + rest).splitlines()[-1])["generations"] == 30
+
+
+def test_both_streams_may_close_and_the_run_goes_on(small: Path) -> None:
+    called(small, "small.toml", "--run-dir", "straight", "--generations", 6)
+    with command(small, "small.toml", "--run-dir", "run", "--generations", 6, "--backend", "processes") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stderr.close()
+        assert process.wait(timeout=60) == 0
+    ends = [(small / name / "manifest.jsonl").read_text().splitlines()[-1] for name in ("run", "straight")]
+    hashes = [json.loads(line)["state_hash"] for line in ends]
+    assert hashes[0] == hashes[1]
