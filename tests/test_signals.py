@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from calling import ROOT, SMALL, after, called, command, summary_of
 
+from evo.signals import BURST
+
 SECONDS = 2.0  # that a process has to end in
 LARGE = SMALL.replace('kind = "mlp"\ndense = [4]', 'preset = "seed"').replace(
     "size = 5\nwindow = 5", 'size = 10\nobservation = "frame"\nactions = "absolute"'
@@ -52,6 +54,38 @@ def test_an_impatient_second_interrupt_loses_nothing_and_says_nothing(small: Pat
     assert process.returncode == 130, err
     assert len(err.splitlines()) == 1
     finished(small, err)
+
+
+PROGRAM = """
+import time
+from evo.signals import listen
+listen()
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(0.5)  # closes what was open
+    print("closed", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_burst_of_signals_is_one_and_a_later_one_is_another() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env=environment, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGINT):
+            process.send_signal(number)
+            time.sleep(0.1)
+        assert process.stdout.readline() == "closed\n"
+        time.sleep(BURST)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert "Stopped" in err
 
 
 def stopped_at(where: Path, moment: float, backend: str) -> float:
