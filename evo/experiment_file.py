@@ -16,8 +16,8 @@ from evo.toml_lines import key_lines
 from evo.wording import printable
 
 LARGEST = 64 * 1024
-# Keys of thousands of parts take tomllib minutes.
-DEEP_KEY = re.compile(r"""(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""", re.ASCII)
+# Keys of thousands of parts take tomllib minutes. Nothing here is tried twice, so that a long word takes no longer.
+DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""", re.ASCII)
 
 FLAGS = {
     "algorithm": ("run", "algorithm"),

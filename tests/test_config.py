@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import string
+import time
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,31 @@ def test_hostile_content_is_refused_in_one_line(tmp_path: Path, content: bytes, 
     assert line.startswith(f"{place}: ")
     assert word in line
     assert len(line) < 300
+
+
+LONG = {
+    "digits": "9",
+    "letters": "a",
+    "quotes": '"',
+    "quoted": '"a" ',
+    "words": "a ",
+    "spaces": " ",
+    "escapes": "\\",
+    "parts": "a.",
+    "brackets": "[",
+    "braces": "{a=",
+    "keys": "x=1\n",
+    "lines": "\n",
+}
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_no_text_takes_long_to_refuse(tmp_path: Path, what: str) -> None:
+    began = time.process_time()
+    for head in ("", "[ga]\nsigma = ", '[run]\nalgorithm = "', "[ga]\n"):
+        path = write(tmp_path, head + LONG[what] * ((60_000 - len(head)) // len(LONG[what])))
+        ends_well(path)
+    assert time.process_time() - began < 5
 
 
 def test_thousands_of_mistakes_are_not_all_told(tmp_path: Path) -> None:
