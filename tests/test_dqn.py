@@ -15,6 +15,7 @@ from evo import config
 from evo.algorithms import dqn
 from evo.environments import snake
 from evo.errors import ConfigurationError, ResourceError
+from evo.learning.acting import initial_weights
 from evo.learning.exploration import epsilon_at
 from evo.learning.q_loss import following_values, penalty
 from evo.policies.network import Network
@@ -51,7 +52,7 @@ horizon = 8
 lanes_per_task = 4
 replay = 100
 learning_starts = 40
-frames_per_update = 8
+frames_per_update = 7
 batch = 16
 symmetry = true
 epochs = 2
@@ -156,7 +157,7 @@ def test_a_run_that_stops_after_every_generation_equals_the_straight_one(small: 
     assert resumed["champion"] == straight["champion"]
     lines = (small / "straight" / "metrics.jsonl").read_text().splitlines()
     updates = [json.loads(line)["updates"] for line in lines]
-    assert updates == ([6, 6, 6, 6, 6] if method == "dqn" else [6] * 5)  # the memory holds 100 steps: two generations
+    assert updates == ([6, 7, 7, 7, 7] if method == "dqn" else [6] * 5)  # 48 frames each, and what was owed before
 
 
 def test_whole_episodes_are_remembered_exactly_too(small: Path) -> None:
@@ -250,11 +251,13 @@ def test_errors_equal_a_slow_reference(double: bool) -> None:
     network = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), environment.shape, 3, 1)
     algorithm = dqn.make(asked, 1, network, environment, learner=Learner())
     drive(algorithm, environment, range(2))
-    sample = algorithm._replay.sample(1, 32)
-    expected = reference_targets(algorithm, sample, double)
+    algorithm._target.forward.set(initial_weights(network, 7) * -3)  # which rank actions otherwise
+    sample = algorithm._replay.sample(1, 256)
+    expected, otherwise = (reference_targets(algorithm, sample, how) for how in (double, not double))
     algorithm._learner.load(algorithm._batch(sample, 1.0, 0))
-    values = algorithm._learner.update(np.arange(32, dtype=np.int32), 1e-4, {})
+    values = algorithm._learner.update(np.arange(256, dtype=np.int32), 1e-4, {})
     np.testing.assert_allclose(values["error"], expected, atol=1e-4)
+    assert np.abs(expected - otherwise).max() > 0.01
     importance = algorithm._replay.importance(sample.shares, 1.0)
     size = np.abs(expected)
     np.testing.assert_allclose(values["loss"], importance * np.where(size < 1, size**2 / 2, size - 0.5), atol=1e-4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evo.learning.replay import Replay, below
+from evo.learning.replay import Replay, below, draw_slots, set_priorities
 from evo.records import CUT, TERMINATED, Steps
 
 
@@ -49,6 +49,13 @@ def test_steps_are_drawn_in_proportion_to_their_priorities(alpha: float) -> None
     # 39 degrees of freedom: 0.1 % are above 73. One draw from each of equal parts spreads less than free draws.
     assert chi_square(counts, shares) < 73
     assert (counts > 0).all()
+
+
+def test_every_unit_of_priority_belongs_to_exactly_one_slot() -> None:
+    tree, slots = np.zeros(16, np.int64), np.empty(9, np.int64)
+    set_priorities(tree, np.arange(5), np.array([1, 0, 3, 4, 1]))
+    draw_slots(tree, np.uint64(1), slots)
+    assert slots.tolist() == [0, 2, 2, 2, 3, 3, 3, 3, 4]
 
 
 def test_even_draws_do_not_follow_priorities() -> None:
