@@ -226,10 +226,10 @@ class PolicyGradient:
             "clip": options.clip,
             "value_clip": options.value_clip,
         }
-        sums, learnt, updates = dict.fromkeys(TOLD, 0.0), 0, 0
+        sums, learnt, updates, norms = dict.fromkeys(TOLD, 0.0), 0, 0, 0.0
         for rows in self._minibatches(len(steps), number):
             values = self.learner.update(rows, rate, settings)
-            learnt, updates = learnt + len(rows), updates + 1
+            learnt, updates, norms = learnt + len(rows), updates + 1, norms + float(values["gradient_norm"][0])
             for name in TOLD:
                 sums[name] += float(values[name].sum(dtype=np.float64))
             divergence = float(values["kl"].mean(dtype=np.float64))
@@ -238,6 +238,7 @@ class PolicyGradient:
         self._frames += len(steps)
         return {
             **{name: total / learnt for name, total in sums.items()},
+            "gradient_norm": norms / updates,
             "updates": updates,
             "learning_rate": rate,
             "seconds_moving": moved - began,
