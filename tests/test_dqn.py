@@ -20,7 +20,7 @@ from evo.learning.exploration import epsilon_at
 from evo.learning.q_loss import following_values, penalty
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
-from evo.records import CUT, Metrics, Request, Steps
+from evo.records import Metrics, Request, Steps
 from evo.rollout import Rollout
 from evo.sections import Learner
 from evo.store import Store
@@ -189,6 +189,20 @@ def test_a_fork_begins_with_an_empty_memory_and_resumes_exactly(small: Path) -> 
     assert resumed["state_hash"] == straight["state_hash"]
     lines = (small / "runs" / "whole" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["memory"] for line in lines if "memory" in json.loads(line)] == [48, 96, 100, 100]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [("dqn.replay=60",), ("dqn.prioritized=false",), ("dqn.lanes=5",), ("dqn.method=pqn",), ("environment.size=6",)],
+)
+def test_a_fork_may_change_what_the_state_was_made_for(small: Path, changed: tuple[str, ...]) -> None:
+    window = ("--set", "environment.observation=window", "--set", "environment.window=7")
+    summary_of(small, "small.toml", "--run-dir", "first", *window, "--generations", 2)
+    options = [word for change in changed for word in ("--set", change)]
+    summary_of(small, "--resume", "first", *options, "--fork", "other", "--generations", 4)
+    if changed == ("dqn.method=pqn",):
+        back = ("--set", "dqn.method=dqn", "--fork", "back", "--generations", 6)
+        summary_of(small, "--resume", "runs/other", *back)
 
 
 def test_a_mask_holds_for_what_is_done_and_for_what_is_learnt() -> None:
@@ -369,12 +383,3 @@ def test_epsilon_moves_on_straight_lines_and_stays_at_the_last() -> None:
 def test_an_unknown_method_is_guessed(small: Path) -> None:
     with pytest.raises(ConfigurationError, match=r'dqn.method = "pqn"'):
         config.load(small / "small.toml", flags={"algorithm": "pqn"})
-
-
-def test_steps_of_whole_episodes_are_taken_as_they_are() -> None:
-    record = {"observed": np.zeros((2, 5), np.float32), "actions": np.zeros(2, np.int8)}
-    record |= {"rewards": np.zeros(2, np.float32), "ends": np.array([0, CUT], np.uint8)}
-    record |= {"after": np.zeros((1, 5), np.float32)}
-    steps = dqn._steps_of(record)
-    assert isinstance(steps, Steps)
-    assert steps.allowed is None

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from evo.errors import ConfigurationError, DataError, ResourceError
+from evo.errors import ConfigurationError, ResourceError
 from evo.learning import acting
 from evo.learning.exploration import Points, check_points, epsilon_at
 from evo.learning.schedules import value_at
@@ -200,10 +200,12 @@ class QLearning:
         if not self._segments:
             seeds = episode_keys(self.seed, Purpose.TRAIN, number, options.episodes)
             return acting.episode_tasks(seeds, options.lanes_per_task, how, record=True)
-        if self._lanes is None or len(self._lanes) != options.lanes:
+        if self._lanes is None:
             self._lanes = acting.begin_lanes(self.environment, self.seed, number, options.lanes)
         if self._remembers and not self._replay.written:  # from here on, actions alone tell everything
-            self._record = acting.lanes_to_arrays(self._lanes, "begin_")
+            from evo.learning.remaking import BEGIN
+
+            self._record = acting.lanes_to_arrays(self._lanes, BEGIN)
         return acting.segment_tasks(self._lanes, options.horizon, options.lanes_per_task, how)
 
     def _received(self, results: Sequence[Result]) -> Steps:
@@ -216,17 +218,15 @@ class QLearning:
         steps = acting.joined_steps(results)
         if self._segments:
             self._lanes = acting.joined_lanes(results)
-        if not self._remembers:
-            returns, lengths = (
-                np.concatenate([getattr(r, name)[0] for r in results]) for name in ("returns", "lengths")
-            )
-            self._record = {"return": returns, "length": lengths}
-        elif self._segments:
-            self._record["actions"] = steps.actions.reshape(self.options.lanes, -1)
+        if self._remembers:
+            from evo.learning.remaking import record_of
+
+            self._record |= record_of(steps, self._lanes)
         else:
-            names = ("observed", "allowed", "actions", "rewards", "ends", "after", "after_allowed")
-            arrays = {name: getattr(steps, name) for name in names}
-            self._record = {name: array for name, array in arrays.items() if array is not None}
+            self._record = {
+                name: np.concatenate([getattr(result, f"{name}s")[0] for result in results])
+                for name in ("return", "length")
+            }
         return steps
 
     def _learn_again(self, number: int, steps: Steps) -> Metrics:
@@ -362,10 +362,16 @@ class QLearning:
         self._champion = np.ascontiguousarray(state["champion"], np.float32)
         self._crowned = np.asarray(state["crowned"], np.int64)
         if self._remembers:
-            self._target.forward.set(np.asarray(state["target"], np.float32))
-            self._replay.restore(state)
-        if "lane_snapshots" in state:
+            self._target.forward.set(np.asarray(state.get("target", state["weights"]), np.float32))
+            if "written" in state:  # not where a fork of PQN goes on with DQN
+                self._replay.restore(state)
+        if "lane_snapshots" in state and self._fit(acting.lanes_of_arrays(state, "lane_")):
             self._lanes = acting.lanes_of_arrays(state, "lane_")
+
+    def _fit(self, lanes: Lanes) -> bool:
+        """Return whether lanes are as many as asked for, and on such boards: of a fork they need not be."""
+        one = acting.begin_lanes(self.environment, 0, 0, 1)
+        return lanes.snapshots.shape == (self.options.lanes, one.snapshots.shape[1])
 
     def recall(self, records: Iterable[Arrays]) -> None:
         """Make the memory again that belongs to the state: by playing the actions of all generations once more.
@@ -373,38 +379,10 @@ class QLearning:
         A run that took up the state of another one (a fork) begins with an empty memory. DataError where records do
         not lead to the state.
         """
-        if not self._remembers:
-            return
-        wanted, self._replay.written = self._replay.written, 0
-        lanes: Lanes | None = None
-        forked = False
-        for record in records:
-            if "actions" not in record:
-                forked = True
-                continue
-            count = record["actions"].size
-            needless = self._replay.written + count <= wanted - self.options.replay
-            if "begin_first" in record:
-                lanes = acting.lanes_of_arrays(record, "begin_")
-            if lanes is not None:
-                steps, lanes = self.environment.play_again(lanes, record["actions"], not needless)
-            else:
-                steps = _steps_of(record)
-            if needless:
-                self._replay.skip(count)
-            else:
-                self._replay.remake(steps)
-        if forked and not self._replay.written:
-            self._replay.forget()
-        elif self._replay.written != wanted:
-            raise DataError(f"records of {self._replay.written} steps, where the state remembers {wanted}")
+        if self._remembers:
+            from evo.learning.remaking import remake
 
-
-def _steps_of(record: Arrays) -> Steps:
-    nothing = np.empty((0, 0), np.float32)
-    arrays: dict[str, Any] = {"allowed": None, "after_allowed": None, **record}
-    names = ("observed", "allowed", "actions", "rewards", "ends", "after", "after_allowed")
-    return Steps(outputs=nothing, after_outputs=nothing, **{name: arrays[name] for name in names})
+            remake(self._replay, self.environment, records)
 
 
 def extra_outputs(options: Options, environment: object) -> int:

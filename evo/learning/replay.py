@@ -186,9 +186,9 @@ class Replay:
         }
 
     def restore(self, state: Arrays) -> None:
-        """Take up what `state` returned; the steps themselves come by `skip` and `remake`."""
+        """Take up what `state` returned, of a memory like this; the steps themselves come by `skip` and `remake`."""
         self.written, self._highest = (int(number) for number in state["written"])
         self._tree[:] = 0
-        if self.alpha:
-            priorities = state["priorities"].astype(np.int64)
+        priorities = state["priorities"].astype(np.int64)
+        if self.alpha and len(priorities) == len(self):
             set_priorities(self._tree, np.arange(len(priorities)), priorities)
