@@ -60,7 +60,7 @@ class Options(Section):
     entropy_frames: int = Field(0, ge=0, description="frames in which it moves on a straight line; 0 = never")
     value_coefficient: float = Field(0.5, ge=0, le=100, description="weight of the value's error in the loss")
     max_gradient_norm: float = Field(0.5, ge=0, description="longer gradients are shortened to this; 0 = never")
-    normalise_advantages: bool = Field(True, description="to mean 0 and deviation 1, over a generation")
+    normalise_advantages: bool = Field(True, description="to mean 0, deviation 1; a2c, reinforce: better false")
     normalise_observations: bool = Field(False, description="to mean 0 and deviation 1 of all that was seen; no cnn")
     normalise_rewards: bool = Field(False, description="to deviation 1 of their discounted sums")
     epochs: int = Field(3, ge=1, le=1000, description="ppo: times that every step is learnt from")
