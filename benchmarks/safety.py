@@ -79,7 +79,7 @@ def reading(directory: Path, rounds: int) -> tuple[float, float]:
 
 def run(smoke: bool = False) -> Table:
     """Return the table."""
-    count = 3 if smoke else 20
+    count = 6 if smoke else 20
     with tempfile.TemporaryDirectory(dir=os.getcwd(), prefix=".benchmark-") as place:  # the disk that runs are on
         playing, publishing, committing = generations(count, Path(place) / "run")
         _, _, at_once = (0.0, 0.0, 0.0) if smoke else generations(count, Path(place) / "each", each=True)
