@@ -11,7 +11,12 @@ from evo import config
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
-SCORES_6X6 = {"ga": 12.0, "ppo": 18.0, "pqn": 20.0, "dqn": 24.0}  # fruits: the lower end of the sealed 95 % interval is above this
+SCORES_6X6 = {
+    "ga": 12.0,
+    "ppo": 18.0,
+    "pqn": 20.0,
+    "dqn": 24.0,
+}  # fruits: the lower end of the sealed 95 % interval is above this
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=[path.stem for path in EXPERIMENTS])
@@ -21,7 +26,9 @@ def test_a_published_experiment_loads_and_stops_by_generations(path: Path) -> No
     assert not experiment.run.budget.seconds
 
 
-@pytest.mark.parametrize("method", ["ga", "ppo", "pqn", pytest.param("dqn", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "method", ["ga", "ppo", *(pytest.param(name, marks=pytest.mark.long) for name in ("pqn", "dqn"))]
+)
 def test_the_small_board_is_learned_to_its_stated_score(method: str, tmp_path: Path) -> None:
     experiment = f"experiments/{method}_snake_6x6.toml"
     command = [sys.executable, "-m", "evo.run", experiment, "--run-dir", str(tmp_path / "run")]
