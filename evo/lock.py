@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from evo.durable import resources
@@ -25,8 +26,8 @@ def acquire(directory: Path) -> int:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-                name = f"process {holder}" if holder.isdigit() else "another process"
+                holder = _holder(descriptor)
+                name = f"process {holder}" if holder else "another process"
                 raise LockedError(f"{directory} is in use by {name}; wait for it to end, or stop it") from error
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -34,6 +35,23 @@ def acquire(directory: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _holder(descriptor: int) -> int:
+    """Return the process that has the lock, or 0 where it does not say; it writes its number just after locking."""
+    for _ in range(50):
+        text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        if text.isdigit():
+            try:
+                os.kill(int(text), 0)
+            except ProcessLookupError:
+                pass  # who had it before
+            except PermissionError:
+                return int(text)
+            else:
+                return int(text)
+        time.sleep(0.01)
+    return 0
 
 
 def release(descriptor: int) -> None:

@@ -46,6 +46,8 @@ backend = "serial"
 [evaluation]
 every = 4
 episodes = 10
+[learner]
+threads = 1
 [dqn]
 lanes = 6
 horizon = 8
@@ -133,7 +135,7 @@ def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
         }
     )  # fmt: skip
     network = Network.build(Policy(kind="linear"), chain.shape, chain.actions, dqn.extra_outputs(asked, chain))
-    algorithm = dqn.make(asked, 1, network, chain, learner=Learner())
+    algorithm = dqn.make(asked, 1, network, chain, learner=Learner(threads=1))
     drive(algorithm, chain, range(40))
     outputs = Rollout(network, chain)
     outputs.play(next(algorithm.generation(41)).tasks[0], algorithm.state()["weights"][None])
@@ -211,7 +213,7 @@ def test_a_mask_holds_for_what_is_done_and_for_what_is_learnt() -> None:
         lanes=16, horizon=16, batch=32, learning_starts=100, replay=2000, select_episodes=4, epsilon=[[0, 0.5]]
     )
     network = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=Learner())
+    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
     seen: list[Steps] = []
     drive(algorithm, environment, range(4), seen)
     for steps in seen:
@@ -263,7 +265,7 @@ def test_errors_equal_a_slow_reference(double: bool) -> None:
         frames_per_update=8, target_tau=0.1, learning_rate=0.01,
     )  # fmt: skip
     network = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=Learner())
+    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
     drive(algorithm, environment, range(2))
     algorithm._target.forward.set(initial_weights(network, 7) * -3)  # which rank actions otherwise
     sample = algorithm._replay.sample(1, 256)
@@ -281,11 +283,11 @@ def test_the_target_follows_a_little_at_every_update_or_wholly_at_some() -> None
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
     shared = {"lanes": 8, "horizon": 8, "batch": 8, "learning_starts": 10, "select_episodes": 4, "replay": 500}
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    soft = dqn.make(dqn.Options(**shared, target_tau=1.0), 1, network, environment, learner=Learner())
+    soft = dqn.make(dqn.Options(**shared, target_tau=1.0), 1, network, environment, learner=Learner(threads=1))
     drive(soft, environment, range(2))
     assert soft.state()["target"].tobytes() == soft.state()["weights"].tobytes()
     hard = dqn.make(
-        dqn.Options(**shared, target_every=3, frames_per_update=32), 1, network, environment, learner=Learner()
+        dqn.Options(**shared, target_every=3, frames_per_update=32), 1, network, environment, learner=Learner(threads=1)
     )
     drive(hard, environment, range(1))  # two updates
     first = hard.state()["target"].copy()
@@ -300,7 +302,7 @@ def test_updates_keep_to_the_frames_that_were_played() -> None:
         lanes=8, horizon=5, batch=8, learning_starts=100, select_episodes=4, replay=500, frames_per_update=30
     )
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=Learner())
+    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
     updates = [metrics["updates"] for metrics in drive(algorithm, environment, range(6))]
     assert updates == [0, 0, 1, 1, 2, 1]  # 40 frames a generation, from the third on
 
@@ -309,7 +311,7 @@ def test_a_network_that_is_not_finite_stops_in_one_line() -> None:
     chain = Chain()
     asked = dqn.Options(episodes=2, dueling=False)
     network = Network.build(Policy(kind="linear"), chain.shape, chain.actions)
-    algorithm = dqn.make(asked, 1, network, chain, learner=Learner())
+    algorithm = dqn.make(asked, 1, network, chain, learner=Learner(threads=1))
     state = dict(algorithm.state())
     state["weights"] = np.full(network.size, np.nan, np.float32)
     algorithm.restore(state)
@@ -334,7 +336,7 @@ def test_a_run_can_start_from_a_champion(method: str) -> None:
     chain, start = Chain(), np.arange(12, dtype=np.float32)  # which goes right
     network = Network.build(Policy(kind="linear"), chain.shape, 2)
     asked = dqn.Options(method=method, dueling=False, select_episodes=8)
-    algorithm = dqn.make(asked, 1, network, chain, learner=Learner(), start=start)
+    algorithm = dqn.make(asked, 1, network, chain, learner=Learner(threads=1), start=start)
     request = next(algorithm.generation(0))
     assert request.weights.tolist() == [start.tolist()]
     assert request.tasks[0].choose.rule == "greedy"  # what it is worth here, before it learns
@@ -352,7 +354,7 @@ def test_numbers_as_actions_are_refused() -> None:
 def test_symmetry_is_refused_where_none_is_known() -> None:
     network = Network.build(Policy(kind="linear"), (5,), 2, 1)
     with pytest.raises(ConfigurationError, match="symmetry"):
-        dqn.make(dqn.Options(symmetry=True), 1, network, Chain(), learner=Learner())
+        dqn.make(dqn.Options(symmetry=True), 1, network, Chain(), learner=Learner(threads=1))
 
 
 @pytest.mark.parametrize(

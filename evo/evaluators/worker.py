@@ -246,6 +246,7 @@ def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) 
                 os._exit(OUT_OF_MEMORY)
             except Exception as error:
                 answer = Failed.of(error, ticket)
+            sys.stdout.flush()  # what a plug-in printed: a worker may be killed at any time
             channel.send(answer)
     except (EOFError, OSError):
         os._exit(0)
