@@ -93,6 +93,21 @@ def test_a_batch_in_many_parts_has_the_gradient_of_the_whole() -> None:
     np.testing.assert_allclose(states[0][1]["loss"], states[1][1]["loss"], rtol=1e-5)
 
 
+@pytest.mark.parametrize("counts", [(70,), (33, 70), (70, 33)])
+def test_observations_that_are_placed_are_learned_from_without_a_copy(counts: tuple[int, ...]) -> None:
+    copied, placed = learner(), learner()
+    for count in counts:
+        data = examples(NETWORK, count)
+        copied.load(data)
+        room = placed.place((count, *NETWORK.shape))
+        room[:] = data["observations"]
+        placed.load({**data, "observations": room})
+        assert np.shares_memory(np.asarray(memoryview(placed._data["observations"])), room)
+        for made in (copied, placed):
+            made.update(np.arange(count, dtype=np.int32), 1e-2, {"scale": 1.0})
+    assert copied.weights().tobytes() == placed.weights().tobytes()
+
+
 def test_a_learner_that_is_restored_goes_on_bit_for_bit() -> None:
     straight = learner(norm=0.5)
     straight.update(rows(1, 2, 3), 1e-2, {"scale": 1.0})

@@ -267,7 +267,7 @@ class PolicyGradient:
         options, actions = self.options, self.network.actions
         seen: NDArray[Any] = steps.observed
         if steps.observed.dtype == np.uint8:
-            seen = self.environment.observe(steps.observed)
+            seen = self.environment.observe(steps.observed, self.learner.place((len(steps), *self.network.shape)))
         rewards = steps.rewards if self._rewards is None else self._rewards.apply(steps.rewards, steps.ends)
         values = np.ascontiguousarray(steps.outputs[:, -1])
         if self._without_value:

@@ -131,11 +131,12 @@ class Environment:
 
         return begin(self.rules, first)
 
-    def observe(self, snapshots: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return what the network sees of boards that were saved.  # [M, S] -> [M, H, W, C]"""
+    def observe(self, snapshots: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Return what the network sees of boards that were saved, in `out` if given.  # [M, S] -> [M, H, W, C]"""
         from snake.snapshots import observe_saved
 
-        out = np.empty((len(snapshots), *self.shape), np.float32)
+        if out is None:
+            out = np.empty((len(snapshots), *self.shape), np.float32)
         observe_saved(self.rules, self.codes[0], snapshots, out)
         return out
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 Values = dict[str, NDArray[np.float32]]
 
+ALIGNED = 16  # floats: TensorFlow wants memory that begins at a multiple of 64 bytes
 NOBODY = -1  # a place of a part that no example takes
 PART_BYTES = 16 << 20  # of a part's activations; measured, and part of how sums are rounded
 BETAS = (0.9, 0.999)
@@ -112,6 +114,7 @@ class Learner:
         self._second = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
         self._updates = 0
         self._data: dict[str, Any] = {}
+        self._placed = np.empty(0, np.float32)
         self._compiled: Any = None
 
     @property
@@ -127,7 +130,20 @@ class Learner:
         import tensorflow as tf
 
         self._data = {}  # before there is more, for it may be large
-        self._data = {name: tf.constant(array) for name, array in data.items()}
+
+        def tensor(array: NDArray[Any]) -> Any:
+            if array.size and np.shares_memory(array, self._placed):
+                return tf.experimental.dlpack.from_dlpack(array.__dlpack__())  # the same memory
+            return tf.constant(array)
+
+        self._data = {name: tensor(array) for name, array in data.items()}
+
+    def place(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return an array for observations that `load` takes as it is; the next call uses its memory again."""
+        if self._placed.size < prod(shape) + ALIGNED:
+            self._placed = np.empty(prod(shape) + ALIGNED, np.float32)
+        start = -self._placed.ctypes.data // self._placed.itemsize % ALIGNED
+        return self._placed[start : start + prod(shape)].reshape(shape)
 
     def update(self, rows: NDArray[np.int32], learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Make one step on the examples numbered `rows` [B], however many; return the values of each.
