@@ -115,6 +115,9 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
         if "environment" in sections:
             mistakes += _network_mistakes(policy, sections["environment"])
         mistakes += _inference_mistakes(policy, _given(tables, "run", "algorithm"), algorithms)
+    if "learner" in sections:
+        learner = cast(Learner, sections["learner"])
+        mistakes += _strategy_mistakes(learner, _given(tables, "run", "algorithm"), algorithms)
     return sections, mistakes
 
 
@@ -172,9 +175,20 @@ def _network_mistakes(policy: Policy, options: Any) -> list[Mistake]:
     return []
 
 
+def _learns(algorithm: Any, known: Sequence[str]) -> bool:
+    return algorithm in known and getattr(plugins.find("algorithms", algorithm), "LEARNS", False)
+
+
+def _strategy_mistakes(learner: Learner, algorithm: Any, known: Sequence[str]) -> list[Mistake]:
+    if not _learns(algorithm, known) or learner.strategy == "one":
+        return []
+    return [
+        Mistake(("learner", "strategy"), f"{algorithm} learns on one device; {shown(learner.strategy)} is not there")
+    ]
+
+
 def _inference_mistakes(policy: Policy, algorithm: Any, known: Sequence[str]) -> list[Mistake]:
-    learns = algorithm in known and getattr(plugins.find("algorithms", algorithm), "LEARNS", False)
-    if not learns or policy.inference != "tensorflow":
+    if not _learns(algorithm, known) or policy.inference != "tensorflow":
         return []
     text = f'"tensorflow" brings back no steps, and {algorithm} learns from them; use "lanes" to act'
     return [Mistake(("policy", "inference"), text)]

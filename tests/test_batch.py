@@ -244,3 +244,14 @@ def test_the_largest_seeds_start_the_episode_that_they_name(seed: int) -> None:
     reset_board(boards, rules, 0, np.uint64(seed))
     assert boards.body[0, 0] == compiled_draw(np.uint64(seed), 0, 64 * 64, 0)
     assert dump(boards, rules, 0) == Game(size=64, seed=seed, actions="relative").state()
+
+
+@pytest.mark.parametrize(("at", "value"), [(100, 0), (100, 101), (0, 100), (102, 100), (104, 4)])
+def test_a_snapshot_that_names_what_no_board_has_is_refused(at: int, value: int) -> None:
+    boards, rules = make_boards(2, 10), make_rules(10)
+    reset_board(boards, rules, 0, np.uint64(1))
+    saved = snapshots(boards, [0])  # 100 cells, then length, fruit, heading
+    restore(boards, [1], saved)
+    saved[0, at] = value
+    with pytest.raises(ValueError, match="does not have"):
+        restore(boards, [1], saved)

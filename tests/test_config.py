@@ -51,12 +51,18 @@ def test_an_algorithm_that_starts_from_nothing_says_so(tmp_path: Path, monkeypat
     assert mistakes(path) == ["2: run.init_from: ga cannot start from a champion"]
 
 
-def test_an_algorithm_that_learns_may_not_act_in_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path, '[policy]\ninference = "tensorflow"\n')
-    assert load(path).policy.inference == "tensorflow"
-    monkeypatch.setattr(plugins.find("algorithms", "ga"), "LEARNS", True, raising=False)
-    (line,) = mistakes(path)
-    assert line.startswith('2: policy.inference: "tensorflow" brings back no steps, and ga learns from them')
+def test_an_algorithm_that_learns_may_not_act_in_tensorflow(tmp_path: Path) -> None:
+    text = '[policy]\ninference = "tensorflow"\n'
+    assert load(write(tmp_path, text)).policy.inference == "tensorflow"
+    (line,) = mistakes(write(tmp_path, text + '[run]\nalgorithm = "pg"\n'))
+    assert line.startswith('2: policy.inference: "tensorflow" brings back no steps, and pg learns from them')
+
+
+def test_a_strategy_of_several_devices_is_refused_with_its_line_where_something_learns(tmp_path: Path) -> None:
+    text = '[learner]\nstrategy = "mirrored"\n'
+    assert load(write(tmp_path, text)).learner.strategy == "mirrored"
+    (line,) = mistakes(write(tmp_path, text + '[run]\nalgorithm = "dqn"\n'))
+    assert line == '2: learner.strategy: dqn learns on one device; "mirrored" is not there'
 
 
 def test_every_mistake_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
