@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import Limit, Table, number, show
-from evo import config
+from evo.configuration import config
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENT = ROOT / "experiments" / "ppo_snake.toml"

@@ -23,7 +23,7 @@ from evo.environments import snake
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import Episodes, Task, WeightSource
-from evo.rollout import Rollout
+from evo.rollouts.rollout import Rollout
 from evo.streams import Purpose, episode_keys, stream
 from evo.weights import Rebuilder
 
@@ -162,10 +162,10 @@ def _speed(rollout: Rollout, task: Task, parents: NDArray[np.float32]) -> tuple[
 
 def of_run(run_dir: Path, rounds: int) -> list[list[str]]:
     """Return rows for the last population of a run: its parents' children, by the run's own options."""
-    from evo import config
-    from evo.experiment import environment_of
-    from evo.run_directory import CONFIG
-    from evo.store import Store
+    from evo.configuration import config
+    from evo.configuration.experiment import environment_of
+    from evo.directory.run_directory import CONFIG
+    from evo.directory.store import Store
 
     experiment = config.load(run_dir / CONFIG, resolved=True)
     environment = environment_of(experiment.environment)

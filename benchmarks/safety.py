@@ -19,11 +19,12 @@ from statistics import median
 import numpy as np
 
 from benchmarks.tables import Limit, Table, number, seconds, show
-from evo import config, foreign
-from evo.champion import WEIGHTS, encode_champion, read_champion
-from evo.experiment import environment_of, evaluator_of
+from evo.configuration import config
+from evo.configuration.experiment import environment_of, evaluator_of
+from evo.directory import foreign
+from evo.directory.champion import WEIGHTS, encode_champion, read_champion
+from evo.directory.store import Store
 from evo.rounds import make_algorithm, play_out
-from evo.store import Store
 
 EXPERIMENT = Path(__file__).parent.parent / "experiments" / "ga_snake.toml"
 SHARE = 0.02

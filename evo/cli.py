@@ -17,8 +17,8 @@ from typing import NoReturn
 from evo import plugins
 from evo.errors import ConfigurationError, EvoError, ResourceError
 from evo.signals import ignore, leave, listen
-from evo.standard_streams import make_lasting
-from evo.summary import Summary, one_line
+from evo.terminal.standard_streams import make_lasting
+from evo.terminal.summary import Summary, one_line
 from evo.wording import CONTROL, did_you_mean, printable, printable_lines
 
 SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}

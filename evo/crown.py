@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo import sealed, summary
-from evo.champion import WEIGHTS, Champion, read_champion
+from evo import sealed
+from evo.directory.champion import WEIGHTS, Champion, read_champion
 from evo.errors import DataError
+from evo.terminal import summary
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from evo.experiment import Experiment
+    from evo.configuration.experiment import Experiment
+    from evo.directory.store import Store
     from evo.policies.network import Network
     from evo.records import Algorithm, Evaluator
-    from evo.store import Store
 
 NAMED_BY = ("parent", "mate", "key", "sigma")  # the arrays of a record that say how a candidate was made
 

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo import config, foreign
-from evo.arrays import encode
+from evo.configuration import config
+from evo.configuration.experiment import Experiment, evaluator_of
 from evo.crown import champion_of, network_layers
-from evo.durable import replace_file
+from evo.directory import foreign
+from evo.directory.arrays import encode
+from evo.directory.durable import replace_file
+from evo.directory.run_directory import CONFIG
+from evo.directory.store import Store
 from evo.errors import ConfigurationError, DataError
-from evo.experiment import Experiment, evaluator_of
-from evo.run_directory import CONFIG
-from evo.store import Store
 
 if TYPE_CHECKING:
-    from evo.champion import Champion
+    from evo.directory.champion import Champion
     from evo.records import Evaluator
 
 

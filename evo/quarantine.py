@@ -16,8 +16,8 @@ import numpy as np
 from evo.errors import PoisonError, ResourceError
 
 if TYPE_CHECKING:
+    from evo.directory.store import Store
     from evo.records import Arrays, Evaluator, Result, Task
-    from evo.store import Store
 
 
 class Quarantine:
@@ -61,7 +61,7 @@ class Quarantine:
             )
         self._poisoned += [(self._round, number) for number in numbers]
         if numbers:
-            from evo.display import notice
+            from evo.terminal.display import notice
 
             ranks = f"it and {len(numbers) - 1} more rank" if len(numbers) > 1 else "it ranks"
             again = f"play it alone by: {self._again(numbers[0])}"

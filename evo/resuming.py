@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from evo import config
-from evo.durable import replace_file, resources
+from evo.configuration import config
+from evo.configuration.experiment import Experiment, difference
+from evo.directory.durable import replace_file, resources
+from evo.directory.provenance import provenance
+from evo.directory.run_directory import CONFIG
+from evo.directory.store import Store
 from evo.errors import ConfigurationError
-from evo.experiment import Experiment, difference
-from evo.provenance import provenance
-from evo.run_directory import CONFIG
-from evo.store import Store
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from evo.experiment import Experiment
+    from evo.configuration.experiment import Experiment
     from evo.records import Algorithm, Arrays, Evaluator, Metrics, Request, Rounds, Task
 
 

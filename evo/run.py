@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from evo.rounds import make_algorithm, play_out, take_up
 
 if TYPE_CHECKING:
+    from evo.configuration.experiment import Experiment
+    from evo.configuration.sections import Budget
     from evo.crown import Crown
-    from evo.display import Display
-    from evo.experiment import Experiment
+    from evo.directory.store import Store
     from evo.quarantine import Quarantine
     from evo.records import Algorithm, Evaluator
-    from evo.sections import Budget
-    from evo.store import Store
-    from evo.summary import Summary
+    from evo.terminal.display import Display
+    from evo.terminal.summary import Summary
 
 
 def train(
@@ -31,9 +31,9 @@ def train(
     allow_drift: bool = False,
 ) -> None:
     """Play, commit and show one generation after the other, until there are enough of them or a budget is spent."""
-    from evo.display import Row
-    from evo.fingerprint import LEARNING, hold_to
+    from evo.directory.fingerprint import LEARNING, hold_to
     from evo.starting import handed_over
+    from evo.terminal.display import Row
 
     for generation in range(store.next_generation, experiment.generations):
         if stopped := spent(experiment.run.budget, algorithm, store):
@@ -74,14 +74,14 @@ def run(
     experiment: Experiment, directory: Path | None, *, plugins: Sequence[str], quiet: bool, summary: Summary
 ) -> int:
     """Start a run in a new directory; ConfigurationError where something is there already."""
-    from evo.display import display_for
+    from evo.terminal.display import display_for
 
     display = display_for(quiet)
     display.say(headline(experiment))
     from evo import starting
-    from evo.provenance import provenance
-    from evo.run_name import in_free_directory
-    from evo.store import Store
+    from evo.directory.provenance import provenance
+    from evo.directory.run_name import in_free_directory
+    from evo.directory.store import Store
 
     def make(place: Path) -> Store:
         identity = experiment.identity()
@@ -109,7 +109,7 @@ def resume(
 
     ConfigurationError: the experiment would change the run's results. DataError, LockedError: as `Store.open`.
     """
-    from evo.display import display_for
+    from evo.terminal.display import display_for
 
     display = display_for(quiet)
     display.say(headline(experiment))
@@ -131,13 +131,14 @@ def go_on(
     allow_drift: bool = False,
 ) -> int:
     """Train what is left to train, measure the champion, close everything in order, and show how it ended."""
-    from evo import show, starting
+    from evo import starting
+    from evo.configuration.experiment import environment_of, evaluator_of
     from evo.crown import Crown, known_champion
-    from evo.display import notice
     from evo.errors import PoisonError
-    from evo.experiment import environment_of, evaluator_of
     from evo.quarantine import Quarantine, champion_stopped
     from evo.signals import deaf
+    from evo.terminal import show
+    from evo.terminal.display import notice
 
     evaluator: Evaluator | None = None
     game = None
@@ -194,7 +195,7 @@ def headline(experiment: Experiment) -> str:
 def tell_notices(experiment: Experiment, store: Store, summary: Summary) -> None:
     """Note in the summary which run this is, and tell the user what may not be expected."""
     from evo import devices
-    from evo.display import notice
+    from evo.terminal.display import notice
 
     summary.run_dir = str(store.directory)
     fill(summary, store)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from evo.errors import DataError
 from evo.records import Choose, Episodes, Evaluator, Result, Task, WeightSource
 from evo.streams import sealed_episodes
-from evo.summary import Heldout
+from evo.terminal.summary import Heldout
 
 EPISODES_PER_TASK = 64
 CONFIDENCE = 0.95

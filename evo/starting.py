@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.durable import read_file, replace_file, resources, sync_directory
+from evo.directory.durable import read_file, replace_file, resources, sync_directory
+from evo.directory.places import CHAMPION, LARGEST_CHAMPION, START
 from evo.errors import ConfigurationError
-from evo.places import CHAMPION, LARGEST_CHAMPION, START
 
 if TYPE_CHECKING:
-    from evo.experiment import Experiment
-    from evo.store import Store
+    from evo.configuration.experiment import Experiment
+    from evo.directory.store import Store
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def start_of(experiment: Experiment) -> Start | None:
     source = experiment.run.init_from
     if not source:
         return None
-    from evo.foreign import read_champion
+    from evo.directory.foreign import read_champion
     from evo.policies.handover import fit
 
     champion = read_champion(Path(source))

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.random import default_rng
 from numpy.typing import NDArray
 
+from evo.directory.store import Store
 from evo.errors import EvoError
-from evo.store import Store
 
 IDENTITY = {"seed": 1, "algorithm": "ga"}
 

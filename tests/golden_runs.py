@@ -12,8 +12,8 @@ from pathlib import Path
 import shaken
 from calling import summary_of
 
-from evo.hashing import next_hash
-from evo.store import Store
+from evo.directory.hashing import next_hash
+from evo.directory.store import Store
 from snake import kernel_cache
 
 GENERATIONS = 4

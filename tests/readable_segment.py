@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from evo.policies import lanes as kernel
 from evo.policies.network import Network
 from evo.records import CUT, GOES_ON, TERMINATED, TRUNCATED, Choose
-from evo.rollout import RULES
-from evo.rollout_snake import choose
+from evo.rollouts.episodes import choose
+from evo.rollouts.rollout import RULES
 from snake.advance import episode_seed
 from snake.envs import SnakeEnv
 

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from evo.arrays import Layout, array_layout, decode, encode, layouts
+from evo.directory.arrays import Layout, array_layout, decode, encode, layouts
 from evo.errors import DataError
 
 ARRAYS = {"weights": np.arange(600, dtype=np.float32).reshape(6, 100), "flags": np.array([True, False])}

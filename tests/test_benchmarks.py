@@ -9,7 +9,7 @@ import pytest
 from benchmarks import game, rollout
 from benchmarks.tables import Limit, Table, grid, number, show
 from evo.records import Episodes, Task
-from evo.rollout import Rollout
+from evo.rollouts.rollout import Rollout
 from evo.streams import Purpose, episode_keys
 from snake.rules import Game
 

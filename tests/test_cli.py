@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from evo import plugins
-from evo.config import load
+from evo.configuration.config import load
+from evo.directory.hashing import first_hash
+from evo.directory.run_name import free_directory, in_free_directory
 from evo.errors import ConfigurationError
-from evo.hashing import first_hash
-from evo.run_name import free_directory, in_free_directory
-from evo.summary import Champion, Heldout, Summary
+from evo.terminal.summary import Champion, Heldout, Summary
 
 ROOT = Path(__file__).parent.parent
 KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frames", "seconds", "state_hash", "champion"]
@@ -147,7 +147,7 @@ def test_a_closed_standard_output_is_no_failure(experiment: Path) -> None:
 
 PLUGIN = """
 import os, signal, time
-from evo.options import Section
+from evo.configuration.options import Section
 plugs_into = "algorithms"
 {trouble}
 class Options(Section):

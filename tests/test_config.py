@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo import plugins
-from evo.config import FIXED, Experiment, difference, load
+from evo.configuration.config import FIXED, Experiment, difference, load
+from evo.configuration.sections import Run
+from evo.configuration.toml_text import key_text, value_text
 from evo.errors import ConfigurationError
-from evo.sections import Run
-from evo.toml_text import key_text, value_text
 
 PLACE = re.compile(r"(.*\.toml:[1-9]\d*: |--(set|seed|workers|generations|backend|algorithm)\b|and more).*")
 
@@ -296,7 +296,7 @@ def test_a_preset_and_its_layers_are_the_same_identity(tmp_path: Path) -> None:
 def test_a_name_of_a_method_leads_to_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gradients.py").write_text(
         "from typing import Literal\n"
-        "from evo.options import Section\n"
+        "from evo.configuration.options import Section\n"
         "plugs_into = 'algorithms'\n"
         "class Options(Section):\n"
         "    method: Literal['ppo', 'a2c'] = 'ppo'\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.display import Lines, Pace, Quiet, Row, Table, count, display_for, duration
+from evo.terminal.display import Lines, Pace, Quiet, Row, Table, count, display_for, duration
 
 ROOT = Path(__file__).parent.parent
 METRICS = {"best": 3.214, "mean": 1.0, "champion": 2.5, "frames": 600_000.0, "slots": 800_000.0, "seconds": 2.0}

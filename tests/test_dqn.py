@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from evo import config
 from evo.algorithms import dqn
+from evo.configuration import config
+from evo.configuration.sections import Learner
+from evo.directory.store import Store
 from evo.environments import snake
 from evo.errors import ConfigurationError, ResourceError
 from evo.learning.acting import initial_weights
@@ -21,9 +23,7 @@ from evo.learning.q_loss import following_values, penalty
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import Metrics, Request, Steps
-from evo.rollout import Rollout
-from evo.sections import Learner
-from evo.store import Store
+from evo.rollouts.rollout import Rollout
 from snake.batch import make_boards
 from snake.observe import mask
 from snake.snapshots import restore

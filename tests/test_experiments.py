@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evo import config
+from evo.configuration import config
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))

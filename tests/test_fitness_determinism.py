@@ -18,7 +18,7 @@ from evo.evaluators.context import Context
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import Result, Task, WeightSource
-from evo.rollout import Rollout
+from evo.rollouts.rollout import Rollout
 
 ENVIRONMENT = {"size": 5, "starvation": 12}
 POLICY = {"conv": [[6, 3, 2]], "dense": [7]}

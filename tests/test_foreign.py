@@ -19,11 +19,11 @@ import h5py
 import numpy as np
 import pytest
 
-from evo import foreign
-from evo.champion import encode_champion, read_champion
+from evo.directory import foreign
+from evo.directory.champion import encode_champion, read_champion
+from evo.directory.foreign import seems
+from evo.directory.manifest import seal
 from evo.errors import DataError
-from evo.foreign import seems
-from evo.manifest import seal
 
 ROOT = Path(__file__).parent.parent
 WEIGHTS = np.random.default_rng(1).random(600, np.float32)
@@ -291,7 +291,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
 
 
 def in_a_child(program: str) -> subprocess.CompletedProcess[str]:
-    statements = f"from evo import foreign\nforeign.PROCESSOR = 1\nforeign._limit(1000)\n{program}"
+    statements = f"from evo.directory import foreign\nforeign.PROCESSOR = 1\nforeign._limit(1000)\n{program}"
     return subprocess.run(
         [sys.executable, "-c", statements], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )

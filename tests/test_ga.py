@@ -14,7 +14,7 @@ from evo.environments import gymnasium, snake
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import WORST, Metrics, Request, Result, Task
-from evo.rollout import Rollout
+from evo.rollouts.rollout import Rollout
 from evo.streams import Purpose, episode_keys, stream
 from evo.weights import Rebuilder
 from snake.philox import draw, philox

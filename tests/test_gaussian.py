@@ -14,11 +14,11 @@ from evo.environments.gymnasium import Environment, Options, make
 from evo.environments.snake import Options as SnakeOptions
 from evo.environments.snake import make as make_snake
 from evo.errors import ConfigurationError
-from evo.gaussian import draw_action, standard_normal
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import Choose, Result, Task
-from evo.rollout import Rollout
+from evo.rollouts.gaussian import draw_action, standard_normal
+from evo.rollouts.rollout import Rollout
 from evo.streams import Purpose
 from snake.philox import philox
 

@@ -12,7 +12,7 @@ from evo.errors import ConfigurationError
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import Choose, Episodes, Result, Task, WeightSource
-from evo.rollout import Rollout
+from evo.rollouts.rollout import Rollout
 from evo.streams import Purpose, episode_keys
 
 

@@ -12,15 +12,15 @@ from calling import SMALL, called, summary_of
 from test_ga import NETWORK, drive, make, result_of
 
 from evo.algorithms import ga
-from evo.champion import encode_champion, read_champion
-from evo.config import load
+from evo.configuration.config import load
 from evo.crown import network_layers
+from evo.directory.champion import encode_champion, read_champion
+from evo.directory.store import Store
 from evo.errors import ConfigurationError
 from evo.policies.handover import fit
 from evo.policies.network import Network, Options
 from evo.records import Request, Result
 from evo.starting import keep
-from evo.store import Store
 from evo.weights import Rebuilder
 
 

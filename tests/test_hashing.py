@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from evo.hashing import ArrayDigest, array_digest, canonical_json, first_hash, next_hash
+from evo.directory.hashing import ArrayDigest, array_digest, canonical_json, first_hash, next_hash
 
 
 def test_the_first_hash_is_the_sha256_of_the_identity_with_sorted_keys_and_no_spaces() -> None:

@@ -60,10 +60,15 @@ def test_the_nouns_import_arrays_and_the_game_s_streams_only() -> None:
 
 
 def test_algorithms_and_evaluators_never_meet() -> None:
-    assert offenders("evo.algorithms", "evo.evaluators", "evo.devices", "evo.store", "evo.rollout") == []
-    assert offenders("evo.evaluators", "evo.algorithms", "evo.store") == []
-    assert offenders("evo.rollout", "evo.evaluators", "evo.algorithms", "evo.store", "evo.config") == []
-    assert offenders("evo.store", "evo.evaluators", "evo.algorithms", "evo.rollout", "evo.config") == []
+    assert offenders("evo.algorithms", "evo.evaluators", "evo.devices", "evo.directory", "evo.rollouts") == []
+    assert offenders("evo.evaluators", "evo.algorithms", "evo.directory.store") == []
+    assert (
+        offenders("evo.rollouts", "evo.evaluators", "evo.algorithms", "evo.directory.store", "evo.configuration.config")
+        == []
+    )
+    assert (
+        offenders("evo.directory", "evo.evaluators", "evo.algorithms", "evo.rollouts", "evo.configuration.config") == []
+    )
 
 
 def test_algorithms_do_not_inherit_from_one_another() -> None:
@@ -107,8 +112,8 @@ def loaded_after(statements: str) -> set[str]:
         "evo.evaluators.processes",
         "evo.evaluators.serial",
         "evo.algorithms.ga",
-        "evo.store",
-        "evo.config",
+        "evo.directory.store",
+        "evo.configuration.config",
         "evo.devices",
     ],
 )

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from evo import devices
+from evo.configuration.sections import Learner
 from evo.evaluators import processes, serial
 from evo.evaluators.context import Context
 from evo.learning.learner import start_tensorflow
 from evo.policies import lanes
 from evo.policies.network import Network, Options
 from evo.records import WORST, Choose, Episodes, Task, WeightSource
-from evo.sections import Learner
 
 
 @pytest.fixture(scope="module", autouse=True)

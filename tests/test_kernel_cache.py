@@ -21,7 +21,7 @@ def test_every_module_with_kernels_says_where_they_are_kept() -> None:
     assert {path.name for path in compiled} >= {
         "lanes.py",
         "narrow.py",
-        "rollout_snake.py",
+        "episodes.py",
         "batch.py",
         "observe.py",
         "weights.py",
@@ -41,7 +41,7 @@ def sources(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "edited",
-    ["snake/philox_compiled.py", "evo/rollout_snake.py"]
+    ["snake/philox_compiled.py", "evo/rollouts/episodes.py"]
     + [f"evo/policies/{name}.py" for name in ("lanes", "layout", "narrow")],
 )
 def test_an_edited_kernel_is_kept_elsewhere(sources: Path, edited: str) -> None:

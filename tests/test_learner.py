@@ -10,11 +10,11 @@ import pytest
 from learning import tensorflow  # noqa: F401
 from numpy.typing import NDArray
 
+from evo.configuration.sections import Learner as LearnerOptions
 from evo.errors import DeviceError, ResourceError
 from evo.learning.learner import BETAS, CHUNK, EPSILON, Forward, Learner, part_size, start_tensorflow
 from evo.policies import lanes
 from evo.policies.network import Network, Options
-from evo.sections import Learner as LearnerOptions
 
 NETWORK = Network.build(Options(conv=[[4, 3, 1]], dense=[5]), (4, 4, 2), 3)
 LINEAR = Network.build(Options(kind="linear"), (3,), 2)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from evo.algorithms import pg
+from evo.configuration.sections import Learner as LearnerOptions
 from evo.environments import gymnasium, snake
 from evo.errors import ConfigurationError, ResourceError
 from evo.evaluators import processes
@@ -28,9 +29,8 @@ from evo.policies import lanes
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import CUT, TERMINATED, TRUNCATED, Metrics, Request, Result, Segment
-from evo.rollout import Rollout
+from evo.rollouts.rollout import Rollout
 from evo.rounds import play_out
-from evo.sections import Learner as LearnerOptions
 
 ROOT = Path(__file__).parent.parent
 ONE = LearnerOptions(threads=1)
@@ -462,7 +462,7 @@ def test_mistakes_in_the_section_are_named() -> None:
 
 
 WILD = """
-from evo.options import Section
+from evo.configuration.options import Section
 
 plugs_into = "environments"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evo import committed
+from evo.directory import committed
+from evo.directory.places import RECORDS
+from evo.directory.store import Store
 from evo.errors import DataError
-from evo.places import RECORDS
-from evo.store import Store
 
 
 def filled(directory: Path) -> Store:

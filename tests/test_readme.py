@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from evo import config, plugins
+from evo import plugins
 from evo.cli import Parser
 from evo.commands.run import flags
+from evo.configuration import config
+from evo.directory.store import Store
 from evo.errors import ConfigurationError
-from evo.store import Store
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -119,7 +120,8 @@ def test_what_is_announced_does_not_exist_yet_and_everything_that_exists_is_not_
 
 
 def test_every_array_of_a_state_and_a_record_is_on_the_page_of_file_formats(tmp_path: Path) -> None:
-    from evo import run, summary
+    from evo import run
+    from evo.terminal import summary
 
     directory = tmp_path / "run"
     sets = ["run.generations=1", "ga.population=4", "ga.parents=2", "ga.elites=1", "ga.episodes=1"]

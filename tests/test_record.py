@@ -18,7 +18,7 @@ from evo.policies import lanes
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import GOES_ON, TERMINATED, TRUNCATED, Choose, Result, Steps, Task
-from evo.rollout import Rollout
+from evo.rollouts.rollout import Rollout
 
 MADE: list[Callable[[snake.Environment], gymnasium.Env]] = [ReadableSnake, lambda environment: environment.env()]
 

@@ -14,11 +14,12 @@ import pytest
 from calling import SMALL, called, summary_of
 from learning import tensorflow  # noqa: F401
 
-from evo import config, plugins
-from evo.champion import read_champion
-from evo.experiment import Experiment, difference
-from evo.options import Section
-from evo.store import Store
+from evo import plugins
+from evo.configuration import config
+from evo.configuration.experiment import Experiment, difference
+from evo.configuration.options import Section
+from evo.directory.champion import read_champion
+from evo.directory.store import Store
 
 BASE = """
 [run]

@@ -21,8 +21,8 @@ from evo.environments import snake
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import WORST, Choose, Episodes, Result, Task, WeightSource
-from evo.rollout import Rollout, check_arithmetic, empty_result, play_plainly
-from evo.rollout_snake import exponential
+from evo.rollouts.episodes import exponential
+from evo.rollouts.rollout import Rollout, check_arithmetic, empty_result, play_plainly
 from evo.streams import Purpose, episode_keys
 
 ROOT = Path(__file__).parent.parent
@@ -280,7 +280,7 @@ def test_the_arithmetic_of_this_process_is_whole() -> None:
 FLUSH = """
 import ctypes, mmap
 import numpy as np
-from evo.rollout import check_arithmetic
+from evo.rollouts.rollout import check_arithmetic
 from evo.errors import ResourceError
 check_arithmetic()
 code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)

@@ -7,11 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from evo.configuration.experiment import environment_of
+from evo.directory.store import Store
 from evo.environments.snake import Options as Snake
 from evo.errors import DataError
 from evo.evaluators import serial
 from evo.evaluators.context import Context
-from evo.experiment import environment_of
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import Episodes, Task
@@ -24,7 +25,6 @@ from evo.sealed import (
     reference_scores,
     student_quantile,
 )
-from evo.store import Store
 from evo.streams import sealed_episodes
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from evo.environments import snake
 from evo.policies.network import Network, Options
 from evo.records import CUT, TERMINATED, TRUNCATED, Choose, Lanes, Result, Segment, Task, WeightSource
-from evo.rollout import Rollout
+from evo.rollouts.rollout import Rollout
 from evo.streams import Purpose, stream
 from tests.readable_segment import ReadableLane
 

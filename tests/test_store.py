@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from committing import IDENTITY, Arrays, commit, metrics, record, state, straight
 
+from evo.directory.hashing import array_digest, first_hash, next_hash
+from evo.directory.store import Store
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
-from evo.hashing import array_digest, first_hash, next_hash
-from evo.store import Store
 
 COMMITTING = Path(__file__).with_name("committing.py")
 ROOT = COMMITTING.parent.parent

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo import rollout_snake
+from evo.rollouts import episodes
 from evo.streams import SEED_LIMIT, Purpose, episode_keys, sealed_episodes, stream
 from snake import philox_compiled
 from snake.philox import draw, philox
@@ -79,7 +79,7 @@ def test_the_numbers_of_the_purposes_are_part_of_the_file_formats() -> None:
         "MIRROR": 14,
         "EXPLORE": 15,
     }
-    assert rollout_snake.ACTION == 9
+    assert episodes.ACTION == 9
 
 
 def test_streams_have_the_pinned_keys() -> None:

@@ -16,9 +16,9 @@ from calling import ROOT, called, summary_of
 from test_evaluators import alive, children, until
 from treacherous import HARM
 
+from evo.directory.store import Store
 from evo.evaluators import processes
 from evo.records import WORST
-from evo.store import Store
 from evo.streams import Purpose, episode_keys
 
 POPULATION, EPISODES, CONTENDERS, SELECT = 24, 3, 2, 4

@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 from pydantic import Field
 
-from evo.options import Section
+from evo.configuration.options import Section
 
 plugs_into = "environments"
 

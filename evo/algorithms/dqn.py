@@ -18,18 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
+from evo.configuration.options import Section
 from evo.errors import ConfigurationError, ResourceError
 from evo.learning import acting
 from evo.learning.exploration import Points, check_points, epsilon_at
 from evo.learning.schedules import value_at
-from evo.options import Section
 from evo.policies.network import Network
 from evo.records import Arrays, Choose, Lanes, Metrics, Request, Result, Rounds, Steps
 from evo.streams import Purpose, episode_keys, stream
 
 if TYPE_CHECKING:
+    from evo.configuration.sections import Learner as LearnerOptions
     from evo.learning.replay import Sample
-    from evo.sections import Learner as LearnerOptions
 
 LEARNS = STARTS_FROM_CHAMPION = True
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.options import Section
+from evo.configuration.options import Section
 from evo.policies.network import Network
 from evo.records import WORST, Arrays, Episodes, Metrics, Request, Result, Rounds, Task, WeightSource
 from evo.streams import Purpose, episode_keys, stream

@@ -17,18 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo.configuration.options import Section
 from evo.errors import ConfigurationError, ResourceError
 from evo.learning import acting
 from evo.learning.aside import Aside
 from evo.learning.schedules import value_at
-from evo.options import Section
 from evo.policies.network import Network
 from evo.records import WORST, Arrays, Choose, Lanes, Metrics, Request, Result, Rounds, Steps, Task
 from evo.streams import Purpose, episode_keys
 
 if TYPE_CHECKING:
+    from evo.configuration.sections import Learner as LearnerOptions
     from evo.learning.learner import Learner
-    from evo.sections import Learner as LearnerOptions
 
 LEARNS = STARTS_FROM_CHAMPION = True
 TOLD = ("loss", "policy_loss", "value_loss", "entropy", "kl", "clipped")  # the loss's parts among the metrics

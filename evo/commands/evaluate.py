@@ -31,10 +31,11 @@ def main(arguments: Namespace) -> int:
     episodes = whole("--episodes", arguments.episodes, 1, MOST)
     from dataclasses import asdict
 
-    from evo import sealed, show
-    from evo.experiment import environment_of
+    from evo import sealed
+    from evo.configuration.experiment import environment_of
     from evo.finished import look_at, playing
-    from evo.summary import one_line
+    from evo.terminal import show
+    from evo.terminal.summary import one_line
 
     plugins.load(arguments.plugin)
     flags = {"workers": arguments.workers, "backend": arguments.backend}

@@ -10,7 +10,7 @@ from evo import plugins
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from evo.options import Section
+    from evo.configuration.options import Section
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Print the lists."""
-    from evo.config import FIXED
+    from evo.configuration.config import FIXED
     from evo.policies import network
 
     plugins.load(arguments.plugin)
@@ -50,8 +50,8 @@ def _entry(name: str, sentence: str, options: type[Section] | None) -> None:
 
 
 def _assignment(key: str, info: FieldInfo) -> str:
-    from evo.options import Section
-    from evo.toml_text import value_text
+    from evo.configuration.options import Section
+    from evo.configuration.toml_text import value_text
 
     if info.is_required():
         return f"{key} (required)"

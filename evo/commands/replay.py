@@ -35,9 +35,9 @@ def main(arguments: Namespace) -> int:
     speed = whole("--speed", arguments.speed, 1, 1000) or 1
     if (arguments.generation, arguments.candidate, arguments.round) != (None, None, None):
         return _play_candidate(arguments)
-    from evo import game_show
-    from evo.durable import resources
+    from evo.directory.durable import resources
     from evo.finished import look_at, playing
+    from evo.terminal import game_show
     from snake.render import save_gif, text
 
     plugins.load(arguments.plugin)
@@ -69,7 +69,7 @@ def _play_candidate(arguments: Namespace) -> int:
     number = whole("--round", arguments.round, 0, MOST) or 0
     if generation is None or candidate is None:
         raise ConfigurationError("--generation and --candidate go together, and --round with them")
-    from evo.candidate import play_again
+    from evo.checks.candidate import play_again
 
     plugins.load(arguments.plugin)
     who = f"candidate {candidate} of generation {generation}"

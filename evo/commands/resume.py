@@ -20,8 +20,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Resume the run; what was asked beside may change how it is computed, and without --fork no result."""
-    from evo import config, run_directory
-    from evo.durable import resources
+    from evo.configuration import config
+    from evo.directory import run_directory
+    from evo.directory.durable import resources
 
     plugins.load(arguments.plugin)
     directory = Path(arguments.run_dir)

@@ -10,7 +10,7 @@ from evo import plugins
 from evo.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from evo.experiment import Experiment
+    from evo.configuration.experiment import Experiment
 
 SUMMARISED = True
 
@@ -71,8 +71,9 @@ def main(arguments: Namespace) -> int:
         )
     if arguments.fork is not None or arguments.allow_drift:
         raise ConfigurationError("--fork and --allow-drift go with --resume RUN_DIR")
-    from evo import config, run_directory
-    from evo.hashing import first_hash
+    from evo.configuration import config
+    from evo.directory import run_directory
+    from evo.directory.hashing import first_hash
 
     plugins.load(arguments.plugin)
     experiment = config.load(arguments.experiment, arguments.set, flags(arguments))

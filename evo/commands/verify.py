@@ -32,12 +32,12 @@ def main(arguments: Namespace) -> int:
     count = whole("--sample", arguments.sample, 0, MOST)
     if arguments.all and count is not None:
         raise ConfigurationError("--sample cannot go with --all")
-    from evo import pedigree, verification
-    from evo.compared import candidates
-    from evo.recovery import refuse_foreign
-    from evo.replaying import replayer
-    from evo.summary import one_line
-    from evo.verification import Report
+    from evo.checks import pedigree, verification
+    from evo.checks.compared import candidates
+    from evo.checks.replaying import replayer
+    from evo.checks.verification import Report
+    from evo.directory.recovery import refuse_foreign
+    from evo.terminal.summary import one_line
 
     plugins.load(arguments.plugin)
     directory, report = Path(arguments.run_dir), Report()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.options import Section
+from evo.configuration.options import Section
 
 if TYPE_CHECKING:
     import gymnasium
@@ -127,7 +127,7 @@ class Environment:
 
     def begin(self, first: NDArray[np.uint64]) -> Lanes:
         """Return lanes at the beginning of their first episodes, whose seeds are `first` [L]."""
-        from evo.rollout_segment import begin
+        from evo.rollouts.segments import begin
 
         return begin(self.rules, first)
 
@@ -142,7 +142,7 @@ class Environment:
 
     def play_again(self, lanes: Lanes, actions: NDArray[np.int8], keep: bool = True) -> tuple[Steps | None, Lanes]:
         """Return the steps (if `keep`) that these actions were from there on, and where they led.  # actions [L, T]"""
-        from evo.rollout_again import play_segment_again
+        from evo.rollouts.again import play_segment_again
 
         return play_segment_again(self, lanes, actions, keep)
 

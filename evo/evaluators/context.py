@@ -13,7 +13,7 @@ from evo import devices, plugins
 from evo.records import Episodes, Result, Task, WeightSource
 
 if TYPE_CHECKING:
-    from evo.rollout import Rollout
+    from evo.rollouts.rollout import Rollout
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def make_player(context: Context) -> Player:
 
     files = PublishedFiles(Path(context.run_dir))
     if context.inference == "tensorflow":
-        from evo.tensorflow_rollout import TensorFlowPlayer
+        from evo.rollouts.in_tensorflow import TensorFlowPlayer
 
         return TensorFlowPlayer(rollout, files, context.workers)
     return LanesPlayer(rollout, files)
@@ -70,7 +70,7 @@ def prepare(context: Context) -> None:
     """Import, and compile or load from Numba's cache, what all players of a run need; touches no device."""
     rollout = _rollout(context)
     if context.inference == "tensorflow":
-        from evo.tensorflow_rollout import warm_up
+        from evo.rollouts.in_tensorflow import warm_up
 
         devices.import_tensorflow(on_gpu=bool(context.workers.get("gpus")))
         warm_up(rollout.environment)
@@ -106,7 +106,7 @@ class LanesPlayer:
 def _rollout(context: Context) -> Rollout:
     from evo.policies.network import Network
     from evo.policies.network import Options as PolicyOptions
-    from evo.rollout import Rollout
+    from evo.rollouts.rollout import Rollout
 
     environment = _environment(context)
     policy = PolicyOptions(**context.policy)

@@ -22,7 +22,7 @@ from evo.policies.network import Network
 from evo.records import Arrays
 
 if TYPE_CHECKING:
-    from evo.sections import Learner as Options
+    from evo.configuration.sections import Learner as Options
 
 # Outputs [B, O], the batch's arrays [B, ...] and the settings' scalars, all tensors, to named values of every example
 # [B] float32. "loss" is what the gradient is of; what else is returned is brought back too (an error, an entropy).

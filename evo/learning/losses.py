@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.gaussian import HIGHEST, LOWEST
+from evo.rollouts.gaussian import HIGHEST, LOWEST
 
 NEVER = -1e9  # the score of an action that is not allowed: its probability is 0 exactly
 HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo.configuration.options import Section
 from evo.errors import ConfigurationError
-from evo.options import Section
 
 # The description that `preset = "seed"` stands for: the network of the project that this one grew from.
 PRESETS = {"seed": {"conv": [[100, 4, 1], [200, 3, 1]], "dense": [200], "padding": "valid"}}

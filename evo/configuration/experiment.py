@@ -1,0 +1,176 @@
+"""An experiment: everything that a run is told, what of it can change results, and the file that says all of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evo import plugins
+from evo.configuration.mistakes import shown
+from evo.configuration.options import Section
+from evo.configuration.sections import Evaluation, Learner, Run, Workers
+from evo.configuration.toml_text import section_text, value_text
+from evo.directory.durable import read_file
+from evo.directory.places import CHAMPION, LARGEST_CHAMPION
+from evo.errors import ConfigurationError, EvoError
+from evo.policies.network import Network
+from evo.policies.network import Options as Policy
+
+if TYPE_CHECKING:
+    from evo.records import Evaluator
+
+PROVENANCE = "provenance"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that a run is told, each option with its value."""
+
+    run: Run
+    environment: Any  # the options of the environment that `environment.id` names
+    policy: Policy  # resolved
+    workers: Workers
+    learner: Learner
+    evaluation: Evaluation
+    sections: Mapping[str, Any]  # the options of every algorithm, by its name
+    path: Path = field(default=Path("experiment.toml"), compare=False)
+
+    @property
+    def algorithm(self) -> str:
+        """Return the name of the chosen algorithm."""
+        return self.run.algorithm
+
+    @property
+    def options(self) -> Any:
+        """Return the options of the chosen algorithm."""
+        return self.sections[self.run.algorithm]
+
+    @property
+    def generations(self) -> int:
+        """Return how many generations the run has in all."""
+        return getattr(self.options, "generations", 0) or self.run.generations
+
+    @property
+    def extra_outputs(self) -> int:
+        """Return how many outputs the algorithm's network has beside the scores of actions."""
+        module = plugins.find("algorithms", self.algorithm)
+        if not hasattr(module, "extra_outputs"):
+            return 0
+        extra: int = module.extra_outputs(self.options, environment_of(self.environment))
+        return extra
+
+    def network(self) -> Network:
+        """Return the network that the policy describes for this environment and algorithm."""
+        environment = environment_of(self.environment)
+        return Network.build(self.policy, environment.shape, environment.actions, self.extra_outputs)
+
+    def identity(self) -> dict[str, Any]:
+        """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""
+        from evo.policies.lanes import ARITHMETIC
+        from evo.weights import NOISE_RECIPE
+
+        lanes = self.policy.inference == "lanes"
+        identity: dict[str, Any] = {
+            "algorithm": self.algorithm,
+            "arithmetic": ARITHMETIC if lanes else "tensorflow",
+            "environment": self.environment.model_dump(),
+            "init_from": _content(self.run.init_from),
+            "noise": NOISE_RECIPE,
+            "policy": self.policy.model_dump(),
+            "seed": self.run.seed,
+            self.algorithm: self.options.model_dump(exclude={"generations"}),
+        }
+        module = plugins.find("algorithms", self.algorithm)
+        if getattr(module, "LEARNS", False):
+            identity["learner"] = self.learner.model_dump()
+        if not lanes:
+            per_task = self.workers.candidates_per_task or module.candidates_per_task(self.network())
+            identity["candidates_per_task"] = per_task
+        return identity
+
+    def to_toml(self, provenance: Mapping[str, object] | None = None) -> str:
+        """Return every option as a file that loads to an equal experiment, and where it comes from, if given."""
+        sections: dict[str, Section] = {
+            "run": self.run,
+            "environment": self.environment,
+            "policy": self.policy,
+            "workers": self.workers,
+            "learner": self.learner,
+            "evaluation": self.evaluation,
+            **self.sections,
+        }
+        texts = []
+        for name, section in sections.items():
+            notes = {key: info.description or "" for key, info in type(section).model_fields.items()}
+            texts.append(section_text(name, section.model_dump(exclude_none=True), notes))
+        if provenance is not None:
+            texts.append(section_text(PROVENANCE, provenance))
+        return "\n".join(texts)
+
+
+def environment_of(options: Any) -> Any:
+    """Return the environment that options describe."""
+    return plugins.find("environments", environment_module(options.id)).make(options)
+
+
+def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str], **how: Any) -> Evaluator:
+    """Return what plays the tasks of a run, as its [workers] say; `how` is for one backend's own `make`."""
+    from evo.evaluators.context import Context
+
+    context = Context(
+        run_dir=directory.absolute(),
+        environment=experiment.environment.model_dump(),
+        policy=experiment.policy.model_dump(),
+        workers=experiment.workers.model_dump(),
+        inference="tensorflow" if experiment.policy.inference == "tensorflow" else "lanes",
+        plugins=tuple(modules),
+        extra_outputs=experiment.extra_outputs,
+    )
+    evaluator: Evaluator = plugins.find("evaluators", experiment.workers.backend).make(context, **how)
+    return evaluator
+
+
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return a line for every key that differs between two identities."""
+    ours, theirs = _flat(one), _flat(other)
+    return [
+        f"{key}: {_told(ours, key)} in the run, {_told(theirs, key)} now"
+        for key in sorted(ours.keys() | theirs.keys())
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def environment_module(identifier: str) -> str:
+    """Return the name of the module in `evo/environments` that an environment's id begins with."""
+    return identifier.partition(":")[0]
+
+
+def _content(source: str) -> str:
+    """Return the SHA-256 of the champion that a run starts from, or nothing where it starts from none."""
+    if not source:
+        return ""
+    path = Path(source)
+    try:
+        data = read_file(path / CHAMPION if path.is_dir() else path, most=LARGEST_CHAMPION)
+    except (EvoError, ValueError) as error:
+        raise ConfigurationError(f"run.init_from: {shown(source)} cannot be read: {error}") from error
+    return hashlib.sha256(data).hexdigest()
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {prefix + key: item}
+    return flat
+
+
+def _told(values: Mapping[str, Any], key: str) -> str:
+    if values.get(key) is None:
+        return "nothing"
+    try:
+        return value_text(values[key])
+    except TypeError:  # of a manifest that no run has written
+        return "what no experiment can say"

@@ -1,0 +1,67 @@
+"""The sections of an experiment file that belong to no algorithm, environment or policy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from evo.configuration.options import Section
+
+Evaluators = Annotated[int, Field(ge=0, le=1024)]
+
+
+class Budget(Section):
+    """Looked at between generations: a run stops early where one of these is reached."""
+
+    frames: int = Field(0, ge=0, description="steps played in training; 0 = no limit")
+    seconds: float = Field(0.0, ge=0, description="of training, over all resumes; 0 = no limit")
+    select: float | None = Field(None, description="mean score of the champion on select episodes")
+
+
+class Run(Section):
+    """The [run] section: what is trained, and for how long."""
+
+    algorithm: str = Field("ga", description="which algorithm, and so which section counts")
+    seed: int = Field(1, ge=0, lt=1 << 64, description="everything random follows from it")
+    generations: int = Field(300, ge=1, le=10_000_000, description="how many in all")
+    budget: Budget = Field(Budget(), description="stops between generations")
+    init_from: str = Field("", description="a run directory or a champion.h5 to start from")
+
+
+class Workers(Section):
+    """The [workers] section: where episodes are played; no result of an episode that is played depends on it."""
+
+    backend: str = Field("processes", description="where tasks are played")
+    count: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field("auto", description="auto = one a core")
+    gpus: list[Evaluators] = Field([], max_length=1024, description="evaluators on each GPU")
+    memory: Literal["growth", "all", "limit"] = Field("growth", description="how an evaluator takes a GPU's memory")
+    memory_limit_mb: int = Field(0, ge=0, le=1 << 24, description='megabytes an evaluator, with memory = "limit"')
+    threads: int = Field(1, ge=1, le=1024, description="of an evaluator")
+    candidates_per_task: int = Field(0, ge=0, le=1_000_000, description="0 = from the size of the network")
+    on_poison: Literal["stop", "worst"] = Field("stop", description="what a candidate that ends every worker does")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Workers:
+        if self.memory == "limit" and not self.memory_limit_mb:
+            raise ValueError('memory_limit_mb: required where memory = "limit"')
+        if self.memory != "limit" and self.memory_limit_mb:
+            raise ValueError(f'memory_limit_mb: has no effect where memory = "{self.memory}"; use "limit"')
+        return self
+
+
+class Learner(Section):
+    """The [learner] section: how gradient methods compute their updates."""
+
+    strategy: Literal["one", "towers", "mirrored", "central", "multiworker", "parameter-server"] = Field(
+        "one", description="how an update is spread over devices"
+    )
+    threads: int = Field(2, ge=1, le=1024, description="fixed, since sums depend on it")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of hidden layers; weights are float32")
+
+
+class Evaluation(Section):
+    """The [evaluation] section: the sealed score, which is reported and never used."""
+
+    every: int = Field(10, ge=1, le=10_000_000, description="generations between sealed evaluations")
+    episodes: int = Field(200, ge=1, le=1_000_000, description="on sealed seeds")

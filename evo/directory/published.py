@@ -1,0 +1,50 @@
+"""Weights on their way to the workers: files named by their content, of which only the last few stay."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.directory.arrays import encode
+from evo.directory.durable import replace_file, resources
+from evo.directory.hashing import array_digest
+from evo.directory.places import PUBLISHED
+
+KEPT = 2
+
+
+class Published:
+    """The published files of one master."""
+
+    def __init__(self, directory: Path) -> None:
+        """Nothing is published yet."""
+        self._directory = directory
+        self._names: list[str] = []
+
+    def add(self, weights: NDArray[np.float32]) -> str:
+        """Write the weights, unless equal ones are still there, and return the file's name in the run directory."""
+        if weights.ndim != 2 or weights.dtype != np.float32:
+            raise ValueError(f"only float32 matrices are published, not {weights.dtype} {weights.shape}")
+        name = f"{PUBLISHED}/{array_digest('weights', weights).sha256}.h5"
+        if name in self._names:
+            self._names.remove(name)
+        else:
+            with resources("write", self._directory / name):
+                # A file that is lost with the power is only published again.
+                replace_file(self._directory / name, encode({"weights": weights}), durable=False)
+        self._names.append(name)
+        self._remove(self._names[:-KEPT])
+        return name
+
+    def clear(self) -> None:
+        """Remove all that is left."""
+        self._remove(list(self._names))
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            with suppress(OSError):
+                (self._directory / name).unlink()
+            self._names.remove(name)

@@ -1,0 +1,157 @@
+"""Whole episodes of any environment through Gymnasium's interface, and every step of them where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.records import GOES_ON, TERMINATED, TRUNCATED, Choose, Steps
+from evo.rollouts.episodes import RULES, choose
+from evo.rollouts.gaussian import draw_action
+
+if TYPE_CHECKING:
+    from evo.rollouts.rollout import Environment, Scorer
+
+
+class Recorder:
+    """Gathers the steps of episodes that are played side by side, for each to be brought back whole."""
+
+    def __init__(self, environment: Environment, episodes: int) -> None:
+        self._shape, self._actions = environment.shape, environment.actions
+        self._seen: list[list[Any]] = [[] for _ in range(episodes)]  # (observation, mask or None, outputs)
+        self._done: list[list[Any]] = [[] for _ in range(episodes)]  # (action, reward, end)
+        self._after: list[list[Any]] = [[] for _ in range(episodes)]  # (observation, mask or None)
+
+    def sees(self, e: int, observation: NDArray[np.float32], info: Any, outputs: NDArray[np.float32]) -> None:
+        """Note what stands before a step of episode `e`."""
+        self._seen[e].append((self._copy(observation), info.get("action_mask"), outputs.copy()))
+
+    def does(self, e: int, action: Any, reward: float, terminated: bool, truncated: bool) -> None:
+        """Note the step itself."""
+        self._done[e].append((action, reward, TERMINATED if terminated else TRUNCATED if truncated else GOES_ON))
+
+    def ends(self, e: int, observation: NDArray[np.float32], info: Any) -> None:
+        """Note what follows the last step of an episode that is truncated."""
+        self._after[e].append((self._copy(observation), info.get("action_mask")))
+
+    def steps(self, score: Scorer) -> Steps:
+        """Return all steps, those of an episode together in the order of time."""
+        seen, done, after = (
+            [step for episode in part for step in episode] for part in (self._seen, self._done, self._after)
+        )
+        followed = self._stacked([observation for observation, _ in after])
+        actions = np.array([action for action, _, _ in done])
+        masked = actions.ndim == 1 and any(mask is not None for _, mask, _ in seen)
+        return Steps(
+            observed=self._stacked([observation for observation, _, _ in seen]),
+            allowed=self._masks([mask for _, mask, _ in seen]) if masked else None,
+            actions=actions.astype(np.int8 if actions.ndim == 1 else np.float32),
+            rewards=np.array([reward for _, reward, _ in done], np.float32),
+            ends=np.array([end for _, _, end in done], np.uint8),
+            outputs=np.array([outputs for _, _, outputs in seen], np.float32),
+            after=followed,
+            after_allowed=self._masks([mask for _, mask in after]) if masked else None,
+            after_outputs=score(followed),
+        )
+
+    def _copy(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.array(observation, np.float32).reshape(self._shape)  # an environment may write into its own again
+
+    def _stacked(self, observations: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+        return np.array(observations, np.float32).reshape(-1, *self._shape)
+
+    def _masks(self, masks: list[Any]) -> NDArray[np.int8]:
+        everything = np.ones(self._actions, np.int8)
+        return np.array([everything if mask is None else mask for mask in masks], np.int8).reshape(-1, self._actions)
+
+
+def play_plainly(
+    score: Scorer,
+    environment: Environment,
+    seeds: NDArray[np.uint64],
+    how: Choose,
+    one: dict[str, NDArray[Any]],
+    recorder: Recorder | None = None,
+) -> tuple[int, int, bool, list[NDArray[np.generic]]]:
+    """Play every episode through Gymnasium's interface, all of them side by side; fill the arrays of `one`.
+
+    Returns (frames, slots, finite, actions of each episode). Rewards are added in float64 in the order of steps and
+    rounded half to even once.
+    """
+    envs = [environment.env() for _ in seeds]
+    traces: list[list[Any]] = [[] for _ in seeds]
+    act = _chooser(environment, how)
+    totals = np.zeros(len(seeds))
+    observations, infos = [], []
+    for env, seed in zip(envs, seeds, strict=True):
+        observation, info = env.reset(seed=int(seed))
+        observations.append(np.asarray(observation, np.float32))
+        infos.append(info)
+    live: Sequence[int] = range(len(seeds))
+    frames = slots = 0
+    while live:
+        table = score(np.stack([observations[e] for e in live]))
+        slots += len(live)
+        left = []
+        for scores, e in zip(table, live, strict=True):
+            action = act(scores, infos[e], seeds[e], len(traces[e]))
+            if action is None:
+                return frames, slots, False, []
+            traces[e].append(action)
+            if recorder:
+                recorder.sees(e, observations[e], infos[e], scores)
+            observation, reward, terminated, truncated, infos[e] = envs[e].step(_playable(action, envs[e]))
+            observations[e] = np.asarray(observation, np.float32)
+            totals[e] += float(reward)
+            frames += 1
+            if recorder:
+                recorder.does(e, action, float(reward), terminated, truncated)
+            if not terminated and not truncated:
+                left.append(e)
+                continue
+            one["measures"][e] = environment.measured(infos[e], truncated)
+            if recorder and not terminated:
+                recorder.ends(e, observations[e], infos[e])
+        live = left
+    for env in envs:
+        env.close()
+    if not np.isfinite(totals).all():  # an environment may pay what is no number
+        return frames, slots, False, []
+    one["returns"][:] = np.rint(totals * 1000).astype(np.int64)
+    one["lengths"][:] = [len(trace) for trace in traces]
+    kind: Any = np.float32 if is_continuous(environment) else np.int8
+    return frames, slots, True, [np.array(trace, kind) for trace in traces]
+
+
+def is_continuous(environment: Environment) -> bool:
+    """Return whether actions are numbers, not choices."""
+    return bool(getattr(environment, "continuous", False))
+
+
+def _chooser(environment: Environment, how: Choose) -> Callable[..., Any]:
+    """Return what chooses an action from (outputs, info, seed, step), None where they are not finite."""
+    if is_continuous(environment):
+
+        def draw(outputs: NDArray[np.float32], info: Any, seed: np.uint64, step: int) -> Any:
+            action = np.empty(environment.actions, np.float32)
+            return action if draw_action(outputs, how.rule == "gaussian", seed, step, action) else None
+
+        return draw
+    everything, rule = np.ones(environment.actions, np.int8), RULES[how.rule]
+
+    def pick(outputs: NDArray[np.float32], info: Any, seed: np.uint64, step: int) -> Any:
+        action = choose(outputs, 1, 0, info.get("action_mask", everything), rule, how.epsilon, seed, step)
+        return None if action < 0 else action
+
+    return pick
+
+
+def _playable(action: Any, env: Any) -> Any:
+    """Return an action as the environment takes it: numbers within its bounds."""
+    if not isinstance(action, np.ndarray):
+        return action
+    space = env.action_space
+    return np.clip(action, space.low, space.high).astype(space.dtype)

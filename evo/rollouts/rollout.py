@@ -1,0 +1,183 @@
+"""Play a task: Snake wholly in compiled code, anything else through Gymnasium's interface.
+
+Both ways ask the same network kernel and give the same bits on Snake; the plain one is the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from evo.errors import ResourceError
+from evo.policies import lanes, layout
+from evo.policies.network import Network
+from evo.records import WORST, Choose, Result, Segment, Steps, Task
+from evo.rollouts.episodes import RULES, play_snake
+from evo.rollouts.plain import Recorder, is_continuous, play_plainly
+from evo.rollouts.segments import play_segment
+from evo.weights import Rebuilder
+from snake import kernel_cache
+from snake.batch import make_boards
+
+kernel_cache.use(__name__)
+
+__all__ = ["RULES", "Environment", "Rollout", "Scorer", "check_arithmetic", "empty_result", "play_plainly"]
+
+NOTHING = np.empty(0, np.int8)  # the actions of an episode that was not played to its end
+
+
+class Environment(Protocol):
+    """What a rollout needs to know of an environment."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an observation."""
+        ...
+
+    @property
+    def actions(self) -> int:
+        """The number of actions, or where `continuous` is there and True, of the numbers that an action is."""
+        ...
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The names of what is measured of an episode."""
+        ...
+
+    def env(self) -> Any:
+        """Return a fresh environment behind Gymnasium's interface."""
+        ...
+
+    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        """Return the measures of an episode that ended with this `info`."""
+        ...
+
+
+class Scorer(Protocol):
+    """A network with weights: observations [E, ...] to scores [E, A]."""
+
+    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores."""
+        ...
+
+
+@njit(cache=True, error_model="numpy")
+def _product(a, b):  # type: ignore[no-untyped-def]
+    return a * b
+
+
+def check_arithmetic() -> None:
+    """Raise ResourceError where a library has switched subnormal numbers off, which would change bits."""
+    # Compared as Python's floats: where subnormal operands count as zero, float32 could not tell the two apart.
+    if float(_product(np.float32(2.0**-126), np.float32(0.5))) != 2.0**-127:
+        raise ResourceError(
+            "a library in this process has set flush-to-zero: subnormal numbers vanish and results would change; "
+            "leave out the plug-in that loads it"
+        )
+
+
+def empty_result(candidates: int, episodes: int, measures: int) -> dict[str, Any]:
+    """Return the arrays of a result to be filled in; every return is WORST."""
+    return {
+        "returns": np.full((candidates, episodes), WORST, np.int64),
+        "lengths": np.zeros((candidates, episodes), np.int32),
+        "measures": np.zeros((candidates, episodes, measures), np.int32),
+        "finite": np.zeros(candidates, np.bool_),
+    }
+
+
+def check_rule(how: Choose, environment: Environment, network: Network) -> None:
+    """Raise ValueError where actions of this environment do not follow from scores in this way."""
+    if how.rule == "gaussian":
+        if not is_continuous(environment) or network.outputs < 2 * environment.actions:
+            raise ValueError("gaussian actions are numbers, with a mean and a log deviation each")
+    elif how.rule != "greedy" and is_continuous(environment):
+        raise ValueError(f"actions that are numbers are greedy or gaussian, not {how.rule}")
+
+
+class Rollout:
+    """Plays tasks with one network in one environment; buffers are kept, results are not."""
+
+    def __init__(self, network: Network, environment: Environment) -> None:
+        self.network, self.environment = network, environment
+        self._rebuilder = Rebuilder(network)
+        self._layers = layout.table(network)
+        self._weights = np.empty(network.size, np.float32)
+        self._packed = np.zeros(layout.packed_size(network), np.float32)
+        room = layout.activation_size(network) * 16
+        self._first, self._second = np.zeros(room, np.float32), np.zeros(room, np.float32)
+        self._scores = np.zeros(network.outputs * 16, np.float32)
+        self._x = np.zeros(int(np.prod(network.shape)) * 16, np.float32)
+        rules: Any = getattr(environment, "rules", None)  # of an environment that is played in compiled code
+        self._boards = None if rules is None else make_boards(16, rules.size)
+
+    def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
+        """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
+
+        ValueError where steps are asked for, or a segment, of more candidates than one, or actions are chosen in a way
+        that they cannot be.
+        """
+        check_arithmetic()
+        check_rule(task.choose, self.environment, self.network)
+        if isinstance(task.play, Segment):
+            return self._play_segment(task, task.play, parents)
+        if task.record and len(task.weights) != 1:
+            raise ValueError("steps are recorded of one candidate")
+        seeds = task.play.seeds
+        arrays = empty_result(len(task.weights), len(seeds), len(self.environment.measures))
+        frames = slots = 0
+        traces: list[NDArray[np.generic]] = []
+        steps: Steps | None = None
+        for k in range(len(task.weights)):
+            self._rebuilder.rebuild(parents, task.weights, k, self._weights)
+            if not np.isfinite(self._weights).all():
+                traces += [NOTHING] * len(seeds)
+                continue
+            one = {name: array[k] for name, array in arrays.items() if name != "finite"}
+            layout.pack(self._layers, self._weights, self._packed)
+            if self._boards is not None:
+                played, slots_played, finite, trace, steps = play_snake(
+                    self._kernel(), self.environment, self._boards, task, one, self.score
+                )
+            else:
+                recorder = Recorder(self.environment, len(seeds)) if task.record else None
+                played, slots_played, finite, trace = play_plainly(
+                    self.score, self.environment, seeds, task.choose, one, recorder
+                )
+                steps = recorder.steps(self.score) if recorder and finite else None
+            if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.after_outputs).all()):
+                finite, steps = False, None  # no action needs a value, and learning does
+            traces += trace if finite else [NOTHING] * len(seeds)
+            frames, slots = frames + played, slots + slots_played
+            arrays["finite"][k] = finite
+            if not finite:
+                arrays["returns"][k], arrays["lengths"][k], arrays["measures"][k] = WORST, 0, 0
+        actions = tuple(traces) if task.trace else None
+        return Result(**arrays, frames=frames, slots=slots, actions=actions, steps=steps)
+
+    def _kernel(self) -> tuple[Any, ...]:
+        return self._layers, self._packed, self._x, self._first, self._second, self._scores
+
+    def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
+        if len(task.weights) != 1 or self._boards is None:
+            raise ValueError("a segment is played by one candidate, in an environment that has snapshots")
+        self._rebuilder.rebuild(parents, task.weights, 0, self._weights)
+        layout.pack(self._layers, self._weights, self._packed)
+        how, begun, outputs = task.choose, segment.lanes, self.network.outputs
+        return play_segment(
+            self._kernel(), self.environment, begun, segment.horizon, outputs, RULES[how.rule], how.epsilon
+        )
+
+    def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores of the candidate that was packed last.  # [E, ...] -> [E, A]"""
+        size, out = int(np.prod(self.network.shape)), np.empty((len(observations), self.network.outputs), np.float32)
+        for start in range(0, len(observations), 16):
+            part = observations[start : start + 16].reshape(-1, size)
+            self._x.reshape(size, 16)[:, : len(part)] = part.T
+            lanes.forward(self._layers, self._packed, self._x, self._first, self._second, self._scores, 16)
+            out[start : start + 16] = self._scores.reshape(-1, 16).T[: len(part)]
+        return out

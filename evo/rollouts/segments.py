@@ -1,0 +1,179 @@
+"""Segments of Snake in compiled code: every lane plays on for a fixed number of steps, and every step is brought back.
+
+A lane whose episode ends begins its next one at once, so no lane is ever idle; what is seen after a step that was
+truncated, or after a lane's last step, is brought back too, with the network's outputs for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from evo.policies.lanes import forward
+from evo.records import CUT, TERMINATED, TRUNCATED, Lanes, Result, Steps
+from evo.rollouts.episodes import choose, together
+from snake import kernel_cache, observe
+from snake.advance import episode_seed
+from snake.batch import Boards, Rules, make_boards, reset_board, step_board
+from snake.snapshots import restore, row_size, save, snapshots
+
+kernel_cache.use(__name__)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def play_lanes(layers, packed, rules, observation, masked, shape, boards, lanes, rule, epsilon, buffers, steps, after_at, after, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Play a segment on every board; return (steps in `after`, lane slots, finite).
+
+    `lanes` is (first, episode, earned), each [L]; `buffers` the kernel's for 16 lanes; the rest is written: `steps`
+    (observed [L, T, S], allowed [L, T, A] or [0, 0, 0], actions, rewards in thousandths, ends, each [L, T], outputs
+    [L, T, O]), the same of what follows in `after` (observed, allowed, outputs), each at number `after_at` of the
+    steps, and of the episodes that end (returns, lengths [L, T], measures [L, T, 3]).
+    """
+    first, episode, earned = lanes
+    x, one, two, scores = buffers
+    observed, allowed, actions, rewards, ends, outputs = steps
+    seen_after, allowed_after, outputs_after = after
+    returns, lengths, measures = episodes
+    count, horizon = actions.shape
+    size, width_of_outputs = shape[0] * shape[1] * shape[2], outputs.shape[2]
+    index, choices = np.zeros(16, np.int64), np.ones(3 if rules.relative else 4, np.int8)
+    x_alone, scores_alone = np.empty(size, np.float32), np.empty(width_of_outputs, np.float32)
+    cuts, slots, start = 0, 0, 0
+    while start < count:
+        width = together(count - start)
+        live = min(width, count - start)
+        for lane in range(width):  # idle ones are computed, never played
+            index[lane] = start + (lane if lane < live else 0)
+        image = x[: size * width].reshape((shape[0], shape[1], shape[2], width))
+        for t in range(horizon + 1):
+            observe.write(boards, rules, observation, index[:width], image)
+            forward(layers, packed, x, one, two, scores, width)
+            slots += width
+            for lane in range(live):
+                b = start + lane
+                for o in range(width_of_outputs):
+                    if not np.isfinite(scores[o * width + lane]):
+                        return cuts, slots, False
+                if t == horizon:
+                    if ends[b, t - 1] == CUT:
+                        save(boards, b, seen_after[cuts])
+                        for o in range(width_of_outputs):
+                            outputs_after[cuts, o] = scores[o * width + lane]
+                        if masked:
+                            observe.mask(boards, rules, masked, b, allowed_after[cuts])
+                        after_at[cuts] = b * horizon + t - 1
+                        cuts += 1
+                    continue
+                save(boards, b, observed[b, t])
+                for o in range(width_of_outputs):
+                    outputs[b, t, o] = scores[o * width + lane]
+                if masked:
+                    observe.mask(boards, rules, masked, b, choices)
+                    allowed[b, t] = choices
+                action = choose(scores, width, lane, choices, rule, epsilon, boards.seed[b], boards.steps[b])
+                reward, status = step_board(boards, rules, b, action)
+                actions[b, t] = action
+                rewards[b, t] = reward
+                earned[b] += reward
+                ends[b, t] = status
+                if status == 0:
+                    if t == horizon - 1:
+                        ends[b, t] = CUT
+                    continue
+                length = np.int64(boards.length[b])
+                returns[b, t] = earned[b]
+                lengths[b, t] = boards.steps[b]
+                measures[b, t, 0] = length - rules.start_length
+                measures[b, t, 1] = 1 if length == rules.size * rules.size else 0
+                measures[b, t, 2] = 1 if status == TRUNCATED else 0
+                if status == TRUNCATED:
+                    index[0] = b
+                    observe.write(
+                        boards, rules, observation, index[:1], x_alone.reshape((shape[0], shape[1], shape[2], 1))
+                    )
+                    index[0] = start
+                    forward(layers, packed, x_alone, one, two, scores_alone, 1)
+                    slots += 1
+                    for o in range(width_of_outputs):
+                        if not np.isfinite(scores_alone[o]):
+                            return cuts, slots, False
+                        outputs_after[cuts, o] = scores_alone[o]
+                    save(boards, b, seen_after[cuts])
+                    if masked:
+                        observe.mask(boards, rules, masked, b, allowed_after[cuts])
+                    after_at[cuts] = b * horizon + t
+                    cuts += 1
+                episode[b] += 1
+                earned[b] = 0
+                reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
+        start += live
+    return cuts, slots, True
+
+
+def begin(rules: Rules, first: NDArray[np.uint64]) -> Lanes:
+    """Return lanes at the beginning of their first episodes.  # first [L]"""
+    boards = make_boards(len(first), rules.size)
+    for b, seed in enumerate(first):
+        reset_board(boards, rules, b, seed)
+    zeros = np.zeros(len(first), np.int64)
+    return Lanes(snapshots(boards, range(len(first))), np.asarray(first, np.uint64), zeros, zeros.copy())
+
+
+def play_segment(
+    kernel: tuple[Any, ...], environment: Any, lanes: Lanes, horizon: int, outputs: int, rule: int, epsilon: float
+) -> Result:
+    """Play one network on every lane; `kernel` is its layers, its packed weights and the buffers for 16 lanes.
+
+    The result has one candidate, the episodes that ended in the order of their last steps, and every step; where an
+    output was not finite it has neither.
+    """
+    layers, packed, *buffers = kernel
+    rules, (observation, masked) = environment.rules, environment.codes
+    boards: Boards = make_boards(len(lanes), rules.size)
+    restore(boards, range(len(lanes)), lanes.snapshots)
+    first, episode, earned = lanes.first, lanes.episode.copy(), lanes.earned.copy()
+    shape, width = (len(lanes), horizon), row_size(boards)
+    limits = [limit for limit in (rules.starvation, rules.max_steps) if limit]
+    most = len(lanes) * (2 + horizon // min(limits)) if limits else len(lanes)
+
+    def three(*lead: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        allowed = np.empty((*lead, environment.actions) if masked else (0,) * (len(lead) + 1), np.int8)
+        return np.empty((*lead, width), np.uint8), allowed, np.empty((*lead, outputs), np.float32)
+
+    observed, allowed, scores = three(*shape)
+    after_at, after = np.empty(most, np.int64), three(most)
+    actions, rewards, ends = np.empty(shape, np.int8), np.empty(shape, np.int32), np.zeros(shape, np.uint8)
+    returns, lengths = np.zeros(shape, np.int64), np.zeros(shape, np.int32)
+    measures = np.zeros((*shape, 3), np.int32)
+    cuts, slots, finite = play_lanes(
+        layers, packed, rules, observation, masked, environment.shape, boards, (first, episode, earned), rule, epsilon,
+        tuple(buffers), (observed, allowed, actions, rewards, ends, scores), after_at, after,
+        (returns, lengths, measures),
+    )  # fmt: skip
+    ended = (ends == TERMINATED) | (ends == TRUNCATED)
+    order = np.argsort(after_at[:cuts])
+    steps = Steps(
+        observed=observed.reshape(-1, width),
+        allowed=allowed.reshape(-1, environment.actions) if masked else None,
+        actions=actions.ravel(),
+        rewards=(rewards.ravel() / 1000.0).astype(np.float32),
+        ends=ends.ravel(),
+        outputs=scores.reshape(-1, outputs),
+        after=after[0][order],
+        after_allowed=after[1][order] if masked else None,
+        after_outputs=after[2][order],
+    )
+    left = Lanes(snapshots(boards, range(len(lanes))), first, episode, earned)
+    return Result(
+        returns=returns[ended][None],
+        lengths=lengths[ended][None],
+        measures=measures[ended][None],
+        finite=np.array([finite]),
+        frames=len(steps),
+        slots=slots,
+        steps=steps if finite else None,
+        lanes=left if finite else None,
+    )
