@@ -352,9 +352,17 @@ def test_numbers_as_actions_are_refused() -> None:
 
 
 def test_symmetry_is_refused_where_none_is_known() -> None:
-    network = Network.build(Policy(kind="linear"), (5,), 2, 1)
     with pytest.raises(ConfigurationError, match="symmetry"):
-        dqn.make(dqn.Options(symmetry=True), 1, network, Chain(), learner=Learner(threads=1))
+        dqn.extra_outputs(dqn.Options(symmetry=True), Chain())
+
+
+def test_what_cannot_be_learned_makes_no_directory(small: Path) -> None:
+    text = SMALL[: SMALL.index("[environment]")] + SMALL[SMALL.index("[workers]") :]
+    (small / "cart.toml").write_text(text)
+    words = ("--set", "environment.id=gymnasium:CartPole-v1", "--set", "policy.kind=linear", "--run-dir", "none")
+    _, told = called(small, "cart.toml", *words, code=2)
+    assert "dqn.symmetry" in told
+    assert not (small / "none").exists()
 
 
 @pytest.mark.parametrize(

@@ -105,12 +105,9 @@ class QLearning:
         from evo.learning.replay import Replay
         from evo.learning.symmetry import symmetry_of
 
-        if learner.strategy != "one":
-            raise ConfigurationError(f'learner.strategy: dqn learns on one device; "{learner.strategy}" is not there')
+        self.notices = learner.notices
         self.options, self.seed, self.network, self.environment = options, seed, network, environment
         self._symmetry = symmetry_of(environment) if options.symmetry else None
-        if options.symmetry and self._symmetry is None:
-            raise ConfigurationError("dqn.symmetry: this environment has none that is known; use false")
         self._start_learner(learner, acting.initial_weights(network, seed) if start is None else start)
         self._started = start is not None
         self._segments = hasattr(environment, "begin")
@@ -125,28 +122,20 @@ class QLearning:
         self._record: dict[str, NDArray[Any]] = {}
 
     def _start_learner(self, learner: LearnerOptions, weights: NDArray[np.float32]) -> None:
-        from evo.learning.learner import Forward, Learner
-        from evo.learning.q_loss import Target, q_loss, regression
+        from evo.learning.q_loss import QLoss, Regression
+        from evo.learning.strategies import make_learner
 
-        options = self.options
-        if options.method == "pqn":
-            loss = regression(self.network.actions, options.dueling, options.huber)
-        else:
-            self._target = Target(Forward(self.network, learner))
-            loss = q_loss(
-                self.network.actions,
-                options.dueling,
-                options.huber,
-                options.double,
-                self._target,
-                lambda: self._learner,
-            )
-        self._learner = Learner(self.network, learner, loss, options.max_gradient_norm)
+        options, actions = self.options, self.network.actions
+        loss: QLoss | Regression = Regression(actions, options.dueling, options.huber)
+        if options.method == "dqn":
+            loss = QLoss(actions, options.dueling, options.huber, options.double)
+        self._learner = make_learner(self.network, learner, loss, options.max_gradient_norm)
         together = options.batch if options.method == "dqn" else options.lanes * options.horizon // options.minibatches
         self._learner.part = min(self._learner.part, 1 << (together - 1).bit_length())
         self._learner.begin(weights)
-        if options.method == "dqn":
-            self._target.forward.set(weights)
+        if self._learner.target is not None:
+            self._target = self._learner.target
+            self._target.set(weights)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -161,16 +150,17 @@ class QLearning:
             contests.append((yield from self._contest(number)))
         began = time.monotonic()
         results = yield Request(self._learner.weights()[None], self._tasks(number))
+        arrived = time.monotonic()
         steps = self._received(results)
-        acted = time.monotonic()
+        received = time.monotonic()
         self._frames += len(steps)
         learnt = self._learn_again(number, steps) if self._remembers else self._learn_once(number, steps)
         done = time.monotonic()
         if number == 0 or (number + 1) % self.options.select_every == 0:
             contests.append((yield from self._contest(number)))
         learnt |= {
-            "seconds_acting": acted - began,
-            "seconds_learning": done - acted,
+            "seconds_learning": done - received - learnt["seconds_moving"],
+            "seconds_moving": received - arrived + learnt["seconds_moving"],
             "seconds_selecting": began - before + time.monotonic() - done,
         }
         if len(contests) > 1:
@@ -238,20 +228,20 @@ class QLearning:
             updates, self._owed = divmod(self._owed + len(steps), options.frames_per_update)
         beta = value_at(options.beta, 1.0, options.beta_frames, self._frames)
         everyone = np.arange(options.batch, dtype=np.int32)
-        sums, sampling = np.zeros(3), 0.0
+        sums, moving = np.zeros(3), 0.0
         for update in range(updates):
             began = time.monotonic()
             sample = self._replay.sample(stream(self.seed, Purpose.REPLAY, number, update), options.batch)
             data = self._batch(sample, beta, stream(self.seed, Purpose.MIRROR, number, update))
-            sampling += time.monotonic() - began
             self._learner.load(data)
+            moving += time.monotonic() - began
             values = self._learner.update(everyone, self._rate(), {})
             self._replay.surprised(sample.slots, values["error"])
-            self._target.follow(self._learner, options.target_tau, options.target_every)
+            self._target.follow(options.target_tau, options.target_every)
             sums += [values[name].mean() for name in ("loss", "value", "gradient_norm")]
         means = sums / updates if updates else np.full(3, np.nan)
         told = dict(zip(("loss", "value", "gradient_norm"), means.tolist(), strict=True))
-        return {**told, "updates": float(updates), "memory": float(len(self._replay)), "seconds_sampling": sampling}
+        return {**told, "updates": float(updates), "memory": float(len(self._replay)), "seconds_moving": moving}
 
     def _batch(self, sample: Sample, beta: float, key: int) -> dict[str, NDArray[Any]]:
         """Return what the loss needs of a sample, all of it in one of its forms."""
@@ -284,21 +274,24 @@ class QLearning:
             for outputs, allowed in ((steps.outputs, steps.allowed), (steps.after_outputs, steps.after_allowed))
         )
         targets = q_lambda(steps.rewards, steps.ends, best, best_after, options.gamma, options.q_lambda)
+        began = time.monotonic()
         observations = self._seen(steps.observed)
-        sums, updates = np.zeros(3), 0
+        moving, sums, updates = time.monotonic() - began, np.zeros(3), 0
         for epoch in range(options.epochs):
+            began = time.monotonic()
             seen, done = observations, np.asarray(steps.actions, np.int8)
             if self._symmetry is not None:
                 forms = self._symmetry.draw(stream(self.seed, Purpose.MIRROR, number, epoch), len(steps))
                 seen, done = self._symmetry.planes(seen, forms), self._symmetry.actions(done, forms)
             if not epoch or self._symmetry is not None:
                 self._learner.load({"observations": seen, "actions": done.astype(np.int32), "targets": targets})
+            moving += time.monotonic() - began
             for rows in minibatches(self.seed, number, epoch, len(steps), options.minibatches):
                 values = self._learner.update(rows, self._rate(), {})
                 sums += [values[name].mean() for name in ("loss", "value", "gradient_norm")]
                 updates += 1
         told = dict(zip(("loss", "value", "gradient_norm"), (sums / updates).tolist(), strict=True))
-        return {**told, "updates": float(updates)}
+        return {**told, "updates": float(updates), "seconds_moving": moving}
 
     def _seen(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """Return what the network sees of remembered rows.  # [B, S] or [B, ...] -> [B, ...] float32"""
@@ -362,7 +355,7 @@ class QLearning:
         self._champion = np.ascontiguousarray(state["champion"], np.float32)
         self._crowned = np.asarray(state["crowned"], np.int64)
         if self._remembers:
-            self._target.forward.set(np.asarray(state.get("target", state["weights"]), np.float32))
+            self._target.set(np.asarray(state.get("target", state["weights"]), np.float32))
             if "written" in state:  # not where a fork of PQN goes on with DQN
                 self._replay.restore(state)
         if "lane_snapshots" in state and self._fit(acting.lanes_of_arrays(state, "lane_")):
@@ -388,12 +381,14 @@ class QLearning:
 def extra_outputs(options: Options, environment: object) -> int:
     """Return how many outputs there are beside the scores of actions: the value, of dueling heads.
 
-    ConfigurationError where actions are numbers, of which no best one can be picked.
+    ConfigurationError where actions are numbers, of which no best one can be picked, or where there is no symmetry.
     """
     if getattr(environment, "continuous", False):
         raise ConfigurationError(
             "run.algorithm: dqn picks one of some actions, and this environment takes numbers; use pg"
         )
+    if options.symmetry and not hasattr(environment, "symmetry"):
+        raise ConfigurationError("dqn.symmetry: this environment has none that is known; use false")
     return int(options.dueling)
 
 
