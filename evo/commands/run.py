@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,11 +114,15 @@ def _refuse_with(flag: str, **others: object) -> None:
 
 def planned(experiment: Experiment) -> str:
     """Return in one line which workers there would be, and on which devices."""
-    import os
+    from evo import devices
+    from evo.errors import DeviceError
 
-    from evo.devices import VISIBLE, describe, plan
-
-    workers = experiment.workers
-    if workers.backend == "serial":
+    workers, inference = experiment.workers.model_dump(), experiment.policy.player
+    if workers["backend"] == "serial":
         return "no worker: the master plays"
-    return describe(plan(workers.model_dump(), experiment.policy.inference, os.environ.get(VISIBLE)))
+    learner = experiment.learner.model_dump() if experiment.learns else None
+    try:
+        return devices.describe(devices.slots(workers, inference, learner), learner)
+    except DeviceError as absent:
+        planned = devices.plan(workers, inference, os.environ.get(devices.VISIBLE), None, learner)
+        return f"{devices.describe(planned, learner)}\n# not on this machine: {absent}"

@@ -62,6 +62,11 @@ class Experiment:
         extra: int = module.extra_outputs(self.options, environment_of(self.environment))
         return extra
 
+    @property
+    def learns(self) -> bool:
+        """Return whether the algorithm computes gradients."""
+        return bool(getattr(plugins.find("algorithms", self.algorithm), "LEARNS", False))
+
     def network(self) -> Network:
         """Return the network that the policy describes for this environment and algorithm."""
         environment = environment_of(self.environment)
@@ -84,8 +89,8 @@ class Experiment:
             self.algorithm: self.options.model_dump(exclude={"generations"}),
         }
         module = plugins.find("algorithms", self.algorithm)
-        if getattr(module, "LEARNS", False):
-            identity["learner"] = self.learner.model_dump()
+        if self.learns:
+            identity["learner"] = self.learner.model_dump(exclude={"weight"})
         if not lanes:
             per_task = self.workers.candidates_per_task or module.candidates_per_task(self.network())
             identity["candidates_per_task"] = per_task
@@ -128,6 +133,7 @@ def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]
         inference="tensorflow" if experiment.policy.inference == "tensorflow" else "lanes",
         plugins=tuple(modules),
         extra_outputs=experiment.extra_outputs,
+        learner=experiment.learner.model_dump() if experiment.learns else None,
     )
     evaluator: Evaluator = plugins.find("evaluators", experiment.workers.backend).make(context, **how)
     return evaluator

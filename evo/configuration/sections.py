@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -9,6 +10,9 @@ from pydantic import Field, model_validator
 from evo.configuration.options import Section
 
 Evaluators = Annotated[int, Field(ge=0, le=1024)]
+GpuNumber = Annotated[int, Field(ge=0, le=1024)]
+GpuId = Annotated[str, Field(max_length=200)]
+ID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
 
 
 class Budget(Section):
@@ -34,15 +38,44 @@ class Workers(Section):
 
     backend: str = Field("processes", description="where tasks are played")
     count: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field("auto", description="auto = one a core")
+    start: str = Field("forkserver", description='how they begin: "forkserver" or "spawn"')
+    kind: Literal["auto", "cpu", "gpu"] = Field("auto", description="where TensorFlow plays; auto = on GPUs if any")
     gpus: list[Evaluators] = Field([], max_length=1024, description="evaluators on each GPU")
+    gpu_ids: list[GpuNumber | GpuId] = Field(
+        [], max_length=1024, description='which GPUs: numbers, "GPU-..." or "MIG-..."; [] = all'
+    )
+    placement: Literal["auto", "explicit", "spread", "weighted"] = Field(
+        "auto", description="of count workers; weighted = the learner counts too; auto = explicit or spread"
+    )
     memory: Literal["growth", "all", "limit"] = Field("growth", description="how an evaluator takes a GPU's memory")
     memory_limit_mb: int = Field(0, ge=0, le=1 << 24, description='megabytes an evaluator, with memory = "limit"')
-    threads: int = Field(1, ge=1, le=1024, description="of an evaluator")
+    allocator: Literal["", "cuda_malloc_async"] = Field("", description="of a GPU's memory; empty = TensorFlow's own")
+    threads: int = Field(1, ge=1, le=1024, description="of an evaluator, inside an operation")
+    threads_inter: int = Field(1, ge=1, le=1024, description="of an evaluator, for operations side by side")
+    soft_placement: bool = Field(False, description="let TensorFlow use another device than it is told")
+    log_placement: bool = Field(False, description="tell which device each operation runs on")
     candidates_per_task: int = Field(0, ge=0, le=1_000_000, description="0 = from the size of the network")
     on_poison: Literal["stop", "worst"] = Field("stop", description="what a candidate that ends every worker does")
 
     @model_validator(mode="after")
     def _consistent(self) -> Workers:
+        if self.start == "fork":
+            raise ValueError('start: "fork" hangs workers where TensorFlow has run before; use "forkserver" or "spawn"')
+        if self.start not in ("forkserver", "spawn"):
+            raise ValueError(f'start: must be "forkserver" or "spawn", not "{self.start}"')
+        for one in self.gpu_ids:
+            if isinstance(one, str) and not ID.fullmatch(one):
+                raise ValueError(f'gpu_ids: "{one}" is no number, and does not begin with "GPU-" or "MIG-"')
+        if len(set(self.gpu_ids)) < len(self.gpu_ids):
+            raise ValueError(f"gpu_ids: {self.gpu_ids} names a GPU twice")
+        if self.kind == "cpu" and (self.gpus or self.gpu_ids):
+            raise ValueError('kind: "cpu" has no use for gpus and gpu_ids; leave them out')
+        if self.gpus and not any(self.gpus):
+            raise ValueError(f"gpus: {self.gpus} has no evaluator")
+        if self.gpus and self.placement not in ("auto", "explicit"):
+            raise ValueError(f'placement: "{self.placement}" places by itself, and gpus lists what each GPU has')
+        if self.placement == "explicit" and not self.gpus:
+            raise ValueError('placement: "explicit" needs gpus, as in gpus = [2, 10, 10, 10]')
         if self.memory == "limit" and not self.memory_limit_mb:
             raise ValueError('memory_limit_mb: required where memory = "limit"')
         if self.memory != "limit" and self.memory_limit_mb:
@@ -56,6 +89,7 @@ class Learner(Section):
     strategy: Literal["one", "towers", "mirrored", "central", "multiworker", "parameter-server"] = Field(
         "one", description="how an update is spread over devices"
     )
+    weight: int = Field(8, ge=0, le=1024, description='evaluators it counts for, with workers.placement = "weighted"')
     threads: int = Field(2, ge=1, le=1024, description="fixed, since sums depend on it")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of hidden layers; weights are float32")
 

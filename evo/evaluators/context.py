@@ -27,6 +27,7 @@ class Context:
     inference: Literal["lanes", "tensorflow"] = "lanes"  # policy.inference, with "auto" resolved
     plugins: tuple[str, ...] = ()  # modules of --plugin
     extra_outputs: int = 0  # of the network, beside the scores of actions
+    learner: Mapping[str, Any] | None = None  # [learner], where something learns
 
 
 class Player(Protocol):

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from evo.devices import VISIBLE, plan
+from evo.devices import slots
 from evo.errors import ConfigurationError, PoisonError, ResourceError
 from evo.evaluators.context import Context, Effort, measures_of
 from evo.evaluators.nursery import START_PATIENCE, Nursery, NurseryLost
@@ -231,7 +231,7 @@ def make(context: Context, attempts: int = ATTEMPTS) -> Processes:
     player = "evo.evaluators.context:make_player"
     return Processes(
         Upbringing(player, context, "evo.evaluators.context:prepare"),
-        plan(context.workers, context.inference, os.environ.get(VISIBLE)),
+        slots(context.workers, context.inference, context.learner),
         int(context.workers.get("threads", 1)),
         attempts=attempts,
         separable=context.inference == "lanes",

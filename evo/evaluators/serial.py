@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from evo.devices import VISIBLE, plan
+from evo.devices import slots
 from evo.evaluators.context import Context, Effort, Player, make_player
 from evo.records import Result, Task
 
@@ -79,5 +79,5 @@ def _leave(playing: threading.Thread, exit_code: int) -> None:
 def make(context: Context) -> Serial:
     """Return the evaluator of a run, on the first of its devices."""
     if context.inference == "tensorflow":
-        os.environ.update(plan({**context.workers, "count": "auto"}, context.inference, os.environ.get(VISIBLE))[0])
+        os.environ.update(slots({**context.workers, "count": "auto"}, context.inference, context.learner)[0])
     return Serial(make_player(context))

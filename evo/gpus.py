@@ -1,0 +1,61 @@
+"""Which GPUs this machine has, as the driver's own tools tell it: no CUDA and no TensorFlow is loaded for it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+PATIENCE = 30.0  # seconds: a driver that is not kept loaded takes some
+GPU = re.compile(r"^GPU (\d+): (.*) \(UUID: (GPU-[^)]+)\)\s*$")
+SLICE = re.compile(r"^\s+MIG .*\(UUID: (MIG-[^)]+)\)\s*$")
+DRIVER = Path("/proc/driver/nvidia/gpus")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, by its place on the bus."""
+
+    index: int
+    model: str
+    uuid: str
+    slices: tuple[str, ...] = ()  # ids of its MIG instances; where there are some, it is not used whole
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What can be put into CUDA_VISIBLE_DEVICES: its number, or the ids of its instances."""
+        return self.slices or (str(self.index),)
+
+
+def found() -> list[Gpu]:
+    """Return the GPUs in the order of their places on the bus, none where there is no driver."""
+    try:
+        told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return _of_driver(DRIVER)
+    return listed(told.stdout)
+
+
+def listed(text: str) -> list[Gpu]:
+    """Return the GPUs of a text that `nvidia-smi -L` has printed."""
+    gpus: list[Gpu] = []
+    for line in text.splitlines():
+        if whole := GPU.match(line):
+            gpus.append(Gpu(int(whole[1]), whole[2], whole[3]))
+        elif gpus and (part := SLICE.match(line)):
+            last = gpus[-1]
+            gpus[-1] = Gpu(last.index, last.model, last.uuid, (*last.slices, part[1]))
+    return gpus
+
+
+def _of_driver(folder: Path) -> list[Gpu]:
+    """Return what the driver itself tells, for containers that lack `nvidia-smi`."""
+    gpus: list[Gpu] = []
+    for information in sorted(folder.glob("*/information")):  # folders are named by their places on the bus
+        try:
+            lines = dict(line.split(":", 1) for line in information.read_text().splitlines() if ":" in line)
+        except OSError:
+            continue
+        gpus.append(Gpu(len(gpus), lines.get("Model", "").strip(), lines.get("GPU UUID", "").strip()))
+    return gpus
