@@ -56,6 +56,22 @@ def test_an_algorithm_that_learns_may_not_act_in_tensorflow(tmp_path: Path) -> N
     assert load(write(tmp_path, text)).policy.inference == "tensorflow"
     (line,) = mistakes(write(tmp_path, text + '[run]\nalgorithm = "pg"\n'))
     assert line.startswith('2: policy.inference: "tensorflow" brings back no steps, and pg learns from them')
+    text = text.replace("tensorflow", "tensorflow-bfloat16")
+    (line,) = mistakes(write(tmp_path, text + '[run]\nalgorithm = "dqn"\n'))
+    assert line.startswith('2: policy.inference: "tensorflow-bfloat16" brings back no steps, and dqn learns')
+
+
+def test_bfloat16_is_computed_only_where_it_is_asked_for_and_is_another_run(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    played = {name: load(path, [f"policy.inference={name}"]) for name in ("auto", "lanes", "tensorflow")}
+    played["rounded"] = load(path, ["policy.inference=tensorflow-bfloat16"])
+    assert {name: experiment.policy.dtype for name, experiment in played.items()} == {
+        "auto": "float32", "lanes": "float32", "tensorflow": "float32", "rounded": "bfloat16",
+    }  # fmt: skip
+    assert played["rounded"].policy.player == "tensorflow"
+    (line,) = difference(played["tensorflow"].identity(), played["rounded"].identity())
+    assert line == 'policy.inference: "tensorflow" in the run, "tensorflow-bfloat16" now'
+    assert load(write(tmp_path, played["rounded"].to_toml())).identity() == played["rounded"].identity()
 
 
 def test_a_strategy_of_several_devices_is_refused_with_its_line_where_something_learns(tmp_path: Path) -> None:

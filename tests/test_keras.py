@@ -14,11 +14,12 @@ import pytest
 from evo import devices
 from evo.configuration.sections import Learner
 from evo.evaluators import processes, serial
-from evo.evaluators.context import Context
+from evo.evaluators.context import Context, make_player
 from evo.learning.learner import start_tensorflow
 from evo.policies import lanes
 from evo.policies.network import Network, Options
 from evo.records import WORST, Choose, Episodes, Task, WeightSource
+from evo.weights import Rebuilder
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,6 +72,9 @@ SNAKE = {"id": "snake", "size": 6, "starvation": 40, "window": 7}
 POLICY = {"conv": [[8, 3, 2]], "dense": [16]}
 
 
+WHOLE = Task(candidates([-1] * 2, [5, 6]), Episodes(np.arange(40, dtype=np.uint64)))
+
+
 def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path) -> None:
     exact_context = Context(tmp_path, SNAKE, POLICY, {"count": 2})
     context = Context(tmp_path, SNAKE, {**POLICY, "inference": "tensorflow"}, {"count": 2}, "tensorflow")
@@ -106,6 +110,30 @@ def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path)
     assert [len(trace) for trace in results[0].actions] == results[0].lengths.ravel().tolist()
     assert "scores" in fingerprint
     assert pool.fingerprint == fingerprint
+
+
+def test_bfloat16_is_played_by_rounded_weights_alike_in_every_process_and_close_to_the_exact_kernel(
+    tmp_path: Path,
+) -> None:
+    def context(inference: str) -> Context:
+        return Context(tmp_path, SNAKE, {**POLICY, "inference": inference}, {"count": 1}, "tensorflow")
+
+    rounded, single = make_player(context("tensorflow-bfloat16")), make_player(context("tensorflow"))
+    (exact,) = serial.make(Context(tmp_path, SNAKE, POLICY)).map([WHOLE])
+    results = [player.play(WHOLE) for player in (rounded, single)]
+    assert (results[0].lengths == exact.lengths).mean() > 0.8
+    assert rounded.fingerprint != single.fingerprint
+    network = Network.build(Options(**POLICY), (7, 7, 5), 3)
+    observations = np.random.default_rng(4).random((8, 7, 7, 5), np.float32)
+    scores = rounded.score(observations)  # type: ignore[attr-defined]
+    weights = np.empty(network.size, np.float32)
+    Rebuilder(network).rebuild(np.empty((0, network.size), np.float32), WHOLE.weights, 1, weights)
+    wanted = lanes.scores(network, weights, observations)
+    assert 0 < np.abs(scores - wanted).max() < 0.05 * np.abs(wanted).max()
+    with processes.make(context("tensorflow-bfloat16")) as pool:
+        (again,) = pool.map([WHOLE])
+    np.testing.assert_array_equal(again.lengths, results[0].lengths)
+    assert pool.fingerprint == rounded.fingerprint
 
 
 @pytest.mark.long

@@ -59,7 +59,7 @@ def play_again(directory: Path, generation: int, number: int, candidate: int, mo
     with TemporaryDirectory(prefix="snake-evo-") as folder:
         place = Place(Path(folder))
         tasks = _asked(experiment, algorithm.generation(generation), number, place, modules)
-        task = _holding(tasks, candidate, apart=experiment.policy.inference != "tensorflow")
+        task = _holding(tasks, candidate, apart=experiment.policy.player == "lanes")
         gpus = [1] if experiment.workers.gpus else []
         alone = experiment.workers.model_copy(update={"backend": "processes", "count": 1, "gpus": gpus})
         alone = alone.model_copy(update={"on_poison": "stop"})

@@ -188,9 +188,9 @@ def _strategy_mistakes(learner: Learner, algorithm: Any, known: Sequence[str]) -
 
 
 def _inference_mistakes(policy: Policy, algorithm: Any, known: Sequence[str]) -> list[Mistake]:
-    if not _learns(algorithm, known) or policy.inference != "tensorflow":
+    if not _learns(algorithm, known) or policy.player == "lanes":
         return []
-    text = f'"tensorflow" brings back no steps, and {algorithm} learns from them; use "lanes" to act'
+    text = f'"{policy.inference}" brings back no steps, and {algorithm} learns from them; use "lanes" to act'
     return [Mistake(("policy", "inference"), text)]
 
 

@@ -130,7 +130,7 @@ def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]
         environment=experiment.environment.model_dump(),
         policy=experiment.policy.model_dump(),
         workers=experiment.workers.model_dump(),
-        inference="tensorflow" if experiment.policy.inference == "tensorflow" else "lanes",
+        inference=experiment.policy.player,
         plugins=tuple(modules),
         extra_outputs=experiment.extra_outputs,
         learner=experiment.learner.model_dump() if experiment.learns else None,

@@ -14,22 +14,25 @@ if TYPE_CHECKING:
     import keras
 
 
-def build_keras(network: Network, dtype: Literal["float32", "bfloat16"] = "float32") -> keras.Model:
+def build_keras(
+    network: Network, dtype: Literal["float32", "bfloat16"] = "float32", *, learns: bool = True
+) -> keras.Model:
     """Return a Keras model from observations [B, ...] to scores [B, A], with weights in the order of `network.split`.
 
     Convolutions and hidden dense layers are ReLU, normalised before it where `policy.norm` says so; the output is
     linear. Layers are named as in `network.names()`, and 0_norm is what normalises layer 0. Hidden layers may compute
-    in bfloat16; weights and the output layer are float32 all the same.
+    in bfloat16; the output layer and the weights of what `learns` are float32 all the same.
     """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
 
+    low = "mixed_bfloat16" if learns else "bfloat16"  # mixed: the weights are rounded anew in every call
     inputs = keras.Input(network.shape, name="observation")
     x = inputs
     flat = False
     for i, layer in enumerate(network.layers):
         activation, name = "relu" if layer.relu and not layer.norm else None, f"{i}_{layer.kind}"
-        policy = "mixed_bfloat16" if dtype == "bfloat16" and layer.relu else "float32"
+        policy = low if dtype == "bfloat16" and layer.relu else "float32"
         if layer.kind == "conv":
             padding = network.options.padding
             x = keras.layers.Conv2D(

@@ -29,7 +29,9 @@ class Options(Section):
     dense: list[int] = Field([16], description="units of each hidden dense layer")
     padding: Literal["same", "valid"] = Field("same", description="of the convolutions")
     norm: Literal["none", "layer"] = Field("none", description="of hidden layers, before they are clipped")
-    inference: Literal["auto", "lanes", "tensorflow"] = Field("auto", description="what plays the network")
+    inference: Literal["auto", "lanes", "tensorflow", "tensorflow-bfloat16"] = Field(
+        "auto", description="what plays the network; only lanes is exact on every machine"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
@@ -48,6 +50,16 @@ class Options(Section):
         if self.kind == "cnn" and not self.preset and not self.conv:
             raise ValueError('conv: empty; use kind = "mlp" for dense layers only')
         return self
+
+    @property
+    def player(self) -> Literal["lanes", "tensorflow"]:
+        """Return what plays the network, whatever it computes in."""
+        return "tensorflow" if self.inference.startswith("tensorflow") else "lanes"
+
+    @property
+    def dtype(self) -> Literal["float32", "bfloat16"]:
+        """Return what the network is played in."""
+        return "bfloat16" if self.inference == "tensorflow-bfloat16" else "float32"
 
     def own(self) -> dict[str, object]:
         """Return the layers as they are written."""
