@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 from evo.configuration.options import Section
 
 Evaluators = Annotated[int, Field(ge=0, le=1024)]
+Amount = Annotated[float, Field(gt=0, le=1e15)]
+RAY = r"auto|local|(ray://)?[\w.-]{1,253}:\d{1,5}"
 GpuNumber = Annotated[int, Field(ge=0, le=1024)]
 GpuId = Annotated[str, Field(max_length=200)]
 ID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
@@ -56,9 +58,19 @@ class Workers(Section):
     log_placement: bool = Field(False, description="tell which device each operation runs on")
     candidates_per_task: int = Field(0, ge=0, le=1_000_000, description="0 = from the size of the network")
     on_poison: Literal["stop", "worst"] = Field("stop", description="what a candidate that ends every worker does")
+    address: str = Field(
+        "local", description='of the Ray cluster: "auto", "HOST:PORT", "ray://HOST:PORT"; local = our own'
+    )
+    resources: dict[str, Amount] = Field(
+        {}, max_length=64, description="of an evaluator on Ray, as {CPU = 1, GPU = 0.25}; {} = a CPU a thread"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Workers:
+        if not re.fullmatch(RAY, self.address, re.ASCII):
+            raise ValueError(f'address: {self.address[:60]!r} is not "auto", "local", "HOST:PORT" or "ray://HOST:PORT"')
+        if self.resources.get("GPU", 0) > 1:
+            raise ValueError("resources: an evaluator computes on one GPU or a part of it; GPU must be at most 1")
         if self.start == "fork":
             raise ValueError('start: "fork" hangs workers where TensorFlow has run before; use "forkserver" or "spawn"')
         if self.start not in ("forkserver", "spawn"):
