@@ -54,12 +54,16 @@ class Effort:
         return sum(self.busy) / (self.seconds * len(self.busy)) if self.seconds and self.busy else 0.0
 
 
-def make_player(context: Context) -> Player:
-    """Return the player of a run, on the device that this process is pinned to."""
-    rollout = _rollout(context)
-    from evo.weights import PublishedFiles
+def make_player(context: Context, files: Any = None) -> Player:
+    """Return the player of a run, on the device that this process is pinned to.
 
-    files = PublishedFiles(Path(context.run_dir))
+    `files.matrix(name, size)` gives published weights, which without it are files of the run directory.
+    """
+    rollout = _rollout(context)
+    if files is None:
+        from evo.weights import PublishedFiles
+
+        files = PublishedFiles(Path(context.run_dir))
     if context.inference == "tensorflow":
         from evo.rollouts.in_tensorflow import TensorFlowPlayer
 
