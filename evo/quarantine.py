@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,11 @@ class Quarantine:
         self.fingerprint = self._evaluator.fingerprint
         self._take_in(getattr(self._evaluator, "poisoned", ()), tasks)
         return results
+
+    @property
+    def effort(self) -> Any:
+        """What the last `map` took, where the evaluator says so."""
+        return getattr(self._evaluator, "effort", None)
 
     def close(self) -> None:
         """Close the evaluator."""

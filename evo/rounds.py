@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
+
+from evo.accounting import Account
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,16 +54,22 @@ def take_up(algorithm: Algorithm, state: Arrays, records: Iterable[Arrays]) -> N
 
 
 def play_out(rounds: Rounds, evaluator: Evaluator, store: Publisher) -> Metrics:
-    """Answer every request of a generation: publish its weights, play its tasks, send the results back."""
-    published, began = "", time.monotonic()
+    """Answer every request of a generation: publish its weights, play its tasks, send the results back.
+
+    Returns its metrics, with where its time went (see `evo.accounting`).
+    """
+    published, account = "", Account()
     request = next(rounds)
     while True:
-        published, tasks = addressed(request, store, published)
-        results = evaluator.map(tasks)
+        with account.publishing:
+            before, (published, tasks) = published, addressed(request, store, published)
+        if request.weights is not None and published != before:
+            account.published(request.weights)
+        results = account.play(evaluator, tasks)
         try:
             request = rounds.send(results)
         except StopIteration as end:
-            return {**end.value, "seconds": time.monotonic() - began}
+            return account.close(end.value)
 
 
 def addressed(request: Request, store: Publisher, published: str = "") -> tuple[str, list[Task]]:

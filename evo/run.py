@@ -44,6 +44,7 @@ def train(
         hold_to(store.directory, evaluator.fingerprint, allow_drift)
         hold_to(store.directory, getattr(algorithm, "fingerprint", ""), allow_drift, LEARNING)
         best = crown.crowned()
+        metrics["seconds_committing"] = store.committing.take()
         record = {**algorithm.record(), **evaluator.record()}
         store.commit(generation, algorithm.state(), record, metrics, best=best)
         due = (generation + 1) % experiment.evaluation.every == 0

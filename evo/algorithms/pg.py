@@ -138,7 +138,6 @@ class PolicyGradient:
         contests: list[Metrics] = []
         if number == 0 and self._start is not None:
             contests.append((yield from self._contest(number)))
-        began = time.monotonic()
         request = Request(self._published()[None], self._tasks(number))
         aside = self._learn_aside(number)
         try:
@@ -148,13 +147,15 @@ class PolicyGradient:
                 aside.abandon()
             raise
         metrics = self._episodes(played)
-        metrics["seconds_acting"] = time.monotonic() - began
+        began = time.monotonic()
         steps = self._taken(played)
+        taking = time.monotonic() - began
         if self.options.asynchronous:
             self._pending = steps
-            metrics |= {} if aside is None else aside.result()
+            metrics |= {} if aside is None else _waited_for(aside)
         else:
             metrics |= self._learn(steps, number)
+        metrics["seconds_moving"] = metrics.get("seconds_moving", 0.0) + taking
         if number == 0 or (number + 1) % self.options.select_every == 0:
             contests.append((yield from self._contest(number)))
         for contest in contests:
@@ -358,6 +359,15 @@ class PolicyGradient:
         if "pending_ends" in arrays:
             pending: dict[str, Any] = {field.name: arrays.get(f"pending_{field.name}") for field in fields(Steps)}
             self._pending = Steps(**pending)
+
+
+def _waited_for(aside: Aside[Metrics]) -> Metrics:
+    """Return what learning beside the players came to; what they hid of its time is not the generation's."""
+    began = time.monotonic()
+    learnt = aside.result()
+    waited = time.monotonic() - began
+    took = learnt["seconds_moving"] + learnt["seconds_learning"]
+    return {**learnt, "seconds_moving": 0.0, "seconds_learning": waited, "seconds_aside": max(took - waited, 0.0)}
 
 
 def standardised(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.accounting import Stopwatch
 from evo.directory.arrays import Arrays, checked, encode, layouts
 from evo.directory.champion import Layers, encode_champion, write_champion
 from evo.directory.committed import read_all_records, read_record, read_state
@@ -80,6 +81,7 @@ class Store:
         self._lines = list(believed.lines)
         self._durable = (len(believed.lines), believed.size)  # lines, and bytes of the manifest
         self._totals = _Totals()
+        self.committing = Stopwatch()  # what is spent on making generations last
         self._metrics = MetricsFile(directory)
         self._kept: dict[int, _Kept] = {}
         self._lock = lock
@@ -172,6 +174,10 @@ class Store:
         `metrics["frames"]` and `metrics["seconds"]` are those of this generation. `best` keeps its population file
         until there is a better one. The arrays are copied. ResourceError: the disk does not take them.
         """
+        with self.committing:
+            self._commit(generation, state, record, metrics, best)
+
+    def _commit(self, generation: int, state: Arrays, record: Arrays, metrics: Mapping[str, float], best: bool) -> None:
         self._writable()
         if generation != self.next_generation:
             raise ValueError(f"generation {generation} cannot follow {self.next_generation - 1}")
@@ -202,10 +208,11 @@ class Store:
         """Make every commit durable, then the champion. ResourceError: the disk does not take them."""
         self._writable()
         try:
-            self._flush_lines()
-            if self._champion is not None:
-                write_champion(self.directory, *self._champion)
-                self._champion = None
+            with self.committing:
+                self._flush_lines()
+                if self._champion is not None:
+                    write_champion(self.directory, *self._champion)
+                    self._champion = None
         except ResourceError as error:
             self._failure = error
             raise

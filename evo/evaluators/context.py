@@ -40,20 +40,6 @@ class Player(Protocol):
         ...
 
 
-@dataclass
-class Effort:
-    """What the last `map` of an evaluator took."""
-
-    seconds: float = 0.0  # wall clock
-    busy: list[float] = field(default_factory=list)  # seconds of playing, by worker
-    replaced: int = 0  # workers that were lost
-
-    @property
-    def share(self) -> float:
-        """The part of the workers' time that was spent playing, 0 to 1."""
-        return sum(self.busy) / (self.seconds * len(self.busy)) if self.seconds and self.busy else 0.0
-
-
 def make_player(context: Context, files: Any = None) -> Player:
     """Return the player of a run, on the device that this process is pinned to.
 

@@ -19,7 +19,8 @@ from typing import Any
 
 from evo.devices import slots
 from evo.errors import ConfigurationError, PoisonError, ResourceError
-from evo.evaluators.context import Context, Effort, measures_of
+from evo.evaluators.context import Context, measures_of
+from evo.evaluators.effort import Effort
 from evo.evaluators.nursery import START_PATIENCE, Nursery, NurseryLost
 from evo.evaluators.pace import Pace
 from evo.evaluators.round import ATTEMPTS, Round, size, worst_result
@@ -105,7 +106,10 @@ class Processes:
                         self._hand(slot, now)
                     if slot.channel is None:
                         self._start(slot)
-                for slot, why in self._listen(now):
+                alone, listening = self._alone(now), time.monotonic()
+                lost = self._listen(now)
+                self.effort.alone += alone * (time.monotonic() - listening)
+                for slot, why in lost:
                     self._lose(slot, why, now)
             except NurseryLost:
                 self._replace_nursery(now)
@@ -139,7 +143,9 @@ class Processes:
         """Give an idle worker the next task."""
         assert slot.channel is not None
         try:
+            before = slot.channel.sent
             slot.channel.send((now.waiting[0], now.task(now.waiting[0])))
+            self.effort.sent += slot.channel.sent - before
         except TimeoutError:
             self._lose(slot, "did not take its task", now)
         except OSError:
@@ -158,7 +164,9 @@ class Processes:
         lost = []
         for slot in heard:
             assert slot.channel is not None
+            before = slot.channel.received
             messages, gone = slot.channel.arrived()
+            self.effort.received += slot.channel.received - before
             for message in messages:
                 self._hear(slot, message, now)
             if gone:
@@ -171,6 +179,11 @@ class Processes:
             if slot not in heard and time.monotonic() > slot.since + limit:
                 lost.append((slot, f"had no result after {limit:.0f} seconds"))
         return lost
+
+    def _alone(self, now: Round) -> bool:
+        """Return whether one worker of several plays, and no task is left for the others."""
+        playing = sum(slot.ticket is not None and slot.ticket in now for slot in self._slots)
+        return len(self._slots) > 1 and playing == 1 and not now.waiting
 
     def _limit(self, slot: Slot, now: Round) -> float:
         """Return how many seconds a worker may take for what it is doing."""

@@ -10,7 +10,8 @@ import time
 from collections.abc import Sequence
 
 from evo.devices import slots
-from evo.evaluators.context import Context, Effort, Player, make_player
+from evo.evaluators.context import Context, Player, make_player
+from evo.evaluators.effort import Effort
 from evo.records import Result, Task
 
 

@@ -36,6 +36,7 @@ class Channel:
         self.connection = connection
         self._timeout = timeout  # seconds for a `send` or a `receive`
         self._bytes = bytearray()
+        self.sent = self.received = 0  # bytes, by `send` and `arrived`
 
     def fileno(self) -> int:
         """Return the file descriptor, for selectors."""
@@ -50,6 +51,7 @@ class Channel:
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self.connection.settimeout(self._timeout)
         self.connection.sendall(HEADER.pack(len(body)) + body)
+        self.sent += HEADER.size + len(body)
 
     def receive(self) -> Any:
         """Wait for one object; EOFError where the other side is gone, TimeoutError where it says nothing."""
@@ -64,6 +66,7 @@ class Channel:
         try:
             while part := self.connection.recv(1 << 18):
                 self._bytes += part
+                self.received += len(part)
             gone = True
         except BlockingIOError:
             pass

@@ -8,9 +8,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from evo.terminal.idle import Idle
 from evo.wording import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -37,13 +38,15 @@ class Row:
     slots: float
     seconds: float
     crowned: bool = False
+    idle: Idle = field(default_factory=Idle)
 
     @classmethod
     def of(cls, generation: int, metrics: Mapping[str, float], heldout: float | None, crowned: bool) -> Row:
         """Read the metrics of a generation; what an algorithm does not report is unknown."""
         names = ("best", "mean", "champion", "frames", "slots", "seconds")
         known = {name: float(metrics.get(name, math.nan)) for name in names}
-        return cls(generation=generation, heldout=math.nan if heldout is None else heldout, crowned=crowned, **known)
+        known["heldout"] = math.nan if heldout is None else heldout
+        return cls(generation=generation, crowned=crowned, idle=Idle.of(metrics), **known)
 
     @property
     def speed(self) -> str:
@@ -109,6 +112,7 @@ class Lines(Quiet):
             f"held-out {number(row.heldout)}",
             f"{row.speed} frames/s",
             f"lanes {row.busy}",
+            *row.idle.parts(),
             f"{duration(self._pace.left(row, generations))} left",
         ]
         print("  ".join(parts), flush=True)
@@ -180,7 +184,8 @@ class Table:
             grid.add_row(ordinal, number(row.best), number(row.mean), champion, *cells, style=style)
         done = self._rows[-1].generation + 1
         bar = ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width))
-        return Group(grid, bar)
+        idle = Text("  ".join(self._rows[-1].idle.parts()), style="dim")
+        return Group(grid, idle, bar)
 
 
 class Pace:

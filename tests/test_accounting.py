@@ -1,0 +1,168 @@
+"""Every second of a generation is counted once, and what was idle in it is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from calling import SMALL, summary_of
+from learning import tensorflow  # noqa: F401
+from players import Job
+from test_resume import WAYS, written
+
+from evo import accounting
+from evo.accounting import PARTS, Stopwatch
+from evo.directory.store import Store
+from evo.evaluators.effort import Effort
+from evo.evaluators.processes import Processes
+from evo.evaluators.worker import Upbringing
+from evo.records import Metrics, Request, Rounds, Task
+from evo.rounds import play_out
+from evo.terminal.idle import Idle, size
+
+
+class Clock:
+    """Time that passes only where a test lets it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(accounting, "time", clock)
+    return clock
+
+
+class Players:
+    """Plays nothing, in eight seconds, of which two workers are busy for five and seven."""
+
+    fingerprint = ""
+
+    def __init__(self, clock: Clock, effort: bool = True) -> None:
+        self._clock = clock
+        if effort:
+            self.effort = Effort(8.0, [5.0, 7.0], replaced=1, alone=1.5, sent=10, received=20)
+
+    def map(self, tasks: Sequence[Task]) -> list[Any]:
+        self._clock.now += 8.0
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+def two_rounds(clock: Clock) -> Rounds:
+    clock.now += 1.0
+    yield Request(np.zeros((2, 5), np.float32), [])
+    clock.now += 2.0  # of them half a second for moving, and one for learning
+    yield Request(None, [])
+    clock.now += 4.0
+    metrics: Metrics = {"frames": 30.0, "slots": 40.0, "seconds_moving": 0.5, "seconds_learning": 1.0}
+    return metrics
+
+
+def publisher(clock: Clock) -> Any:
+    def publish(weights: Any) -> str:
+        clock.now += 0.25
+        return "published/a.h5"
+
+    return SimpleNamespace(publish=publish)
+
+
+def test_a_generation_is_split_as_it_was_spent(clock: Clock) -> None:
+    told = play_out(two_rounds(clock), Players(clock), publisher(clock))
+    assert [told[name] for name in PARTS] == [12.0, 4.0, 0.75, 1.0, 5.5]
+    assert told["seconds"] == 23.25 == sum(told[name] for name in PARTS)
+    assert told["seconds_alone"] == 3.0
+    assert (told["workers"], told["workers_replaced"], told["dead_lanes"]) == (2, 2, 0.25)
+    assert [told[f"bytes_{name}"] for name in ("published", "sent", "received")] == [40, 20, 40]
+
+
+def test_an_evaluator_that_tells_nothing_is_taken_to_play_all_the_time(clock: Clock) -> None:
+    told = play_out(two_rounds(clock), Players(clock, effort=False), publisher(clock))
+    assert (told["seconds_acting"], told["seconds_waiting"]) == (16.0, 0.0)
+    assert sum(told[name] for name in PARTS) == told["seconds"]
+    assert np.isnan(told["workers"])
+
+
+def test_a_stopwatch_counts_once_what_is_inside_twice_and_can_be_read_meanwhile(clock: Clock) -> None:
+    watch = Stopwatch()
+    with watch:
+        clock.now += 1.0
+        with watch:
+            clock.now += 2.0
+        clock.now += 4.0
+        assert watch.take() == 7.0
+        clock.now += 8.0
+    clock.now += 16.0
+    assert (watch.take(), watch.take()) == (8.0, 0.0)
+
+
+@pytest.mark.parametrize(("name", "number"), WAYS)
+def test_the_parts_of_every_generation_of_every_algorithm_add_up(tmp_path: Path, name: str, number: int) -> None:
+    summary = summary_of(tmp_path, written(tmp_path, name, number), "--generations", 3, "--backend", "serial")
+    lines = Store.read(tmp_path / summary["run_dir"]).metrics()
+    assert len(lines) == 3
+    for line in lines:
+        assert sum(line[part] for part in PARTS) == pytest.approx(line["seconds"], abs=1e-6)
+        assert min(line[part] for part in PARTS) >= -1e-6
+        assert 0 <= line["dead_lanes"] < 1
+        assert (line["seconds_learning"] > 0) is (name != "ga" and line.get("updates", 0) > 0)
+    assert [line["seconds_committing"] > 0 for line in lines] == [False, True, True]
+
+
+def test_a_run_of_processes_tells_what_went_through_the_pipes(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    summary = summary_of(tmp_path, "small.toml", "--backend", "processes", "--workers", 2)
+    first, *lines = Store.read(tmp_path / summary["run_dir"]).metrics()
+    assert first["bytes_published"] == 0  # of parents there are none yet
+    for line in lines:
+        assert (line["workers"], line["workers_replaced"]) == (2, 0)
+        assert line["bytes_published"] % (4 * 4) == 0 < line["bytes_published"]  # four parents, float32
+        assert line["bytes_sent"] > 20 * 4 * 8  # the seeds of every task
+        assert line["bytes_received"] > 20 * 4 * 8  # a return an episode
+        assert line["seconds_alone"] <= line["seconds_acting"] + line["seconds_waiting"]
+
+
+def test_the_last_task_is_alone_where_another_worker_could_have_helped() -> None:
+    alone = []
+    for workers, jobs in ((1, [0.2]), (2, [0.2]), (2, [0.2, 0.0])):
+        pool = Processes(Upbringing("players:make", None), [{}] * workers)
+        try:
+            pool.map([Job(0, 0.05), Job(1, 0.05)])  # both have started
+            pool.map([Job(number, seconds) for number, seconds in enumerate(jobs)])
+            alone.append(pool.effort.alone)
+        finally:
+            pool.close()
+    assert alone[0] == 0.0
+    assert min(alone[1:]) > 0.1
+
+
+def test_what_is_idle_is_said_in_a_few_words() -> None:
+    metrics = {"seconds": 10.0, "seconds_acting": 9.0, "seconds_moving": 0.1, "seconds_learning": 0.2}
+    metrics |= {"seconds_master": 0.3, "seconds_alone": 0.25, "seconds_committing": 0.05}
+    metrics |= {"bytes_published": 1e6, "bytes_sent": 1e5, "bytes_received": 4e4}
+    said = ["workers 90 %", "alone 0.25 s", "master 0.60 s", "commit 0.05 s", "moved 1.14 MB"]
+    assert Idle.of(metrics).parts() == said
+    assert [part.rpartition(" ")[2] for part in Idle.of({}).parts()] == ["-"] * 5
+    assert [size(count) for count in (12, 4_560, 4.7e9)] == ["12 B", "4.56 kB", "4.7 GB"]
+
+
+def test_commits_are_timed_from_one_generation_to_the_next(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "run", "", {"seed": 1}) as store:
+        assert store.committing.take() == 0.0
+        began = time.monotonic()
+        store.commit(0, {"weights": np.zeros((4, 100_000), np.float32)}, {}, {})
+        store.flush()
+        took = time.monotonic() - began
+        assert 0.0 < store.committing.take() <= took
