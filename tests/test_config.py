@@ -74,11 +74,23 @@ def test_bfloat16_is_computed_only_where_it_is_asked_for_and_is_another_run(tmp_
     assert load(write(tmp_path, played["rounded"].to_toml())).identity() == played["rounded"].identity()
 
 
-def test_a_strategy_of_several_devices_is_refused_with_its_line_where_something_learns(tmp_path: Path) -> None:
-    text = '[learner]\nstrategy = "mirrored"\n'
-    assert load(write(tmp_path, text)).learner.strategy == "mirrored"
-    (line,) = mistakes(write(tmp_path, text + '[run]\nalgorithm = "dqn"\n'))
-    assert line == '2: learner.strategy: dqn learns on one device; "mirrored" is not there'
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ('strategy = "mirrored"\ndevices = ["gpu0"]', "devices: 'gpu0' is not a device"),
+        ('strategy = "mirrored"\ndevices = ["CPU:0", "CPU:0"]', "devices: each may be there once"),
+        ('devices = ["GPU:0", "GPU:1"]', 'devices: strategy "one" computes on one'),
+        ('strategy = "central"\naddresses = ["a:1", "b:1"]', 'addresses: strategy "central" is of one process'),
+        ('strategy = "multiworker"\naddresses = ["a:1", "b"]', "addresses: 'b' is not an address"),
+        ('strategy = "parameter-server"\naddresses = ["a:1", "b:1"]', "addresses: parameter-server needs at least 3"),
+        ('strategy = "multiworker"\nlogical_cpus = 2', "logical_cpus: a process of multiworker is one device"),
+        ('strategy = "multiworker"\ndevices = ["GPU:0"]', "devices: 1 for 2 workers"),
+        ("staleness = 1", 'staleness: only strategy "parameter-server"'),
+    ],
+)
+def test_mistakes_about_a_learner_s_devices_have_their_line(tmp_path: Path, keys: str, told: str) -> None:
+    (line,) = mistakes(write(tmp_path, f"[learner]\n{keys}\n"))
+    assert f"learner.{told}" in line or f"learner: {told}" in line, line
 
 
 def test_every_mistake_is_reported_at_once_with_its_line(tmp_path: Path) -> None:

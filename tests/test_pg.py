@@ -456,9 +456,6 @@ def test_mistakes_in_the_section_are_named() -> None:
     for options, name in (({"lanes": 2, "horizon": 2}, "minibatches"), ({"gae_lambda": 1.5}, "gae_lambda")):
         with pytest.raises(ValidationError, match=name):
             pg.Options(**options)
-    environment = snake.make(snake.Options(size=4))
-    with pytest.raises(ConfigurationError, match=r"learner\.strategy"):
-        pg.make(pg.Options(), 1, LINEAR, environment, learner=LearnerOptions(strategy="towers"))
 
 
 WILD = """

@@ -95,11 +95,9 @@ class PolicyGradient:
     ) -> None:
         from evo.learning.normalisers import Observations, Rewards
 
-        if learner.strategy != "one":
-            raise ConfigurationError(f'learner.strategy: pg learns on one device; "{learner.strategy}" is not there')
         self.options, self.seed, self.network, self.environment = options, seed, network, environment
         self._learner_options, self._start = learner, start
-        self.notices = [LAG] if options.asynchronous else []
+        self.notices = ([LAG] if options.asynchronous else []) + learner.notices
         self._segments = hasattr(environment, "begin") and options.method != "reinforce"
         self._gaussian = bool(getattr(environment, "continuous", False))
         self._choose = Choose("gaussian" if self._gaussian else "softmax")
@@ -116,11 +114,11 @@ class PolicyGradient:
     @cached_property
     def learner(self) -> Learner:
         """The learner, made when it is first needed: TensorFlow takes seconds to load."""
-        from evo.learning.learner import Learner
         from evo.learning.losses import PolicyLoss
+        from evo.learning.strategies import make_learner
 
         loss = PolicyLoss(self.network.actions, self.options.method == "ppo", self._gaussian)
-        learner = Learner(self.network, self._learner_options, loss, self.options.max_gradient_norm)
+        learner = make_learner(self.network, self._learner_options, loss, self.options.max_gradient_norm)
         learner.begin(first_weights(self.network, self.seed) if self._start is None else self._start)
         return learner
 
@@ -228,8 +226,7 @@ class PolicyGradient:
             "value_clip": options.value_clip,
         }
         sums, learnt, updates, norms = dict.fromkeys(TOLD, 0.0), 0, 0, 0.0
-        for rows in self._minibatches(len(steps), number):
-            values = self.learner.update(rows, rate, settings)
+        for rows, values in self.learner.updates_on(self._minibatches(len(steps), number), rate, settings):
             learnt, updates, norms = learnt + len(rows), updates + 1, norms + float(values["gradient_norm"][0])
             for name in TOLD:
                 sums[name] += float(values[name].sum(dtype=np.float64))

@@ -115,9 +115,6 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
         if "environment" in sections:
             mistakes += _network_mistakes(policy, sections["environment"])
         mistakes += _inference_mistakes(policy, _given(tables, "run", "algorithm"), algorithms)
-    if "learner" in sections:
-        learner = cast(Learner, sections["learner"])
-        mistakes += _strategy_mistakes(learner, _given(tables, "run", "algorithm"), algorithms)
     return sections, mistakes
 
 
@@ -177,14 +174,6 @@ def _network_mistakes(policy: Policy, options: Any) -> list[Mistake]:
 
 def _learns(algorithm: Any, known: Sequence[str]) -> bool:
     return algorithm in known and getattr(plugins.find("algorithms", algorithm), "LEARNS", False)
-
-
-def _strategy_mistakes(learner: Learner, algorithm: Any, known: Sequence[str]) -> list[Mistake]:
-    if not _learns(algorithm, known) or learner.strategy == "one":
-        return []
-    return [
-        Mistake(("learner", "strategy"), f"{algorithm} learns on one device; {shown(learner.strategy)} is not there")
-    ]
 
 
 def _inference_mistakes(policy: Policy, algorithm: Any, known: Sequence[str]) -> list[Mistake]:

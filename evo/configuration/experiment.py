@@ -90,7 +90,7 @@ class Experiment:
         }
         module = plugins.find("algorithms", self.algorithm)
         if self.learns:
-            identity["learner"] = self.learner.model_dump(exclude={"weight"})
+            identity["learner"] = self.learner.identity()
         if not lanes:
             per_task = self.workers.candidates_per_task or module.candidates_per_task(self.network())
             identity["candidates_per_task"] = per_task

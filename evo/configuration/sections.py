@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,11 @@ from evo.configuration.options import Section
 Evaluators = Annotated[int, Field(ge=0, le=1024)]
 Amount = Annotated[float, Field(gt=0, le=1e15)]
 RAY = r"auto|local|(ray://)?[\w.-]{1,253}:\d{1,5}"
+CLUSTERS = ("multiworker", "parameter-server")  # strategies of several processes
+STALE = (
+    "learner.staleness = {}: gradients are of weights that up to so many updates have changed meanwhile, as it "
+    "happens; results are not exact, and a resume or another run does not repeat them (0 is exact)"
+)
 GpuNumber = Annotated[int, Field(ge=0, le=1024)]
 GpuId = Annotated[str, Field(max_length=200)]
 ID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
@@ -101,9 +106,72 @@ class Learner(Section):
     strategy: Literal["one", "towers", "mirrored", "central", "multiworker", "parameter-server"] = Field(
         "one", description="how an update is spread over devices"
     )
-    weight: int = Field(8, ge=0, le=1024, description='evaluators it counts for, with workers.placement = "weighted"')
     threads: int = Field(2, ge=1, le=1024, description="fixed, since sums depend on it")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of hidden layers; weights are float32")
+    devices: list[str] = Field(
+        [],
+        max_length=64,
+        description='as "GPU:0" or "CPU:1": of this process, or one a process; [] = all GPUs, or CPUs',
+    )
+    weight: int = Field(8, ge=0, le=1024, description='evaluators it counts for, with workers.placement = "weighted"')
+    logical_cpus: int = Field(0, ge=0, le=64, description="devices that the CPU is taken for; 0 = one")
+    processes: int = Field(2, ge=1, le=64, description="multiworker, parameter-server: workers on this machine")
+    addresses: list[str] = Field(
+        [], max_length=64, description='or these, as "10.0.0.2:4000", on several machines; the first is this one\'s'
+    )
+    staleness: int = Field(0, ge=0, le=64, description="parameter-server: updates that others run ahead; 0 = exact")
+    learning_rate: Literal["given", "linear", "root"] = Field(
+        "given", description="or times the number of devices, or its root, for batches that grow with them"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Learner:
+        several = self.strategy in CLUSTERS
+        for device in self.devices:
+            if not re.fullmatch(r"[CG]PU:\d{1,3}", device):
+                raise ValueError(f'devices: {device[:40]!r} is not a device such as "GPU:0" or "CPU:1"')
+        if len(set(self.devices)) < len(self.devices) and not several:
+            raise ValueError("devices: each may be there once")
+        if len(self.devices) > 1 and self.strategy == "one":
+            raise ValueError('devices: strategy "one" computes on one; use "mirrored" for several')
+        if self.addresses and not several:
+            raise ValueError(f'addresses: strategy "{self.strategy}" is of one process; use "multiworker"')
+        for address in self.addresses:
+            if not re.fullmatch(r"[\w.-]{1,253}:\d{1,5}", address, re.ASCII):
+                raise ValueError(f'addresses: {address[:60]!r} is not an address such as "10.0.0.2:4000"')
+        least = 3 if self.strategy == "parameter-server" else 2
+        if self.addresses and len(self.addresses) < least:
+            raise ValueError(f"addresses: {self.strategy} needs at least {least}")
+        if several and self.logical_cpus:
+            raise ValueError(f"logical_cpus: a process of {self.strategy} is one device; use processes")
+        if several and self.devices and len(self.devices) != self.workers:
+            raise ValueError(f"devices: {len(self.devices)} for {self.workers} workers, which take one each")
+        if self.staleness and self.strategy != "parameter-server":
+            raise ValueError('staleness: only strategy "parameter-server" has updates that run ahead')
+        return self
+
+    @property
+    def workers(self) -> int:
+        """Return how many processes compute gradients, where they are processes."""
+        others = 2 if self.strategy == "parameter-server" else 0  # the one that leads, and the one with the weights
+        return len(self.addresses) - others if self.addresses else self.processes
+
+    @property
+    def notices(self) -> list[str]:
+        """Return what a user should know of the results that come of these options, a line each."""
+        return [STALE.format(self.staleness)] if self.staleness else []
+
+    def identity(self) -> dict[str, Any]:
+        """Return what results depend on: how it is spread, and never where it is found."""
+        told = self.model_dump()
+        if self.strategy in CLUSTERS:
+            told["processes"] = self.workers
+        fields, fixed, free = type(self).model_fields, ("strategy", "threads", "dtype"), ("addresses", "weight")
+        return {
+            key: value
+            for key, value in told.items()
+            if key in fixed or (key not in free and value != fields[key].default)
+        }
 
 
 class Evaluation(Section):

@@ -1,22 +1,25 @@
 """The learner: a network's gradients and Adam (Kingma & Ba, 2015) as one compiled step, the same for every algorithm.
 
 A step is `gradients(batch) -> reduce -> clip -> apply`. Losses are sums over a batch divided by how many examples the
-whole batch has, never means of means, and gradients are clipped after they are reduced; so whoever splits a batch over
-devices has only `_reduce` to fill in. A batch is computed in parts of one fixed shape that the cache holds, in order.
+whole batch has, never means of means, and gradients are clipped after they are reduced; so a batch may be split over
+devices, as `evo/learning/strategies` does. A batch is computed in parts of one fixed shape that the cache holds, in
+order.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from math import prod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from math import prod, sqrt
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo import devices
 from evo.errors import DeviceError, ResourceError
+from evo.learning.q_loss import Target
 from evo.policies.keras_network import build_keras, flat_weights, set_weights
 from evo.policies.network import Network
 from evo.records import Arrays
@@ -28,6 +31,16 @@ if TYPE_CHECKING:
 # [B] float32. "loss" is what the gradient is of; what else is returned is brought back too (an error, an entropy).
 Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 Values = dict[str, NDArray[np.float32]]
+Rows = NDArray[np.int32]
+
+
+class BetweenNetworks(Protocol):
+    """A loss that also asks a target network; the learner has one then."""
+
+    def between(self, own: Any, target: Any) -> Loss:
+        """Return the loss where these two Keras models are the learner's network and the target."""
+        ...
+
 
 ALIGNED = 16  # floats: TensorFlow wants memory that begins at a multiple of 64 bytes
 NOBODY = -1  # a place of a part that no example takes
@@ -35,6 +48,7 @@ PART_BYTES = 16 << 20  # of a part's activations; measured, and part of how sums
 BETAS = (0.9, 0.999)
 EPSILON = 1e-5
 GOLDEN = 64  # examples of the known step
+SIDE_BY_SIDE = 8  # operations of several devices, which wait for each other
 CHUNK = 1024  # observations that `Forward` computes at once
 
 
@@ -54,7 +68,9 @@ def start_tensorflow(options: Options) -> Any:
 
     try:
         tf.config.threading.set_intra_op_parallelism_threads(options.threads)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1 if options.strategy == "one" else SIDE_BY_SIDE)
+        if options.logical_cpus:
+            _take_for_several(tf, options.logical_cpus)
         for gpu in tf.config.list_physical_devices("GPU"):
             if not tf.config.experimental.get_memory_growth(gpu):
                 tf.config.experimental.set_memory_growth(gpu, True)
@@ -65,6 +81,12 @@ def start_tensorflow(options: Options) -> Any:
     tf.config.experimental.enable_tensor_float_32_execution(False)
     tf.config.experimental.enable_op_determinism()
     return tf
+
+
+def _take_for_several(tf: Any, count: int) -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    if len(tf.config.get_logical_device_configuration(cpu) or ()) != count:
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
 
 
 class Forward:
@@ -102,16 +124,26 @@ class Learner:
     The use of it: `load` a generation's arrays once, then `update` by the numbers of examples, as often as wanted.
     """
 
-    def __init__(self, network: Network, options: Options, loss: Loss, max_gradient_norm: float = 0.0) -> None:
+    devices = 1  # that an update is spread over
+
+    def __init__(
+        self, network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
+    ) -> None:
         """Prepare a learner whose weights are all zero; `max_gradient_norm` 0 clips nothing."""
         tf = start_tensorflow(options)
         self.network, self.options, self.part = network, options, part_size(network)
-        self._loss, self._max_norm = loss, max_gradient_norm
-        self.forward = Forward(network, options)
-        self.forward.set(np.zeros(network.size, np.float32))
-        self._variables = self.forward.model.trainable_variables
-        self._first = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
-        self._second = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
+        self._max_norm = max_gradient_norm
+        self.target: Target | None = None
+        with self._scope():
+            self.forward = Forward(network, options)
+            self.forward.set(np.zeros(network.size, np.float32))
+            self._variables = self.forward.model.trainable_variables
+            self._first = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
+            self._second = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
+            if hasattr(loss, "between"):
+                self.target = Target(Forward(network, options), self)
+                loss = loss.between(self.forward.model, self.target.forward.model)
+        self._loss: Loss = loss
         self._updates = 0
         self._data: dict[str, Any] = {}
         self._placed = np.empty(0, np.float32)
@@ -121,6 +153,10 @@ class Learner:
     def updates(self) -> int:
         """Return how many updates there were in all."""
         return self._updates
+
+    def _scope(self) -> AbstractContextManager[Any]:
+        """Return where variables are made."""
+        return nullcontext()
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
         """Take the arrays that batches are gathered from, each [M, ...]; "observations" is what the network sees.
@@ -145,7 +181,14 @@ class Learner:
         start = -self._placed.ctypes.data // self._placed.itemsize % ALIGNED
         return self._placed[start : start + prod(shape)].reshape(shape)
 
-    def update(self, rows: NDArray[np.int32], learning_rate: float, settings: Mapping[str, float]) -> Values:
+    def updates_on(
+        self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]
+    ) -> Iterator[tuple[Rows, Values]]:
+        """Make one step on each batch, as `update` does; yield its rows and values, in order."""
+        for rows in batches:
+            yield rows, self.update(rows, learning_rate, settings)
+
+    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Make one step on the examples numbered `rows` [B], however many; return the values of each.
 
         The values are the loss's, [B] each, and the "gradient_norm" [1] before it was clipped. `settings` are the
@@ -158,17 +201,29 @@ class Learner:
             self._compiled = self._compile(settings)
         parts = np.full(-(-len(rows) // self.part) * self.part, NOBODY, np.int32)
         parts[: len(rows)] = rows
-        self._updates += 1
-        powers = [beta**self._updates for beta in BETAS]
+        powers = self._count()
         scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
         values, norm = self._compiled(
             self._data,
             tf.constant(parts.reshape(-1, self.part)),
-            tf.constant(learning_rate, tf.float32),
+            tf.constant(self._rate(learning_rate), tf.float32),
             tf.constant(powers, tf.float32),
             scalars,
         )
-        told: Values = {name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}
+        return self._finite({name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}, norm)
+
+    def _count(self) -> list[float]:
+        """Count an update, and return Adam's betas to the number of updates."""
+        self._updates += 1
+        return [beta**self._updates for beta in BETAS]
+
+    def _rate(self, learning_rate: float) -> float:
+        """Return the learning rate that is used, by the rule for batches that grow with the devices."""
+        factors = {"given": 1.0, "linear": float(self.devices), "root": sqrt(self.devices)}
+        return learning_rate * factors[self.options.learning_rate]
+
+    def _finite(self, told: Values, norm: Any) -> Values:
+        """Return values with the gradient's norm; ResourceError where they are not finite."""
         told["gradient_norm"] = norm.numpy()[None]
         for name in ("loss", "gradient_norm"):
             if not np.isfinite(told[name]).all():
@@ -189,7 +244,7 @@ class Learner:
     def _step(self, data: Any, rows: Any, rate: Any, powers: Any, settings: Any) -> Any:
         """Change the weights by the examples `rows` [N, part]; return their values, and the gradient's norm."""
         gradients, values = self._gradients(data, rows, settings)
-        gradients, norm = self._clip(self._reduce(gradients))
+        gradients, norm = self._clip(gradients)
         self._apply(gradients, rate, powers)
         return values, norm
 
@@ -219,10 +274,6 @@ class Learner:
             parallel_iterations=1,
         )
         return sums, dict(zip(names, tf.unstack(tf.transpose(values.stack(), [1, 0, 2]), len(names)), strict=True))
-
-    def _reduce(self, gradients: Any) -> Any:
-        """Return the sum of the gradients over all devices; there is one."""
-        return gradients
 
     def _clip(self, gradients: Any) -> Any:
         """Return the gradients, shortened to the greatest norm that is allowed, and the norm that they had."""
@@ -286,7 +337,7 @@ class Learner:
         def squares(outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
             return {"loss": tf.reduce_sum(tf.square(outputs - 1.0), 1)}
 
-        known = Learner(self.network, self.options, squares)
+        known = type(self)(self.network, self.options, squares)
         weights = np.empty(self.network.size, np.float32)
         observations = np.empty((GOLDEN, *self.network.shape), np.float32)
         noise(np.uint64(1), weights)
@@ -299,5 +350,12 @@ class Learner:
         machine = gpus[0].name if gpus else f"CPU {binding.get_host_cpu_name()}"
         return (
             f"tensorflow {tf.__version__}, keras {keras.__version__}, {machine}, {self.options.threads} threads, "
-            f"{self.options.dtype}, learning step {digest}"
+            f"{self.options.dtype}, learning step {digest}{self._spread_over()}"
         )
+
+    def _spread_over(self) -> str:
+        """Return what the fingerprint says of several devices."""
+        return ""
+
+    def close(self) -> None:
+        """End whatever computes elsewhere."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,21 +47,23 @@ def gaussian(outputs: Any, batch: Mapping[str, Any], dimensions: int) -> tuple[A
     return taken, tf.reduce_sum(deviations + HALF_LOG_2_PI + 0.5, 1), outputs[:, 2 * dimensions]
 
 
+@dataclass(frozen=True)
 class PolicyLoss:
     """A loss of a policy and a value head: the surrogate, the value's squared error, and less of the entropy."""
 
-    def __init__(self, actions: int, clipped: bool, is_gaussian: bool = False) -> None:
-        """`clipped` is PPO's surrogate (equation 7); otherwise it is the log probability times the advantage."""
-        self._actions, self._clipped, self._heads = actions, clipped, gaussian if is_gaussian else discrete
+    actions: int
+    clipped: bool  # PPO's surrogate (equation 7); otherwise it is the log probability times the advantage
+    is_gaussian: bool = False
 
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return "loss" and its parts, [B] each."""
         import tensorflow as tf
 
-        taken, entropy, value = self._heads(outputs, batch, self._actions)
+        heads = gaussian if self.is_gaussian else discrete
+        taken, entropy, value = heads(outputs, batch, self.actions)
         change = taken - batch["log_probabilities"]
         ratio, advantage = tf.exp(change), batch["advantages"]
-        if self._clipped:
+        if self.clipped:
             nearby = tf.clip_by_value(ratio, 1.0 - settings["clip"], 1.0 + settings["clip"])
             surrogate = tf.minimum(ratio * advantage, nearby * advantage)
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,69 +47,89 @@ def following_values(values: Any, choosing: Any, allowed: Any) -> Any:
     return tf.gather(values, tf.argmax(ranked, axis=1), batch_dims=1)
 
 
-def q_loss(
-    actions: int, dueling: bool, huber: float, double: bool, target: Target, learner: Callable[[], Learner]
-) -> Loss:
-    """Return the loss of DQN: the target is returns + discounts * Q_target(following, the best action there).
+@dataclass(frozen=True)
+class QLoss:
+    """The loss of DQN: the target is returns + discounts * Q_target(following, the best action there).
 
     With `double` the learner's own network says which one is best (van Hasselt et al., 2016). A batch has "actions",
     "returns", "discounts" and "importance" [B], "following" [B, ...] and "allowed" [B, A].
     """
 
-    def loss(outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    actions: int
+    dueling: bool
+    huber: float
+    double: bool
+
+    def between(self, own: Any, target: Any) -> Loss:
+        """Return the loss where these two Keras models are the learner's network and the target."""
+        return partial(self._loss, own, target)
+
+    def _loss(
+        self, own: Any, target: Any, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         import tensorflow as tf
 
-        values = action_values(target.forward.model(batch["following"], training=False), actions, dueling)
+        values = action_values(target(batch["following"], training=False), self.actions, self.dueling)
         choosing = values
-        if double:
-            own = learner().forward.model(batch["following"], training=False)
-            choosing = action_values(own, actions, dueling)
+        if self.double:
+            choosing = action_values(own(batch["following"], training=False), self.actions, self.dueling)
         best = following_values(values, choosing, batch["allowed"])
         wanted = tf.stop_gradient(batch["returns"] + batch["discounts"] * best)
-        chosen = tf.gather(action_values(outputs, actions, dueling), batch["actions"], batch_dims=1)
+        chosen = tf.gather(action_values(outputs, self.actions, self.dueling), batch["actions"], batch_dims=1)
         error = wanted - chosen
-        return {"loss": batch["importance"] * penalty(error, huber), "error": error, "value": chosen}
-
-    return loss
+        return {"loss": batch["importance"] * penalty(error, self.huber), "error": error, "value": chosen}
 
 
-def regression(actions: int, dueling: bool, huber: float) -> Loss:
-    """Return the loss of PQN: a batch has "actions" and "targets" [B]."""
+@dataclass(frozen=True)
+class Regression:
+    """The loss of PQN: a batch has "actions" and "targets" [B]."""
 
-    def loss(outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    actions: int
+    dueling: bool
+    huber: float
+
+    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return "loss", "error" and "value", [B] each."""
         import tensorflow as tf
 
-        chosen = tf.gather(action_values(outputs, actions, dueling), batch["actions"], batch_dims=1)
+        chosen = tf.gather(action_values(outputs, self.actions, self.dueling), batch["actions"], batch_dims=1)
         error = batch["targets"] - chosen
-        return {"loss": penalty(error, huber), "error": error, "value": chosen}
-
-    return loss
+        return {"loss": penalty(error, self.huber), "error": error, "value": chosen}
 
 
 class Target:
     """The target network, which follows the learner's: a little at every update, or all the way at some."""
 
-    def __init__(self, forward: Forward) -> None:
-        self.forward = forward
+    def __init__(self, forward: Forward, learner: Learner) -> None:
+        self.forward, self._learner = forward, learner
         self._move: Any = None
 
     def weights(self) -> NDArray[np.float32]:
         """Return the present weights.  # [P]"""
         return flat_weights(self.forward.model)
 
-    def follow(self, learner: Learner, tau: float, every: int) -> None:
+    def set(self, weights: NDArray[np.float32]) -> None:
+        """Take these weights.  # [P]"""
+        self.forward.set(weights)
+
+    def follow(self, tau: float, every: int) -> None:
         """Move towards the learner's weights by the share `tau`; or (`every`) copy them at each so many updates."""
         import tensorflow as tf
 
-        if every and learner.updates % every:
+        if every and self._learner.updates % every:
             return
         if self._move is None:
-            own, ahead = self.forward.model.weights, learner.forward.model.weights
-            pairs = list(zip(own, ahead, strict=True))
+            models = (self.forward.model, self._learner.forward.model)
+            own, ahead = ([c for v in model.weights for c in components(v.value)] for model in models)
 
             def move(share: Any) -> None:
-                for mine, other in pairs:
+                for mine, other in zip(own, ahead, strict=True):
                     mine.assign(mine + share * (other - mine))
 
             self._move = tf.function(move, input_signature=[tf.TensorSpec((), tf.float32)])
         self._move(tf.constant(1.0 if every else tau, tf.float32))
+
+
+def components(variable: Any) -> list[Any]:
+    """Return a variable's copies on the devices of this process, or itself where it has none."""
+    return list(getattr(variable, "values", [variable]))
