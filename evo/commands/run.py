@@ -83,6 +83,7 @@ def main(arguments: Namespace) -> int:
         run_directory.refuse_existing(directory)
     summary = arguments.summary
     summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
+    plan = planned(experiment)  # before anything is made, for what it needs may be missing
     if arguments.dry_run:
         if experiment.run.init_from:
             from evo.starting import start_of
@@ -90,7 +91,7 @@ def main(arguments: Namespace) -> int:
             experiment.identity()
             start_of(experiment)
         print(experiment.to_toml(), end="")
-        print(f"\n# {planned(experiment)}")
+        print(f"\n# {plan}")
         if arguments.json:
             summary.state_hash = first_hash(experiment.identity())
         summary.status, summary.generations, summary.frames, summary.seconds = "done", 0, 0, 0.0
@@ -120,6 +121,9 @@ def planned(experiment: Experiment) -> str:
     workers, inference = experiment.workers.model_dump(), experiment.policy.player
     if workers["backend"] == "serial":
         return "no worker: the master plays"
+    backend = plugins.find("evaluators", workers["backend"])
+    if hasattr(backend, "planned"):
+        return str(backend.planned(workers, inference))
     learner = experiment.learner.model_dump() if experiment.learns else None
     try:
         return devices.describe(devices.slots(workers, inference, learner), learner)
