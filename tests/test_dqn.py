@@ -279,6 +279,30 @@ def test_errors_equal_a_slow_reference(double: bool) -> None:
     np.testing.assert_allclose(values["loss"], importance * np.where(size < 1, size**2 / 2, size - 0.5), atol=1e-4)
 
 
+def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
+    shared = {"lanes": 8, "horizon": 8, "batch": 8, "learning_starts": 10, "select_episodes": 4, "select_every": 99}
+    network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
+    lagging, usual = (
+        dqn.make(dqn.Options(**shared, asynchronous=how), 1, network, environment, learner=Learner(threads=1))
+        for how in (True, False)
+    )
+    first = lagging._learner.weights()
+    metrics = drive(lagging, environment, range(1, 2))
+    assert metrics[0]["updates"] == 0  # nothing was played before
+    np.testing.assert_array_equal(lagging._learner.weights(), first)
+    lagging._learn_again(7)
+    drive(usual, environment, range(1, 2))
+    assert usual._learner.updates == lagging._learner.updates > 0  # of the same steps, in another order
+    assert lagging.notices
+    assert not usual.notices
+
+
+def test_pqn_refuses_to_learn_from_what_is_not_there_yet() -> None:
+    with pytest.raises(ValidationError, match="asynchronous"):
+        dqn.Options(method="pqn", asynchronous=True)
+
+
 def test_the_target_follows_a_little_at_every_update_or_wholly_at_some() -> None:
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
     shared = {"lanes": 8, "horizon": 8, "batch": 8, "learning_starts": 10, "select_episodes": 4, "replay": 500}

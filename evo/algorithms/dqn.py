@@ -10,7 +10,7 @@ few epochs, and wants `policy.norm = "layer"`.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,7 @@ from pydantic import Field, field_validator, model_validator
 from evo.configuration.options import Section
 from evo.errors import ConfigurationError, ResourceError
 from evo.learning import acting
+from evo.learning.aside import Aside
 from evo.learning.exploration import Points, check_points, epsilon_at
 from evo.learning.schedules import value_at
 from evo.policies.network import Network
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from evo.learning.replay import Sample
 
 LEARNS = STARTS_FROM_CHAMPION = True
+LAG = (
+    "dqn.asynchronous: a generation is played with the weights from before the updates that go on meanwhile, and what "
+    "it played is learned from in the next one; that lag is always one generation, so results are exact for any number "
+    "of workers, but they are not those of a run without it"
+)
 
 
 class Options(Section):
@@ -72,6 +78,7 @@ class Options(Section):
     q_lambda: float = Field(0.65, ge=0, le=1, description="pqn: lambda")
     epochs: int = Field(2, ge=1, le=1000, description="pqn: times that every step is learnt from")
     minibatches: int = Field(16, ge=1, le=1 << 20, description="pqn: updates of an epoch")
+    asynchronous: bool = Field(False, description="dqn: play while learning from what was played before")
 
     @field_validator("epsilon")
     @classmethod
@@ -85,6 +92,8 @@ class Options(Section):
             raise ValueError(f"learning_starts: {self.learning_starts} steps, but {self.replay} are remembered")
         if self.method == "pqn" and self.minibatches > self.lanes * self.horizon:
             raise ValueError(f"minibatches: {self.minibatches} of {self.lanes * self.horizon} steps")
+        if self.method == "pqn" and self.asynchronous:
+            raise ValueError("asynchronous: pqn learns from what it has just played; use false")
         if self.method == "dqn" and not self.target_every and not self.target_tau:
             raise ValueError("target_tau: 0 never changes the target; give it, or target_every")
         return self
@@ -109,6 +118,7 @@ class QLearning:
         self.options, self.seed, self.network, self.environment = options, seed, network, environment
         self._symmetry = symmetry_of(environment) if options.symmetry else None
         self._start_learner(learner, acting.initial_weights(network, seed) if start is None else start)
+        self.notices = ([LAG] if options.asynchronous else []) + learner.notices
         self._started = start is not None
         self._segments = hasattr(environment, "begin")
         self._remembers = options.method == "dqn"
@@ -149,12 +159,23 @@ class QLearning:
         if number == 0 and self._started:
             contests.append((yield from self._contest(number)))
         began = time.monotonic()
-        results = yield Request(self._learner.weights()[None], self._tasks(number))
+        request = Request(self._learner.weights()[None], self._tasks(number))
+        aside = Aside(lambda stopped: self._learn_again(number, stopped)) if self.options.asynchronous else None
+        try:
+            results = yield request
+        except BaseException:
+            if aside is not None:
+                aside.abandon()
+            raise
         arrived = time.monotonic()
         steps = self._received(results)
         received = time.monotonic()
+        learnt = {} if aside is None else aside.result()  # before there is more to remember, and later schedules
         self._frames += len(steps)
-        learnt = self._learn_again(number, steps) if self._remembers else self._learn_once(number, steps)
+        if self._remembers:
+            self._remember(steps)
+        if aside is None:
+            learnt = self._learn_again(number) if self._remembers else self._learn_once(number, steps)
         done = time.monotonic()
         if number == 0 or (number + 1) % self.options.select_every == 0:
             contests.append((yield from self._contest(number)))
@@ -219,17 +240,21 @@ class QLearning:
             }
         return steps
 
-    def _learn_again(self, number: int, steps: Steps) -> Metrics:
-        """Remember the steps, and make the updates that are due on a mixture of them and older ones."""
-        options = self.options
+    def _remember(self, steps: Steps) -> None:
         self._replay.add(steps)
-        updates = 0
-        if len(self._replay) >= options.learning_starts:
-            updates, self._owed = divmod(self._owed + len(steps), options.frames_per_update)
+        if len(self._replay) >= self.options.learning_starts:
+            self._owed += len(steps)
+
+    def _learn_again(self, number: int, stopped: Callable[[], bool] = lambda: False) -> Metrics:
+        """Make the updates that are due on a mixture of old steps and new ones."""
+        options = self.options
+        updates, self._owed = divmod(self._owed, options.frames_per_update)
         beta = value_at(options.beta, 1.0, options.beta_frames, self._frames)
         everyone = np.arange(options.batch, dtype=np.int32)
         sums, moving = np.zeros(3), 0.0
         for update in range(updates):
+            if stopped():
+                break
             began = time.monotonic()
             sample = self._replay.sample(stream(self.seed, Purpose.REPLAY, number, update), options.batch)
             data = self._batch(sample, beta, stream(self.seed, Purpose.MIRROR, number, update))
