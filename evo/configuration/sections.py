@@ -12,6 +12,7 @@ from evo.configuration.options import Section
 Evaluators = Annotated[int, Field(ge=0, le=1024)]
 Amount = Annotated[float, Field(gt=0, le=1e15)]
 RAY = r"auto|local|(ray://)?[\w.-]{1,253}:\d{1,5}"
+Strategy = Literal["one", "towers", "mirrored", "central", "multiworker", "parameter-server"]
 CLUSTERS = ("multiworker", "parameter-server")  # strategies of several processes
 STALE = (
     "learner.staleness = {}: gradients are of weights that up to so many updates have changed meanwhile, as it "
@@ -62,6 +63,7 @@ class Workers(Section):
     soft_placement: bool = Field(False, description="let TensorFlow use another device than it is told")
     log_placement: bool = Field(False, description="tell which device each operation runs on")
     candidates_per_task: int = Field(0, ge=0, le=1_000_000, description="0 = from the size of the network")
+    candidates_per_call: int = Field(0, ge=0, le=4096, description="by TensorFlow; 0 = one on a CPU, 64 on a GPU")
     on_poison: Literal["stop", "worst"] = Field("stop", description="what a candidate that ends every worker does")
     address: str = Field(
         "local", description='of the Ray cluster: "auto", "HOST:PORT", "ray://HOST:PORT"; local = our own'
@@ -103,9 +105,7 @@ class Workers(Section):
 class Learner(Section):
     """The [learner] section: how gradient methods compute their updates."""
 
-    strategy: Literal["one", "towers", "mirrored", "central", "multiworker", "parameter-server"] = Field(
-        "one", description="how an update is spread over devices"
-    )
+    strategy: Strategy = Field("one", description="how an update is spread over devices")
     threads: int = Field(2, ge=1, le=1024, description="fixed, since sums depend on it")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of hidden layers; weights are float32")
     devices: list[str] = Field(

@@ -120,10 +120,14 @@ class SpreadLearner(Learner):
     ) -> None:
         """Prepare a learner as `Learner` does; DeviceError where a device is not there."""
         start_tensorflow(options)
-        self._spread = spread_of(options.strategy, tuple(options.devices))
+        self.options = options
+        self._spread = self._joined()
         self.devices = len(self._spread.names)
         super().__init__(network, options, loss, max_gradient_norm)
         self._rows: Mapping[str, NDArray[Any]] = {}
+
+    def _joined(self) -> Spread:
+        return spread_of(self.options.strategy, tuple(self.options.devices))
 
     def _scope(self) -> AbstractContextManager[Any]:
         return self._spread.scope()

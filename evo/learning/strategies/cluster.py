@@ -1,0 +1,268 @@
+"""A learner whose updates are computed by processes of their own; the master only asks, and watches that they live.
+
+The master is no member of TensorFlow's cluster: a member whose peer has died cannot be relied upon to say so, nor to
+live on. So it holds a private socket to every process that it started, and each of them ends when that is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo import devices
+from evo.errors import ResourceError
+from evo.evaluators.nursery import Nursery, NurseryLost
+from evo.evaluators.worker import Channel, Failed, Upbringing
+from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, part_size
+from evo.learning.q_loss import Target
+from evo.learning.strategies.member import END, Membership, described
+from evo.learning.strategies.messages import Message, decode, encode
+from evo.policies.network import Network
+from evo.records import Arrays
+
+if TYPE_CHECKING:
+    from evo.configuration.sections import Learner as Options
+
+PATIENCE = 3600.0  # seconds for an answer
+PORT = 4000  # the first; in a network of their own all are free
+
+
+class Process:
+    """One process that we started."""
+
+    def __init__(self, name: str, channel: Channel, pid: int) -> None:
+        self.name, self.channel, self.pid = name, channel, pid
+
+
+class Cluster:
+    """All processes of a learner that this machine has started; the first one leads."""
+
+    def __init__(self, options: Options) -> None:
+        """Start them; ResourceError where that cannot be done, or where one is lost while it starts."""
+        self._options = options
+        self._dead: set[str] = set()
+        membership = Membership(options.threads, options.dtype, options.strategy, private=not options.addresses)
+        here = "evo.learning.strategies.member"
+        self._nursery = Nursery(Upbringing(f"{here}:join", membership, f"{here}:prepare"), options.threads)
+        self._finalizer = weakref.finalize(self, self._nursery.close)  # also at the interpreter's end
+        self.processes: list[Process] = []
+        try:
+            for name, environment in environments(options):
+                self.processes.append(Process(name, *self._nursery.birth(environment, PATIENCE)))
+            for process in self.processes:
+                self._receive(process)
+            for process in self.processes[1:]:
+                if options.strategy == "multiworker":
+                    process.channel.send((0, b""))  # follow
+        except NurseryLost as error:
+            raise ResourceError("learner.strategy: the process that starts the learner's own was killed") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, message: Message) -> Message:
+        """Return what the leader answers; ResourceError where a process is lost that cannot be done without."""
+        leader = self.processes[0]
+        self._look()
+        try:
+            leader.channel.send((0, encode(message).tobytes()))
+        except OSError as error:
+            raise self._lost(leader) from error
+        return decode(np.frombuffer(self._receive(leader).result, "<i4"))
+
+    def _receive(self, process: Process) -> Any:
+        """Wait for what a process says, while all others live."""
+        while True:
+            ready = select.poll()
+            for one in self.processes:
+                if one.name not in self._dead:
+                    ready.register(one.channel, select.POLLIN if one is process else 0)  # a hang-up is always reported
+            there = {descriptor for descriptor, _ in ready.poll(1000 * PATIENCE)}
+            if not there:
+                raise ResourceError(f"learner.strategy: {process.name} has not answered for {PATIENCE:g} s")
+            if process.channel.fileno() in there:
+                try:
+                    answer = process.channel.receive()
+                except (EOFError, OSError) as error:
+                    raise self._lost(process) from error
+                if isinstance(answer, Failed):
+                    raise answer.error()
+                return answer
+            self._look()
+
+    def _look(self) -> None:
+        """Note which processes have gone; ResourceError where they cannot be done without."""
+        ready = select.poll()
+        for one in self.processes:
+            if one.name not in self._dead:
+                ready.register(one.channel, 0)
+        gone = {descriptor for descriptor, _ in ready.poll(0)}
+        for process in self.processes:
+            if process.name in self._dead or process.channel.fileno() not in gone:
+                continue
+            replaceable = self._options.strategy == "parameter-server" and process.name.startswith("worker")
+            left = [one for one in self.processes if one.name.startswith("worker") and one.name not in self._dead]
+            if not replaceable or left == [process]:
+                raise self._lost(process)
+            self._dead.add(process.name)
+            from evo.terminal.display import notice
+
+            ending = self._nursery.end(process.pid)
+            notice(f"the learner's {process.name} {ending}; its work is done by the {len(left) - 1} that are left")
+
+    def _lost(self, process: Process) -> ResourceError:
+        try:
+            ending = str(self._nursery.end(process.pid))
+        except NurseryLost:
+            ending = "is gone, with the process that started it"
+        self.close()
+        return ResourceError(
+            f"the learner's {process.name} {ending}, and {self._options.strategy} cannot go on without it; what was "
+            "committed is intact: resume it"
+        )
+
+    def close(self) -> None:
+        """End every process; afterwards none is left."""
+        self._finalizer()
+        for process in self.processes:
+            process.channel.close()
+
+
+def environments(options: Options) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the name and the environment of every process that is ours to start, the leader first."""
+    served = options.strategy == "parameter-server"
+    addresses = options.addresses or [f"127.0.0.1:{PORT + i}" for i in range(options.workers + 2 * served)]
+    if served:
+        cluster = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
+    else:
+        cluster = {"worker": addresses}
+    for kind, places in cluster.items():
+        for index in range(len(places)):
+            name = {"chief": "coordinator", "ps": "parameter server"}.get(kind, f"worker {index}")
+            device = options.devices[index] if kind == "worker" and options.devices else "CPU:0"
+            gpu = device.removeprefix("GPU:") if device.startswith("GPU") else devices.NO_GPU
+            task = {"cluster": cluster, "task": {"type": kind, "index": index}}
+            yield name, {"TF_CONFIG": json.dumps(task), devices.VISIBLE: gpu}
+            if options.addresses:
+                return
+
+
+class ClusterLearner(Learner):
+    """A learner that asks a cluster."""
+
+    def __init__(
+        self, network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
+    ) -> None:
+        """Start the processes; their weights are all zero."""
+        self.network, self.options, self.part = network, options, part_size(network)
+        self.devices = options.workers
+        self._updates = 0
+        told = described(network, options, loss, max_gradient_norm)
+        self.cluster = Cluster(options)
+        self._ask("make", text=told)
+        self.target = RemoteTarget(self) if hasattr(loss, "between") else None
+
+    def load(self, data: Mapping[str, NDArray[Any]]) -> None:
+        """Take the arrays that batches are gathered from, each [M, ...]."""
+        self._ask("load", data)
+
+    def place(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return an array for observations."""
+        return np.empty(shape, np.float32)
+
+    def updates_on(
+        self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]
+    ) -> Iterator[tuple[Rows, Values]]:
+        """Make one step on each batch; as many as the staleness are under way besides the one that is waited for."""
+        if not self.options.staleness:
+            yield from super().updates_on(batches, learning_rate, settings)
+            return
+        waiting: deque[Rows] = deque()
+        try:
+            for rows in batches:
+                self._ask("schedule", {"rows": rows}, self._numbers(learning_rate, settings))
+                waiting.append(rows)
+                if len(waiting) > self.options.staleness:
+                    yield waiting.popleft(), self._collected()
+            while waiting:
+                yield waiting.popleft(), self._collected()
+        finally:
+            for _ in waiting:  # of one who wants no more
+                self._collected()
+
+    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
+        """Make one step, as `Learner.update`, in the cluster."""
+        told = self._ask("update", {"rows": rows}, self._numbers(learning_rate, settings)).arrays
+        self._updates += 1
+        return dict(told)
+
+    def _collected(self) -> Values:
+        told = self._ask("collect").arrays
+        self._updates += 1
+        return dict(told)
+
+    def _numbers(self, learning_rate: float, settings: Mapping[str, float]) -> dict[str, float]:
+        return {**settings, "learning_rate": learning_rate, "part": self.part}
+
+    def weights(self) -> NDArray[np.float32]:
+        """Return the present weights.  # [P]"""
+        return self._ask("weights").arrays["weights"]
+
+    def state(self) -> Arrays:
+        """Return everything that is needed to go on, as `Learner.state`."""
+        return dict(self._ask("state").arrays)
+
+    def restore(self, state: Arrays) -> None:
+        """Take up a state that `state` returned."""
+        names = ("weights", "first", "second", "updates")
+        self._ask("restore", {name: np.asarray(state[name]) for name in names})
+        self._updates = int(np.asarray(state["updates"], np.int64)[0])
+
+    def begin(self, weights: NDArray[np.float32]) -> None:
+        """Take weights [P] to start from, with no moments and no updates."""
+        self._ask("begin", {"weights": np.asarray(weights, np.float32)})
+        self._updates = 0
+
+    def fingerprint(self) -> str:
+        """Return what computes there, as `Learner.fingerprint`."""
+        return self._ask("fingerprint").text
+
+    def close(self) -> None:
+        """End the processes, those of other machines too."""
+        if self.options.addresses:
+            with suppress(ResourceError):
+                self._ask(END)
+        self.cluster.close()
+
+    def _ask(
+        self, method: str, arrays: Mapping[str, NDArray[Any]] | None = None,
+        numbers: Mapping[str, float] | None = None, text: str = "",
+    ) -> Message:  # fmt: skip
+        return self.cluster.ask(Message(method, arrays or {}, numbers or {}, text))
+
+
+class RemoteTarget(Target):
+    """The target network of a learner elsewhere, which is elsewhere too."""
+
+    def __init__(self, learner: ClusterLearner) -> None:
+        self._asked = learner
+
+    def weights(self) -> NDArray[np.float32]:
+        """Return the present weights.  # [P]"""
+        return self._asked._ask("target").arrays["weights"]
+
+    def set(self, weights: NDArray[np.float32]) -> None:
+        """Take these weights.  # [P]"""
+        self._asked._ask("target", {"weights": np.asarray(weights, np.float32)})
+
+    def follow(self, tau: float, every: int) -> None:
+        """Move towards the learner's weights, as `Target.follow`."""
+        self._asked._ask("follow", numbers={"tau": tau, "every": every})
