@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -28,6 +29,7 @@ OURS = {
     # What Ray does by itself on other systems than Linux: everything listens on the loopback address alone.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 LEFT_OUT = ["runs/", "*.h5", "__pycache__/", "*.nbc", "*.nbi"]  # of what is sent to a cluster
 LONGEST = 40  # characters of a directory for sockets, whose whole names may have 107
 HEAD_PATIENCE = 10.0  # seconds without the head; Ray itself ends the process after 60
@@ -56,12 +58,9 @@ class Cluster:
             raise ConfigurationError("this process has joined a Ray cluster already; let it leave by ray.shutdown()")
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "address": address}
         if address == "local":
-            path = {"PYTHONPATH": os.pathsep.join(_import_path())}
             self._scratch = tempfile.mkdtemp(prefix="evo-", dir=_short_directory())
             how |= {"include_dashboard": False, "num_cpus": cpus, "_temp_dir": self._scratch}
-            how["runtime_env"] = {"env_vars": {**environment, **path}}
-        else:
-            how["runtime_env"] = {"env_vars": dict(environment), "py_modules": _our_code(), "excludes": LEFT_OUT}
+        how["runtime_env"] = runtime_env(address, environment, os.environ.get(JOB, "{}"))
         try:
             self._join(how)
         except BaseException:
@@ -160,14 +159,21 @@ def first_line(error: object) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _our_code() -> list[str]:
-    """Return the packages that workers need; what lies beside them, runs for instance, stays here."""
-    root = Path(__file__).parents[2]
-    return [str(root / "evo"), str(root / "snake")]
+def runtime_env(address: str, environment: Mapping[str, str], job: str) -> dict[str, Any]:
+    """Return what Ray prepares for workers: the variables, and on a cluster our packages, whichever lie there.
 
-
-def _import_path() -> list[str]:
-    return list(dict.fromkeys(os.path.abspath(path) for path in sys.path))  # as `python -m` has it, "" is here
+    What lies beside our packages, runs for instance, stays here. `job` is what Ray tells a submitted job of itself, as
+    JSON: where that brings a directory or modules of its own, they are the code, and Ray refuses others beside them.
+    """
+    given = json.loads(job).get("runtime_env") or {}
+    theirs = given.get("env_vars", {})
+    prepared: dict[str, Any] = {"env_vars": {name: text for name, text in environment.items() if name not in theirs}}
+    if address == "local":
+        prepared["env_vars"]["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(map(os.path.abspath, sys.path)))
+    elif not given.keys() & {"working_dir", "py_modules", "excludes"}:
+        root = Path(__file__).parents[2]
+        prepared |= {"py_modules": [str(root / "evo"), str(root / "snake")], "excludes": LEFT_OUT}
+    return prepared
 
 
 def _short_directory() -> str | None:

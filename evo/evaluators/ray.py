@@ -6,16 +6,14 @@ to whichever worker is free, and plays those of a lost worker or node again; res
 
 from __future__ import annotations
 
-import faulthandler
 import hashlib
 import json
 import math
-import os
 import sys
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -24,41 +22,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.devices import NO_GPU, VISIBLE, cores
-from evo.errors import ConfigurationError, DataError, PoisonError, ResourceError
-from evo.evaluators.cluster import Cluster, first_line, imported, installed, lacking
-from evo.evaluators.context import Context, Player, make_player, measures_of
+from evo.devices import cores
+from evo.errors import ConfigurationError, PoisonError, ResourceError
+from evo.evaluators.cluster import Cluster, first_line, installed, lacking
+from evo.evaluators.context import Context, measures_of
 from evo.evaluators.effort import Effort
 from evo.evaluators.nursery import THREADS
 from evo.evaluators.pace import Pace
-from evo.evaluators.processes import GROWTH, PATIENCE, UNMEASURED
-from evo.evaluators.round import ATTEMPTS, Round, size, worst_result
-from evo.evaluators.worker import OUT_OF_MEMORY, Failed
+from evo.evaluators.processes import PATIENCE, UNMEASURED
+from evo.evaluators.ray_worker import Lost, Played, play
+from evo.evaluators.round import Round, size, worst_result
+from evo.evaluators.worker import Failed
 from evo.records import Result, Task
 
 KEPT = 2  # published matrices in the object store
 LOOK = 1.0  # seconds between looks at the cluster while nothing arrives
 NO_ROOM = 60.0  # seconds in which no node may be alive that could play
-
-
-@dataclass(frozen=True)
-class Played:
-    """A result, and what it took."""
-
-    ticket: int
-    result: Result
-    seconds: float
-    attempt: int  # times that it was begun before, by workers that were lost
-    worker: str  # which one has played it
-    fingerprint: str
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A task that has ended as many workers as it may."""
-
-    ticket: int
-    attempts: int
 
 
 class Ray:
@@ -69,7 +48,12 @@ class Ray:
     """
 
     def __init__(
-        self, context: Context, cluster: Cluster, request: Mapping[str, float], most: float = math.inf
+        self,
+        context: Context,
+        cluster: Cluster,
+        request: Mapping[str, float],
+        most: float = math.inf,
+        patience: float = PATIENCE,
     ) -> None:
         self.effort = Effort()
         self.fingerprint = ""
@@ -84,7 +68,7 @@ class Ray:
         # Workers live on from task to task, and a task outlives whatever happens to its worker or its node.
         self._play = cluster.ray.remote(max_retries=-1, max_calls=0, resources=others, **named)(play)
         self._put: OrderedDict[str, Any] = OrderedDict()  # references of published matrices
-        self._pace = Pace(PATIENCE, UNMEASURED)
+        self._pace = Pace(patience, max(patience, UNMEASURED))
         self._tickets = count()
         worst = partial(_worst, context) if context.workers.get("on_poison") == "worst" else None
         self._round = partial(Round, attempts=1, separable=context.inference == "lanes", worst=worst)
@@ -199,64 +183,6 @@ class Ray:
                 self._cluster.ray.cancel(reference, force=True)
         except Exception as error:
             print(f"note: tasks on Ray were not cancelled: {first_line(error)}", file=sys.stderr)
-
-
-class Handed:
-    """The published matrix that came with the task at hand."""
-
-    def __init__(self) -> None:
-        self.parents: NDArray[np.float32] = np.empty((0, 0), np.float32)
-
-    def matrix(self, name: str, size: int) -> NDArray[np.float32]:
-        """Return it; DataError where it is of another network."""
-        if self.parents.shape[1] != size and name:
-            raise DataError(f"{name}: weights are {self.parents.shape}, not [S, {size}]")
-        return self.parents if name else np.empty((0, size), np.float32)
-
-
-_players: dict[str, tuple[Player, Handed]] = {}  # of this process, by `key_of` their context
-
-
-def play(
-    key: str, context: Context, parents: NDArray[np.float32], task: Task, ticket: int, patience: float
-) -> Played | Lost | Failed:
-    """Play one task in a Ray worker, and end the worker where that takes longer than `patience` seconds."""
-    attempt = _attempt()
-    if attempt >= ATTEMPTS:
-        return Lost(ticket, attempt)
-    try:
-        player, handed = _player(key, context)
-        handed.parents = parents
-        faulthandler.dump_traceback_later(patience * GROWTH**attempt, exit=True)  # also where compiled code hangs
-        began = time.perf_counter()
-        result = player.play(task)
-        return Played(ticket, result, time.perf_counter() - began, attempt, _worker(), player.fingerprint)
-    except MemoryError:
-        os._exit(OUT_OF_MEMORY)
-    except Exception as error:
-        return Failed.of(error, ticket)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-
-
-def _player(key: str, context: Context) -> tuple[Player, Handed]:
-    if key not in _players:
-        if context.inference == "tensorflow" and not os.environ.get(VISIBLE):
-            os.environ[VISIBLE] = NO_GPU
-        _players.clear()
-        handed = Handed()
-        _players[key] = make_player(context, handed), handed
-    return _players[key]
-
-
-def _attempt() -> int:
-    """Return how often this task was begun before."""
-    worker: Any = imported()._private.worker.global_worker
-    return int(worker.core_worker.get_current_task_attempt_number())
-
-
-def _worker() -> str:
-    return str(imported().get_runtime_context().get_worker_id())
 
 
 def key_of(context: Context) -> str:

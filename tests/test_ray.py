@@ -1,0 +1,214 @@
+"""What can be said of the Ray backend without a cluster, and one of its own on this machine that leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import SMALL, after, called, command, summary_of
+from ray_nodes import LOOPBACK, listening, marked, needs_ray
+from test_evaluators import until
+
+from evo.errors import ConfigurationError, DataError
+from evo.evaluators.cluster import first_line, lacking, runtime_env
+from evo.evaluators.context import Context
+from evo.evaluators.ray import carried, key_of, matrix_of, planned, request_of
+from evo.evaluators.ray_worker import Handed
+from evo.records import Episodes, Task, WeightSource
+
+GONE = 10.0  # seconds in which all processes of a cluster have to end with its master
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+def test_where_ray_is_not_installed_a_run_ends_with_the_command_that_installs_it_and_makes_nothing(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for words in (("--run-dir", "run"), ("--dry-run",)):
+        summary = summary_of(small, "small.toml", *words, "--backend", "ray", code=2)
+        assert "python -m pip install 'ray>=2.40'" in summary["error"]
+        assert "\n" not in summary["error"]
+    assert not (small / "run").exists()
+    summary_of(small, "small.toml", "--run-dir", "run", "--generations", 1)
+    assert (
+        "pip install" in summary_of(small, "--resume", "run", "--generations", 2, "--backend", "ray", code=2)["error"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("workers.address=ray:/x", 'is not "auto", "local", "HOST:PORT" or "ray://HOST:PORT"'),
+        ("workers.address=10.0.0.1", 'is not "auto", "local"'),
+        ("workers.resources={GPU = 2}", "GPU must be at most 1"),
+        ("workers.resources={CPU = 0}", "must be more than 0"),
+        ("workers.resources={CPU = -1.5}", "must be more than 0"),
+    ],
+)
+def test_an_address_or_a_request_that_makes_no_sense_is_a_mistake(small: Path, word: str, message: str) -> None:
+    _, err = called(small, "small.toml", "--dry-run", "--set", word, code=2)
+    assert message in err
+
+
+def test_a_request_is_a_cpu_a_thread_and_what_resources_say() -> None:
+    assert request_of({"threads": 3}, "lanes") == {"CPU": 3.0}
+    assert request_of({"threads": 3, "resources": {"CPU": 0.5, "big": 2.0}}, "lanes") == {"CPU": 0.5, "big": 2.0}
+    assert request_of({"resources": {"GPU": 0.25}}, "tensorflow") == {"CPU": 1.0, "GPU": 0.25}
+    with pytest.raises(ConfigurationError, match=r"only policy\.inference"):
+        request_of({"resources": {"GPU": 0.25}}, "lanes")
+    with pytest.raises(ConfigurationError, match=r"resources = \{GPU"):
+        request_of({"gpus": [2, 2]}, "tensorflow")
+    with pytest.raises(ConfigurationError, match="memory"):
+        request_of({"resources": {"GPU": 0.25}, "memory": "all"}, "tensorflow")
+
+
+def test_what_is_missing_is_named() -> None:
+    nodes = [{"CPU": 4.0, "memory": 1e9}, {"CPU": 8.0, "GPU": 1.0}]
+    for request in ({"CPU": 8.0}, {"CPU": 0.5, "GPU": 1.0}, {"CPU": 4.0, "memory": 1e9}):
+        assert lacking(nodes, request) == ""
+    assert "none of 2 Ray nodes can ever play it; what is missing is tpu (at most 0)" in lacking(nodes, {"tpu": 1.0})
+    assert "CPU (at most 8), GPU (at most 1)" in lacking(nodes, {"CPU": 9.0, "GPU": 4.0})
+    assert "none has all" in lacking(nodes, {"GPU": 1.0, "memory": 1e9})
+    assert "none of 0 Ray nodes" in lacking([], {"CPU": 1.0})
+
+
+def test_a_player_is_known_by_all_that_it_is_made_from(tmp_path: Path) -> None:
+    contexts = [
+        Context(tmp_path, {"id": "snake"}, {}),
+        Context(tmp_path, {"id": "snake", "size": 6}, {}),
+        Context(tmp_path, {"id": "snake"}, {"dense": [3]}),
+        Context(tmp_path, {"id": "snake"}, {}, {"threads": 2}),
+        Context(tmp_path, {"id": "snake"}, {}, plugins=("walk",)),
+        Context(tmp_path, {"id": "snake"}, {}, extra_outputs=1),
+    ]
+    assert len(set(map(key_of, contexts))) == len(contexts)
+    assert key_of(Context(tmp_path, {"size": 6, "id": "snake"}, {})) == key_of(contexts[1])
+
+
+def test_weights_of_another_network_are_refused_by_a_worker(tmp_path: Path) -> None:
+    handed = Handed()
+    handed.parents = np.ones((2, 5), np.float32)
+    assert handed.matrix("a.h5", 5) is handed.parents
+    assert handed.matrix("", 7).shape == (0, 7)
+    with pytest.raises(DataError, match=r"a\.h5"):
+        handed.matrix("a.h5", 7)
+    assert matrix_of(tmp_path, "").shape == (0, 0)
+
+
+def test_what_a_task_carries_is_counted() -> None:
+    source = WeightSource(*(np.zeros(3, kind) for kind in (np.int32, np.int32, np.uint64, np.float32)))
+    assert carried(Task(source, Episodes(np.zeros(5, np.uint64)))) == 3 * (4 + 4 + 8 + 4) + 5 * 8
+
+
+def test_what_is_sent_to_a_cluster_is_code_and_no_run() -> None:
+    sent = runtime_env("auto", {"THREADS": "1"}, "{}")
+    assert [Path(path).name for path in sent["py_modules"]] == ["evo", "snake"]
+    assert all((Path(path) / "__init__.py").exists() for path in sent["py_modules"])
+    assert {"runs/", "*.h5"} <= set(sent["excludes"])
+    assert sent["env_vars"] == {"THREADS": "1"}
+    assert runtime_env("local", {"THREADS": "1"}, "{}").keys() == {"env_vars"}
+
+
+def test_a_submitted_job_s_own_directory_is_the_code() -> None:
+    job = '{"runtime_env": {"working_dir": "gcs://x.zip", "excludes": ["runs/"], "env_vars": {"THREADS": "4"}}}'
+    assert runtime_env("auto", {"THREADS": "1", "OTHER": "1"}, job) == {"env_vars": {"OTHER": "1"}}
+    assert "py_modules" in runtime_env("auto", {}, '{"runtime_env": {}, "metadata": {}}')
+
+
+def test_advice_of_many_lines_becomes_one() -> None:
+    assert first_line(ValueError("no such thing\nfirst, try this\nthen that")) == "no such thing"
+    assert first_line(ValueError()) == "ValueError"
+
+
+@needs_ray
+def test_the_plan_says_where_and_with_what() -> None:
+    assert planned({"threads": 2}, "lanes") == "tasks on a Ray cluster of its own, each with CPU = 2"
+    there = {"address": "10.0.0.1:6379", "resources": {"GPU": 0.1}}
+    assert planned(there, "tensorflow") == "tasks on the Ray cluster at 10.0.0.1:6379, each with CPU = 1, GPU = 0.1"
+
+
+@needs_ray
+def test_a_cluster_of_ones_own_hears_nobody_else_and_is_gone_afterwards(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = summary_of(small, "small.toml", "--run-dir", "serial", "--backend", "serial")
+    mark = uuid.uuid4().hex
+    scratch = small / "t"
+    scratch.mkdir()
+    monkeypatch.setenv("EVO_TEST_MARK", mark)
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    heard: set[str] = set()
+    words = ("small.toml", "--run-dir", "ray", "--backend", "ray", "--workers", 2, "--json")
+    with command(small, *words) as process:
+        while process.poll() is None:
+            heard |= listening(marked(mark))
+            time.sleep(0.2)
+        assert process.stdout is not None
+        out = process.stdout.read()
+        assert process.stderr is not None
+        assert (process.returncode, process.stderr.read()) == (0, "")
+    assert heard
+    assert heard <= LOOPBACK
+    assert until(lambda: not marked(mark), GONE), marked(mark)
+    assert list(scratch.iterdir()) == []
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["state_hash"], summary["champion"]) == (wanted["state_hash"], wanted["champion"])
+    assert all(
+        line.startswith(("ga on", "generation", "champion", "sealed", "beside")) for line in out.splitlines()[:5]
+    )
+
+
+@needs_ray
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_a_run_on_ray_and_all_of_its_processes(
+    small: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("EVO_TEST_MARK", mark)
+    with command(small, "small.toml", "--run-dir", "run", "--generations", 100000, "--backend", "ray") as process:
+        after(process, 2)
+        assert marked(mark)
+        began = time.monotonic()
+        os.kill(process.pid, number)
+        code = process.wait(30)
+        took = time.monotonic() - began
+    assert code == (-9 if number == signal.SIGKILL else 128 + number)
+    assert took < 10
+    assert until(lambda: not marked(mark), GONE), marked(mark)
+    total = json.loads(called(small, "--resume", "run", "--generations", 2, "--json")[0].splitlines()[-1])[
+        "generations"
+    ]
+    straight = summary_of(small, "small.toml", "--run-dir", "straight", "--generations", total + 1)
+    again = summary_of(small, "--resume", "run", "--generations", total + 1, "--backend", "processes")
+    assert again["state_hash"] == straight["state_hash"]
+
+
+@needs_ray
+@pytest.mark.long
+def test_nobody_without_the_token_joins_a_cluster_of_ones_own(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("EVO_TEST_MARK", mark)
+    with command(small, "small.toml", "--run-dir", "run", "--generations", 100000, "--backend", "ray") as process:
+        after(process, 1)
+        (line,) = [line for line in marked(mark).values() if "gcs_server" in line]
+        server = line.split("--gcs_server_port=")[1].split()[0]
+        probe = f"import ray; ray.init('127.0.0.1:{server}')"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        done = subprocess.run(
+            [sys.executable, "-c", probe], env=environment, capture_output=True, text=True, timeout=120
+        )
+    assert done.returncode
+    assert "oken" in done.stderr

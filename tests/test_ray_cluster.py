@@ -1,0 +1,253 @@
+"""A real Ray of several nodes: they are killed, join, fill up and lose their head, and results are those of serial."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from calling import SMALL, after, command, summary_of
+from learning import tensorflow  # noqa: F401
+from ray_nodes import STORE, Nodes, needs_ray, nodes, playing
+from test_evaluators import alive, until
+from test_resume import WAYS, written
+
+from evo.environments import snake
+from evo.errors import PoisonError
+from evo.evaluators import serial
+from evo.evaluators.cluster import Cluster
+from evo.evaluators.context import Context
+from evo.evaluators.ray import Ray
+from evo.learning.acting import begin_lanes, segment_tasks
+from evo.records import WORST, Choose, Episodes, Result, Task, WeightSource
+
+pytestmark = needs_ray
+
+ENVIRONMENT = {"id": "snake", "size": 8, "starvation": 200, "observation": "ego"}
+POLICY = {"conv": [[8, 3, 1]], "dense": [16]}
+
+
+@pytest.fixture(scope="module")
+def ray_nodes() -> Iterator[Nodes]:
+    with nodes(1) as cluster:
+        yield cluster
+
+
+@contextmanager
+def evaluator(place: Path, cluster: Nodes, patience: float = 30.0, **how: Any) -> Iterator[Ray]:
+    """Connect to a cluster as a run does; `environment` is that of its workers."""
+    environment = how.pop("environment", {})
+    context = Context(place, **{"environment": ENVIRONMENT, "policy": POLICY, **how})
+    with Ray(context, Cluster(cluster.address, 1, environment), {"CPU": 1.0}, patience=patience) as ray:
+        yield ray
+
+
+def tasks(count: int, episodes: int = 64, each: int = 4) -> list[Task]:
+    """Return tasks of fresh candidates."""
+    made = []
+    for first in range(0, count * each, each):
+        keys, minus = np.arange(first, first + each, dtype=np.uint64), np.full(each, -1, np.int32)
+        source = WeightSource(minus, minus, keys, np.zeros(each, np.float32))
+        made.append(Task(source, Episodes(np.arange(episodes, dtype=np.uint64)), Choose("softmax")))
+    return made
+
+
+def assert_same(results: list[Result], wanted: list[Result]) -> None:
+    assert len(results) == len(wanted)
+    for result, other in zip(results, wanted, strict=True):
+        for name in ("returns", "lengths", "measures", "finite"):
+            np.testing.assert_array_equal(getattr(result, name), getattr(other, name))
+        assert (result.frames, result.slots) == (other.frames, other.slots)
+
+
+def meanwhile(act: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [pytest.param(*way, marks=[pytest.mark.long] if way[1] else []) for way in WAYS]
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_every_algorithm_has_the_hash_of_one_process_on_any_number_of_nodes(
+    tmp_path: Path, ray_nodes: Nodes, name: str, number: int, count: int
+) -> None:
+    ray_nodes.be(count)
+    file = written(tmp_path, name, number)
+    wanted = summary_of(tmp_path, file, "--run-dir", "serial", "--generations", 2)
+    words = ("--backend", "ray", "--set", f"workers.address={ray_nodes.address}", "--generations", 2)
+    summary = summary_of(tmp_path, file, "--run-dir", "ray", *words)
+    for key in ("state_hash", "frames", "champion"):
+        assert summary[key] == wanted[key], key
+
+
+def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, ray_nodes: Nodes) -> None:
+    ray_nodes.be(2)
+    wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(tasks(60, 512))
+    with evaluator(tmp_path, ray_nodes) as ray:
+        ray.map(tasks(4, 1))
+        killed = []
+
+        def kill() -> None:
+            assert until(lambda: any(playing(raylet) for raylet in ray_nodes.raylets), 20)
+            killed.extend(pid for raylet in ray_nodes.raylets for pid in playing(raylet))
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+        killer = meanwhile(kill)
+        results = ray.map(tasks(60, 512))
+        killer.join()
+        assert_same(results, wanted)
+        assert killed
+        assert not any(map(alive, killed))
+        assert ray.effort.replaced >= 1
+
+
+def test_a_node_that_is_killed_and_one_that_joins_change_nothing_and_the_new_one_is_used(
+    tmp_path: Path, ray_nodes: Nodes
+) -> None:
+    ray_nodes.be(3)
+    wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(tasks(240, 512))
+    with evaluator(tmp_path, ray_nodes) as ray:
+        ray.map(tasks(6, 1))
+        used: list[int] = []
+
+        def replace() -> None:
+            last = ray_nodes.raylets[-1]
+            assert until(lambda: bool(playing(last)), 30)
+            ray_nodes.kill()
+            new = ray_nodes.join()
+            until(lambda: bool(used.extend(playing(new)) or used), 60)
+
+        other = meanwhile(replace)
+        results = ray.map(tasks(240, 512))
+        done = time.monotonic()
+        while other.is_alive() and time.monotonic() < done + 90:
+            assert_same(ray.map(tasks(240, 512)), wanted)
+        other.join()
+        assert_same(results, wanted)
+        assert used
+
+
+def test_a_run_of_which_a_node_is_killed_in_mid_generation_has_the_same_hash(tmp_path: Path, ray_nodes: Nodes) -> None:
+    ray_nodes.be(2)
+    (tmp_path / "small.toml").write_text(SMALL)
+    many = ("--set", "ga.population=400", "--set", "ga.episodes=64", "--generations", 4)
+    wanted = summary_of(tmp_path, "small.toml", "--run-dir", "serial", *many)
+
+    def kill() -> None:
+        assert until(lambda: bool(playing(ray_nodes.raylets[-1])), 60)
+        ray_nodes.kill()
+
+    killer = meanwhile(kill)
+    words = ("--backend", "ray", "--set", f"workers.address={ray_nodes.address}")
+    summary = summary_of(tmp_path, "small.toml", "--run-dir", "ray", *many, *words)
+    killer.join()
+    assert len(ray_nodes.raylets) == 1
+    assert (summary["state_hash"], summary["champion"]) == (wanted["state_hash"], wanted["champion"])
+
+
+def test_segments_that_fill_the_object_store_twice_come_back_whole(tmp_path: Path, ray_nodes: Nodes) -> None:
+    ray_nodes.be(2)
+    lanes = begin_lanes(snake.make(snake.Options(**ENVIRONMENT)), 1, 0, 1536)
+    wide = segment_tasks(lanes, 512, 96, Choose("softmax"))
+    fresh = [Task(tasks(1, each=1)[0].weights, task.play, task.choose) for task in wide]
+    wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(fresh)
+    with evaluator(tmp_path, ray_nodes) as ray:
+        results = ray.map(fresh)
+        assert ray.effort.received > 2 * STORE
+        assert_same(results, wanted)
+        for result, other in zip(results, wanted, strict=True):
+            assert result.steps is not None
+            assert other.steps is not None
+            for name in ("observed", "actions", "rewards", "ends", "outputs", "after"):
+                np.testing.assert_array_equal(getattr(result.steps, name), getattr(other.steps, name))
+        base = results[0].steps
+        assert base is not None
+        assert not base.observed.flags.writeable  # seen where it lies in the object store, and not copied
+
+
+def test_a_request_that_no_node_can_meet_is_refused_at_once(tmp_path: Path, ray_nodes: Nodes) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    words = ("--backend", "ray", "--set", f"workers.address={ray_nodes.address}", "--run-dir", "run")
+    began = time.monotonic()
+    summary = summary_of(tmp_path, "small.toml", *words, "--set", "workers.resources={CPU = 64, tpu = 2}", code=5)
+    assert time.monotonic() - began < 30
+    assert "what is missing is CPU (at most 1), tpu (at most 0)" in summary["error"]
+    nowhere = ("--backend", "ray", "--set", "workers.address=127.0.0.1:9", "--run-dir", "run2")
+    summary = summary_of(tmp_path, "small.toml", *nowhere, code=5)
+    assert "cannot join a Ray cluster at 127.0.0.1:9" in summary["error"]
+
+
+def test_a_candidate_that_ends_every_worker_is_found_and_one_that_hangs_once_is_played_again(
+    tmp_path: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = {"environment": {"id": "treacherous"}, "policy": {"kind": "linear"}, "plugins": ("treacherous",)}
+    monkeypatch.setenv("WALKS", str(tmp_path / "walks"))
+    plain = [Task(task.weights, task.play) for task in tasks(2, 3)]
+    wanted = serial.make(Context(tmp_path, **walk)).map(plain)
+    names = (tmp_path / "walks").read_text().split()
+    deadly = next(i for i, name in enumerate(names) if names.count(name) == 1)
+    (tmp_path / "faults").mkdir()
+    (tmp_path / "faults" / f"spin-{2:016x}-5").touch()
+    with evaluator(tmp_path, ray_nodes, 2.0, environment={"TREACHERY": str(tmp_path / "faults")}, **walk) as ray:
+        ray._pace.note(0.1, 12)
+        assert_same(ray.map(plain), wanted)
+        assert ray.effort.replaced == 1
+    deaths = {"environment": {"DEADLY": names[deadly]}}
+    for worst in (False, True):
+        how: dict[str, Any] = {**walk, "workers": {"on_poison": "worst" if worst else "stop"}}
+        context = Context(tmp_path, **how)
+        with Ray(context, Cluster(ray_nodes.address, 1, deaths["environment"]), {"CPU": 1.0}) as ray:
+            if worst:
+                results = ray.map(plain)
+                returns = np.concatenate([result.returns for result in results])
+                guilty = np.flatnonzero((returns == WORST).all(1))
+                assert guilty.tolist() == [deadly // 3]
+                others = np.arange(len(returns)) != deadly // 3
+                np.testing.assert_array_equal(
+                    returns[others], np.concatenate([result.returns for result in wanted])[others]
+                )
+            else:
+                with pytest.raises(PoisonError, match="died") as caught:
+                    ray.map(plain)
+                assert (caught.value.task, caught.value.first, caught.value.count) == (deadly // 12, deadly // 3 % 4, 1)
+
+
+def test_a_python_error_in_a_worker_is_raised_as_it_is(tmp_path: Path, ray_nodes: Nodes) -> None:
+    source = tasks(1)[0].weights
+    bad = Task(
+        WeightSource(source.rows + 9, source.mates, source.keys, source.sigmas), Episodes(np.zeros(1, np.uint64))
+    )
+    with evaluator(tmp_path, ray_nodes) as ray:
+        with pytest.raises(Exception, match="names row 8") as caught:
+            ray.map([bad])
+        assert type(caught.value).__name__ == "DataError"
+        assert_same(ray.map(tasks(2)), serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2)))
+
+
+def test_a_head_that_is_lost_ends_the_run_with_a_line_and_it_goes_on_without_ray(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    with nodes(1) as cluster:
+        words = ("--run-dir", "run", "--generations", 100000, "--backend", "ray")
+        with command(tmp_path, "small.toml", *words, "--set", f"workers.address={cluster.address}") as process:
+            after(process, 2)
+            cluster.kill_head()
+            assert process.stderr is not None
+            assert process.wait(60) == 5
+            err = process.stderr.read()
+    assert "the head of the Ray cluster at" in err
+    assert "--resume run --backend processes" in err.replace(str(tmp_path) + "/", "")
+    assert "Traceback" not in err
+    reached = summary_of(tmp_path, "--resume", "run", "--generations", 2)["generations"]
+    straight = summary_of(tmp_path, "small.toml", "--run-dir", "straight", "--generations", reached + 2)
+    words = ("--generations", reached + 2, "--backend", "processes", "--workers", 2)
+    assert summary_of(tmp_path, "--resume", "run", *words)["state_hash"] == straight["state_hash"]
