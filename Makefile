@@ -17,3 +17,5 @@ bench: ## ours beside others', as ratios
 lock: ## newest allowed versions, with the hashes of every file of theirs; needs uv
 	uv --no-config pip compile --universal --fork-strategy fewest --python-version 3.11 --upgrade \
 		--generate-hashes --no-header --no-annotate --extra dev --output-file requirements.lock pyproject.toml
+	echo "ray>=2.40" | uv --no-config pip compile --universal --fork-strategy fewest --python-version 3.11 --upgrade \
+		--generate-hashes --no-header --no-annotate --constraint requirements.lock --output-file requirements-ray.lock -

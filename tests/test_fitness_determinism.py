@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from ray_nodes import needs_ray
 
 from evo.algorithms import ga
 from evo.environments import snake
@@ -109,7 +110,10 @@ def two_zeros() -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(1, np.uint64), np.zeros(1, np.float32)
 
 
-@pytest.mark.parametrize(("backend", "count"), [("serial", 1), ("processes", 1), ("processes", 2), ("processes", 3)])
+@pytest.mark.parametrize(
+    ("backend", "count"),
+    [("serial", 1), ("processes", 1), ("processes", 2), ("processes", 3), pytest.param("ray", 2, marks=needs_ray)],
+)
 def test_no_evaluator_and_no_number_of_workers_changes_a_fitness(backend: str, count: int, tmp_path: Path) -> None:
     context = Context(tmp_path, ENVIRONMENT, {**POLICY}, {"count": count})
     files = iter(range(1000))
