@@ -11,6 +11,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from snake import philox_arrays
 from snake.philox import philox
 
 SEED_LIMIT = 1 << 64
@@ -40,6 +41,13 @@ def stream(seed: int, purpose: Purpose, generation: int = 0, candidate: int = 0,
     """Return the 64-bit key of the stream with this name; every argument is below 2^32 but `seed`, below 2^64."""
     w0, w1, _, _ = philox(seed, (int(purpose), generation, candidate, episode))
     return w0 | w1 << 32
+
+
+def candidates_keys(seed: int, purpose: Purpose, generation: int, first: int, end: int) -> NDArray[np.uint64]:
+    """Return `stream(seed, purpose, generation, i)` of the candidates from `first` to before `end`.  # [N]"""
+    numbers = np.arange(first, end, dtype=np.uint64)
+    w0, w1, _, _ = philox_arrays.philox(np.full(len(numbers), seed, np.uint64), int(purpose), generation, numbers, 0)
+    return w0 | w1 << np.uint64(32)
 
 
 def episode_keys(seed: int, purpose: Purpose, generation: int, episodes: int, first: int = 0) -> NDArray[np.uint64]:

@@ -9,7 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
-from evo.directory.arrays import Layout, array_layout, decode, encode, layouts
+from evo.directory import arrays as files
+from evo.directory.arrays import LARGE, Layout, array_layout, decode, encode, layouts, pieces
 from evo.errors import DataError
 
 ARRAYS = {"weights": np.arange(600, dtype=np.float32).reshape(6, 100), "flags": np.array([True, False])}
@@ -22,6 +23,18 @@ def test_equal_arrays_are_equal_bytes_and_come_back_equal() -> None:
     loaded = decode(data, layouts(ARRAYS), "file")
     assert loaded.keys() == ARRAYS.keys()
     assert all(np.array_equal(loaded[name], array) for name, array in ARRAYS.items())
+
+
+def test_large_arrays_stand_in_a_file_as_hdf5_puts_them_and_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = np.random.default_rng(1).random((3, LARGE // 4 + 7), np.float32)
+    large = {"weights": weights, "champion": weights[:0], "none": np.int64(3), "steps": np.arange(5), "z": weights[1]}
+    own = [piece for piece in pieces(large) if np.shares_memory(np.frombuffer(piece, np.uint8), weights)]
+    assert [len(piece) for piece in own] == [weights.nbytes, weights[1].nbytes]
+    again, data = encode({name: array + 1 for name, array in large.items()}), encode(large)
+    assert np.array_equal(decode(data, layouts(large), "file")["weights"], weights)
+    monkeypatch.setattr(files, "LARGE", 1 << 62)  # so that HDF5 writes them itself
+    assert data == encode(large)
+    assert again == encode({name: array + 1 for name, array in large.items()})
 
 
 def test_threads_write_side_by_side() -> None:

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from evo.directory.hashing import ArrayDigest, array_digest, canonical_json, first_hash, next_hash
+from evo.directory.hashing import ArrayDigest, Digests, array_digest, canonical_json, first_hash, next_hash
 
 
 def test_the_first_hash_is_the_sha256_of_the_identity_with_sorted_keys_and_no_spaces() -> None:
@@ -95,3 +99,68 @@ def test_a_chain_of_three_generations_is_pinned() -> None:
         arrays = {"state/n": number, "record/flag": ArrayDigest("|b1", (), "0" * 64)}
         state_hash = next_hash(state_hash, generation, arrays)
     assert state_hash == "87363320c90bbbceb5e18a421d840455c06a90ac614f5010bb4da65050445c40"
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the sizes of everything that is hashed from here on."""
+    sizes: list[int] = []
+
+    def sha256(data: bytes = b"") -> Any:
+        sizes.append(memoryview(data).nbytes)
+        return hashlib.sha256(data)
+
+    monkeypatch.setattr("evo.directory.hashing.hashlib", SimpleNamespace(sha256=sha256))
+    return sizes
+
+
+def matrix(rows: int, columns: int = 20_000) -> np.ndarray:
+    return np.random.default_rng(rows).normal(size=(rows, columns)).astype(np.float32)
+
+
+def kept(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)
+    return array
+
+
+def test_rows_that_were_there_before_are_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests, first = Digests(), kept(matrix(5))
+    assert digests.of("weights", first) == array_digest("weights", first)
+    second = kept(np.concatenate([matrix(6)[5:], first[[3, 0]], first[[0]] + 1]))
+    expected = array_digest("weights", second)
+    sizes = counted(monkeypatch)
+    assert digests.of("weights", second) == expected
+    assert sizes.count(80_000) == 2  # the first row and the last
+    sizes.clear()
+    assert digests.of("weights", second) == digests.of("weights", second) == expected
+    assert sizes == []
+
+
+def test_rows_that_are_equal_as_numbers_but_not_as_bytes_are_told_apart() -> None:
+    digests, zeros = Digests(), kept(np.zeros((2, 20_000), np.float32))
+    digests.of("weights", zeros)
+    other = np.zeros((2, 20_000), np.float32)
+    other[1, 9_000] = -0.0
+    other[0, 9_000] = np.nan
+    assert digests.of("weights", other) == array_digest("weights", other) != array_digest("weights", zeros)
+
+
+def test_an_array_that_may_be_written_into_is_hashed_every_time() -> None:
+    digests, mine = Digests(), matrix(4)
+    view = mine[:]
+    view.setflags(write=False)  # which says nothing of the memory behind it
+    for seen in (mine, view):
+        before = digests.of("weights", seen)
+        mine[2, 7] += 1
+        assert digests.of("weights", seen) == array_digest("weights", mine) != before
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=1, max_size=6), st.booleans())
+def test_any_sequence_of_matrices_has_the_digests_that_it_has_without_memory(
+    picks: list[list[int]], keep: bool
+) -> None:
+    digests, pool = Digests(), matrix(4)
+    for pick in picks:
+        array = pool[pick]
+        array.setflags(write=not keep)
+        assert digests.of("weights", array) == array_digest("weights", array)
+        assert digests.of("other", array) == array_digest("other", array)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from snake import philox_compiled
+from snake import philox_arrays, philox_compiled
 from snake.philox import Words, draw, philox
 
 WORD = st.integers(0, 2**32 - 1)
@@ -85,3 +85,22 @@ def test_draws_are_uniform() -> None:
     counts = Counter(draw(7, index, 10) for index in range(20_000))
     statistic = sum((counts[face] - 2000) ** 2 / 2000 for face in range(10))
     assert statistic < 27.9  # chi-square with nine degrees of freedom: 99.9 %
+
+
+@pytest.mark.parametrize(("counter", "key", "words"), VECTORS)
+def test_the_published_vectors_come_out_of_arrays(counter: Words, key: tuple[int, int], words: Words) -> None:
+    keys = np.array([0, key[0] | key[1] << 32], np.uint64)
+    assert tuple(int(word[1]) for word in philox_arrays.philox(keys, *counter)) == words
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=9),
+    WORD,
+    st.sampled_from([1, 2, 64, 1000, 2**31 + 1, 2**32]),
+)
+def test_draws_of_arrays_are_the_plain_ones_also_where_some_are_rejected(
+    keys: list[int], index: int, below: int
+) -> None:
+    drawn = philox_arrays.draws(np.array(keys, np.uint64), index, below)
+    assert drawn.tolist() == [draw(key, index, below) for key in keys]

@@ -21,6 +21,7 @@ from committing import IDENTITY, Arrays, commit, metrics, record, state, straigh
 from evo.directory.hashing import array_digest, first_hash, next_hash
 from evo.directory.store import Store
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
+from evo.weights import PublishedFiles
 
 COMMITTING = Path(__file__).with_name("committing.py")
 ROOT = COMMITTING.parent.parent
@@ -313,6 +314,30 @@ def test_a_published_file_holds_the_weights_in_one_piece_and_equal_weights_share
         assert np.array_equal(mapped, weights)
         weights[0, 0] += 1
         assert store.publish(weights) != name
+
+
+def test_weights_that_the_newest_population_file_holds_are_not_written_once_more(tmp_path: Path) -> None:
+    weights = np.random.default_rng(1).random((5, 70), np.float32)
+    with made(tmp_path / "run", 2) as store:
+        store.commit(2, {"weights": weights}, {}, metrics(2))
+        assert store.publish(weights).startswith("published/")  # it is not on the disk yet
+        store.flush()
+        name = store.publish(weights)
+        assert name == "population/gen-000002.h5"
+        assert np.array_equal(PublishedFiles(tmp_path / "run").matrix(name, 70), weights)
+        assert store.publish(weights + 1).startswith("published/")
+        store.commit(3, {"weights": weights + 1}, {}, metrics(3))
+        assert store.publish(weights).startswith("published/")  # retention may be about to take the older file
+
+
+def test_what_a_caller_may_still_write_into_is_copied_and_what_it_may_not_is_kept_as_it_is(tmp_path: Path) -> None:
+    mine, given = np.zeros((3, 5), np.float32), np.zeros(100_000)
+    given.setflags(write=False)
+    with made(tmp_path / "run", 0) as store:
+        store.commit(0, {"weights": mine, "given": given}, {}, {})
+        mine += 1
+        assert sys.getrefcount(given) > 2  # remembered as it is: one for us, one for the question
+        assert not store.load()["weights"].any()
 
 
 def test_only_the_last_two_published_files_stay_and_none_after_the_end(tmp_path: Path) -> None:

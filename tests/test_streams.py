@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo.rollouts import episodes
-from evo.streams import SEED_LIMIT, Purpose, episode_keys, sealed_episodes, stream
+from evo.streams import SEED_LIMIT, Purpose, candidates_keys, episode_keys, sealed_episodes, stream
 from snake import philox_compiled
 from snake.philox import draw, philox
 
@@ -105,3 +105,9 @@ def test_training_selecting_and_sealed_episodes_never_meet() -> None:
     train = [episode_keys(0, Purpose.TRAIN, generation, 100) for generation in range(20)]
     every = np.concatenate([*train, episode_keys(0, Purpose.SELECT, 0, 1000), sealed_episodes(1000)])
     assert len(np.unique(every)) == len(every)
+
+
+@given(SEED, WORD)
+def test_streams_of_many_candidates_have_the_names_of_each(seed: int, generation: int) -> None:
+    keys = candidates_keys(seed, Purpose.MUTATION, generation, 3, 9)
+    assert keys.tolist() == [stream(seed, Purpose.MUTATION, generation, candidate) for candidate in range(3, 9)]

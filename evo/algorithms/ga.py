@@ -17,8 +17,9 @@ from pydantic import Field, model_validator
 from evo.configuration.options import Section
 from evo.policies.network import Network
 from evo.records import WORST, Arrays, Episodes, Metrics, Request, Result, Rounds, Task, WeightSource
-from evo.streams import Purpose, episode_keys, stream
-from snake.philox import draw, philox
+from evo.streams import Purpose, candidates_keys, episode_keys, stream
+from snake.philox import draw
+from snake.philox_arrays import draws, philox
 
 STARTS_FROM_CHAMPION = True
 FITNESS_WORST = -(1 << 62)
@@ -156,6 +157,7 @@ class GeneticAlgorithm:
         survivors = np.empty((len(chosen), self.network.size), np.float32)
         for row, i in enumerate(chosen):
             rebuilder.rebuild(self._parents, source, i, survivors[row])
+        survivors.setflags(write=False)  # so that they need not be copied, nor hashed again
         if number % options.select_every == 0:
             self._crown(rebuilder, source, contenders, retests)
         self._parents, self._steps = survivors, steps[chosen]
@@ -184,21 +186,24 @@ class GeneticAlgorithm:
         rows[:elites], steps[:elites] = np.arange(elites), self._steps[:elites]
         schedule = -(OCTAVE * number // options.sigma_halving) if options.sigma_halving else 0
         crossed = round(options.crossover_rate * 65536) if options.crossover != "none" else 0
-        for i in range(elites, n):
-            if not len(self._parents):
-                keys[i] = stream(self.seed, Purpose.INITIAL, number, i)
-                continue
-            name = stream(self.seed, Purpose.PARENT, number, i)
-            rows[i] = draw(name, 0, len(self._parents))
-            if draw(name, 1, 65536) < crossed:
-                mates[i] = draw(name, 2, len(self._parents))
-            keys[i] = stream(self.seed, Purpose.MUTATION, number, i)
-            word = philox(stream(self.seed, Purpose.SIGMA, number, i), (0, 0, 0, 0))[0]
-            # (popcount - 16) / sqrt(8) is a standard normal; 8 / ln 2 steps of sigma are a factor of e.
-            spread = round((word.bit_count() - 16) * options.sigma_spread * 4.0805567)
-            center = int(self._steps[rows[i]]) if options.adapt else schedule
-            steps[i] = min(max(center + spread, STEPS.start), STEPS.stop - 1)
-            sigmas[i] = max(self._sigmas[steps[i] - STEPS.start], np.float32(options.sigma_floor))
+        new = slice(elites, n)
+
+        def streams(purpose: Purpose) -> NDArray[np.uint64]:
+            return candidates_keys(self.seed, purpose, number, elites, n)
+
+        if not len(self._parents):
+            keys[new] = streams(Purpose.INITIAL)
+            return WeightSource(rows, mates, keys, sigmas, options.crossover), steps
+        names = streams(Purpose.PARENT)
+        rows[new] = draws(names, 0, len(self._parents))
+        mates[new] = np.where(draws(names, 1, 65536) < crossed, draws(names, 2, len(self._parents)), -1)
+        keys[new] = streams(Purpose.MUTATION)
+        words = philox(streams(Purpose.SIGMA), 0, 0, 0, 0)[0]
+        # (popcount - 16) / sqrt(8) is a standard normal; 8 / ln 2 steps of sigma are a factor of e.
+        spread = np.rint((np.bitwise_count(words).astype(np.int64) - 16) * options.sigma_spread * 4.0805567)
+        centers = self._steps[rows[new]] if options.adapt else schedule
+        steps[new] = np.clip(centers + spread, STEPS.start, STEPS.stop - 1)
+        sigmas[new] = np.maximum(self._sigmas[steps[new] - STEPS.start], np.float32(options.sigma_floor))
         return WeightSource(rows, mates, keys, sigmas, options.crossover), steps
 
     def _split(self, source: WeightSource, seeds: NDArray[np.uint64]) -> list[Task]:
@@ -248,6 +253,7 @@ class GeneticAlgorithm:
                 continue
             weights = np.empty((1, self.network.size), np.float32)
             rebuilder.rebuild(self._parents, source, contender, weights[0])
+            weights.setflags(write=False)
             self._champion = weights
             self._crowned = np.array([value, self._generation, contender], np.int64)
             self.hall.update([self._individual(self._generation * self.options.population + contender, value)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from math import prod
 from threading import get_ident
 from typing import NamedTuple
@@ -21,9 +22,11 @@ from evo.directory.hashing import plain
 from evo.errors import DataError
 
 Arrays = Mapping[str, NDArray[np.generic]]
+Piece = bytes | memoryview
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 MOST_ARRAYS = 1024
+LARGE = 1 << 20  # bytes of arrays from which on they are not copied into a file's image
 
 
 class Layout(NamedTuple):
@@ -43,8 +46,39 @@ def checked(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
 
 def encode(arrays: Arrays) -> bytes:
     """Return the bytes of an HDF5 file with one contiguous dataset an array, in the root; equal arrays, equal bytes."""
-    stored = sorted(checked(arrays).items())
-    size = sum(array.nbytes for _, array in stored) + (1 << 16)
+    return b"".join(pieces(arrays))
+
+
+def pieces(arrays: Arrays) -> list[Piece]:
+    """Return the bytes of `encode` one after the other; large arrays are pieces of their own, and are not copied."""
+    stored = dict(sorted(checked(arrays).items()))
+    if sum(array.nbytes for array in stored.values()) < LARGE:
+        return [_image(stored)[0]]
+    between, end = _frame(tuple(layouts(stored).items()))
+    found: list[Piece] = []
+    for gap, name in between:
+        found += [gap, stored[name].reshape(-1).view(np.uint8).data]
+    return [*found, end]
+
+
+@lru_cache(maxsize=8)
+def _frame(expected: tuple[tuple[str, Layout], ...]) -> tuple[list[tuple[bytes, str]], bytes]:
+    """Return what stands before each array in a file of such arrays, in the order of the file, and what comes last.
+
+    HDF5 takes many times as long for a large array as copying it does, and this depends on no array's values.
+    """
+    image, offsets = _image({name: np.zeros(layout.shape, layout.dtype) for name, layout in expected})
+    sizes = {name: prod(layout.shape) * np.dtype(layout.dtype).itemsize for name, layout in expected}
+    between, at = [], 0
+    for name in sorted(offsets, key=offsets.__getitem__):
+        between.append((image[at : offsets[name]], name))
+        at = offsets[name] + sizes[name]
+    return between, image[at:]
+
+
+def _image(stored: Arrays) -> tuple[bytes, dict[str, int]]:
+    """Return the bytes of a file, and where in it the values of each array begin; of arrays without any, nothing."""
+    size = sum(array.nbytes for array in stored.values()) + (1 << 16)
     # Without a backing store nothing of this name is ever made, but no two threads may use one at a time. Python file
     # objects would serve as well, but an interrupt inside their callbacks is lost in libhdf5.
     with h5py.File(
@@ -56,10 +90,11 @@ def encode(arrays: Arrays) -> bytes:
         alignment_threshold=1024,
         alignment_interval=64,
     ) as file:
-        for name, array in stored:
+        for name, array in stored.items():
             file.create_dataset(name, data=array)
         file.flush()
-        return bytes(file.id.get_file_image())
+        offsets = {name: file[name].id.get_offset() for name, array in stored.items() if array.size}
+        return bytes(file.id.get_file_image()), offsets
 
 
 def decode(

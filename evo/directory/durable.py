@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,16 +32,18 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def replace_file(path: Path, data: bytes | memoryview, *, durable: bool = True) -> None:
+def replace_file(path: Path, data: bytes | memoryview | Sequence[bytes | memoryview], *, durable: bool = True) -> None:
     """Write a file under a temporary name and rename it; with `durable` its bytes are on the disk before the rename.
 
-    The rename itself is durable after `sync_directory`. On any failure the temporary file is removed.
+    `data` may come in pieces, which are written one after the other. The rename itself is durable after
+    `sync_directory`. On any failure the temporary file is removed.
     """
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
         try:
-            write_all(descriptor, data)
+            for piece in [data] if isinstance(data, bytes | memoryview) else data:
+                write_all(descriptor, piece)
             if durable:
                 os.fsync(descriptor)
         finally:

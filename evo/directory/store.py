@@ -33,11 +33,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.accounting import Stopwatch
-from evo.directory.arrays import Arrays, checked, encode, layouts
+from evo.directory.arrays import Arrays, checked, layouts, pieces
 from evo.directory.champion import Layers, encode_champion, write_champion
 from evo.directory.committed import read_all_records, read_record, read_state
 from evo.directory.durable import replace_file, resources, sync_directory, write_all
-from evo.directory.hashing import array_digest, next_hash
+from evo.directory.hashing import Digests, array_digest, frozen, next_hash
 from evo.directory.lock import acquire, release
 from evo.directory.manifest import FileStamp, Line
 from evo.directory.metrics import MetricsFile
@@ -86,7 +86,8 @@ class Store:
         self._kept: dict[int, _Kept] = {}
         self._lock = lock
         self._keep_every = keep_every
-        self._published = Published(directory)
+        self._digests = Digests()
+        self._published = Published(directory, self._digests)
         self._champion: tuple[bytes, bytes] | None = None
         self._failure: ResourceError | None = None
         self._waiting_since = math.inf  # the monotonic second of the oldest commit that is not durable
@@ -164,7 +165,7 @@ class Store:
         self._writable()
         if time.monotonic() - self._waiting_since >= DURABLE_SECONDS:
             self.flush()
-        return self._published.add(weights)
+        return self._published.add(weights, self._newest_population())
 
     def commit(
         self, generation: int, state: Arrays, record: Arrays, metrics: Mapping[str, float], *, best: bool = False
@@ -172,7 +173,8 @@ class Store:
         """Add a finished generation; it is durable when the next one could not be finished within two seconds.
 
         `metrics["frames"]` and `metrics["seconds"]` are those of this generation. `best` keeps its population file
-        until there is a better one. The arrays are copied. ResourceError: the disk does not take them.
+        until there is a better one. The arrays are copied, but for those that are marked as read-only.
+        ResourceError: the disk does not take them.
         """
         with self.committing:
             self._commit(generation, state, record, metrics, best)
@@ -182,7 +184,7 @@ class Store:
         if generation != self.next_generation:
             raise ValueError(f"generation {generation} cannot follow {self.next_generation - 1}")
         kept = _Kept(_copies(state), _copies(record))
-        arrays = {f"state/{name}": array_digest(name, array) for name, array in kept.state.items()}  # type: ignore[union-attr]
+        arrays = {f"state/{name}": self._digests.of(name, array) for name, array in kept.state.items()}  # type: ignore[union-attr]
         arrays |= {f"record/{name}": array_digest(name, array) for name, array in kept.record.items()}
         line = Line(
             generation=generation,
@@ -283,6 +285,14 @@ class Store:
         self._totals = _Totals(lines, frames, seconds, best)
         return self._totals
 
+    def _newest_population(self) -> dict[str, str]:
+        """Return the file of the newest generation that workers can read its weights from, by their digest."""
+        lines, _ = self._durable
+        if not lines or lines < self.next_generation:
+            return {}
+        weights, file = self._lines[-1].arrays.get("state/weights"), population_file(lines - 1)
+        return {weights.sha256: file} if weights and os.path.lexists(self.directory / file) else {}
+
     def _kept_for_ever(self, generation: int) -> bool:
         return generation % self._keep_every == 0
 
@@ -300,10 +310,10 @@ class Store:
             return
         files: dict[int, dict[str, FileStamp]] = {line.generation: {} for line in pending}
         for generations, name, arrays in self._files(pending):
-            data = encode(arrays)
+            data = pieces(arrays)
             with resources("write", self.directory / name):
                 replace_file(self.directory / name, data)
-            stamp = FileStamp(len(data), hashlib.sha256(data).hexdigest())
+            stamp = _stamp(data)
             for generation in generations:
                 files[generation][name] = stamp
         with resources("write", self.directory):
@@ -362,4 +372,14 @@ class Store:
 
 
 def _copies(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
-    return {name: array.copy() for name, array in checked(arrays).items()}
+    copies = {name: array if frozen(array) else array.copy() for name, array in checked(arrays).items()}
+    for copy in copies.values():
+        copy.setflags(write=False)
+    return copies
+
+
+def _stamp(data: Sequence[bytes | memoryview]) -> FileStamp:
+    digest = hashlib.sha256()
+    for piece in data:
+        digest.update(piece)
+    return FileStamp(sum(map(len, data)), digest.hexdigest())
