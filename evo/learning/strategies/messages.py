@@ -26,7 +26,7 @@ class Message:
 
 def encode(message: Message) -> NDArray[np.int32]:
     """Return a message as words: the header's length in bytes, the header (JSON), and every array."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in message.arrays.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in message.arrays.items()}
     for name, array in arrays.items():
         if array.dtype.name not in KINDS:
             raise ValueError(f"{name}: arrays of {array.dtype.name} are not sent")

@@ -1,0 +1,83 @@
+"""What is exported computes what the kernel computes, wherever it is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from calling import SMALL, called
+from learning import tensorflow  # noqa: F401
+from networks import random_observations
+from numpy.typing import NDArray
+
+from evo.commands.export import FORMATS, SUFFIXES
+from evo.directory.champion import read_champion
+from evo.finished import look_at
+from evo.policies import lanes
+from evo.policies.keras_network import build_keras
+
+POLICIES = {
+    "mlp": 'kind = "mlp"\ndense = [4]',
+    "cnn": 'conv = [[4, 3, 2]]\ndense = [5]\npadding = "valid"\nnorm = "layer"',
+}
+
+
+@pytest.fixture(scope="module", params=POLICIES)
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp(request.param)
+    (where / "small.toml").write_text(SMALL.replace(POLICIES["mlp"], POLICIES[request.param]))
+    called(where, "small.toml", "--run-dir", "run", "--generations", 1)
+    return where / "run"
+
+
+def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32]) -> Any:
+    """Return the outputs of what was exported."""
+    import keras
+    import tensorflow as tf
+
+    if kind == "savedmodel":
+        served = tf.saved_model.load(str(file))
+        return served.serve(observations).numpy()
+    if kind == "keras":
+        return keras.models.load_model(file)(observations).numpy()
+    model = build_keras(network)
+    if kind == "checkpoint":
+        tf.train.Checkpoint(model=model).restore(tf.train.latest_checkpoint(str(file))).assert_consumed()
+    else:
+        with np.load(file) as arrays:
+            assert list(arrays) == network.names()
+            model.set_weights([arrays[name] for name in network.names()])
+    return model(observations).numpy()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_export_computes_what_the_kernel_does(run: Path, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    out, _ = called(run.parent, "export", "run", "--to", kind, file, program="evo")
+    assert "3 scores" in out
+    network = look_at(run).experiment.network()
+    observations = random_observations(network, 7, 1)
+    scores = lanes.scores(network, read_champion(run).weights, observations)
+    assert np.ptp(scores) > 0
+    np.testing.assert_allclose(loaded(kind, file, network, observations), scores, rtol=1e-4, atol=1e-5)
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_mistakes_write_nothing(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "there.keras").write_text("mine")
+    for file, kind, told in (
+        ("there.keras", "keras", "is there already"),
+        ("champion.h5", "keras", "ends with .keras"),
+        ("none/champion.npz", "npz", "there is no directory"),
+    ):
+        _, error = called(run.parent, "export", "run", "--to", kind, tmp_path / file, program="evo", code=2)
+        assert told in error
+    _, error = called(run.parent, "export", "run", "--to", "onnx", "x", program="evo", code=2)
+    assert "savedmodel" in error
+    _, error = called(tmp_path, "export", tmp_path, "--to", "npz", "x.npz", program="evo", code=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["there.keras"]
+    assert (tmp_path / "there.keras").read_text() == "mine"
