@@ -37,6 +37,10 @@ class DeviceError(ResourceError):
     """A process does not see exactly the device that it was pinned to."""
 
 
+class DeviceMemoryError(DeviceError):
+    """A device has too little memory left for what is to be computed on it."""
+
+
 class PoisonError(ResourceError):
     """A task ends every worker that plays it."""
 

@@ -40,6 +40,12 @@ class Quarantine:
             raise ResourceError(self._stopped(poison, tasks)) from poison
         self.fingerprint = self._evaluator.fingerprint
         self._take_in(getattr(self._evaluator, "poisoned", ()), tasks)
+        if notes := getattr(self._evaluator, "notes", None):
+            from evo.terminal.display import notice
+
+            for text in notes:
+                notice(text)
+            notes.clear()
         return results
 
     @property

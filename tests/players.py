@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from evo.errors import DataError
+from evo.errors import DataError, DeviceMemoryError
 
 
 @dataclass(frozen=True)
@@ -118,3 +118,44 @@ def make_pinned(context: object) -> StandIn:
 
 def prepare_slowly(context: object) -> None:
     time.sleep(60)
+
+
+class Pinned(StandIn):
+    """Says what it is pinned to, and runs out of its device's memory where its environment says so."""
+
+    def __init__(self, context: object) -> None:
+        super().__init__(context)
+        self.device, self.notes = "Stand-in", []
+        if os.environ.get("ROOM") == "none":
+            raise DeviceMemoryError("out of memory on the Stand-in: OOM while it began")
+
+    def play(self, job: Job) -> tuple[int, bytes]:
+        if os.environ.get("ROOM") == "little":
+            time.sleep(job.seconds)
+            raise DeviceMemoryError("out of memory on the Stand-in: OOM in a task")
+        if os.environ.get("ROOM") == "half":
+            self.notes.append(f"half of {job.name}")
+        return super().play(job)
+
+
+def make_with_room(context: object) -> Pinned:
+    return Pinned(context)
+
+
+class RealEnvironment:
+    """Tells of variables as compiled code sees them, and as the process was started with them."""
+
+    fingerprint = ""
+
+    def __init__(self, context: object) -> None:
+        pass
+
+    def play(self, name: str) -> tuple[int, str, str]:
+        getenv = ctypes.CDLL(None).getenv
+        getenv.restype = ctypes.c_char_p
+        begun = dict(part.partition("=")[::2] for part in Path("/proc/self/environ").read_text().split("\0"))
+        return os.getpid(), (getenv(name.encode()) or b"").decode(), begun.get(name, "")
+
+
+def make_real_environment(context: object) -> RealEnvironment:
+    return RealEnvironment(context)

@@ -18,13 +18,14 @@ from itertools import count
 from typing import Any
 
 from evo.devices import slots
-from evo.errors import ConfigurationError, PoisonError, ResourceError
+from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError, ResourceError
 from evo.evaluators.context import Context, measures_of
 from evo.evaluators.effort import Effort
 from evo.evaluators.nursery import START_PATIENCE, Nursery, NurseryLost
 from evo.evaluators.pace import Pace
 from evo.evaluators.round import ATTEMPTS, Round, size, worst_result
-from evo.evaluators.worker import Channel, Failed, Played, Ready, Upbringing
+from evo.evaluators.worker import Channel, Failed, GivesUp, Played, Ready, Upbringing
+from evo.placement import place
 from evo.records import Result, Task
 
 STARTS = 10  # times in a row that a worker may be lost before it has played anything
@@ -46,6 +47,7 @@ class Slot:
     ticket: int | None = None  # of the task that it plays
     since: float = 0.0  # monotonic seconds when it was started or got its task
     losses: int = 0  # workers lost in a row before they had played anything
+    told: Ready | None = None  # the first words of the worker that was in it last
 
 
 class Processes:
@@ -53,7 +55,8 @@ class Processes:
 
     `map` raises PoisonError where a task ends its workers (see `evo.evaluators.round`, and there `separable` and
     `worst`), ResourceError where no worker can be kept alive, and an exception of a worker's Python code as it is,
-    with the worker's traceback as its cause.
+    with the worker's traceback as its cause. A slot whose device is too small is given up, and its task played in
+    another one; DeviceMemoryError where none is left.
     """
 
     def __init__(
@@ -74,11 +77,13 @@ class Processes:
         self.fingerprint = ""  # of the workers' arithmetic, once one is ready
         self._upbringing = upbringing
         self._threads = threads
+        self.notes: list[str] = []  # what a user should know of, and nobody has told yet
         self.poisoned: Sequence[PoisonError] = ()  # what the last `map` answered by the worst result
         self._patience = PATIENCE if patience is None else patience
         self._round = partial(Round, attempts=attempts, separable=separable, worst=worst)
         self._slots = [Slot(number, environment) for number, environment in enumerate(slots)]
         self._pace = Pace(self._patience, UNMEASURED)
+        self._count, self._introduced = len(slots), False
         self._tickets = count()
         self._nurseries_lost = 0
         self._nursery = Nursery(upbringing, threads)
@@ -97,7 +102,7 @@ class Processes:
     def map(self, tasks: Sequence[Any]) -> list[Any]:
         """Return the results in task order, whatever order they were played in."""
         began = time.monotonic()
-        self.effort = Effort(busy=[0.0] * len(self._slots))
+        self.effort = Effort(busy=[0.0] * self._count)
         now = self._round(tasks, self._tickets)
         while not now.finished:
             try:
@@ -113,6 +118,8 @@ class Processes:
                     self._lose(slot, why, now)
             except NurseryLost:
                 self._replace_nursery(now)
+        if not self._introduced:
+            self._introduce()
         self.effort.seconds = time.monotonic() - began
         self.poisoned = now.poisoned
         return now.results()
@@ -169,7 +176,7 @@ class Processes:
             self.effort.received += slot.channel.received - before
             for message in messages:
                 self._hear(slot, message, now)
-            if gone:
+            if gone and slot in self._slots:
                 lost.append((slot, ""))
         stood_still = time.monotonic() - began - max(asked, 0.0)  # the master was stopped, so its workers may have been
         for slot in self._slots:
@@ -195,9 +202,12 @@ class Processes:
             return START_PATIENCE
         return self._pace.limit(size(now.task(slot.ticket))) * GROWTH ** now.lost(slot.ticket)
 
-    def _hear(self, slot: Slot, message: Ready | Played | Failed, now: Round) -> None:
+    def _hear(self, slot: Slot, message: Ready | Played | Failed | GivesUp, now: Round) -> None:
+        if isinstance(message, GivesUp):
+            self._give_up(slot, message, now)
+            return
         if isinstance(message, Ready):
-            slot.ready = True
+            slot.ready, slot.told = True, message
             if self.fingerprint and message.fingerprint != self.fingerprint:
                 raise ResourceError(
                     f"workers compute differently: slot {slot.number} is {message.fingerprint}, "
@@ -211,6 +221,9 @@ class Processes:
                 raise message.error()
         else:
             self._nurseries_lost = 0
+            self.notes += [
+                f"worker {slot.number} (process {slot.pid}, {place(slot.environment)}): {n}" for n in message.notes
+            ]
             if message.ticket in now:
                 self._pace.note(message.seconds, size(now.task(message.ticket)))
                 now.answer(message.ticket, message.result)
@@ -233,6 +246,37 @@ class Processes:
         elif ticket in now:
             now.put_back(ticket, why)
 
+    def _give_up(self, slot: Slot, message: GivesUp, now: Round) -> None:
+        """Go on without a slot whose device is too small, and let its task be played in another."""
+        who = f"worker {slot.number} (process {slot.pid}) on {place(slot.environment)} gives up: {message.why}"
+        self._nursery.end(slot.pid)
+        self._empty(slot)
+        self._slots = [other for other in self._slots if other is not slot]
+        if not self._slots:
+            raise DeviceMemoryError(
+                f"{who}; no worker is left. Give each more memory (fewer of them on a device, or another "
+                "workers.memory), or let it compute less at once (workers.candidates_per_call)"
+            )
+        if message.ticket in now:
+            now.waiting.appendleft(message.ticket)
+        self.notes.append(f"{who}; {len(self._slots)} go on without it")
+
+    def _introduce(self) -> None:
+        """Note who plays where, once all workers have said it, if they were pinned to anything."""
+        told = [(place(slot.environment), slot.told) for slot in self._slots if slot.told is not None]
+        if len(told) < len(self._slots):
+            return
+        self._introduced = True
+        for where in dict.fromkeys(name for name, ready in told if ready.device):
+            there = [ready for name, ready in told if name == where]
+            sizes = sorted(ready.megabytes for ready in there)
+            model = f" ({there[0].device})" if there[0].device != "CPU" else ""
+            plural = "es" if len(there) > 1 else ""
+            self.notes.append(
+                f"{len(there)} on {where}{model}: process{plural} {', '.join(str(ready.pid) for ready in there)}, "
+                f"{sizes[0]} to {sizes[-1]} MB when ready"
+            )
+
     def _empty(self, slot: Slot) -> None:
         if slot.channel is not None:
             slot.channel.close()
@@ -243,7 +287,7 @@ def make(context: Context, attempts: int = ATTEMPTS) -> Processes:
     """Return the evaluator of a run."""
     player = "evo.evaluators.context:make_player"
     return Processes(
-        Upbringing(player, context, "evo.evaluators.context:prepare"),
+        Upbringing(player, context, "evo.evaluators.context:prepare", context.workers.get("start", "forkserver")),
         slots(context.workers, context.inference, context.learner),
         int(context.workers.get("threads", 1)),
         attempts=attempts,

@@ -2,7 +2,8 @@
 
 The nursery is a fresh interpreter, so neither the master's threads nor its main module reach a worker. It imports
 once what every worker needs and then only waits, so a worker is born in milliseconds, shares that memory, and is
-always reaped or killed by its real parent, which is never busy. Both sides of every socket speak `Channel`.
+always reaped or killed by its real parent, which is never busy. Both sides of every socket speak `Channel`. Workers
+that are spawned are fresh interpreters, too: slower, and with their environment from their first instruction on.
 """
 
 from __future__ import annotations
@@ -19,13 +20,17 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, NoReturn
 
+from evo.errors import DeviceMemoryError
+
 HEADER = struct.Struct("<Q")
 START, END = b"+", b"-"
 MASTERS_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # a terminal sends them to us too
+BORN = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.worker import born; born(int(sys.argv[1]))"
 OUT_OF_MEMORY = errno.ENOMEM  # exit status of a worker that got a MemoryError
 
 
@@ -98,6 +103,7 @@ class Upbringing:
     player: str  # "module:function", called in each worker with `context`; returns something with play(task)
     context: object
     prepare: str = ""  # "module:function", called once in the nursery with `context`, before the first fork
+    start: str = "forkserver"  # or "spawn": every worker is a fresh interpreter
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,9 @@ class Ready:
     """A worker's first words."""
 
     fingerprint: str  # of its arithmetic: results of workers that differ here may differ
+    device: str = ""  # what it computes on, where it was pinned to something
+    pid: int = 0
+    megabytes: int = 0  # resident memory
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,15 @@ class Played:
     ticket: int
     result: Any
     seconds: float
+    notes: tuple[str, ...] = ()  # what a user should know of
+
+
+@dataclass(frozen=True)
+class GivesUp:
+    """A worker's last words: its device cannot hold what it is asked for, though another's may."""
+
+    ticket: int  # -1: while the player was being made
+    why: str
 
 
 @dataclass(frozen=True)
@@ -185,7 +203,7 @@ def nurse(descriptor: int) -> NoReturn:
     try:
         upbringing: Upbringing = control.receive()
         try:
-            if upbringing.prepare:
+            if upbringing.prepare and upbringing.start != "spawn":
                 named(upbringing.prepare)(upbringing.context)
             control.send(None)
         except BaseException as error:
@@ -195,7 +213,9 @@ def nurse(descriptor: int) -> NoReturn:
             if request == START:
                 environment: dict[str, str] = control.receive()
                 try:
-                    child = os.fork()
+                    child = (
+                        os.fork() if upbringing.start != "spawn" else _spawn(descriptors[0], upbringing, environment)
+                    )
                 except OSError as error:
                     control.send(Failed.of(error))
                     continue
@@ -219,6 +239,27 @@ def nurse(descriptor: int) -> NoReturn:
         os._exit(0)
 
 
+def _spawn(descriptor: int, upbringing: Upbringing, environment: dict[str, str]) -> int:
+    """Start a fresh interpreter as a worker on the socket with this file descriptor; return its process id."""
+    reading, writing = os.pipe()
+    os.set_inheritable(descriptor, True)
+    command = [sys.executable, "-c", BORN, str(descriptor), *sys.path]
+    try:
+        standard_input = [(os.POSIX_SPAWN_DUP2, reading, 0)]
+        child = os.posix_spawn(sys.executable, command, {**os.environ, **environment}, file_actions=standard_input)
+    finally:
+        os.close(reading)
+        with suppress(BrokenPipeError), open(writing, "wb") as pipe:
+            pickle.dump(upbringing, pipe)
+    return child
+
+
+def born(descriptor: int) -> NoReturn:
+    """Be a worker that was spawned, on the socket with this file descriptor."""
+    upbringing = pickle.load(sys.stdin.buffer)
+    work(Channel(socket.socket(fileno=descriptor)), upbringing, {})
+
+
 def _end(child: int) -> Ending:
     """Kill a child, unless it is dead already, and return how it ended."""
     os.kill(child, signal.SIGKILL)
@@ -236,17 +277,26 @@ def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) 
         threading.Thread(target=_leave_with_master, args=(channel.fileno(),), daemon=True).start()
         try:
             player = named(upbringing.player)(upbringing.context)
+        except DeviceMemoryError as error:
+            channel.send(GivesUp(-1, str(error)))
+            os._exit(0)
         except Exception as error:
             channel.send(Failed.of(error))
             os._exit(1)
-        channel.send(Ready(getattr(player, "fingerprint", "")))
+        told = getattr(player, "fingerprint", ""), getattr(player, "device", "")
+        channel.send(Ready(*told, os.getpid(), resident_megabytes()))
+        notes: list[str] = getattr(player, "notes", [])
         while True:
             ticket, task = channel.receive()
             began = time.perf_counter()
             try:
-                answer: object = Played(ticket, player.play(task), time.perf_counter() - began)
+                answer: object = Played(ticket, player.play(task), time.perf_counter() - began, tuple(notes))
+                notes.clear()
             except MemoryError:
                 os._exit(OUT_OF_MEMORY)
+            except DeviceMemoryError as error:
+                channel.send(GivesUp(ticket, str(error)))
+                os._exit(0)
             except Exception as error:
                 answer = Failed.of(error, ticket)
             sys.stdout.flush()  # what a plug-in printed: a worker may be killed at any time
@@ -257,6 +307,19 @@ def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) 
         traceback.print_exc()
     finally:
         os._exit(1)
+
+
+def resident_megabytes() -> int:
+    """Return how much memory this process has now, or where the system does not say, the most that it had."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1_000_000
+    except OSError:
+        import resource
+
+        return (
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) // 1_000_000
+        )
 
 
 def _leave_with_master(descriptor: int) -> None:

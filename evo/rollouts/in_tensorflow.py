@@ -9,48 +9,66 @@ from those that the lanes kernel plays.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import binding
-from numba import njit
 from numpy.typing import NDArray
 
 from evo import devices
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, DeviceMemoryError
 from evo.policies.keras_network import build_keras, set_weights
+from evo.policies.together import Together
 from evo.records import WORST, Choose, Result, Segment, Task
-from evo.rollouts.episodes import RULES, choose
 from evo.rollouts.plain import play_plainly
 from evo.rollouts.rollout import check_arithmetic, empty_result
+from evo.rollouts.side_by_side import play_snake
 from evo.weights import PublishedFiles, Rebuilder, noise
-from snake import kernel_cache, observe
-from snake.batch import make_boards, reset_board, step_board
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from evo.policies.network import Network
+    from evo.rollouts.rollout import Rollout
 
-    from evo.rollouts.rollout import Rollout, Scorer
-
-kernel_cache.use(__name__)
-
-BATCH = 32  # boards in a forward pass: part of the fingerprint
+BATCH = 32  # boards of a network in a forward pass: part of the fingerprint
 GOLDEN = 64  # states
+ON_GPU = 64  # networks in a call, where nobody says how many; on a CPU one is fastest
 
 
 class TensorFlowPlayer:
-    """Plays with Keras's form of the network; DeviceError where the pinned device is not the one that is seen."""
+    """Plays with TensorFlow, one network a call or many; DeviceError where another device is seen than is pinned.
+
+    Where a device's memory does not hold so many networks in a call, half of them are computed at a time, if that
+    leaves every bit as it was; DeviceMemoryError, where it does not, or one network is too much.
+    """
 
     def __init__(self, rollout: Rollout, files: PublishedFiles, workers: Mapping[str, Any]) -> None:
         self.network, self.environment = rollout.network, rollout.environment
+        self.notes: list[str] = []  # what a user should know of
         self._files, self._rebuilder = files, Rebuilder(self.network)
-        threads = int(workers.get("threads", 1))
-        device = devices.claim(workers.get("memory", "growth"), int(workers.get("memory_limit_mb", 0)), threads)
-        self._forward, self._model = _compile(self.network)
-        self._weights = np.empty(self.network.size, np.float32)
-        self._x = np.zeros((BATCH, *self.network.shape), np.float32)
+        self._threads = int(workers.get("threads", 1))
+        self.device = devices.claim(
+            workers.get("memory", "growth"),
+            int(workers.get("memory_limit_mb", 0)),
+            self._threads,
+            int(workers.get("threads_inter", 1)),
+            bool(workers.get("soft_placement", False)),
+            bool(workers.get("log_placement", False)),
+        )
         self._compiled = hasattr(self.environment, "rules")
-        self.fingerprint = self._describe(device, threads)
+        asked = int(workers.get("candidates_per_call", 0)) or (1 if self.device == "CPU" else ON_GPU)
+        self._networks: Alone | Together | None = None
+        self._side_by_side = asked > 1 and self._compiled
+        self.fingerprint = ""
+        self._hold(asked if self._side_by_side else 1)
+        self._tell_if_fewer(asked)
+
+    @property
+    def candidates_per_call(self) -> int:
+        """Return how many candidates are computed in a call now."""
+        assert self._networks is not None
+        return self._networks.networks
 
     def play(self, task: Task) -> Result:
         """Return what each candidate of `task` did; ConfigurationError where it asks for steps to learn from."""
@@ -60,153 +78,163 @@ class TensorFlowPlayer:
                 'policy.inference: "tensorflow" plays whole episodes and brings back no steps; use "lanes"'
             )
         parents = self._files.matrix(task.weights.published, self.network.size)
-        seeds = task.play.seeds
-        arrays = empty_result(len(task.weights), len(seeds), len(self.environment.measures))
-        frames = slots = 0
+        arrays = empty_result(len(task.weights), len(task.play.seeds), len(self.environment.measures))
+        frames = slots = first = 0
         traces: list[NDArray[np.generic]] = []
-        for k in range(len(task.weights)):
-            self._rebuilder.rebuild(parents, task.weights, k, self._weights)
-            one = {name: array[k] for name, array in arrays.items() if name != "finite"}
-            trace: list[NDArray[np.generic]] = [np.empty(0, np.int8)] * len(seeds)
-            if np.isfinite(self._weights).all():
-                set_weights(self._model, self.network, self._weights)
-                if self._compiled:
-                    played, used, finite, actions = play_snake(self._scores, self.environment, seeds, task.choose, one)
-                else:
-                    played, used, finite, actions = play_plainly(self.score, self.environment, seeds, task.choose, one)
-                frames, slots = frames + played, slots + used
-                arrays["finite"][k] = finite
-                trace = actions if finite else trace
-            if not arrays["finite"][k]:
-                arrays["returns"][k], arrays["lengths"][k], arrays["measures"][k] = WORST, 0, 0
-            traces += trace
+        while first < len(task.weights):
+            count = min(self.candidates_per_call, len(task.weights) - first)
+            weights = np.zeros((self.candidates_per_call, self.network.size), np.float32)
+            for k in range(count):
+                self._rebuilder.rebuild(parents, task.weights, first + k, weights[k])
+            here = {name: array[first : first + count] for name, array in arrays.items()}
+            here["finite"][:] = np.isfinite(weights[:count]).all(1)
+            weights[:count][~here["finite"]] = 0
+            try:
+                with _memory_of(self.device):
+                    played, used, actions = self._play(weights, task.play.seeds, task.choose, here, task.trace)
+            except DeviceMemoryError as short:
+                self._halve(short)
+                continue
+            worst = ~here["finite"]
+            here["returns"][worst], here["lengths"][worst], here["measures"][worst] = WORST, 0, 0
+            empty = np.empty(0, np.int8)
+            traces += [a if here["finite"][i // len(task.play.seeds)] else empty for i, a in enumerate(actions)]
+            frames, slots, first = frames + played, slots + used, first + count
         return Result(**arrays, frames=frames, slots=slots, actions=tuple(traces) if task.trace else None)
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores of the candidate whose weights were set last.  # [E, ...] -> [E, A]"""
+        """Return the scores of the first candidate of those whose weights were set last.  # [E, ...] -> [E, A]"""
+        assert self._networks is not None
         out = np.empty((len(observations), self.network.outputs), np.float32)
         for start in range(0, len(observations), BATCH):
             part = observations[start : start + BATCH].reshape(-1, *self.network.shape)
-            self._x[: len(part)], self._x[len(part) :] = part, 0
-            out[start : start + BATCH] = self._scores(self._x)[: len(part)]
+            x = np.zeros((self._networks.networks, BATCH, *self.network.shape), np.float32)
+            x[:, : len(part)] = part
+            out[start : start + BATCH] = self._networks(x)[0, : len(part)]
         return out
 
-    def _scores(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        scores: NDArray[np.float32] = self._forward(observations).numpy()
-        return scores
+    def _play(
+        self,
+        weights: NDArray[np.float32],
+        seeds: NDArray[np.uint64],
+        how: Choose,
+        here: dict[str, NDArray[Any]],
+        trace: bool,
+    ) -> tuple[int, int, list[Any]]:
+        """Play the candidates with these weights; fill `here` in, and return (frames, slots, actions if traced)."""
+        assert self._networks is not None
+        here["returns"][:], here["lengths"][:], here["measures"][:] = WORST, 0, 0
+        self._networks.set(weights)
+        if self._compiled:
+            lanes = self._networks.networks, BATCH
+            return play_snake(self._networks, self.environment, seeds, how, here["finite"], here, lanes, trace)
+        if not here["finite"][0]:
+            return 0, 0, [np.empty(0, np.int8)] * len(seeds)
+        one = {name: here[name][0] for name in ("returns", "lengths", "measures")}
+        frames, slots, finite, actions = play_plainly(self.score, self.environment, seeds, how, one)
+        here["finite"][0] = finite
+        return frames, slots, actions or [np.empty(0, np.int8)] * len(seeds)
 
-    def _describe(self, device: str, threads: int) -> str:
+    def _hold(self, networks: int) -> None:
+        """Make room for so many networks in a call, or half as many until they fit, and say what computes them."""
+        self._networks = None  # so that its memory is free
+        try:
+            with _memory_of(self.device):
+                if self._side_by_side:
+                    self._networks = Together(self.network, networks, BATCH)
+                else:
+                    self._networks = Alone(self.network)
+                fingerprint = self._describe()
+        except DeviceMemoryError:
+            if networks == 1:
+                raise
+            self._hold(networks // 2)
+            return
+        if self.fingerprint and fingerprint != self.fingerprint:
+            raise DeviceMemoryError(
+                f"its memory holds no more than {networks} networks in a call, which have other bits than more of them"
+            )
+        self.fingerprint = fingerprint
+
+    def _halve(self, short: DeviceMemoryError) -> None:
+        before = self.candidates_per_call
+        if before == 1:
+            raise short
+        self._hold(before // 2)
+        self._tell_if_fewer(before)
+
+    def _tell_if_fewer(self, before: int) -> None:
+        if self._side_by_side and (now := self.candidates_per_call) < before:
+            self.notes.append(f"memory is short, so it computes {now} networks in a call, not {before}")
+
+    def _describe(self) -> str:
         """Return the fingerprint: what computes, and a digest of its scores of known states by known weights."""
         import keras
         import tensorflow as tf
 
-        self._rebuilder.fresh(np.uint64(1), self._weights)
-        set_weights(self._model, self.network, self._weights)
+        assert self._networks is not None
+        weights = np.empty(self.network.size, np.float32)
+        self._rebuilder.fresh(np.uint64(1), weights)
+        self._networks.set(np.broadcast_to(weights, (self._networks.networks, self.network.size)))
         states = np.empty((GOLDEN, *self.network.shape), np.float32)
         noise(np.uint64(2), states.reshape(-1))
-        digest = hashlib.sha256(self.score(states).tobytes()).hexdigest()[:16]
-        machine = binding.get_host_cpu_name() if device == "CPU" else device
+        batches = states.reshape(-1, 1, BATCH, *self.network.shape)
+        shape = (self._networks.networks, BATCH, *self.network.shape)
+        scores = np.concatenate([self._networks(np.broadcast_to(batch, shape)) for batch in batches], 1)
+        kinds = np.unique(scores.reshape(len(scores), -1).view(np.uint32), axis=0)  # one, if places are all alike
+        digest = hashlib.sha256(kinds.tobytes()).hexdigest()[:16]
+        machine = binding.get_host_cpu_name() if self.device == "CPU" else self.device
         versions = f"tensorflow {tf.__version__}, keras {keras.__version__}"
-        return f"{versions}, {device} {machine}, {threads} threads, batch {BATCH}, scores {digest}"
+        how = f"batch {BATCH}" + (", side by side" if self._side_by_side else "")
+        return f"{versions}, {self.device} {machine}, {self._threads} threads, {how}, scores {digest}"
 
 
-def play_snake(
-    score: Scorer, environment: Any, seeds: NDArray[np.uint64], how: Choose, one: dict[str, NDArray[Any]]
-) -> tuple[int, int, bool, list[NDArray[np.generic]]]:
-    """Play every episode of Snake, BATCH at a time, asking `score` for a full batch each step; fill in `one`.
+class Alone:
+    """Keras's form of one network, behind the calls of `Together`."""
 
-    Returns (frames, slots, finite, actions of each episode).
-    """
-    observation, masked = environment.codes
-    boards = make_boards(BATCH, environment.options.size)
-    batch = np.empty((BATCH, *environment.shape), np.float32)
-    episode = np.full(BATCH, -1)  # that each lane plays, -1: none
-    actions = np.zeros(BATCH, np.int8)
-    steps: list[tuple[NDArray[np.int64], NDArray[np.int8]]] = []
-    one["returns"][:] = 0
-    begun = _begin(boards, environment.rules, seeds, episode, 0)
-    frames = slots = 0
-    while (episode >= 0).any():
-        observe.observe_many(boards, environment.rules, observation, batch)
-        batch[episode < 0] = 0
-        steps.append((episode.copy(), actions))
-        played = _advance(
-            boards, environment.rules, masked, score(batch), RULES[how.rule], how.epsilon, seeds, episode,
-            one["returns"], one["lengths"], one["measures"], actions,
-        )  # fmt: skip
-        slots += BATCH
-        if played < 0:
-            return frames, slots, False, []
-        frames, actions = frames + played, np.zeros(BATCH, np.int8)
-        begun = _begin(boards, environment.rules, seeds, episode, begun)
-    traces: list[list[int]] = [[] for _ in seeds]
-    for playing, chosen in steps:
-        for e, action in zip(playing, chosen, strict=True):
-            if e >= 0:
-                traces[e].append(action)
-    return frames, slots, True, [np.array(trace, np.int8) for trace in traces]
+    networks = 1
+
+    def __init__(self, network: Network) -> None:
+        import tensorflow as tf
+
+        self._network, self._model = network, build_keras(network, network.options.dtype, learns=False)
+        model = self._model
+        if not all(isinstance(variable.value, tf.Variable) for variable in model.weights):
+            raise ConfigurationError('policy.inference: "tensorflow" needs KERAS_BACKEND=tensorflow in the environment')
+        signature = [tf.TensorSpec((BATCH, *network.shape), tf.float32)]
+        self._call = tf.function(lambda x: model(x, training=False), input_signature=signature)
+
+    def set(self, weights: NDArray[np.float32]) -> None:
+        """Take these weights.  # [1, P]"""
+        set_weights(self._model, self._network, weights[0])
+
+    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores.  # [1, B, ...] -> [1, B, A]"""
+        scores: NDArray[np.float32] = self._call(observations[0]).numpy()
+        return scores[None]
 
 
 def warm_up(environment: Any) -> None:
     """Compile what plays Snake, or load it from the cache, without a network and without TensorFlow."""
     if hasattr(environment, "rules"):
-        one = {name: array[0] for name, array in empty_result(1, 1, len(environment.measures)).items()}
-        scores = np.zeros((BATCH, environment.actions), np.float32)
-        play_snake(lambda _: scores, environment, np.zeros(1, np.uint64), Choose(), one)
+        arrays = empty_result(1, 1, len(environment.measures))
+        scores = np.zeros((1, BATCH, environment.actions), np.float32)
+        seeds, finite = np.zeros(1, np.uint64), np.ones(1, np.bool_)
+        play_snake(lambda _: scores, environment, seeds, Choose(), finite, arrays, (1, BATCH))
         noise(np.uint64(0), np.empty(1, np.float32))
 
 
-def _compile(network: Any) -> tuple[Any, Any]:
+@contextmanager
+def _memory_of(device: str) -> Iterator[None]:
+    """Turn TensorFlow's word for a device that has no memory left into ours."""
     import tensorflow as tf
 
-    model = build_keras(network, network.options.dtype, learns=False)
-    if not all(isinstance(variable.value, tf.Variable) for variable in model.weights):
-        raise ConfigurationError('policy.inference: "tensorflow" needs KERAS_BACKEND=tensorflow in the environment')
-
-    @tf.function(input_signature=[tf.TensorSpec((BATCH, *network.shape), tf.float32)])  # type: ignore[untyped-decorator]
-    def forward(observations: Any) -> Any:
-        return model(observations, training=False)
-
-    return forward, model
-
-
-@njit(cache=True, error_model="numpy")
-def _begin(boards, rules, seeds, episode, begun):  # type: ignore[no-untyped-def]
-    """Start the next episodes on free lanes, the lowest lane first; return how many have begun so far."""
-    for lane in range(episode.shape[0]):
-        if episode[lane] < 0 and begun < seeds.shape[0]:
-            reset_board(boards, rules, lane, seeds[begun])
-            episode[lane] = begun
-            begun += 1
-    return begun
-
-
-@njit(cache=True, error_model="numpy")
-def _advance(boards, rules, masked, scores, rule, epsilon, seeds, episode, returns, lengths, measures, actions):  # type: ignore[no-untyped-def]
-    """Choose and play one action on every lane that has an episode; return how many, or -1 for a score not finite.
-
-    `scores` [B, A]; a lane whose episode ends becomes free, and its row of `lengths` and `measures` is written.
-    """
-    allowed = np.ones(scores.shape[1], np.int8)
-    played = 0
-    for lane in range(episode.shape[0]):
-        e = episode[lane]
-        if e < 0:
-            continue
-        if masked:
-            observe.mask(boards, rules, masked, lane, allowed)
-        action = choose(scores[lane], 1, 0, allowed, rule, epsilon, seeds[e], boards.steps[lane])
-        if action < 0:
-            return -1
-        actions[lane] = action
-        reward, status = step_board(boards, rules, lane, action)
-        played += 1
-        returns[e] += reward
-        if status != 0:
-            lengths[e] = boards.steps[lane]
-            length = np.int64(boards.length[lane])
-            measures[e, 0] = length - rules.start_length
-            measures[e, 1] = 1 if length == rules.size * rules.size else 0
-            measures[e, 2] = 1 if status == 2 else 0
-            episode[lane] = -1
-    return played
+    try:
+        yield
+        return
+    except tf.errors.ResourceExhaustedError as error:
+        told = str(error)
+    # Raised out here, so that it does not hold what was being computed, and its memory.
+    line = next((line for line in told.splitlines() if "OOM" in line), told.partition("\n")[0])
+    what = line[max(line.find("OOM"), 0) :].partition(" [Op:")[0][:160]
+    raise DeviceMemoryError(f"out of memory on the {device}: {what}")
