@@ -1,6 +1,7 @@
 PYTHON ?= .venv/bin/python
+PEERS ?= .peers
 
-.PHONY: check test test-long bench lock
+.PHONY: check test test-long bench peers lock
 
 check: ## everything that must hold before a change lands, environment included
 	.ci/run
@@ -11,8 +12,11 @@ test: ## the tests that take seconds
 test-long: ## all tests
 	$(PYTHON) -m pytest -m ""
 
-bench: ## ours beside others', as ratios
-	$(PYTHON) -m benchmarks
+bench: ## ours beside others', in one run, into benchmarks/RESULTS.md; peers whose environment is there take part
+	$(PYTHON) -m benchmarks --peers $(PEERS)
+
+peers: ## the others' environments, for bench
+	$(PYTHON) -m benchmarks.peers $(PEERS)
 
 lock: ## newest allowed versions, with the hashes of every file of theirs; needs uv
 	uv --no-config pip compile --universal --fork-strategy fewest --python-version 3.11 --upgrade \

@@ -1,6 +1,6 @@
 """How many steps of Snake one core plays without any network, the observation of every board written at every step.
 
-    python -m benchmarks.game [--smoke]
+    python -m benchmarks --only game
 
 Two players that cost nothing: random actions, whose snakes stay short, and a walk along a closed path through every
 cell, whose snakes grow up to the full board. The other way is the same rules in plain Python (`snake.rules.Game`).
@@ -8,24 +8,28 @@ cell, whose snakes grow up to the full board. The other way is the same rules in
 
 from __future__ import annotations
 
-import argparse
-import sys
+from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from benchmarks.tables import Limit, Table, number, seconds, show
+from benchmarks.peers import Peer, interpreter, missing
+from benchmarks.tables import Form, Limit, Table, number, seconds
 from snake import kernel_cache
 from snake.batch import Boards, Rules, make_boards, make_rules, reset_board, step_board
 from snake.observe import OBSERVATIONS, observe_board, shape
 from snake.rules import Game
 
-kernel_cache.use("benchmarks.game")  # also when run as __main__
+kernel_cache.use(__name__)
 
 BOARDS, SIZE = 1024, 10
-TARGET = 10e6  # steps a second and core, planes written
+TARGET = 15e6  # steps a second and core, planes written
+JUMANJI = 20.0  # times
+ROUNDS = 5
+PEERS_SIZE = 12  # EnvPool's board; Jumanji's own default
 
 
 @njit(cache=True, error_model="numpy")
@@ -95,23 +99,60 @@ def plain(table: NDArray[np.int8], steps: int) -> float:
     return steps / seconds(work)
 
 
-def run(smoke: bool = False) -> Table:
-    """Return the table of both players and three observations."""
+def beside_peers(form: Form, table: Table) -> None:
+    """Add what others' games of Snake do with random actions, on their boards of 12 x 12, and ours there."""
+    rules, player = make_rules(size=PEERS_SIZE, starvation=1000), random_table(PEERS_SIZE)
+    peers: dict[str, tuple[Peer, Callable[[], dict[str, object]]]] = {}
+    for name, environment, what in (
+        ("Jumanji", "jax", {"boards": BOARDS, "size": PEERS_SIZE, "steps": 200, "limit": 1000}),
+        ("EnvPool", "envpool", {"boards": BOARDS, "size": PEERS_SIZE, "steps": 30}),
+    ):
+        if python := form.peers and interpreter(form.peers, environment):
+            peer = Peer(python, f"{name.lower()}_game")
+            peers[name] = peer, partial(peer.ask, **what)
+            peer.ask(**what)  # compiles
+        else:
+            table.without(missing(environment, f"{name}'s Snake"))
+    ours: list[float] = []
+    theirs: dict[str, list[float]] = {name: [] for name in peers}
+    try:
+        for _ in range(ROUNDS if peers else 0):
+            speed, length = compiled(rules, "planes", player, 2000)
+            ours.append(speed)
+            for name, (_, ask) in peers.items():
+                told = ask()
+                if not told["ends"] or not told["fruits"] or told["planes"] != [BOARDS, PEERS_SIZE, PEERS_SIZE, 5]:
+                    raise RuntimeError(f"{name} has not played: {told}")
+                theirs[name].append(told["steps"] / told["seconds"])  # type: ignore[operator]
+    finally:
+        for peer, _ in peers.values():
+            peer.close()
+    for name, speeds in theirs.items():
+        ratio = median(a / b for a, b in zip(ours, speeds, strict=True))
+        row = [f"random, planes, 12 x 12, beside {name}", number(median(ours)), f"{length:.1f}"]
+        table.rows.append([*row, number(median(speeds)), number(ratio)])
+        if name == "Jumanji":
+            table.limits.append(Limit("times Jumanji's Snake", ratio, JUMANJI, ratio=True))
+
+
+def run(form: Form) -> Table:
+    """Return the table of both players and three observations, and of the peers' games."""
     table = Table(
         "The game alone, one core",
         f"Steps a second on {BOARDS:,} boards of {SIZE} x {SIZE}, with the observation of every board at every step; "
         "medians over rounds. *Length* is the mean length of the snakes. The other way is one game in plain Python, "
-        "without any observation.",
-        ("player, observation", "steps/s", "length", "plain Python", "ratio"),
+        "without any observation, or the peer that is named: Jumanji's Snake compiled by XLA, EnvPool's in C++, both "
+        "with their own planes.",
+        ("player, observation", "steps/s", "length", "other way", "ratio"),
     )
     rules = make_rules(size=SIZE, starvation=1000)
     players = {"random": random_table(SIZE), "closed path": closed_path(SIZE)}
     for player, actions in players.items():
-        for observation in ("planes",) if smoke else ("planes", "frame", "window"):
+        for observation in ("planes",) if form.smoke else ("planes", "frame", "window"):
             speeds, ratios, lengths = [], [], []
-            for _ in range(2 if smoke else 5):
-                speed, length = compiled(rules, observation, actions, 200 if smoke else 2500)
-                peer = plain(actions, 2_000 if smoke else 20_000)
+            for _ in range(3 if form.smoke else ROUNDS):
+                speed, length = compiled(rules, observation, actions, 200 if form.smoke else 2500)
+                peer = plain(actions, 2_000 if form.smoke else 20_000)
                 speeds.append(speed)
                 ratios.append(speed / peer)
                 lengths.append(length)
@@ -122,11 +163,6 @@ def run(smoke: bool = False) -> Table:
                     Limit("steps/s with planes, random player", median(speeds), TARGET),
                     Limit("times plain Python", median(ratios), 20.0, ratio=True),
                 ]
+    if not form.smoke:
+        beside_peers(form, table)
     return table
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Measure the game.")
-    parser.add_argument("--smoke", action="store_true", help="short; fails on ratios")
-    smoke = parser.parse_args().smoke
-    sys.exit(show(run(smoke), smoke))

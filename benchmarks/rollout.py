@@ -1,14 +1,12 @@
 """How many frames of Snake, game included, one core plays with different networks: ours, the usual way, the limit.
 
-    python -m benchmarks.rollout [--smoke] [--run RUN_DIR]
+    python -m benchmarks --only rollout [--run RUN_DIR]
 
 The limit is the arithmetic of the network at the speed of a large float32 matrix product on one thread.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.seed_way import SeedWay
-from benchmarks.tables import Limit, Table, number, seconds, show
+from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.environments import snake
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
@@ -49,7 +47,7 @@ def cases() -> list[Case]:
     planes = snake.Options(observation="planes", actions="absolute", starvation=100)
     frame = snake.Options(observation="frame", actions="absolute", starvation=100, tail="fatal")
     return [
-        _case("tiny", tiny, planes, 300_000, 20.0),
+        _case("tiny", tiny, planes, 400_000, 20.0),
         _case("seed", Policy(preset="seed"), frame, 7_500, 5.0),
     ]
 
@@ -140,7 +138,10 @@ def compare(case: Case, rounds: int, enough: float) -> tuple[list[list[str]], li
     last = EPISODES[-1]
     best = median(a / b for a, b in zip(ours[last], theirs, strict=True))
     return rows, [
-        Limit(f"{case.name}: frames/s and core, {last} episodes", median(ours[last]), case.frames_target),
+        *(
+            Limit(f"{case.name}: frames/s and core, {n} episodes", median(ours[n]), case.frames_target)
+            for n in EPISODES
+        ),
         Limit(f"{case.name}: times the usual way, {last} episodes", best, case.ratio_target, ratio=True),
     ]
 
@@ -188,8 +189,9 @@ def of_run(run_dir: Path, rounds: int) -> list[list[str]]:
     return rows
 
 
-def run(smoke: bool = False, run_dir: Path | None = None) -> Table:
+def run(form: Form) -> Table:
     """Return the table of all cases."""
+    smoke = form.smoke
     table = Table(
         "Playing Snake with many different networks, one core",
         "Useful frames a second, observation, network, choice and game included; medians over rounds that measure both "
@@ -202,14 +204,6 @@ def run(smoke: bool = False, run_dir: Path | None = None) -> Table:
         rows, limits = compare(case, 2 if smoke else 5, 0.3 if smoke else SECONDS)
         table.rows += rows
         table.limits += limits
-    if run_dir:
-        table.rows += of_run(run_dir, 3)
+    if form.run:
+        table.rows += of_run(form.run, 3)
     return table
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Measure playing.")
-    parser.add_argument("--smoke", action="store_true", help="short; fails on ratios")
-    parser.add_argument("--run", type=Path, help="a run directory whose last population is played too")
-    arguments = parser.parse_args()
-    sys.exit(show(run(arguments.smoke, arguments.run), arguments.smoke))

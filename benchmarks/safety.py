@@ -1,6 +1,6 @@
 """What it costs that nothing is lost: a commit's share of a generation, and reading a champion in a process of its own.
 
-    python -m benchmarks.safety [--smoke]
+    python -m benchmarks --only safety
 
 A generation is one of experiments/ga_snake.toml, as it is run: worker processes, hash chain, files, every fsync. Its
 first generations are the shortest, so later ones pay a smaller share.
@@ -8,9 +8,7 @@ first generations are the shortest, so later ones pay a smaller share.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +16,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.tables import Limit, Table, number, seconds, show
+from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.configuration import config
 from evo.configuration.experiment import environment_of, evaluator_of
 from evo.directory import foreign
@@ -78,8 +76,9 @@ def reading(directory: Path, rounds: int) -> tuple[float, float]:
     return apart, median(seconds(lambda: read_champion(directory)) for _ in range(rounds))
 
 
-def run(smoke: bool = False) -> Table:
+def run(form: Form) -> Table:
     """Return the table."""
+    smoke = form.smoke
     count = 6 if smoke else 20
     with tempfile.TemporaryDirectory(dir=os.getcwd(), prefix=".benchmark-") as place:  # the disk that runs are on
         playing, publishing, committing = generations(count, Path(place) / "run")
@@ -106,10 +105,3 @@ def run(smoke: bool = False) -> Table:
         ],
     )
     return table
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Measure what safety costs.")
-    parser.add_argument("--smoke", action="store_true", help="short; fails on ratios")
-    smoke = parser.parse_args().smoke
-    sys.exit(show(run(smoke), smoke))

@@ -1,13 +1,12 @@
 """What a second worker process adds, how much memory a worker takes, and how soon a killed one is replaced.
 
-    python -m benchmarks.scaling [--smoke]
+    python -m benchmarks --only scaling
 
 The other way, for memory, is a process that has imported TensorFlow and built the same network in it.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
@@ -21,7 +20,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.rollout import Case, cases, fresh
-from benchmarks.tables import Limit, Table, number, seconds, show
+from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.evaluators import processes
 from evo.evaluators.context import Context
 from evo.records import Episodes, Result, Task
@@ -94,8 +93,9 @@ def respawn(pool: processes.Processes, case: Case) -> float:
     return seconds(lambda: pool.map([small]))
 
 
-def run(smoke: bool = False) -> Table:
+def run(form: Form) -> Table:
     """Return the table; where there is one core, the second worker has no limit to keep."""
+    smoke = form.smoke
     case = cases()[0]
     rounds = 3 if smoke else 5
     work = tasks(case, 40 if smoke else 160)
@@ -145,10 +145,3 @@ def run(smoke: bool = False) -> Table:
         table.limits.insert(0, Limit("two workers against one", ratio, RATIO))
         table.limits.insert(1, Limit("the same, of what counting gains", ratio / gain, 0.95, ratio=True))
     return table
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Measure worker processes.")
-    parser.add_argument("--smoke", action="store_true", help="short; fails on ratios")
-    smoke = parser.parse_args().smoke
-    sys.exit(show(run(smoke), smoke))

@@ -1,13 +1,12 @@
 """How soon something is on the screen: help, the first line, the first generation, beside importing TensorFlow.
 
-    python -m benchmarks.startup [--smoke]
+    python -m benchmarks --only startup
 
 The first generation is that of an experiment as it is shipped, with compiled kernels in the cache.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks.tables import Limit, Table, number, seconds, show
+from benchmarks.tables import Form, Limit, Table, number, seconds
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENT = ROOT / "experiments" / "ga_snake.toml"
@@ -58,8 +57,9 @@ def is_generation(line: str) -> bool:
     return bool(words) and words[0] == "generation"
 
 
-def run(smoke: bool = False) -> Table:
+def run(form: Form) -> Table:
     """Return the table."""
+    smoke = form.smoke
     rounds = 2 if smoke else 5
     tensorflow = median(finishes(["-c", "import tensorflow"]) for _ in range(1 if smoke else 3))
     table = Table(
@@ -89,10 +89,3 @@ def run(smoke: bool = False) -> Table:
         add("first line of a run", median(firsts), 1.0, ratio=False)
         add("first generation of a run", median(generations), 10.0, ratio=False)
     return table
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Measure how soon something is on the screen.")
-    parser.add_argument("--smoke", action="store_true", help="short; fails on ratios")
-    smoke = parser.parse_args().smoke
-    sys.exit(show(run(smoke), smoke))

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("numpy", "numba", "llvmlite", "tensorflow", "keras", "deap", "gymnasium")
-SMOKE_MARGIN = 0.7  # a smoke run passes at this share of a target: it is short, and its machine may be busy
+SMOKE_MARGIN = 0.7  # a smoke run passes at this share of a ratio: it is short, and its machine may be busy
+
+
+@dataclass(frozen=True)
+class Form:
+    """How to measure: at length or short, and with what."""
+
+    smoke: bool = False  # of seconds, for ratios that fail
+    peers: Path | None = None  # where the peers' environments are
+    run: Path | None = None  # a run directory whose last population is played too
 
 
 @dataclass(frozen=True)
@@ -30,14 +38,16 @@ class Limit:
         """Return whether the target is reached."""
         return self.value <= self.target if self.most else self.value >= self.target
 
-    @property
-    def fails_smoke(self) -> bool:
-        """Return whether a smoke run should fail: for ratios only, and with a margin."""
+    def fails(self, stored: Mapping[str, float]) -> bool:
+        """Return whether a smoke run should fail: for a ratio that is far below what it was, or else its target.
+
+        `stored` are ratios of an earlier smoke run. Where less is better only the target counts.
+        """
         if not self.ratio:
             return False
         if self.most:
             return self.value > self.target / SMOKE_MARGIN
-        return self.value < self.target * SMOKE_MARGIN
+        return self.value < stored.get(self.what, self.target) * SMOKE_MARGIN
 
     def row(self) -> list[str]:
         """Return the figure as a row of a table."""
@@ -54,6 +64,11 @@ class Table:
     columns: Sequence[str]
     rows: list[list[str]] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
+
+    def without(self, line: str) -> None:
+        """Say what is missing, once."""
+        if line not in self.note:
+            self.note += f"\n\n{line}"
 
     def markdown(self) -> str:
         """Return the table, its note and its limits as Markdown."""
@@ -114,10 +129,6 @@ def _version(name: str) -> str:
         return "none"
 
 
-def show(table: Table, smoke: bool) -> int:
-    """Print a table; return the exit code, which only a smoke run has."""
-    print(table.markdown(), flush=True)
-    failed = [limit for limit in table.limits if smoke and limit.fails_smoke]
-    for limit in failed:
-        print(f"too slow: {limit.what} is {number(limit.value)}, target {number(limit.target)}", file=sys.stderr)
-    return 1 if failed else 0
+def failing(tables: Sequence[Table], stored: Mapping[str, float]) -> list[Limit]:
+    """Return every figure for which a smoke run should fail."""
+    return [limit for table in tables for limit in table.limits if limit.fails(stored)]

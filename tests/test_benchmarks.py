@@ -1,32 +1,39 @@
 """The benchmarks measure what they say, and a smoke run fails on a bad ratio and on nothing else."""
 
+import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import game, rollout
-from benchmarks.tables import Limit, Table, grid, number, show
+from benchmarks.__main__ import SECTIONS, SMOKE, main, measured
+from benchmarks.peers import ENVIRONMENTS, Peer
+from benchmarks.simulation import Master, simulate
+from benchmarks.tables import Form, Limit, Table, failing, grid, number
 from evo.records import Episodes, Task
 from evo.rollouts.rollout import Rollout
 from evo.streams import Purpose, episode_keys
 from snake.rules import Game
 
+ROOT = Path(__file__).parent.parent
 
-def test_a_smoke_run_fails_on_a_ratio_far_from_its_target_and_never_on_an_absolute_figure(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def code(*limits: Limit, smoke: bool = True) -> int:
-        return show(Table("title", "note", ("a",), [["b"]], list(limits)), smoke)
 
-    assert code(Limit("ours", 3.6, 5.0, ratio=True)) == 0
-    assert code(Limit("ours", 3.4, 5.0, ratio=True)) == 1
-    assert "too slow: ours is 3.4, target 5" in capsys.readouterr().err
-    assert code(Limit("ours", 3.4, 5.0, ratio=True), smoke=False) == 0
-    assert code(Limit("ours", 1.0, 5.0)) == 0
-    assert code(Limit("memory", 0.6, 0.5, most=True, ratio=True)) == 0
-    assert code(Limit("memory", 0.8, 0.5, most=True, ratio=True)) == 1
+def test_a_smoke_run_fails_on_a_ratio_far_below_what_it_was_and_never_on_an_absolute_figure() -> None:
+    def fails(limit: Limit, **stored: float) -> bool:
+        return failing([Table("title", "note", ("a",), [["b"]], [limit])], stored) == [limit]
+
+    assert not fails(Limit("ours", 3.6, 5.0, ratio=True))
+    assert fails(Limit("ours", 3.4, 5.0, ratio=True))
+    assert not fails(Limit("ours", 3.4, 5.0, ratio=True), ours=4.8)
+    assert fails(Limit("ours", 6.0, 5.0, ratio=True), ours=9.0)
+    assert fails(Limit("ours", 3.4, 5.0, ratio=True), others=4.8)
+    assert not fails(Limit("ours", 1.0, 5.0), ours=9.0)
+    assert not fails(Limit("memory", 0.6, 0.5, most=True, ratio=True), memory=0.1)
+    assert fails(Limit("memory", 0.8, 0.5, most=True, ratio=True))
 
 
 def test_tables_are_markdown_with_every_figure_in_its_column() -> None:
@@ -86,8 +93,75 @@ def test_the_usual_way_plays_the_same_game() -> None:
     assert child.stdout.strip() == repr((result.measures[0, :, 0].tolist(), result.frames))
 
 
+def test_every_section_of_the_benchmarks_is_a_module_and_every_module_that_measures_a_section() -> None:
+    folder = ROOT / "benchmarks"
+    measuring = {path.stem for path in folder.glob("*.py") if "\ndef run(form: Form" in path.read_text()}
+    assert measuring == set(SECTIONS)
+    assert set(SMOKE) <= measuring
+
+
+def test_a_section_that_breaks_is_told_of_and_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(form: Form) -> Table:
+        raise RuntimeError("no peer")
+
+    monkeypatch.setattr(game, "run", broken)
+    monkeypatch.setattr(rollout, "run", lambda form: Table("Played", "well", ("a",), [["b"]]))
+    tables, why = measured(("game", "rollout"), Form())
+    assert [table.title for table in tables] == ["Played"]
+    assert why == {"game": "RuntimeError: no peer"}
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--smoke", "--only", "game"])
+    assert main() == 1
+
+
+def test_the_smoke_form_measures_the_game_in_seconds_and_fails_where_a_ratio_has_fallen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--smoke", "--only", "game"])
+    monkeypatch.setattr("benchmarks.__main__.RATIOS", tmp_path / "ratios.json")
+    (tmp_path / "ratios.json").write_text('{"times plain Python": 0.001}')
+    assert main() == 0
+    assert "| times plain Python" in capsys.readouterr().out
+    (tmp_path / "ratios.json").write_text('{"times plain Python": 1e9}')
+    assert main() == 1
+    told = capsys.readouterr().err
+    assert told.count("game: once more, for a ratio is bad") == 1
+    assert "too slow: times plain Python is" in told
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--smoke", "--only", "game", "--keep"])
+    assert main() == 0
+    (kept,) = json.loads((tmp_path / "ratios.json").read_text()).values()
+    assert kept > 1
+
+
+def test_requirements_of_peers_are_pinned_and_name_no_place() -> None:
+    for name in ENVIRONMENTS:
+        lines = (ROOT / "benchmarks" / "peers" / f"{name}.txt").read_text().splitlines()
+        wanted = [line for line in lines if not line.startswith("#")]
+        assert wanted
+        assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", line) for line in wanted)
+
+
+def test_a_peer_that_ends_says_so_and_one_that_waits_is_let_go() -> None:
+    with Peer(sys.executable, "deap_way") as peer, pytest.raises(RuntimeError, match="deap_way ended with code 1"):
+        peer.ask(nothing=0)
+
+
+def test_the_simulated_pool_keeps_the_laws() -> None:
+    free = Master(0.0, 0.0, 0.0, 0.0)
+    tasks = np.full(64, 0.5)
+    assert simulate(tasks, 1, free, 0.0) == (32.0, 0.0)
+    assert simulate(tasks, 64, free, 0.0)[0] == 0.5
+    assert simulate(np.array([1.0, 1.0, 4.0]), 2, free, 0.0)[0] == 5.0  # the last one is played alone
+    assert simulate(tasks, 1, free, 0.25)[0] == pytest.approx(64 * 0.75)
+    slow = Master(0.01, 0.001, 0.0001, 0.0)
+    took = [simulate(tasks, workers, slow, 0.0) for workers in (1, 4, 64)]
+    assert took[0][0] > took[1][0] > took[2][0] > 64 * slow.task  # nobody is faster than the master
+    assert took[0][1] < took[1][1] < took[2][1] <= 1
+
+
 @pytest.mark.long
 def test_the_smoke_run_ends_well() -> None:
-    child = subprocess.run([sys.executable, "-m", "benchmarks", "--smoke"], capture_output=True, text=True, timeout=300)
+    child = subprocess.run([sys.executable, "-m", "benchmarks", "--smoke"], capture_output=True, text=True, timeout=600)
     assert child.returncode == 0, child.stdout + child.stderr
-    assert child.stdout.count("## ") == 5
+    assert child.stdout.count("## ") == len(SMOKE)

@@ -1,9 +1,9 @@
 """PPO by Stable-Baselines3 on our game: the peer, given our own compiled boards, so that it waits for no environment.
 
-    python -m benchmarks.sb3_way EXPERIMENT.json SECONDS FRAMES RETURN
+    python -m benchmarks.peers.sb3_way EXPERIMENT.json SECONDS FRAMES RETURN
 
-Needs `stable-baselines3` and `torch`, and of this project `snake` alone. Prints a JSON line a rollout: seconds, frames
-and the mean return of the last hundred episodes; ends by whichever limit is reached first.
+Prints a JSON line a rollout: seconds, frames and the mean return of the last hundred episodes; ends by whichever limit
+is reached first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -22,6 +21,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
+from benchmarks.peers.torch_network import trunk
 from snake.envs import SnakeVectorEnv
 
 
@@ -67,27 +67,14 @@ class Boards(VecEnv):  # type: ignore[misc]
 
 
 class Trunk(BaseFeaturesExtractor):  # type: ignore[misc]
-    """The convolutions and the first dense layer of our network, padded as TensorFlow pads."""
+    """The hidden layers of our network."""
 
-    def __init__(self, space: Any, conv: Sequence[Sequence[int]], dense: Sequence[int]) -> None:
-        super().__init__(space, dense[-1])
+    def __init__(self, space: Any, policy: dict[str, Any]) -> None:
+        super().__init__(space, policy["dense"][-1])
         planes, side, _ = space.shape
-        layers: list[Any] = []
-        for filters, kernel, stride in conv:
-            out = -(-side // stride)
-            pad = max((out - 1) * stride + kernel - side, 0)
-            layers += [
-                torch.nn.ZeroPad2d((pad // 2, pad - pad // 2, pad // 2, pad - pad // 2)),
-                torch.nn.Conv2d(planes, filters, kernel, stride),
-                torch.nn.ReLU(),
-            ]
-            planes, side = filters, out
-        layers.append(torch.nn.Flatten())
-        inputs = planes * side * side
-        for units in dense:
-            layers += [torch.nn.Linear(inputs, units), torch.nn.ReLU()]
-            inputs = units
-        self.layers = torch.nn.Sequential(*layers)
+        self.layers = torch.nn.Sequential(
+            *trunk((side, side, planes), policy["conv"], policy["dense"], policy["padding"])
+        )
 
     def forward(self, seen: Any) -> Any:
         return self.layers(seen)
@@ -126,7 +113,7 @@ def main(described: str, seconds: str, frames: str, good: str) -> None:
         max_grad_norm=pg["max_gradient_norm"], device="cpu",
         policy_kwargs={
             "features_extractor_class": Trunk,
-            "features_extractor_kwargs": {name: experiment["policy"][name] for name in ("conv", "dense")},
+            "features_extractor_kwargs": {"policy": experiment["policy"]},
             "net_arch": [],
             "normalize_images": False,
         },

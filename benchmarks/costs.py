@@ -1,0 +1,193 @@
+"""What scaling costs, measured in this run: the master's work, what lies between it and a worker, a generation's own.
+
+Each is taken where playing costs nothing, so that nothing else is in it: workers that answer at once, or an evaluator
+that does.
+"""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.generations import experiment_of
+from benchmarks.rollout import Case
+from benchmarks.tables import seconds
+from evo.configuration.experiment import environment_of
+from evo.directory.store import Store
+from evo.evaluators.processes import Processes
+from evo.evaluators.worker import Upbringing
+from evo.records import Episodes, Result, Task
+from evo.rounds import addressed, make_algorithm
+
+WORKERS = (1, 2, 8, 24)  # that answer at once, for what the master does about each
+
+
+@dataclass(frozen=True)
+class Master:
+    """Seconds of the master's processor, and of waiting that is not its own."""
+
+    task: float  # handing out a task and taking in its result
+    loop: float  # looking for results, once
+    slot: float  # and for every worker that it looks at
+    transit: float  # a task's way to a worker that waits and a result's way back, nobody else being there
+
+
+class Idle:
+    """A player that has nothing to do."""
+
+    fingerprint = ""
+
+    def play(self, task: Task) -> Result:
+        """Return a result of the right size."""
+        return answer(task)
+
+
+def make_idle(context: object) -> Idle:
+    """Return one, in a worker."""
+    return Idle()
+
+
+def answer(task: Task) -> Result:
+    """Return what playing could have brought back; fitness differs, so that there is something to rank."""
+    assert isinstance(task.play, Episodes)
+    shape = (len(task.weights), len(task.play.seeds))
+    returns = (task.weights.keys.astype(np.int64) & 1023)[:, None] + np.zeros(shape, np.int64)
+    lengths = np.ones(shape, np.int32)
+    measures, finite = np.zeros((*shape, 3), np.int32), np.ones(shape[0], np.bool_)
+    return Result(returns, lengths, measures, finite, lengths.size, lengths.size)
+
+
+class Counted(Processes):
+    """A pool that counts how often it looks for results."""
+
+    loops = 0
+
+    def _listen(self, now: Any) -> Any:
+        self.loops += 1
+        return super()._listen(now)
+
+
+def master(tasks: Sequence[Task], smoke: bool) -> Master:
+    """Return what the master does, by least squares over pools of different sizes."""
+    rows, used, wall = [], [], 0.0
+    for workers in WORKERS[: 3 if smoke else None]:
+        with Counted(Upbringing("benchmarks.costs:make_idle", None), [{}] * workers) as pool:
+            pool.map([*tasks] * -(-4 * workers // len(tasks)))  # all of them are at work
+            for _ in range(2 if smoke else 5):
+                pool.loops, before, began = 0, time.process_time(), time.perf_counter()
+                pool.map(tasks)
+                used.append(time.process_time() - before)
+                rows.append((len(tasks), pool.loops, pool.loops * workers))
+                if workers == 1:
+                    wall = min(wall or 9e9, (time.perf_counter() - began) / len(tasks))
+    matrix = np.array(rows, np.float64)
+    task, loop, slot = _not_negative(matrix / np.array(used)[:, None], np.ones(len(used)))
+    return Master(task, loop, slot, max(0.0, wall - task - loop - slot))
+
+
+def _not_negative(matrix: Any, wanted: Any) -> list[float]:
+    """Return least squares of which none is negative: what comes out so is left out."""
+    columns = list(range(matrix.shape[1]))
+    while True:
+        found = np.linalg.lstsq(matrix[:, columns], wanted, rcond=None)[0]
+        if (found >= 0).all():
+            whole = np.zeros(matrix.shape[1])
+            whole[columns] = found
+            return [float(value) for value in whole]
+        del columns[int(np.argmin(found))]
+
+
+@dataclass(frozen=True)
+class Own:
+    """Seconds of a generation in which no worker plays."""
+
+    candidate: float  # naming it, ranking it, recording it
+    survivor: float  # a new one: rebuilding, publishing, committing
+    fixed: float
+
+
+def own(case: Case, populations: Sequence[tuple[int, int]], generations: int) -> Own:
+    """Return what a generation of a GA costs its master, by least squares over (population, parents)."""
+    rows, took = [], []
+    for population, parents in populations:
+        with tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-") as place:
+            for spent in _generations(case, population, parents, Path(place) / "run", generations):
+                rows.append((population, parents, 1.0))
+                took.append(spent)
+    matrix = np.array(rows) / np.array(took)[:, None]
+    return Own(*_not_negative(matrix, np.ones(len(took))))
+
+
+def _generations(case: Case, population: int, parents: int, directory: Path, generations: int) -> list[float]:
+    experiment = experiment_of(case, population, parents)
+    algorithm = make_algorithm(experiment, environment_of(experiment.environment))
+    took = []
+    with Store.create(directory, experiment.to_toml(), experiment.identity()) as store:
+        published = ""
+        for generation in range(generations + 1):
+            playing, began = 0.0, time.perf_counter()
+            rounds = algorithm.generation(generation)
+            request = next(rounds)
+            while True:
+                published, tasks = addressed(request, store, published)
+                results: list[Result] = []
+                playing += seconds(lambda: results.extend(map(answer, tasks)))  # noqa: B023
+                try:
+                    request = rounds.send(results)
+                except StopIteration as end:
+                    metrics = end.value
+                    break
+            store.commit(generation, algorithm.state(), algorithm.record(), {**metrics, "seconds": 1.0})
+            if generation == generations:
+                store.flush()
+            if generation:  # the first one has no parents
+                took.append(time.perf_counter() - began - playing)
+    return took
+
+
+def network(size: int = 1 << 16, messages: int = 200) -> tuple[float, float]:
+    """Return the seconds of a small message there and back by TCP on this machine, and bytes a second one way."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        echo = threading.Thread(target=_echo, args=(server, size), daemon=True)
+        echo.start()
+        with socket.create_connection(server.getsockname()) as there:
+            there.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+            def small() -> None:
+                for _ in range(messages):
+                    there.sendall(b"x")
+                    there.recv(1)
+
+            def large() -> None:
+                for _ in range(messages):
+                    there.sendall(bytes(size))
+                there.recv(1)
+
+            small()
+            trip = seconds(small) / messages
+            there.sendall(b"!")
+            there.recv(1)
+            speed = size * messages / seconds(large)
+        echo.join(5)
+    return trip, speed
+
+
+def _echo(server: socket.socket, size: int, messages: int = 200) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while connection.recv(1) == b"x":
+            connection.sendall(b"x")
+        connection.sendall(b"x")
+        left = size * messages
+        while left and (part := connection.recv(1 << 18)):
+            left -= len(part)
+        connection.sendall(b"x")

@@ -1,0 +1,223 @@
+"""What a GPU adds: candidates played by TensorFlow in one call, beside the exact kernel on a core and vmap in JAX.
+
+    python -m benchmarks.gpu [--cpu] [--candidates N] [--most N]
+
+Workers are those of a run, pinned as a run pins them. Without a GPU there is nothing to measure, and it says so;
+`--cpu` measures the same on one core, which shows that the benchmark works and what batches do there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.rollout import Case, cases, fresh
+from benchmarks.tables import Table, machine, number, seconds
+from evo import gpus, placement
+from evo.evaluators.context import Context
+from evo.evaluators.processes import Processes
+from evo.evaluators.worker import Upbringing
+from evo.records import Episodes, Result, Task
+from evo.rollouts.in_tensorflow import BATCH
+from evo.rollouts.rollout import empty_result
+from evo.rollouts.side_by_side import play_snake
+from evo.streams import Purpose, episode_keys
+from evo.weights import Rebuilder
+
+EPISODES = 32
+PER_CALL = (1, 4, 16, 64, 256)
+WORKERS = (1, 2, 4, 8)
+LIMIT = 2048  # megabytes
+JAX = "benchmarks.gpu:JaxPlayer"
+OURS = "evo.evaluators.context:make_player"
+
+
+class JaxPlayer:
+    """The same networks and the same game, scored by `jax.vmap` over candidates, the way of EvoJAX and evosax."""
+
+    def __init__(self, context: Context) -> None:
+        import jax
+        from jax import lax
+
+        case = next(case for case in cases() if case.network.size == context.policy["size"])
+        self._network, self._environment = case.network, case.environment
+        self._networks = int(context.workers["candidates_per_call"])
+        jax.config.update("jax_default_matmul_precision", "highest")  # no TF32, as in ours
+        self.fingerprint, self.device = "", jax.devices()[0].device_kind
+        padding = case.network.options.padding.upper()
+
+        def scores(weights: Any, x: Any) -> Any:  # [P], [B, ...] -> [B, A]
+            for layer in case.network.layers:
+                end = layer.offset + layer.fan_in * layer.filters
+                kernel, bias = (
+                    weights[layer.offset : end].reshape(layer.kernel_shape),
+                    weights[end : end + layer.filters],
+                )
+                if layer.kind == "conv":
+                    dimensions = ("NHWC", "HWIO", "NHWC")
+                    x = lax.conv_general_dilated(x, kernel, (layer.stride,) * 2, padding, dimension_numbers=dimensions)
+                else:
+                    x = x.reshape(len(x), -1) @ kernel
+                x = jax.nn.relu(x + bias) if layer.relu else x + bias
+            return x
+
+        self._scores, self._put = jax.jit(jax.vmap(scores)), jax.device_put
+
+    def play(self, task: Task) -> Result:
+        """Play every candidate, so many side by side."""
+        arrays = empty_result(len(task.weights), EPISODES, len(self._environment.measures))
+        rebuilder, parents = Rebuilder(self._network), np.empty((0, self._network.size), np.float32)
+        frames = slots = 0
+        for first in range(0, len(task.weights), self._networks):
+            count = min(self._networks, len(task.weights) - first)
+            weights = np.zeros((self._networks, self._network.size), np.float32)
+            for k in range(count):
+                rebuilder.rebuild(parents, task.weights, first + k, weights[k])
+            here = {name: array[first : first + count] for name, array in arrays.items()}
+            here["finite"][:] = True
+            there = self._put(weights)
+
+            def score(x: NDArray[np.float32], there: Any = there) -> NDArray[np.float32]:
+                return np.asarray(self._scores(there, x))
+
+            lanes = self._networks, BATCH
+            seeds = task.play.seeds  # type: ignore[union-attr]
+            played, used, _ = play_snake(score, self._environment, seeds, task.choose, here["finite"], here, lanes)
+            frames, slots = frames + played, slots + used
+        return Result(**arrays, frames=frames, slots=slots)
+
+
+def pool(
+    case: Case, player: str, slots: list[dict[str, str]], per_call: int, workers: Mapping[str, Any] | None = None
+) -> Processes:
+    """Return workers of this kind, one a slot."""
+    inference = {OURS: "tensorflow", JAX: "lanes"}[player] if per_call else "lanes"
+    policy: dict[str, Any] = {**case.network.options.model_dump(), "inference": inference}
+    prepare = "evo.evaluators.context:prepare"
+    if player == JAX:
+        policy, prepare = {"size": case.network.size}, ""
+    options = {"candidates_per_call": per_call, **(workers or {})}
+    environment = case.environment.options.model_dump()
+    told = "tensorflow" if inference == "tensorflow" else "lanes"
+    context = Context(Path(tempfile.gettempdir()), environment, policy, options, told)  # type: ignore[arg-type]
+    return Processes(Upbringing(player, context, prepare), slots)
+
+
+def speed(workers: Processes, tasks: list[Task]) -> float:
+    """Return frames a second, once everything is compiled."""
+    workers.map(tasks)
+    results: list[Result] = []
+    took = seconds(lambda: results.extend(workers.map(tasks)))
+    return sum(result.frames for result in results) / took
+
+
+def device_memory(pids: list[int]) -> str:
+    """Return the megabytes that the driver says these processes hold on GPUs."""
+    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+    told = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+    held = [line.split(",")[1].strip() for line in told.splitlines() if line.split(",")[0].strip() in map(str, pids)]
+    return ", ".join(held) or "not told"
+
+
+def together(slot: dict[str, str], candidates: int, most: int) -> Table:
+    """Return frames a second by how many networks a call computes."""
+    table = Table(
+        "Networks in one call of TensorFlow",
+        f"Useful frames a second of one worker, {EPISODES} episodes a candidate, game and transfers included, the same "
+        "fresh networks everywhere. *Core* is the exact kernel on one CPU core; JAX is `vmap` over as many networks.",
+        ("network, in a call", "TensorFlow", "core", "of the core's", "JAX vmap", "of JAX's"),
+    )
+    for case in cases():
+        tasks = [Task(fresh(candidates, 0), Episodes(episode_keys(0, Purpose.TRAIN, 0, EPISODES)))]
+        with pool(case, OURS, [{}], 0) as workers:
+            core = speed(workers, tasks)
+        for per_call in (count for count in PER_CALL if count <= min(most, candidates)):
+            with pool(case, OURS, [slot], per_call) as workers:
+                ours = speed(workers, tasks)
+            jax = float("nan")
+            if find_spec("jax"):
+                flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+                with pool(
+                    case, JAX, [{**slot, "XLA_FLAGS": flags, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}], per_call
+                ) as workers:
+                    jax = speed(workers, tasks)
+            shown = [number(jax), f"{ours / jax:.2f}"] if jax == jax else ["no jax", ""]
+            row = [f"{case.name}, {per_call}", number(ours), number(core), f"{ours / core:.2f}", *shown]
+            table.rows.append(row)
+            print(" ".join(row), file=sys.stderr, flush=True)
+    return table
+
+
+def memory(options: Mapping[str, Any]) -> Table:
+    """Return what a pinned worker holds under each policy."""
+    table = Table(
+        "Memory of a pinned worker",
+        "What the driver says that the process holds on the GPU, its CUDA context included, after a task.",
+        ("network, policy", "MB"),
+    )
+    for case in cases():
+        for policy in ({"memory": "growth"}, {"memory": "limit", "memory_limit_mb": LIMIT}):
+            slots = placement.plan({**options, **policy}, "tensorflow", None, gpus.found())[:1]
+            with pool(case, OURS, slots, 64, policy) as workers:
+                workers.map([Task(fresh(64, 0), Episodes(episode_keys(0, Purpose.TRAIN, 0, EPISODES)))])
+                told = f"limit {LIMIT} MB" if "memory_limit_mb" in policy else "growth"
+                table.rows.append([f"{case.name}, {told}", device_memory(workers.pids)])
+    return table
+
+
+def shared(slot: dict[str, str], candidates: int) -> Table:
+    """Return what more workers on one GPU add."""
+    table = Table(
+        "Workers on one GPU",
+        "Useful frames a second of all of them, tiny network, 64 in a call. Without NVIDIA MPS they take turns.",
+        ("workers", "frames/s", "of one's"),
+    )
+    case, first = cases()[0], 0.0
+    for count in WORKERS:
+        seeds = episode_keys(0, Purpose.TRAIN, 0, EPISODES)
+        tasks = [Task(fresh(candidates, candidates * i), Episodes(seeds)) for i in range(4 * max(WORKERS))]
+        with pool(case, OURS, [slot] * count, 64) as workers:
+            frames = speed(workers, tasks)
+        first = first or frames
+        table.rows.append([str(count), number(frames), f"{frames / first:.2f}"])
+    return table
+
+
+def main() -> int:
+    """Measure and print; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="What a GPU adds.")
+    parser.add_argument("--cpu", action="store_true", help="measure on one core what would be measured on a GPU")
+    parser.add_argument("--candidates", type=int, default=256, help="of a task (256)")
+    parser.add_argument("--most", type=int, default=max(PER_CALL), help="networks in a call (256)")
+    arguments = parser.parse_args()
+    found = gpus.found()
+    if not found and not arguments.cpu:
+        print("no GPU here (`nvidia-smi -L` lists none), so there is nothing to measure; --cpu measures on a core")
+        return 0
+    print(machine() if arguments.cpu else f"{found[0].model}; {machine()}")
+    options = {"kind": "gpu", "count": 1}
+    os.environ.pop(placement.VISIBLE, None)  # which the package sets: other benchmarks want no GPU
+    slot = (
+        {placement.VISIBLE: placement.NO_GPU}
+        if arguments.cpu
+        else placement.plan(options, "tensorflow", None, found)[0]
+    )
+    print(together(slot, arguments.candidates, arguments.most).markdown(), flush=True)
+    if not arguments.cpu:
+        print(memory(options).markdown(), flush=True)
+        print(shared(slot, arguments.candidates).markdown(), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

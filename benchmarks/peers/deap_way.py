@@ -1,0 +1,84 @@
+"""DEAP's way to a generation: children are copied and mutated by `mutGaussian`, and pickled to `multiprocessing.Pool`.
+
+Networks are played by our kernel on our boards, so what is compared is all that is not playing.
+"""
+
+from __future__ import annotations
+
+import array
+import multiprocessing
+import random
+import time
+from typing import Any
+
+import numpy as np
+from deap import base, creator, tools
+
+from benchmarks.peers import answer
+from evo.environments import snake
+from evo.policies.network import Network
+from evo.policies.network import Options as Policy
+from evo.records import Episodes, Task, WeightSource
+from evo.rollouts.rollout import Rollout
+
+creator.create("Fitness", base.Fitness, weights=(1.0,))
+creator.create("Individual", array.array, typecode="f", fitness=creator.Fitness)
+
+PLAYER: dict[str, Any] = {}
+ITSELF = WeightSource(np.zeros(1, np.int32), np.full(1, -1, np.int32), np.zeros(1, np.uint64), np.zeros(1, np.float32))
+
+
+def prepare(policy: dict[str, Any], environment: dict[str, Any], seeds: list[int]) -> None:
+    """Make what plays, once in every worker."""
+    made = snake.make(snake.Options(**environment))
+    PLAYER["rollout"] = Rollout(Network.build(Policy(**policy), made.shape, made.actions), made)
+    PLAYER["seeds"] = np.array(seeds, np.uint64)
+
+
+def evaluate(individual: Any) -> tuple[float, int]:
+    """Return the summed return of a candidate, in thousandths, and the frames that it has played."""
+    weights = np.frombuffer(individual, np.float32).reshape(1, -1)
+    result = PLAYER["rollout"].play(Task(ITSELF, Episodes(PLAYER["seeds"])), weights)
+    return float(result.returns.sum()), result.frames
+
+
+def evolve(
+    policy: dict[str, Any], environment: dict[str, Any], seeds: list[int], weights: str, parents: int, sigma: float,
+    workers: int, generations: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Play the candidates of a file [N, P], then so many generations; return the first returns and what each took."""
+    toolbox = base.Toolbox()
+    toolbox.register("mutate", tools.mutGaussian, mu=0.0, sigma=sigma, indpb=1.0)
+    toolbox.register("select", tools.selBest, k=parents)
+    toolbox.register("evaluate", evaluate)
+    population = [creator.Individual(row) for row in np.load(weights)]
+    random.seed(1)
+    told = []
+    with multiprocessing.get_context("fork").Pool(workers, prepare, (policy, environment, seeds)) as pool:
+        toolbox.register("map", pool.map)
+        ranked(toolbox, population)
+        first = [individual.fitness.values[0] for individual in population]
+        for _ in range(generations):
+            began = time.perf_counter()
+            chosen = toolbox.select(population)
+            children = [toolbox.clone(random.choice(chosen)) for _ in population]
+            for child in children:
+                toolbox.mutate(child)
+                del child.fitness.values
+            bred = time.perf_counter()
+            frames = ranked(toolbox, children)
+            told.append({"seconds": time.perf_counter() - began, "breeding": bred - began, "frames": sum(frames)})
+            population = children
+    return {"first": first, "generations": told}
+
+
+def ranked(toolbox: Any, population: list[Any]) -> list[int]:
+    """Give every candidate its fitness; return the frames of each."""
+    played = toolbox.map(toolbox.evaluate, population)
+    for individual, (fitness, _) in zip(population, played, strict=True):
+        individual.fitness.values = (fitness,)
+    return [frames for _, frames in played]
+
+
+if __name__ == "__main__":
+    answer(evolve)

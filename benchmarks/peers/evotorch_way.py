@@ -1,0 +1,71 @@
+"""EvoTorch's way to play a population: `torch.func.vmap` over candidates, all their episodes in step until the last.
+
+The network is a `ModuleExpectingFlatParameters` of EvoTorch's; the boards are ours, so it waits for no environment.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from evotorch.neuroevolution.net.functional import ModuleExpectingFlatParameters
+from numba import njit
+
+from benchmarks.peers import answer
+from benchmarks.peers.torch_network import network, translated
+from snake import kernel_cache
+from snake.batch import ALIVE, Rules, make_boards, reset_board, step_board
+from snake.observe import observe_many
+
+kernel_cache.use("benchmarks.peers.evotorch_way")  # it runs as __main__
+
+
+@njit(cache=True, error_model="numpy")
+def _begin(boards, rules, seeds):  # type: ignore[no-untyped-def]
+    for b in range(boards.over.shape[0]):
+        reset_board(boards, rules, b, seeds[b % seeds.shape[0]])
+
+
+@njit(cache=True, error_model="numpy")
+def _advance(boards, rules, actions):  # type: ignore[no-untyped-def]
+    """Play an action on every board that is not over; return how many there were."""
+    played = 0
+    for b in range(actions.shape[0]):
+        if boards.over[b] == ALIVE:
+            step_board(boards, rules, b, actions[b])
+            played += 1
+    return played
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def play(policy: dict[str, Any], rules: list[int], observation: int, seeds: list[int], weights: str) -> dict[str, Any]:
+    """Return what candidates of a file of weights [K, P] did in these episodes, and how long it took."""
+    torch.set_num_threads(1)
+    net = network(policy)
+    module = ModuleExpectingFlatParameters(net, disable_autograd_tracking=True)
+    flat = torch.from_numpy(translated(np.load(weights), net))
+    scores = torch.func.vmap(module, in_dims=(0, 0))
+    candidates, episodes = len(flat), len(seeds)
+    game = Rules(*rules)
+    boards = make_boards(candidates * episodes, game.size)
+    seen = np.empty((candidates * episodes, *policy["shape"]), np.float32)
+    began = time.perf_counter()
+    _begin(boards, game, np.array(seeds, np.uint64))
+    frames = computed = 0
+    while True:
+        observe_many(boards, game, observation, seen)
+        planes = torch.from_numpy(seen).reshape(candidates, episodes, *policy["shape"]).permute(0, 1, 4, 2, 3)
+        chosen = scores(flat, planes).argmax(-1).reshape(-1).numpy()
+        played = _advance(boards, game, chosen)
+        frames, computed = frames + played, computed + len(chosen)
+        if (boards.over != ALIVE).all():
+            break
+    took = time.perf_counter() - began
+    fruits = (boards.length.astype(np.int64) - game.start_length).tolist()
+    return {"seconds": took, "frames": frames, "computed": computed, "fruits": fruits, "lengths": boards.steps.tolist()}
+
+
+if __name__ == "__main__":
+    answer(play)

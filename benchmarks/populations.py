@@ -1,0 +1,169 @@
+"""A population of different networks, played our way and the peers': the same networks, board and number of episodes.
+
+EvoTorch plays our boards, so its episodes are ours and are compared one by one. EvoJAX and evosax play Jumanji's Snake,
+with the same planes and the same end, so their episodes are as long as ours on average.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers import Peer, interpreter, missing
+from benchmarks.rollout import Case, cases, fresh, gemm_flops, needed_flops
+from benchmarks.tables import Form, Limit, Table, number, seconds
+from evo.environments import snake
+from evo.records import Episodes, Result, Task
+from evo.rollouts.rollout import Rollout
+from evo.streams import Purpose, episode_keys
+from evo.weights import Rebuilder
+
+EPISODES, STEPS = 16, 100  # of a candidate; an episode ends after so many steps at the latest
+CANDIDATES = {"tiny": 64, "seed": 4}
+ROUNDS = 3
+AGREES = 0.97  # of episodes are equal where the boards are; scores that are nearly equal may flip
+LENGTHS = 0.4  # by which mean lengths may differ where the boards are others
+RATIO = 2.0
+
+
+@dataclass
+class Way:
+    """One way to play, and what it did in every round."""
+
+    name: str
+    play: Callable[[], dict[str, Any]]  # seconds, frames, computed, lengths
+    same_boards: bool
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+
+    def speed(self, what: str) -> float:
+        """Return `what` a second, the median over rounds."""
+        return median(played[what] / played["seconds"] for played in self.rounds)
+
+
+def measured(case: Case, form: Form, table: Table) -> None:
+    """Add the rows of one network."""
+    options = snake.Options(**{**case.environment.options.model_dump(), "max_steps": STEPS})
+    case = replace(case, environment=snake.make(options))
+    candidates = CANDIDATES[case.name]
+    task = Task(fresh(candidates, 0), Episodes(episode_keys(0, Purpose.TRAIN, 0, EPISODES)))
+    rollout, parents = Rollout(case.network, case.environment), np.empty((0, case.network.size), np.float32)
+    rollout.play(task, parents)  # compiles
+
+    def ours() -> dict[str, Any]:
+        results: list[Result] = []
+        took = seconds(lambda: results.append(rollout.play(task, parents)))
+        lengths = results[0].lengths.ravel().tolist()
+        return {"seconds": took, "frames": results[0].frames, "computed": results[0].slots, "lengths": lengths}
+
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "weights.npy"
+        _save(case, task, file)
+        peers, ways = _peers(case, form, table, file, task)
+        ways.insert(0, Way("ours", ours, True))
+        try:
+            for _ in range(1 if form.smoke else ROUNDS):
+                for way in ways:
+                    way.rounds.append(way.play())
+        finally:
+            for peer in peers:
+                peer.close()
+    limit = gemm_flops() / needed_flops(case.network)
+    for way in ways:
+        _check(way, ways[0])
+        _add(way, ways[0], limit, case.name, table)
+
+
+def _save(case: Case, task: Task, file: Path) -> None:
+    weights = np.empty((len(task.weights), case.network.size), np.float32)
+    rebuilder = Rebuilder(case.network)
+    for k, row in enumerate(weights):
+        rebuilder.rebuild(weights[:0], task.weights, k, row)
+    np.save(file, weights)
+
+
+def _peers(case: Case, form: Form, table: Table, file: Path, task: Task) -> tuple[list[Peer], list[Way]]:
+    network, options = case.network, case.environment.options
+    policy = {
+        **network.options.model_dump(include={"conv", "dense", "padding"}),
+        "shape": network.shape, "outputs": network.outputs, "size": network.size,
+    }  # fmt: skip
+    peers, ways = [], []
+    assert isinstance(task.play, Episodes)
+    if python := form.peers and interpreter(form.peers, "evotorch"):
+        torch = Peer(python, "evotorch_way")
+        what = {
+            "policy": policy, "rules": [int(value) for value in case.environment.rules], "weights": str(file),
+            "observation": case.environment.codes[0], "seeds": task.play.seeds.tolist(),
+        }  # fmt: skip
+        torch.ask(**what)  # compiles the boards
+        peers.append(torch)
+        ways.append(Way("EvoTorch", partial(torch.ask, **what), True))
+    else:
+        table.without(missing("evotorch", "EvoTorch"))
+    if python := form.peers and interpreter(form.peers, "jax"):
+        jax = Peer(python, "evojax_way")
+        peers.append(jax)
+        for name in ("EvoJAX", "evosax"):
+            what = {
+                "way": name, "policy": policy, "size": options.size, "steps": STEPS, "episodes": EPISODES,
+                "weights": str(file),
+            }  # fmt: skip
+            ways.append(Way(name, partial(jax.ask, **what), False))
+    else:
+        table.without(missing("jax", "EvoJAX and evosax"))
+    return peers, ways
+
+
+def _check(way: Way, ours: Way) -> None:
+    """Raise RuntimeError where a way has not played what it should have."""
+    for played, wanted in zip(way.rounds, ours.rounds, strict=True):
+        lengths, ends = np.array(played["lengths"]), np.array(wanted["lengths"])
+        told = json.dumps({"ours": ends.mean(), way.name: lengths.mean()})
+        if lengths.sum() != played["frames"] or lengths.min() < 1 or lengths.max() > STEPS:
+            raise RuntimeError(f"{way.name}: {played['frames']} frames in episodes of {lengths.sum()}; {told}")
+        if len(lengths) != len(ends):
+            raise RuntimeError(f"{way.name}: {len(lengths)} episodes instead of {len(ends)}")
+        if way.same_boards and (lengths == ends).mean() < AGREES:
+            raise RuntimeError(
+                f"{way.name}: only {(lengths == ends).mean():.2f} of episodes are as long as ours; {told}"
+            )
+        if not way.same_boards and abs(lengths.mean() / ends.mean() - 1) > LENGTHS:
+            raise RuntimeError(f"{way.name}: episodes are not as long as ours on average; {told}")
+
+
+def _add(way: Way, ours: Way, limit: float, name: str, table: Table) -> None:
+    frames, computed = way.speed("frames"), way.speed("computed")
+    row = [f"{name}, {way.name}", number(frames), number(computed)]
+    if way is ours:
+        table.rows.append([*row, "", "", f"{frames / limit:.2f}"])
+        return
+    pairs = list(zip(ours.rounds, way.rounds, strict=True))
+    useful = median(a["frames"] / a["seconds"] / (b["frames"] / b["seconds"]) for a, b in pairs)
+    every = median(a["frames"] / a["seconds"] / (b["computed"] / b["seconds"]) for a, b in pairs)
+    table.rows.append([*row, f"{useful:.1f}", f"{every:.2f}", f"{computed / limit:.2f}"])
+    if way.name == "EvoTorch":
+        table.limits.append(Limit(f"{name}: times all frames that EvoTorch computes", every, RATIO, ratio=True))
+
+
+def run(form: Form) -> Table:
+    """Return the table of both networks and every peer whose environment is there."""
+    table = Table(
+        "A population beside the peers, one core",
+        f"{EPISODES} episodes of every candidate, of {STEPS} steps at the most; fresh networks; medians over rounds in "
+        "which all ways take turns. *Useful* frames are those of episodes that are not over; peers play all episodes "
+        "on until the last of them ends, and those count as *computed*. *Ratio* is our useful frames a second over "
+        "theirs; *of computed* is the same as if none of their frames were wasted. *Of limit* is our useful frames, "
+        "or all that they compute, over the arithmetic limit (a large float32 matrix product on one thread).",
+        ("network, way", "useful frames/s", "computed/s", "ratio", "of computed", "of limit"),
+    )
+    for case in cases():
+        measured(case, form, table)
+    return table

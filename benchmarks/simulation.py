@@ -1,0 +1,329 @@
+"""How a generation scales from one worker to thousands: simulated from measured costs, checked against measurement.
+
+The simulation is of the loop in `evo/evaluators/processes.py`: the master hands a task to every worker that waits,
+looks for results, takes in those that have arrived, and begins again; a worker that has answered waits for its next.
+Assumptions, and what follows: `docs/scaling.md`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import tempfile
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import costs
+from benchmarks.costs import Master, Own
+from benchmarks.peers import ROOT
+from benchmarks.rollout import Case, cases
+from benchmarks.scaling import spin
+from benchmarks.tables import Form, Limit, Table, number, seconds
+from evo.configuration import config
+from evo.configuration.experiment import Experiment, environment_of, evaluator_of
+from evo.directory.store import Store
+from evo.evaluators.context import Context, make_player
+from evo.records import Episodes, Request, Task
+from evo.rounds import addressed, make_algorithm, play_out
+
+WORKERS = tuple(2**i for i in range(13))  # 1 to 4,096
+CHECKED = (1, 2, 4)
+ALONE = 3  # times that every task is played by itself
+GENERATIONS = 12  # of experiments/ga_snake.toml before one is looked at
+CORES = 32  # assumed of a machine: workers beyond these are elsewhere
+BANDWIDTH = 1.25e9  # bytes a second that the master's machine sends, assumed: 10 Gbit/s
+TRIP = 1e-4  # seconds to another machine and back, assumed
+LENGTHS = (100, 1000, 3000)  # frames of an episode
+WORTH = 0.5  # of a worker's time is spent playing
+LARGEST = 1 << 20  # population that is looked at
+AGREES = 0.15  # by which prediction and measurement may differ
+
+
+def simulate(durations: NDArray[np.float64], workers: int, master: Master, transit: float) -> tuple[float, float]:
+    """Return the seconds until the results of all tasks are there, and the share of them that the master works.
+
+    `durations` [N] are seconds of playing, in the order of tasks; `transit` is a task's way and its result's.
+    """
+    now = worked = 0.0
+    idle, playing = workers, []
+    waiting = deque(durations.tolist())
+    while waiting or playing:
+        for _ in range(min(idle, len(waiting))):
+            now += master.task / 2
+            worked += master.task / 2
+            heapq.heappush(playing, now + transit + waiting.popleft())
+            idle -= 1
+        now = max(now, playing[0])
+        look = master.loop + master.slot * workers
+        until = now
+        while playing and playing[0] <= until:
+            heapq.heappop(playing)
+            idle += 1
+            look += master.task / 2
+        now, worked = now + look, worked + look
+    return now, worked / now
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kind of generation: what its tasks take and what it costs its master."""
+
+    name: str
+    durations: NDArray[np.float64]  # [N] seconds of tasks, a sample
+    per_task: int  # candidates
+    frame: float  # seconds of an episode's frame, one worker
+    rebuild: float  # seconds of a candidate before its first frame
+    episodes: int
+    spread: NDArray[np.float64]  # [N] tasks' durations over their mean
+    own: Own
+    row: int  # bytes of a survivor
+
+    def tasks(self, population: int, length: float) -> NDArray[np.float64]:
+        """Return the seconds of the tasks of a population whose episodes have `length` frames on average."""
+        each = self.per_task * (self.rebuild + self.episodes * length * self.frame)
+        draw = np.random.default_rng(population)
+        return each * draw.choice(self.spread, -(-population // self.per_task))
+
+    def serial(self, population: int, survivors: int, workers: int) -> float:
+        """Return the seconds of a generation in which no worker plays."""
+        machines = -(-workers // CORES) - 1
+        sending = machines * survivors * self.row / BANDWIDTH
+        return self.own.fixed + population * self.own.candidate + survivors * self.own.survivor + sending
+
+
+def generation(work: Work, population: int, length: float, workers: int, master: Master) -> tuple[float, float, float]:
+    """Return the seconds of a generation, the share of workers' time that is playing, and the master's busy share."""
+    durations = work.tasks(population, length)
+    transit = master.transit + (TRIP if workers > CORES else 0.0)
+    mapping, busy = simulate(durations, workers, master, transit)
+    serial = work.serial(population, min(64, population // 8), workers)
+    whole = serial + mapping
+    return whole, float(durations.sum()) / (workers * whole), (serial + busy * mapping) / whole
+
+
+def needed(work: Work, length: float, workers: int, master: Master, least: int) -> int:
+    """Return the smallest population, a power of two, that keeps workers playing for WORTH of their time; 0: none."""
+    population = max(least, 256)
+    while population <= LARGEST:
+        if population >= workers and generation(work, population, length, workers, master)[1] >= WORTH:
+            return population
+        population *= 2
+    return 0
+
+
+def _in_mid_run(experiment: Experiment, directory: Path, generations: int) -> Request:
+    """Return what an experiment asks for after so many generations."""
+    algorithm = make_algorithm(experiment, environment_of(experiment.environment))
+    evaluator = evaluator_of(experiment, directory, ())
+    try:
+        with Store.create(directory, experiment.to_toml(), experiment.identity()) as store:
+            for number_ in range(generations):
+                metrics = play_out(algorithm.generation(number_), evaluator, store)
+                store.commit(number_, algorithm.state(), algorithm.record(), metrics)
+            rounds = algorithm.generation(generations)
+            tasks = addressed(next(rounds), store)[1]
+            rounds.close()
+            return Request(None, tasks)
+    finally:
+        evaluator.close()
+
+
+def _played(experiment: Experiment, directory: Path, tasks: Sequence[Task]) -> tuple[NDArray[np.float64], int, int]:
+    """Return the seconds of every task, played one after the other, and the frames and lane slots of all."""
+    player = make_player(
+        Context(directory, experiment.environment.model_dump(), experiment.policy.model_dump(), {"count": 1})
+    )
+    player.play(tasks[0])
+    took = np.empty((ALONE, len(tasks)))
+    for again in range(ALONE):
+        frames = slots = 0
+        for i, task in enumerate(tasks):
+            results = []
+            took[again, i] = seconds(lambda: results.append(player.play(task)))  # noqa: B023
+            frames, slots = frames + results[0].frames, slots + results[0].slots
+    return np.median(took, 0), frames, slots
+
+
+def measured(experiment: Experiment, directory: Path, tasks: Sequence[Task], rounds: int) -> dict[int, float]:
+    """Return the seconds in which pools of different sizes play tasks, medians of rounds in turns."""
+    pools = {}
+    try:
+        for workers in CHECKED:
+            sized = experiment.workers.model_copy(update={"backend": "processes", "count": workers})
+            pools[workers] = evaluator_of(_with_workers(experiment, sized), directory, ())
+            pools[workers].map(tasks)
+        took: dict[int, list[float]] = {workers: [] for workers in CHECKED}
+        for _ in range(rounds):
+            for workers, pool in pools.items():
+                took[workers].append(seconds(lambda: pool.map(tasks)))  # noqa: B023
+    finally:
+        for pool in pools.values():
+            pool.close()
+    return {workers: median(all_) for workers, all_ in took.items()}
+
+
+def _with_workers(experiment: Experiment, workers: object) -> Experiment:
+    return type(experiment)(**{**vars(experiment), "workers": workers})
+
+
+def work_of(name: str, experiment: Experiment, directory: Path, tasks: Sequence[Task], own: Own) -> tuple[Work, float]:
+    """Return a kind of generation, measured, and its share of lane slots that were busy."""
+    durations, frames, slots = _played(experiment, directory, tasks)
+    network, first = experiment.network(), tasks[0]
+    assert isinstance(first.play, Episodes)
+    rebuild = _rebuilding(network)
+    candidates = sum(len(task.weights) for task in tasks)
+    frame = max(durations.sum() - candidates * rebuild, 0.1 * durations.sum()) / frames
+    return Work(
+        name, durations, len(first.weights), frame, rebuild, len(first.play.seeds), durations / durations.mean(), own,
+        4 * network.size,
+    ), frames / slots  # fmt: skip
+
+
+def _rebuilding(network: object) -> float:
+    from benchmarks.rollout import children
+    from evo.weights import Rebuilder
+
+    rebuilder = Rebuilder(network)  # type: ignore[arg-type]
+    parents = np.zeros((1, network.size), np.float32)  # type: ignore[attr-defined]
+    out, source = parents[0].copy(), children(1, 1, 0.1)
+    rebuilder.rebuild(parents, source, 0, out)
+    return median(seconds(lambda: rebuilder.rebuild(parents, source, 0, out)) for _ in range(5))
+
+
+def check(form: Form, master: Master, place: Path, own: Own) -> tuple[Table, Work]:
+    """Return the table that holds predictions against measurements, and what was measured."""
+    experiment = config.load(ROOT / "experiments" / "ga_snake.toml")
+    request = _in_mid_run(experiment, place / "run", 3 if form.smoke else GENERATIONS)
+    work, busy = work_of("ga_snake", experiment, place / "run", request.tasks, own)
+    found = measured(experiment, place / "run", request.tasks, 2 if form.smoke else 5)
+    gain = median(spin(2) / spin(1) for _ in range(3)) / 2
+    cores = len(os.sched_getaffinity(0))
+    table = Table(
+        "Scaling, simulated and measured",
+        f"Seconds of playing generation {3 if form.smoke else GENERATIONS} of experiments/ga_snake.toml "
+        f"({len(request.tasks)} tasks), with as many workers; medians of rounds in turns. The simulation knows "
+        f"how long each task takes alone, what the master does a task ({1e6 * master.task:.0f} us), a look for results "
+        f"({1e6 * master.loop:.0f} us, and {1e6 * master.slot:.1f} us a worker), and what a task's way takes "
+        f"({1e6 * master.transit:.0f} us); that two processes that only count reach {2 * gain:.2f} times one; and that "
+        f"workers share the {cores} cores.",
+        ("workers", "simulated, s", "measured, s", "simulated / measured", "speed, of one worker"),
+    )
+    for workers in CHECKED:
+        slower = (max(1.0, workers / cores)) / (1.0 if workers == 1 else min(1.0, gain))
+        predicted = simulate(work.durations * slower, workers, master, master.transit)[0]
+        speed = found[1] / found[workers]
+        row = [str(workers), number(predicted), number(found[workers]), f"{predicted / found[workers]:.2f}"]
+        table.rows.append([*row, f"{speed:.2f}"])
+        away = abs(predicted / found[workers] - 1)
+        table.limits.append(Limit(f"{workers} workers: prediction off by", away, AGREES, most=True))
+    table.limits.append(Limit("lanes busy in that generation of 32 episodes", busy, 0.80))
+    return table, work
+
+
+def predictions(works: Sequence[tuple[Work, int, float]], master: Master, workers: Sequence[int]) -> Table:
+    """Return the table of what each number of workers brings, for each (kind, population, frames of an episode)."""
+    names = [f"{work.name}, {population:,} of {length:,.0f} frames" for work, population, length in works]
+    table = Table(
+        "Scaling, predicted",
+        "Times the speed of one worker, the share of a worker's time that is playing, and of the master's that is "
+        f"working, for a population and its mean length of an episode. Machines of {CORES} cores, "
+        f"{BANDWIDTH * 8 / 1e9:.0f} Gbit/s, {1e6 * TRIP:.0f} us there and back; see docs/scaling.md.",
+        ("workers", *names),
+    )
+    alone = [generation(work, population, length, 1, master)[0] for work, population, length in works]
+    saturated = ["more than are shown"] * len(works)
+    for count in workers:
+        row = [f"{count:,}"]
+        for i, (work, population, length) in enumerate(works):
+            whole, playing, busy = generation(work, population, length, count, master)
+            row.append(f"{alone[i] / whole:,.1f}x, {playing:.0%}, {busy:.0%}")
+            if busy >= 0.5 and saturated[i].startswith("more"):
+                saturated[i] = f"{count:,}"
+        table.rows.append(row)
+    table.rows.append(["the master works half of the time from", *saturated])
+    return table
+
+
+def worth(works: Sequence[Work], master: Master, workers: Sequence[int], lengths: Sequence[int]) -> Table:
+    """Return the table of the smallest population for which a number of workers is worth it."""
+    table = Table(
+        "From which population on so many workers are worth it",
+        f"The smallest population, a power of two, that keeps workers playing for {WORTH:.0%} of their time, by the "
+        f"mean length of an episode in frames; -: none up to {LARGEST:,}.",
+        ("workers", *(f"{work.name}, {length:,} frames" for work in works for length in lengths)),
+    )
+    least = {(work.name, length): 1 for work in works for length in lengths}
+    for count in workers:
+        row = [f"{count:,}"]
+        for work in works:
+            for length in lengths:
+                found = least[work.name, length] and needed(work, length, count, master, least[work.name, length])
+                least[work.name, length] = found
+                row.append(f"{found:,}" if found else "-")
+        table.rows.append(row)
+    return table
+
+
+def own_costs(own: dict[str, Own], trip: float, speed: float) -> Table:
+    """Return the table of what a generation costs its master."""
+    table = Table(
+        "What a generation costs its master",
+        "Naming, ranking and recording a candidate, and rebuilding, publishing and committing a new survivor: the "
+        "master's work in which no worker plays, by least squares over populations of different sizes, with an "
+        f"evaluator that answers at once. TCP on this machine: {1e6 * trip:.0f} us there and back, "
+        f"{speed / 1e9:.1f} GB/s.",
+        ("network", "a candidate, us", "a new survivor, ms", "a generation, ms"),
+    )
+    for name, cost in own.items():
+        row = [name, number(1e6 * cost.candidate), number(1e3 * cost.survivor), number(1e3 * cost.fixed)]
+        table.rows.append(row)
+    table.limits += [
+        Limit("1.18 million weights: us a candidate", 1e6 * own["seed"].candidate, 100.0, most=True),
+        Limit("1.18 million weights: ms a new survivor", 1e3 * own["seed"].survivor, 10.0, most=True),
+    ]
+    return table
+
+
+def run(form: Form) -> list[Table]:
+    """Return what was measured, how well it predicts, and the predictions."""
+    tiny, seed = cases()
+    own = {"tiny": costs.own(tiny, ((64, 8), (512, 8), (512, 64)), 2 if form.smoke else 6)}
+    if not form.smoke:
+        own["seed"] = costs.own(seed, ((16, 4), (256, 4), (64, 16)), 3)
+    trip, speed = costs.network()
+    with tempfile.TemporaryDirectory(dir=os.getcwd(), prefix=".benchmark-") as place:
+        table, small = check(form, _master(tiny, form), Path(place), own["tiny"])
+        master = _master(tiny, form)
+        if form.smoke:
+            return [table]
+        large = _large(seed, Path(place) / "large", own["seed"])
+    mean = float(small.durations.mean()) / small.per_task
+    length = (mean - small.rebuild) / (small.episodes * small.frame)
+    works = [(small, 512, length), (small, 8192, 1000.0), (large, 1000, 1000.0), (large, 8192, 1000.0)]
+    return [
+        own_costs(own, trip, speed),
+        table,
+        predictions(works, master, WORKERS),
+        worth((small, large), master, WORKERS[3:], LENGTHS),
+    ]
+
+
+def _master(case: Case, form: Form) -> Master:
+    from benchmarks.scaling import tasks
+
+    return costs.master(tasks(case, 100 if form.smoke else 400), form.smoke)
+
+
+def _large(case: Case, directory: Path, own: Own) -> Work:
+    from benchmarks.generations import experiment_of
+
+    experiment = experiment_of(case, 16, 4)
+    request = _in_mid_run(experiment, directory, 1)
+    return work_of("1.18 million weights", experiment, directory, request.tasks, own)[0]
