@@ -114,18 +114,19 @@ def test_what_a_task_carries_is_counted() -> None:
 
 
 def test_what_is_sent_to_a_cluster_is_code_and_no_run() -> None:
-    sent = runtime_env("auto", {"THREADS": "1"}, "{}")
+    sent = runtime_env("ray://10.0.0.1:10001", {"THREADS": "1"}, "{}")
     assert [Path(path).name for path in sent["py_modules"]] == ["evo", "snake"]
     assert all((Path(path) / "__init__.py").exists() for path in sent["py_modules"])
     assert {"runs/", "*.h5"} <= set(sent["excludes"])
     assert sent["env_vars"] == {"THREADS": "1"}
-    assert runtime_env("local", {"THREADS": "1"}, "{}").keys() == {"env_vars"}
+    for address in ("local", "auto", "10.0.0.1:6379"):  # where nodes have the code already
+        assert runtime_env(address, {"THREADS": "1"}, "{}").keys() == {"env_vars"}
 
 
 def test_a_submitted_job_s_own_directory_is_the_code() -> None:
     job = '{"runtime_env": {"working_dir": "gcs://x.zip", "excludes": ["runs/"], "env_vars": {"THREADS": "4"}}}'
-    assert runtime_env("auto", {"THREADS": "1", "OTHER": "1"}, job) == {"env_vars": {"OTHER": "1"}}
-    assert "py_modules" in runtime_env("auto", {}, '{"runtime_env": {}, "metadata": {}}')
+    assert runtime_env("ray://a:1", {"THREADS": "1", "OTHER": "1"}, job) == {"env_vars": {"OTHER": "1"}}
+    assert "py_modules" in runtime_env("ray://a:1", {}, '{"runtime_env": {}, "metadata": {}}')
 
 
 def test_advice_of_many_lines_becomes_one() -> None:

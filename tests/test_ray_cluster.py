@@ -222,6 +222,13 @@ def test_a_candidate_that_ends_every_worker_is_found_and_one_that_hangs_once_is_
                 assert (caught.value.task, caught.value.first, caught.value.count) == (deadly // 12, deadly // 3 % 4, 1)
 
 
+def test_a_node_with_another_version_of_the_program_is_refused(tmp_path: Path, ray_nodes: Nodes) -> None:
+    with evaluator(tmp_path, ray_nodes) as ray:
+        ray._code = "0" * 64
+        with pytest.raises(Exception, match="has another version of this program"):
+            ray.map(tasks(1, 1))
+
+
 def test_a_python_error_in_a_worker_is_raised_as_it_is(tmp_path: Path, ray_nodes: Nodes) -> None:
     source = tasks(1)[0].weights
     bad = Task(

@@ -42,7 +42,7 @@ MISSING = (
 class Cluster:
     """A connection to Ray; `ray` is the module. ConfigurationError where Ray is missing.
 
-    `environment` is for workers, `cpus` for a cluster of our own. Another's gets our code, and nothing else of ours.
+    `environment` is for workers, `cpus` for a cluster of our own.
     ResourceError where there is no cluster at the address, or none can be started.
     """
 
@@ -160,17 +160,17 @@ def first_line(error: object) -> str:
 
 
 def runtime_env(address: str, environment: Mapping[str, str], job: str) -> dict[str, Any]:
-    """Return what Ray prepares for workers: the variables, and on a cluster our packages, whichever lie there.
+    """Return what Ray prepares for workers: variables, and our packages where this machine is in no cluster itself.
 
-    What lies beside our packages, runs for instance, stays here. `job` is what Ray tells a submitted job of itself, as
-    JSON: where that brings a directory or modules of its own, they are the code, and Ray refuses others beside them.
+    What lies beside our packages, runs for instance, stays here. Nodes that have them keep theirs, and the kernels that
+    were compiled for them. `job` is what Ray tells a submitted job of itself, as JSON.
     """
     given = json.loads(job).get("runtime_env") or {}
     theirs = given.get("env_vars", {})
     prepared: dict[str, Any] = {"env_vars": {name: text for name, text in environment.items() if name not in theirs}}
     if address == "local":
         prepared["env_vars"]["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(map(os.path.abspath, sys.path)))
-    elif not given.keys() & {"working_dir", "py_modules", "excludes"}:
+    elif address.startswith("ray://") and not given.keys() & {"working_dir", "py_modules", "excludes"}:
         root = Path(__file__).parents[2]
         prepared |= {"py_modules": [str(root / "evo"), str(root / "snake")], "excludes": LEFT_OUT}
     return prepared

@@ -30,7 +30,7 @@ from evo.evaluators.effort import Effort
 from evo.evaluators.nursery import THREADS
 from evo.evaluators.pace import Pace
 from evo.evaluators.processes import PATIENCE, UNMEASURED
-from evo.evaluators.ray_worker import Lost, Played, play
+from evo.evaluators.ray_worker import Lost, Played, code_digest, play
 from evo.evaluators.round import Round, size, worst_result
 from evo.evaluators.worker import Failed
 from evo.records import Result, Task
@@ -60,7 +60,7 @@ class Ray:
         self.poisoned: Sequence[PoisonError] = ()
         self._cluster, self._request, self._most = cluster, request, most
         self._run_dir, self._context = context.run_dir, replace(context, run_dir=Path())
-        self._key = key_of(self._context)
+        self._key, self._code = key_of(self._context), code_digest()
         named = {"num_cpus": request.get("CPU", 0), "num_gpus": request.get("GPU", 0)}
         others = {name: amount for name, amount in request.items() if name not in ("CPU", "GPU", "memory")}
         if "memory" in request:
@@ -111,7 +111,8 @@ class Ray:
             if len(self._put) > KEPT:
                 self._put.popitem(last=False)
         self.effort.sent += carried(task)
-        return self._play.remote(self._key, self._context, self._put[name], task, ticket, self._pace.limit(size(task)))
+        patience = self._pace.limit(size(task))
+        return self._play.remote(self._code, self._key, self._context, self._put[name], task, ticket, patience)
 
     def _landed(self, flying: list[Any], now: Round) -> list[Any]:
         """Wait for answers, and return the references of those that are here."""

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import faulthandler
+import hashlib
 import os
+import socket
 import time
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.devices import NO_GPU, VISIBLE
-from evo.errors import DataError
+from evo.errors import ConfigurationError, DataError
 from evo.evaluators.cluster import imported
 from evo.evaluators.context import Context, Player, make_player
 from evo.evaluators.processes import GROWTH
 from evo.evaluators.round import ATTEMPTS
 from evo.evaluators.worker import OUT_OF_MEMORY, Failed
 from evo.records import Result, Task
+
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -58,13 +64,21 @@ _players: dict[str, tuple[Player, Handed]] = {}  # of this process, by `key_of` 
 
 
 def play(
-    key: str, context: Context, parents: NDArray[np.float32], task: Task, ticket: int, patience: float
+    code: str, key: str, context: Context, parents: NDArray[np.float32], task: Task, ticket: int, patience: float
 ) -> Played | Lost | Failed:
-    """Play one task in a Ray worker, and end the worker where that takes longer than `patience` seconds."""
+    """Play one task in a Ray worker, and end the worker where that takes longer than `patience` seconds.
+
+    `code` is the master's `code_digest`; a worker that has another plays nothing.
+    """
     attempt = _attempt()
     if attempt >= ATTEMPTS:
         return Lost(ticket, attempt)
     try:
+        if code != code_digest():
+            raise ConfigurationError(
+                f"workers.address: {socket.gethostname()} has another version of this program, in {ROOT}; "
+                "every node needs the same one"
+            )
         player, handed = _player(key, context)
         handed.parents = parents
         faulthandler.dump_traceback_later(patience * GROWTH**attempt, exit=True)  # also where compiled code hangs
@@ -77,6 +91,16 @@ def play(
         return Failed.of(error, ticket)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@cache
+def code_digest() -> str:
+    """Return a SHA-256 of all source files of ours."""
+    digest = hashlib.sha256()
+    for package in ("evo", "snake"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            digest.update(repr((path.relative_to(ROOT).as_posix(), path.stat().st_size)).encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _player(key: str, context: Context) -> tuple[Player, Handed]:
