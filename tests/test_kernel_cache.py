@@ -72,13 +72,21 @@ print(draw(np.uint64(7), np.uint64(1), 10, np.uint64(0)), sum(draw.stats.cache_h
 """
 
 
-def run(sources: Path, cache: Path | str) -> list[str]:
+def start(sources: Path, cache: Path | str, program: str = PROGRAM) -> subprocess.Popen[str]:
     # -B: sources of one length that are edited within a second look unchanged to Python's own cache.
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(sources)}
-    program = [sys.executable, "-B", "-c", PROGRAM]
-    return subprocess.run(
-        program, env=environment, cwd=sources, capture_output=True, text=True, check=True
-    ).stdout.split()
+    words, pipe = [sys.executable, "-B", "-c", program], subprocess.PIPE
+    return subprocess.Popen(words, env=environment, cwd=sources, stdout=pipe, stderr=pipe, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> list[str]:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out.split()
+
+
+def run(sources: Path, cache: Path | str, program: str = PROGRAM) -> list[str]:
+    return ended(start(sources, cache, program))
 
 
 def test_a_second_process_starts_from_the_cache_and_an_edit_in_another_file_does_not(sources: Path) -> None:
@@ -89,6 +97,58 @@ def test_a_second_process_starts_from_the_cache_and_an_edit_in_another_file_does
     # Numba alone looks only at the file of `draw`, and would serve the old machine code.
     (sources / "snake" / "rounds.py").write_text("# numba\n")
     assert run(sources, cache) == [value, "0"]
+
+
+def test_an_install_that_may_only_be_read_is_left_as_it_is(
+    sources: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cache = tmp_path_factory.mktemp("cache")
+    folders = [path for path in (sources, *sources.rglob("*")) if path.is_dir()]
+    before = sorted(sources.rglob("*"))
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        value, hits = run(sources, cache)
+        assert hits == "0"
+        assert run(sources, cache) == [value, "1"]
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    assert sorted(sources.rglob("*")) == before  # also where we are root, and might have written
+    assert list(cache.rglob("*.nbc"))
+
+
+def test_processes_that_compile_at_once_leave_one_cache_that_the_next_one_starts_from(sources: Path) -> None:
+    cache = sources / "cache"
+    values = {ended(process)[0] for process in [start(sources, cache) for _ in range(4)]}
+    assert len(values) == 1
+    assert run(sources, cache) == [values.pop(), "1"]
+    assert not [path for path in cache.rglob("*") if "tmp" in path.name]
+
+
+CONSTANT = """
+from snake import edited
+print(edited.value(), sum(edited.value.stats.cache_hits.values()))
+"""
+KERNEL = """
+from numba import njit
+from snake import kernel_cache, other
+kernel_cache.use(__name__)
+@njit(cache=True)
+def value():
+    return other.inner() + other.CONSTANT
+"""
+
+
+def test_no_edit_of_a_function_or_a_constant_elsewhere_is_answered_by_old_machine_code(sources: Path) -> None:
+    cache, said = sources / "cache", []
+    (sources / "snake" / "edited.py").write_text(KERNEL)
+    for inner, constant in ((1, 10), (2, 10), (2, 20), (1, 10)):
+        other = f"from numba import njit\nCONSTANT = {constant}\n@njit\ndef inner():\n    return {inner}\n"
+        (sources / "snake" / "other.py").write_text(other)
+        os.utime(sources / "snake" / "other.py", (1, 1))  # so that nothing but its bytes tells
+        said.append(run(sources, cache, CONSTANT))
+    assert said == [["11", "0"], ["12", "0"], ["22", "0"], ["11", "1"]]  # the last one is the first again
 
 
 def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(
