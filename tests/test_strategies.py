@@ -240,9 +240,9 @@ def test_a_loss_of_somebody_else_is_refused_where_it_would_have_to_be_sent() -> 
 
 
 def test_every_process_is_told_its_place_and_only_ours_are_started() -> None:
-    def places(**options: Any) -> list[tuple[str, str, int, str, dict[str, list[str]]]]:
+    def places(given: str = "", **options: Any) -> list[tuple[str, str, int, str, dict[str, list[str]]]]:
         found = []
-        for name, environment in environments(Learner(**options)):
+        for name, environment in environments(Learner(**options), given):
             told = json.loads(environment["TF_CONFIG"])
             task = told["task"]
             found.append((name, task["type"], task["index"], environment["CUDA_VISIBLE_DEVICES"], told["cluster"]))
@@ -257,8 +257,16 @@ def test_every_process_is_told_its_place_and_only_ours_are_started() -> None:
     assert [one[:3] for one in served] == [
         ("coordinator", "chief", 0), ("parameter server", "ps", 0), ("worker 0", "worker", 0)
     ]  # fmt: skip
-    ((name, kind, index, _, cluster),) = places(strategy="multiworker", addresses=["10.0.0.1:4000", "10.0.0.2:4000"])
-    assert (name, kind, index, cluster) == ("worker 0", "worker", 0, {"worker": ["10.0.0.1:4000", "10.0.0.2:4000"]})
+    elsewhere = {"worker": ["10.0.0.1:4000", "10.0.0.2:4000"]}
+    given = {"cluster": elsewhere, "task": {"type": "worker", "index": 0}}
+    assert places(json.dumps(given), strategy="multiworker") == [("worker 0", "worker", 0, "-1", elsewhere)]
+    for wrong, told in (
+        ({**given, "task": {"type": "worker", "index": 1}}, "a run is worker 0"),
+        ({**given, "cluster": {"worker": ["10.0.0.1:4000"]}}, r"1 workers, and learner\.processes is 2"),
+        ({"cluster": {}}, "does not tell where worker are"),
+    ):
+        with pytest.raises(ConfigurationError, match=told):
+            places(json.dumps(wrong), strategy="multiworker")
 
 
 @given(
@@ -278,7 +286,9 @@ def test_a_message_arrives_as_it_was_sent(sent: dict[str, NDArray[Any]], text: s
 
 
 @pytest.mark.long
-def test_processes_on_given_addresses_are_joined_by_those_that_are_started_by_hand(tmp_path: Path) -> None:
+def test_processes_on_given_addresses_are_joined_by_those_that_are_started_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import socket
 
     ports = []
@@ -287,12 +297,13 @@ def test_processes_on_given_addresses_are_joined_by_those_that_are_started_by_ha
             free.bind(("127.0.0.1", 0))
             ports.append(free.getsockname()[1])
     places = [f"127.0.0.1:{port}" for port in ports]
-    task = {"cluster": {"worker": places}, "task": {"type": "worker", "index": 1}}
+    config = [json.dumps({"cluster": {"worker": places}, "task": {"type": "worker", "index": i}}) for i in (0, 1)]
     words = [sys.executable, "-m", "evo.learning.strategies.member", "--threads", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": json.dumps(task), "CUDA_VISIBLE_DEVICES": "-1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": config[1], "CUDA_VISIBLE_DEVICES": "-1"}
     with subprocess.Popen(words, env=environment) as by_hand:
         try:
-            run = of(learned(tmp_path, {":nobody": {"strategy": "multiworker", "addresses": places}}), ":nobody")
+            monkeypatch.setenv("TF_CONFIG", config[0])
+            run = of(learned(tmp_path, {":nobody": {"strategy": "multiworker"}}), ":nobody")
             assert by_hand.wait(timeout=30) == 0
         finally:
             by_hand.kill()

@@ -115,10 +115,7 @@ class Learner(Section):
     )
     weight: int = Field(8, ge=0, le=1024, description='evaluators it counts for, with workers.placement = "weighted"')
     logical_cpus: int = Field(0, ge=0, le=64, description="devices that the CPU is taken for; 0 = one")
-    processes: int = Field(2, ge=1, le=64, description="multiworker, parameter-server: workers on this machine")
-    addresses: list[str] = Field(
-        [], max_length=64, description='or these, as "10.0.0.2:4000", on several machines; the first is this one\'s'
-    )
+    processes: int = Field(2, ge=1, le=64, description="multiworker, parameter-server: workers")
     staleness: int = Field(0, ge=0, le=64, description="parameter-server: updates that others run ahead; 0 = exact")
     learning_rate: Literal["given", "linear", "root"] = Field(
         "given", description="or times the number of devices, or its root, for batches that grow with them"
@@ -134,27 +131,13 @@ class Learner(Section):
             raise ValueError("devices: each may be there once")
         if len(self.devices) > 1 and self.strategy == "one":
             raise ValueError('devices: strategy "one" computes on one; use "mirrored" for several')
-        if self.addresses and not several:
-            raise ValueError(f'addresses: strategy "{self.strategy}" is of one process; use "multiworker"')
-        for address in self.addresses:
-            if not re.fullmatch(r"[\w.-]{1,253}:\d{1,5}", address, re.ASCII):
-                raise ValueError(f'addresses: {address[:60]!r} is not an address such as "10.0.0.2:4000"')
-        least = 3 if self.strategy == "parameter-server" else 2
-        if self.addresses and len(self.addresses) < least:
-            raise ValueError(f"addresses: {self.strategy} needs at least {least}")
         if several and self.logical_cpus:
             raise ValueError(f"logical_cpus: a process of {self.strategy} is one device; use processes")
-        if several and self.devices and len(self.devices) != self.workers:
-            raise ValueError(f"devices: {len(self.devices)} for {self.workers} workers, which take one each")
+        if several and self.devices and len(self.devices) != self.processes:
+            raise ValueError(f"devices: {len(self.devices)} for {self.processes} workers, which take one each")
         if self.staleness and self.strategy != "parameter-server":
             raise ValueError('staleness: only strategy "parameter-server" has updates that run ahead')
         return self
-
-    @property
-    def workers(self) -> int:
-        """Return how many processes compute gradients, where they are processes."""
-        others = 2 if self.strategy == "parameter-server" else 0  # the one that leads, and the one with the weights
-        return len(self.addresses) - others if self.addresses else self.processes
 
     @property
     def notices(self) -> list[str]:
@@ -162,16 +145,10 @@ class Learner(Section):
         return [STALE.format(self.staleness)] if self.staleness else []
 
     def identity(self) -> dict[str, Any]:
-        """Return what results depend on: how it is spread, and never where it is found."""
-        told = self.model_dump()
-        if self.strategy in CLUSTERS:
-            told["processes"] = self.workers
-        fields, fixed, free = type(self).model_fields, ("strategy", "threads", "dtype"), ("addresses", "weight")
-        return {
-            key: value
-            for key, value in told.items()
-            if key in fixed or (key not in free and value != fields[key].default)
-        }
+        """Return what results depend on; newer options are told where they are not as they always were."""
+        told, fields = self.model_dump(exclude={"weight"}), type(self).model_fields
+        fixed = ("strategy", "threads", "dtype")
+        return {key: value for key, value in told.items() if key in fixed or value != fields[key].default}
 
 
 class Evaluation(Section):

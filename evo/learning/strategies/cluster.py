@@ -7,10 +7,11 @@ live on. So it holds a private socket to every process that it started, and each
 from __future__ import annotations
 
 import json
+import os
 import select
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo import devices
-from evo.errors import ResourceError
+from evo.errors import ConfigurationError, ResourceError
 from evo.evaluators.nursery import Nursery, NurseryLost
 from evo.evaluators.worker import Channel, Failed, Upbringing
 from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, part_size
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from evo.configuration.sections import Learner as Options
 
 PATIENCE = 3600.0  # seconds for an answer
+CONFIG = "TF_CONFIG"
 PORT = 4000  # the first; in a network of their own all are free
 
 
@@ -49,13 +51,15 @@ class Cluster:
         """Start them; ResourceError where that cannot be done, or where one is lost while it starts."""
         self._options = options
         self._dead: set[str] = set()
-        membership = Membership(options.threads, options.dtype, options.strategy, private=not options.addresses)
+        given = os.environ.get(CONFIG, "")  # never from a file: what listens there, the user alone may have asked for
+        self.alone, places = not given, list(environments(options, given))
+        membership = Membership(options.threads, options.dtype, options.strategy, private=not given)
         here = "evo.learning.strategies.member"
         self._nursery = Nursery(Upbringing(f"{here}:join", membership, f"{here}:prepare"), options.threads)
         self._finalizer = weakref.finalize(self, self._nursery.close)  # also at the interpreter's end
         self.processes: list[Process] = []
         try:
-            for name, environment in environments(options):
+            for name, environment in places:
                 self.processes.append(Process(name, *self._nursery.birth(environment, PATIENCE)))
             for process in self.processes:
                 self._receive(process)
@@ -136,23 +140,42 @@ class Cluster:
             process.channel.close()
 
 
-def environments(options: Options) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the name and the environment of every process that is ours to start, the leader first."""
+def environments(options: Options, given: str = "") -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the name and the environment of every process that is ours to start, the leader first.
+
+    `given` is the user's own TF_CONFIG: then that is this machine's process, the leader, and others start the rest.
+    """
     served = options.strategy == "parameter-server"
-    addresses = options.addresses or [f"127.0.0.1:{PORT + i}" for i in range(options.workers + 2 * served)]
-    if served:
-        cluster = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
+    leader = "chief" if served else "worker"
+    if given:
+        cluster = _given(given, ("chief", "ps", "worker") if served else ("worker",), leader, options.processes)
     else:
-        cluster = {"worker": addresses}
+        addresses = [f"127.0.0.1:{PORT + i}" for i in range(options.processes + 2 * served)]
+        parts = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
+        cluster = parts if served else {"worker": addresses}
     for kind, places in cluster.items():
         for index in range(len(places)):
             name = {"chief": "coordinator", "ps": "parameter server"}.get(kind, f"worker {index}")
             device = options.devices[index] if kind == "worker" and options.devices else "CPU:0"
             gpu = device.removeprefix("GPU:") if device.startswith("GPU") else devices.NO_GPU
             task = {"cluster": cluster, "task": {"type": kind, "index": index}}
-            yield name, {"TF_CONFIG": json.dumps(task), devices.VISIBLE: gpu}
-            if options.addresses:
-                return
+            if not given or (kind, index) == (leader, 0):
+                yield name, {CONFIG: json.dumps(task), devices.VISIBLE: gpu}
+
+
+def _given(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[str, list[str]]:
+    """Return the cluster of a TF_CONFIG; ConfigurationError where the run cannot be the one that leads it."""
+    try:
+        told = json.loads(text)
+        cluster = {kind: [str(place) for place in told["cluster"][kind]] for kind in kinds}
+        first = told["task"]["type"] == leader and int(told["task"]["index"]) == 0
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"{CONFIG}: does not tell where {' and '.join(kinds)} are: {error!r}") from error
+    if not first:
+        raise ConfigurationError(f"{CONFIG}: a run is {leader} 0; the others are evo.learning.strategies.member")
+    if len(cluster["worker"]) != workers:
+        raise ConfigurationError(f"{CONFIG}: has {len(cluster['worker'])} workers, and learner.processes is {workers}")
+    return cluster
 
 
 class ClusterLearner(Learner):
@@ -163,7 +186,7 @@ class ClusterLearner(Learner):
     ) -> None:
         """Start the processes; their weights are all zero."""
         self.network, self.options, self.part = network, options, part_size(network)
-        self.devices = options.workers
+        self.devices = options.processes
         self._updates = 0
         told = described(network, options, loss, max_gradient_norm)
         self.cluster = Cluster(options)
@@ -237,7 +260,7 @@ class ClusterLearner(Learner):
 
     def close(self) -> None:
         """End the processes, those of other machines too."""
-        if self.options.addresses:
+        if not self.cluster.alone:
             with suppress(ResourceError):
                 self._ask(END)
         self.cluster.close()

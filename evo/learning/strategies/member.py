@@ -206,7 +206,7 @@ def _plain(state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 def _made(told: dict[str, Any]) -> Learner:
     network = Network.build(Policy(**told["policy"]), tuple(told["shape"]), told["actions"], told["extra"])
     name, fields = told["loss"]
-    options = Options(**{**told["options"], "devices": [], "addresses": []})
+    options = Options(**{**told["options"], "devices": []})
     if options.strategy == "parameter-server":
         from evo.learning.strategies.served import ServedLearner as Made
     else:

@@ -33,7 +33,7 @@ def enter() -> None:
         raise ResourceError(
             "learner.strategy: TensorFlow's servers would be open to everybody who reaches this machine, and the "
             f"system gives us no network of their own ({error}); use a strategy of one process, or start the processes "
-            "yourself where that is safe, with learner.addresses"
+            "yourself where that is safe, and say where in TF_CONFIG"
         ) from error
 
 
