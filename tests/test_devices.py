@@ -50,3 +50,36 @@ def test_what_prepares_the_workers_touches_no_device() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == "[]"  # an initialised TensorFlow refuses both settings
     assert done.stderr == ""
+
+
+def claimed(*statements: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run statements in a process that has claimed the CPU with these options."""
+    words = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    script = "\n".join([f"from evo import devices; devices.claim({words})", "import tensorflow as tf", *statements])
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), devices.VISIBLE: devices.NO_GPU}
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+
+
+ON_A_GPU = (
+    "try:\n"
+    "    with tf.device('/GPU:0'): print('ran on', tf.add(1.0, 1.0).device[-5:])\n"
+    "except tf.errors.InvalidArgumentError as error: print('refused', 'GPU:0' in str(error))"
+)
+
+
+@pytest.mark.long
+def test_soft_placement_is_off_unless_it_is_asked_for() -> None:
+    assert claimed(ON_A_GPU).stdout.strip() == "refused True"
+    assert claimed(ON_A_GPU, soft_placement=True).stdout.strip() == "ran on CPU:0"
+
+
+@pytest.mark.long
+def test_placement_is_logged_and_threads_are_limited_where_they_are_asked_for() -> None:
+    threads = "get_intra_op_parallelism_threads(), tf.config.threading.get_inter_op_parallelism_threads()"
+    done = claimed(
+        "print('threads', tf.config.threading." + threads + ")",
+        "tf.function(lambda x: tf.matmul(x, x))(tf.ones((2, 2)))",
+        threads=3, threads_inter=2, log_placement=True,
+    )  # fmt: skip
+    assert "threads 3 2" in done.stdout
+    assert any("MatMul" in line and "CPU:0" in line for line in (done.stdout + done.stderr).splitlines())
