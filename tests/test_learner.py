@@ -161,3 +161,14 @@ def test_parts_are_smaller_for_larger_networks_and_never_a_matter_of_threads() -
     assert part_size(LINEAR) == 4096
     assert part_size(Network.build(Options(conv=[[16, 3, 1], [32, 3, 1]], dense=[128]), (10, 10, 6), 3, 1)) == 512
     assert part_size(Network.build(Options(preset="seed"), (64, 64, 1), 4)) == 32
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("given", 1.0), ("linear", 4.0), ("root", 2.0)])
+def test_the_learning_rate_follows_the_number_of_devices_by_the_rule_that_is_asked_for(
+    rule: Any, factor: float
+) -> None:
+    scaled, plain = learner(LINEAR, options=LearnerOptions(threads=1, learning_rate=rule)), learner(LINEAR)
+    scaled.devices = 4
+    scaled.update(rows(0, 1, 2), 1e-3, {"scale": 1.0})
+    plain.update(rows(0, 1, 2), factor * 1e-3, {"scale": 1.0})
+    assert scaled.weights().tobytes() == plain.weights().tobytes()

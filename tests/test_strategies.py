@@ -239,7 +239,18 @@ def test_a_loss_of_somebody_else_is_refused_where_it_would_have_to_be_sent() -> 
         described(spread_learners.NETWORK, options, lambda outputs, batch, settings: {}, 0.0)
 
 
-def test_every_process_is_told_its_place_and_only_ours_are_started() -> None:
+@pytest.mark.long
+def test_a_process_that_lacks_its_gpu_is_not_let_to_compute_elsewhere(tmp_path: Path) -> None:
+    words = ("--set", "learner.strategy=multiworker", "--set", 'learner.devices=["CPU:0", "GPU:0"]')
+    summary, told = ran(tmp_path, "small.toml", "--run-dir", "run", *words)
+    assert summary["code"] == 5
+    assert "learner.devices: a process is pinned to GPU 0 and sees none" in told
+    assert "Traceback" not in told
+
+
+def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
     def places(given: str = "", **options: Any) -> list[tuple[str, str, int, str, dict[str, list[str]]]]:
         found = []
         for name, environment in environments(Learner(**options), given):
@@ -257,6 +268,10 @@ def test_every_process_is_told_its_place_and_only_ours_are_started() -> None:
     assert [one[:3] for one in served] == [
         ("coordinator", "chief", 0), ("parameter server", "ps", 0), ("worker 0", "worker", 0)
     ]  # fmt: skip
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,7")
+    assert [one[3] for one in places(strategy="multiworker", devices=["GPU:1", "GPU:0"])] == ["7", "GPU-a"]
+    with pytest.raises(DeviceError, match=r"learner\.devices: there is no GPU:2"):
+        places(strategy="multiworker", devices=["GPU:1", "GPU:2"])
     elsewhere = {"worker": ["10.0.0.1:4000", "10.0.0.2:4000"]}
     given = {"cluster": elsewhere, "task": {"type": "worker", "index": 0}}
     assert places(json.dumps(given), strategy="multiworker") == [("worker 0", "worker", 0, "-1", elsewhere)]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo import devices
-from evo.errors import ConfigurationError, ResourceError
+from evo.errors import ConfigurationError, DeviceError, ResourceError
 from evo.evaluators.nursery import Nursery, NurseryLost
 from evo.evaluators.worker import Channel, Failed, Upbringing
 from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, part_size
@@ -156,11 +156,22 @@ def environments(options: Options, given: str = "") -> Iterator[tuple[str, dict[
     for kind, places in cluster.items():
         for index in range(len(places)):
             name = {"chief": "coordinator", "ps": "parameter server"}.get(kind, f"worker {index}")
-            device = options.devices[index] if kind == "worker" and options.devices else "CPU:0"
-            gpu = device.removeprefix("GPU:") if device.startswith("GPU") else devices.NO_GPU
             task = {"cluster": cluster, "task": {"type": kind, "index": index}}
+            pin = _pin(options.devices[index] if kind == "worker" and options.devices else "CPU:0")
             if not given or (kind, index) == (leader, 0):
-                yield name, {CONFIG: json.dumps(task), devices.VISIBLE: gpu}
+                yield name, {CONFIG: json.dumps(task), devices.VISIBLE: pin}
+
+
+def _pin(device: str) -> str:
+    """Return what CUDA calls the GPU of a name such as "GPU:0", the first of those that this process may see."""
+    if not device.startswith("GPU:"):
+        return devices.NO_GPU
+    number = int(device.removeprefix("GPU:"))
+    visible = os.environ.get(devices.VISIBLE)
+    seen = [str(number)] * (number + 1) if visible is None else [name for name in visible.split(",") if name]
+    if number >= len(seen):
+        raise DeviceError(f"learner.devices: there is no {device}, for {devices.VISIBLE} is {visible!r}")
+    return seen[number].strip()
 
 
 def _given(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[str, list[str]]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from evo import devices
 from evo.configuration.sections import Learner as Options
 from evo.configuration.sections import Strategy
-from evo.errors import ConfigurationError, EvoError, ResourceError
+from evo.errors import ConfigurationError, DeviceError, EvoError, ResourceError
 from evo.learning.learner import BetweenNetworks, Learner, Loss, start_tensorflow
 from evo.learning.losses import PolicyLoss
 from evo.learning.q_loss import QLoss, Regression
@@ -54,8 +54,15 @@ def prepare(membership: Membership) -> None:
 
 
 def join(membership: Membership) -> Member:
-    """Return this process's part in the cluster that TF_CONFIG tells of."""
+    """Return this process's part in the cluster that TF_CONFIG tells of; DeviceError where it lacks its GPU."""
     options = Options(strategy=membership.strategy, threads=membership.threads, dtype=membership.dtype)
+    pinned = os.environ.get(devices.VISIBLE, devices.NO_GPU)
+    if pinned != devices.NO_GPU:
+        import tensorflow as tf
+
+        seen = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
+        if len(seen) != 1:  # or it would quietly compute on the CPU
+            raise DeviceError(f"learner.devices: a process is pinned to GPU {pinned} and sees {seen or 'none'}")
     return Member(options)
 
 
