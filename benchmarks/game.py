@@ -8,6 +8,7 @@ cell, whose snakes grow up to the full board. The other way is the same rules in
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
@@ -25,6 +26,7 @@ from snake.rules import Game
 
 kernel_cache.use(__name__)
 
+Clock = Callable[[], float]
 BOARDS, SIZE = 1024, 10
 TARGET = 15e6  # steps a second and core, planes written
 JUMANJI = 20.0  # times
@@ -73,18 +75,20 @@ def closed_path(size: int) -> NDArray[np.int8]:
     return table.reshape(-1, 1)
 
 
-def compiled(rules: Rules, observation: str, table: NDArray[np.int8], steps: int) -> tuple[float, float]:
+def compiled(
+    rules: Rules, observation: str, table: NDArray[np.int8], steps: int, clock: Clock = time.perf_counter
+) -> tuple[float, float]:
     """Return steps a second on `BOARDS` boards, and the mean length of the snakes."""
     boards: Boards = make_boards(BOARDS, rules.size)
     out = np.empty((BOARDS, *shape(observation, rules.size)), np.float32)
     code, seed = OBSERVATIONS.index(observation), np.uint64(1)
     play(boards, rules, code, table, 1, seed, out)  # compiles
     lengths: list[int] = []
-    took = seconds(lambda: lengths.append(play(boards, rules, code, table, steps, seed, out)))
+    took = seconds(lambda: lengths.append(play(boards, rules, code, table, steps, seed, out)), clock)
     return BOARDS * steps / took, lengths[0] / (BOARDS * steps)
 
 
-def plain(table: NDArray[np.int8], steps: int) -> float:
+def plain(table: NDArray[np.int8], steps: int, clock: Clock = time.perf_counter) -> float:
     """Return steps a second of the readable rules, without any observation."""
 
     def work() -> None:
@@ -96,7 +100,7 @@ def plain(table: NDArray[np.int8], steps: int) -> float:
                 seed += 1
                 game = Game(size=SIZE, starvation=1000, seed=seed)
 
-    return steps / seconds(work)
+    return steps / seconds(work, clock)
 
 
 def beside_peers(form: Form, table: Table) -> None:
@@ -151,8 +155,8 @@ def run(form: Form) -> Table:
         for observation in ("planes",) if form.smoke else ("planes", "frame", "window"):
             speeds, ratios, lengths = [], [], []
             for _ in range(3 if form.smoke else ROUNDS):
-                speed, length = compiled(rules, observation, actions, 200 if form.smoke else 2500)
-                peer = plain(actions, 2_000 if form.smoke else 20_000)
+                speed, length = compiled(rules, observation, actions, 500 if form.smoke else 2500, form.clock)
+                peer = plain(actions, 5_000 if form.smoke else 20_000, form.clock)
                 speeds.append(speed)
                 ratios.append(speed / peer)
                 lengths.append(length)

@@ -8,6 +8,7 @@ The limit is the arithmetic of the network at the speed of a large float32 matri
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -95,7 +96,7 @@ def children(parents: int, candidates: int, sigma: float) -> WeightSource:
     return WeightSource(rows, np.full(candidates, -1, np.int32), np.array(keys, np.uint64), sigmas)
 
 
-def compare(case: Case, rounds: int, enough: float) -> tuple[list[list[str]], list[Limit]]:
+def compare(case: Case, rounds: int, enough: float, clock: Callable[[], float]) -> tuple[list[list[str]], list[Limit]]:
     """Play fresh networks our way and the usual way in turns; return the rows and limits of a case."""
     rollout, peer = Rollout(case.network, case.environment), SeedWay(case.network, case.environment)
     parents = np.empty((0, case.network.size), np.float32)
@@ -112,15 +113,15 @@ def compare(case: Case, rounds: int, enough: float) -> tuple[list[list[str]], li
     for _ in range(rounds):
         for episodes, count in candidates.items():
             task = Task(fresh(count, 0), Episodes(seeds[:episodes]))
-            speed, busy[episodes] = _speed(rollout, task, parents)
+            speed, busy[episodes] = _speed(rollout, task, parents, clock)
             ours[episodes].append(speed)
         frames, took, turn = 0, 0.0, 0
         while frames < PEER_FRAMES:  # networks that die at once need many episodes
             rebuilder.rebuild(parents, fresh(1, turn), 0, weights)
             peer.set_weights(weights)
-            began = time.perf_counter()
+            began = clock()
             frames += peer.play(seeds, PEER_FRAMES - frames)[1]
-            took, turn = took + time.perf_counter() - began, turn + 1
+            took, turn = took + clock() - began, turn + 1
         theirs.append(frames / took)
         limits.append(gemm_flops() / needed_flops(case.network))
     calls = 5
@@ -154,10 +155,12 @@ def _enough(rollout: Rollout, parents: NDArray[np.float32], seeds: NDArray[np.ui
     return max(few, min(4096, round(few * enough / took)))
 
 
-def _speed(rollout: Rollout, task: Task, parents: NDArray[np.float32]) -> tuple[float, float]:
+def _speed(
+    rollout: Rollout, task: Task, parents: NDArray[np.float32], clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, float]:
     """Return useful frames a second and the share of lane slots that were useful."""
     results = []
-    took = seconds(lambda: results.append(rollout.play(task, parents)))
+    took = seconds(lambda: results.append(rollout.play(task, parents)), clock)
     return results[0].frames / took, results[0].frames / results[0].slots
 
 
@@ -201,7 +204,7 @@ def run(form: Form) -> Table:
         ("network", "ours", "busy", "of limit", "usual way", "ratio", "`predict`", "limit"),
     )
     for case in cases()[1 if smoke else 0 :]:
-        rows, limits = compare(case, 2 if smoke else 5, 0.3 if smoke else SECONDS)
+        rows, limits = compare(case, 2 if smoke else 5, 0.3 if smoke else SECONDS, form.clock)
         table.rows += rows
         table.limits += limits
     if form.run:
