@@ -22,6 +22,7 @@ from evo.environments import gymnasium, snake
 from evo.errors import ConfigurationError, ResourceError
 from evo.evaluators import processes
 from evo.evaluators.context import Context
+from evo.learning.acting import joined_steps
 from evo.learning.learner import Learner
 from evo.learning.losses import PolicyLoss, log_probabilities
 from evo.learning.normalisers import Observations, Rewards
@@ -414,6 +415,22 @@ def test_schedules_count_frames_that_were_learnt_from() -> None:
     algorithm = snake_pg(learning_rate=1e-2, learning_rate_end=1e-3, learning_rate_frames=2 * 12 * 9)
     rates = [drive(algorithm, number)["learning_rate"] for number in range(4)]
     np.testing.assert_allclose(rates, [1e-2, 5.5e-3, 1e-3, 1e-3])
+
+
+def test_the_discount_moves_with_the_frames_that_were_learnt_from() -> None:
+    algorithm = snake_pg(gamma=0.5, gamma_end=0.9, gamma_frames=2 * 12 * 9)
+    heard: list[Result] = []
+
+    def answer(request: Request) -> list[Result]:
+        heard[:] = play(algorithm, request)
+        return heard
+
+    def targets(algorithm: pg.PolicyGradient) -> NDArray[np.float32]:
+        return algorithm._examples(joined_steps(heard))["targets"]
+
+    drive(algorithm, 2, answer)  # half of the way; it crowns nobody afterwards
+    np.testing.assert_array_equal(targets(algorithm), targets(snake_pg(gamma=0.7)))
+    assert not np.array_equal(targets(algorithm), targets(snake_pg(gamma=0.5)))
 
 
 def test_rewards_that_pay_are_learnt() -> None:

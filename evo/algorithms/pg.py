@@ -49,7 +49,9 @@ class Options(Section):
     horizon: int = Field(64, ge=1, le=65536, description="steps of a generation on every lane")
     lanes_per_task: int = Field(64, ge=1, le=65536, description="lanes, or whole episodes, that are played together")
     episodes: int = Field(32, ge=1, le=65536, description="of a generation, where they are whole: no lanes, reinforce")
-    gamma: float = Field(0.99, ge=0, le=1, description="discount of a step")
+    gamma: float = Field(0.99, ge=0, le=1, description="discount of a step, at first")
+    gamma_end: float = Field(0.99, ge=0, le=1, description="and after gamma_frames")
+    gamma_frames: int = Field(0, ge=0, description="frames in which it moves on a straight line; 0 = never")
     gae_lambda: float = Field(0.95, ge=0, le=1, description="ppo, a2c: of generalised advantage estimation")
     baseline: Literal["value", "leave_one_out"] = Field("value", description="reinforce: what returns are held against")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="of Adam, at first")
@@ -257,6 +259,10 @@ class PolicyGradient:
     def _without_value(self) -> bool:
         return self.options.method == "reinforce" and self.options.baseline == "leave_one_out"
 
+    @property
+    def _gamma(self) -> float:
+        return value_at(self.options.gamma, self.options.gamma_end, self.options.gamma_frames, self._frames)
+
     def _examples(self, steps: Steps) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs, [M, ...] each, and let the normalisers see the steps."""
         from evo.learning.advantages import generalised_advantages, leave_one_out
@@ -269,11 +275,11 @@ class PolicyGradient:
         rewards = steps.rewards if self._rewards is None else self._rewards.apply(steps.rewards, steps.ends)
         values = np.ascontiguousarray(steps.outputs[:, -1])
         if self._without_value:
-            advantages = leave_one_out(rewards, steps.ends, options.gamma)
+            advantages = leave_one_out(rewards, steps.ends, self._gamma)
         else:
             mixed = 1.0 if options.method == "reinforce" else options.gae_lambda
             after = np.ascontiguousarray(steps.after_outputs[:, -1])
-            advantages = generalised_advantages(rewards, steps.ends, values, after, options.gamma, mixed)
+            advantages = generalised_advantages(rewards, steps.ends, values, after, self._gamma, mixed)
         if self._observations is not None:
             flat = seen.reshape(len(seen), -1)
             seen = self._observations.apply(seen)
