@@ -45,7 +45,7 @@ def learned(where: Path, jobs: dict[str, dict[str, Any]]) -> dict[str, NDArray[A
     out = where / "out.npz"
     words = [sys.executable, str(ROOT / "tests" / "spread_learners.py"), str(out), json.dumps(jobs)]
     done = subprocess.run(
-        words, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=560
+        words, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=1800
     )
     assert done.returncode == 0, done.stderr[-3000:]
     with np.load(out) as file:
@@ -195,7 +195,7 @@ def ran(where: Path, *words: str) -> tuple[dict[str, Any], str]:
     (where / "small.toml").write_text(RUN)
     done = subprocess.run(
         [sys.executable, "-m", "evo.run", *words, "--json"],
-        cwd=where, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=500,
+        cwd=where, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=1800,
     )  # fmt: skip
     summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return {**summary, "code": done.returncode}, done.stderr
