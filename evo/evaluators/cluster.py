@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
 import socket
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +27,6 @@ OURS = {
 }
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 LEFT_OUT = ["runs/", "*.h5", "__pycache__/", "*.nbc", "*.nbi"]  # of what is sent to a cluster
-LONGEST = 40  # characters of a directory for sockets, whose whole names may have 107
 HEAD_PATIENCE = 10.0  # seconds without the head; Ray itself ends the process after 60
 MISSING = (
     'workers.backend: "ray" needs Ray, which is not installed here; '
@@ -42,24 +37,23 @@ MISSING = (
 class Cluster:
     """A connection to Ray; `ray` is the module. ConfigurationError where Ray is missing.
 
-    `environment` is for workers, `cpus` for a cluster of our own.
+    `environment` is for workers, `cpus` and `scratch`, a directory, for a cluster of our own.
     ResourceError where there is no cluster at the address, or none can be started.
     """
 
-    def __init__(self, address: str, cpus: float, environment: Mapping[str, str]) -> None:
+    def __init__(self, address: str, cpus: float, environment: Mapping[str, str], scratch: str = "") -> None:
         if "ray" not in sys.modules:  # it reads them when it is imported
             token = {"RAY_AUTH_TOKEN": os.urandom(32).hex()}  # of this process and its children alone
             for name, value in {**EVERYWHERE, **({**OURS, **token} if address == "local" else {})}.items():
                 os.environ.setdefault(name, value)
         self.ray: Any = imported()
-        self._address, self._scratch = address, ""
+        self._address = address
         self._seen = self._looked = time.monotonic()
         if self.ray.is_initialized():
             raise ConfigurationError("this process has joined a Ray cluster already; let it leave by ray.shutdown()")
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "address": address}
         if address == "local":
-            self._scratch = tempfile.mkdtemp(prefix="evo-", dir=_short_directory())
-            how |= {"include_dashboard": False, "num_cpus": cpus, "_temp_dir": self._scratch}
+            how |= {"include_dashboard": False, "num_cpus": cpus, "_temp_dir": scratch}
         how["runtime_env"] = runtime_env(address, environment, os.environ.get(JOB, "{}"))
         try:
             self._join(how)
@@ -68,8 +62,11 @@ class Cluster:
             raise
 
     def _join(self, how: Mapping[str, Any]) -> None:
+        there = self._address.removeprefix("ray://")
         try:
-            with _quietly(self.ray), _our_signals():
+            if ":" in there:
+                reach(there)  # Ray itself would try for minutes
+            with _quietly(self.ray):
                 self.ray.init(**how)
         except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as error:
             what = "cannot start Ray" if self._address == "local" else f"cannot join a Ray cluster at {self._address}"
@@ -78,7 +75,7 @@ class Cluster:
             self._head = self._address.removeprefix("ray://")
         else:
             self._head = str(self.ray.get_runtime_context().gcs_address)
-        if self._scratch and not self._head.startswith(("127.", "localhost", "[::1]")):
+        if self._address == "local" and not self._head.startswith(("127.", "localhost", "[::1]")):
             raise ResourceError(
                 f"workers.address: Ray would listen on {self._head}, which other machines may reach; import evo "
                 f"before ray, or set {', '.join(f'{name}={value}' for name, value in OURS.items())}"
@@ -107,10 +104,9 @@ class Cluster:
         now = time.monotonic()
         if now - self._looked < 1.0:
             return
-        host, _, port = self._head.rpartition(":")
         self._looked = now
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=3.0).close()
+            reach(self._head)
             self._seen = time.monotonic()
         except OSError as error:
             if time.monotonic() - self._seen > HEAD_PATIENCE:
@@ -122,10 +118,14 @@ class Cluster:
 
     def close(self) -> None:
         """Leave; a cluster of our own ends, with every process of it."""
-        with _our_signals(), _quietly(self.ray):
+        with _quietly(self.ray):
             self.ray.shutdown()
-        if self._scratch:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def reach(address: str) -> None:
+    """Raise an OSError where nobody answers at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=3.0).close()
 
 
 def installed() -> None:
@@ -174,28 +174,6 @@ def runtime_env(address: str, environment: Mapping[str, str], job: str) -> dict[
         root = Path(__file__).parents[2]
         prepared |= {"py_modules": [str(root / "evo"), str(root / "snake")], "excludes": LEFT_OUT}
     return prepared
-
-
-def _short_directory() -> str | None:
-    return None if len(tempfile.gettempdir()) <= LONGEST else "/tmp"
-
-
-@contextmanager
-def _our_signals() -> Iterator[None]:
-    """Keep what this process does on signals: Ray sets its own way to end on SIGTERM."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGTERM)
-    ended = False
-    try:
-        yield
-    except SystemExit:  # how Ray answers a SIGTERM
-        ended = True
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    if ended:
-        signal.raise_signal(signal.SIGTERM)
 
 
 @contextmanager

@@ -6,209 +6,107 @@ to whichever worker is free, and plays those of a lost worker or node again; res
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
+import shlex
+import shutil
+import socket
+import subprocess
 import sys
-import time
-from collections import OrderedDict
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
-from functools import partial
-from itertools import count
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from evo.devices import cores
 from evo.errors import ConfigurationError, PoisonError, ResourceError
-from evo.evaluators.cluster import Cluster, first_line, installed, lacking
-from evo.evaluators.context import Context, measures_of
+from evo.evaluators.cluster import installed
+from evo.evaluators.context import Context
 from evo.evaluators.effort import Effort
 from evo.evaluators.nursery import THREADS
-from evo.evaluators.pace import Pace
-from evo.evaluators.processes import PATIENCE, UNMEASURED
-from evo.evaluators.ray_worker import Lost, Played, code_digest, play
-from evo.evaluators.round import Round, size, worst_result
-from evo.evaluators.worker import Failed
+from evo.evaluators.ray_driver import Answers, Joining
+from evo.evaluators.worker import Channel, Failed
 from evo.records import Result, Task
 
-KEPT = 2  # published matrices in the object store
-LOOK = 1.0  # seconds between looks at the cluster while nothing arrives
-NO_ROOM = 60.0  # seconds in which no node may be alive that could play
+PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.ray_driver import serve; serve(int(sys.argv[1]))"
+CLOSE_PATIENCE = 2.0  # seconds for leaving a cluster of others in order
+LONGEST = 40  # characters of a directory for sockets, whose whole names may have 107
 
 
-class Ray:
-    """An evaluator on a cluster, of which at most `most` tasks at a time are in flight.
+class Driver:
+    """The process that is Ray's driver, which may end as it likes: a run ends with a line then, and can go on.
 
-    `map` raises PoisonError as `Processes` does, ResourceError where the cluster is lost or has no node left that
-    could play, and an exception of a worker's Python code as it is.
+    `map` raises PoisonError as `Processes` does, ResourceError where the cluster is lost or cannot play, and an
+    exception of a worker's Python code as it is.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        cluster: Cluster,
-        request: Mapping[str, float],
-        most: float = math.inf,
-        patience: float = PATIENCE,
-    ) -> None:
+    def __init__(self, joining: Joining) -> None:
         self.effort = Effort()
         self.fingerprint = ""
         self.poisoned: Sequence[PoisonError] = ()
-        self._cluster, self._request, self._most = cluster, request, most
-        self._run_dir, self._context = context.run_dir, replace(context, run_dir=Path())
-        self._key, self._code = key_of(self._context), code_digest()
-        named = {"num_cpus": request.get("CPU", 0), "num_gpus": request.get("GPU", 0)}
-        others = {name: amount for name, amount in request.items() if name not in ("CPU", "GPU", "memory")}
-        if "memory" in request:
-            named["memory"] = request["memory"]
-        # Workers live on from task to task, and a task outlives whatever happens to its worker or its node.
-        self._play = cluster.ray.remote(max_retries=-1, max_calls=0, resources=others, **named)(play)
-        self._put: OrderedDict[str, Any] = OrderedDict()  # references of published matrices
-        self._pace = Pace(patience, max(patience, UNMEASURED))
-        self._tickets = count()
-        worst = partial(_worst, context) if context.workers.get("on_poison") == "worst" else None
-        self._round = partial(Round, attempts=1, separable=context.inference == "lanes", worst=worst)
+        self._context, self._scratch, self._joined = joining.context, joining.scratch, False
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(theirs.fileno()), *sys.path],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # standard output is the master's alone
+                start_new_session=True,  # signals of a terminal are the master's to answer
+            )
+        self._channel = Channel(ours)
+        self._channel.send(joining)
 
-    def __enter__(self) -> Ray:
+    def __enter__(self) -> Driver:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def pid(self) -> int:
+        """The driver's process id."""
+        return self._process.pid
+
     def map(self, tasks: Sequence[Task]) -> list[Result]:
         """Return the results in task order, whatever order they were played in, and wherever."""
-        began, busy = time.monotonic(), dict[str, float]()
-        self.effort = Effort()
-        now = self._round(tasks, self._tickets)
-        flying: dict[Any, int] = {}
-        try:
-            while not now.finished:
-                while now.waiting and len(flying) < self._most:
-                    ticket = now.waiting.popleft()
-                    flying[self._hand(ticket, now.task(ticket))] = ticket
-                for reference in self._landed(list(flying), now):
-                    self._hear(self._answer(reference), flying.pop(reference), now, busy)
-        except BaseException:
-            self._abandon(list(flying))
-            raise
-        self.effort.seconds, self.effort.busy = time.monotonic() - began, list(busy.values())
-        self.poisoned = now.poisoned
-        return now.results()
+        if not self._joined:
+            self._answer()
+            self._joined = True
+        answers: Answers = self._answer(list(tasks))
+        self.effort, self.fingerprint, self.poisoned = answers.effort, answers.fingerprint, answers.poisoned
+        return answers.results
 
     def close(self) -> None:
         """Leave the cluster; of one of our own no process is left."""
-        self._put.clear()
-        self._cluster.close()
+        if self._channel.fileno() < 0:
+            return
+        if not self._scratch:
+            with suppress(OSError, subprocess.TimeoutExpired):
+                self._channel.send(None)
+                self._process.wait(CLOSE_PATIENCE)
+        self._process.kill()  # all processes of a cluster of our own end with it
+        self._process.wait()
+        self._channel.close()
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _hand(self, ticket: int, task: Task) -> Any:
-        name = task.weights.published
-        if name not in self._put:
-            self._put[name] = self._cluster.ray.put(matrix_of(self._run_dir, name))
-            if len(self._put) > KEPT:
-                self._put.popitem(last=False)
-        self.effort.sent += carried(task)
-        patience = self._pace.limit(size(task))
-        return self._play.remote(self._code, self._key, self._context, self._put[name], task, ticket, patience)
-
-    def _landed(self, flying: list[Any], now: Round) -> list[Any]:
-        """Wait for answers, and return the references of those that are here."""
-        since = time.monotonic()
-        while True:
-            wanted = 1 if now.waiting else len(flying)
-            try:
-                here, _ = self._cluster.ray.wait(flying, num_returns=wanted, timeout=LOOK)
-            except (ConnectionError, RuntimeError) as error:
-                raise self._lost(error) from error
-            try:
-                self._cluster.look()
-                if here:
-                    return list(here)
-                if time.monotonic() - since > NO_ROOM:
-                    self._refuse_to_wait()
-                    since = time.monotonic()
-            except ResourceError as error:
-                raise self._lost(error) from error
-
-    def _refuse_to_wait(self) -> None:
-        if missing := lacking([node["Resources"] for node in self._cluster.nodes], self._request):
-            raise ResourceError(f"workers.resources: {missing}")
-
-    def _answer(self, reference: Any) -> Played | Lost | Failed | None:
-        """Return what came of a task; None where its result was lost and it has to be played again."""
-        errors = self._cluster.ray.exceptions
+    def _answer(self, tasks: list[Task] | None = None) -> Any:
         try:
-            answer: Played | Lost | Failed = self._cluster.ray.get(reference)
-            return answer
-        except errors.RayTaskError as error:  # it never reached our code
-            raise ConfigurationError(
-                "workers.backend: a Ray worker cannot take a task; every node needs the same Python and the packages "
-                f"of requirements.lock: {first_line(getattr(error, 'cause', error))}"
-            ) from error
-        except (errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError):
-            return None
-        except (errors.RayError, ConnectionError) as error:
-            raise self._lost(error) from error
+            if tasks is not None:
+                self._channel.send(tasks)
+            answer = self._channel.receive()
+        except (EOFError, OSError) as error:
+            raise ResourceError(f"the head of the Ray cluster is lost{self._go_on()}") from error
+        if isinstance(answer, Failed):
+            problem = answer.error()
+            if type(problem) is ResourceError and "head of the Ray cluster" in str(problem):
+                raise ResourceError(f"{problem}{self._go_on()}") from problem
+            raise problem
+        return answer
 
-    def _hear(self, answer: Played | Lost | Failed | None, ticket: int, now: Round, busy: dict[str, float]) -> None:
-        if answer is None:
-            self.effort.replaced += 1
-            now.waiting.appendleft(ticket)
-        elif isinstance(answer, Failed):
-            raise answer.error()
-        elif isinstance(answer, Lost):
-            self.effort.replaced += answer.attempts
-            now.put_back(ticket, f"died, as {answer.attempts - 1} before it did")
-        else:
-            if self.fingerprint and answer.fingerprint != self.fingerprint:
-                raise ResourceError(f"workers compute differently: {answer.fingerprint}, others are {self.fingerprint}")
-            self.fingerprint = answer.fingerprint
-            self.effort.replaced += answer.attempt
-            self.effort.received += carried(answer.result)
-            busy[answer.worker] = busy.get(answer.worker, 0.0) + answer.seconds
-            self._pace.note(answer.seconds, size(now.task(ticket)))
-            now.answer(ticket, answer.result)
-
-    def _lost(self, error: Exception) -> ResourceError:
-        again = f"python -m evo.run --resume {self._run_dir} --backend processes"
-        told = error if isinstance(error, ResourceError) else self._cluster.lost(error)
-        return ResourceError(f"{told}; what is committed is safe, go on with it without Ray by: {again}")
-
-    def _abandon(self, flying: list[Any]) -> None:
-        try:
-            self._cluster.look()
-            for reference in flying:
-                self._cluster.ray.cancel(reference, force=True)
-        except Exception as error:
-            print(f"note: tasks on Ray were not cancelled: {first_line(error)}", file=sys.stderr)
-
-
-def key_of(context: Context) -> str:
-    """Return the SHA-256 of what a player is made from."""
-    return hashlib.sha256(json.dumps(asdict(context), sort_keys=True, default=str).encode()).hexdigest()
-
-
-def matrix_of(run_dir: Path, name: str) -> NDArray[np.float32]:
-    """Return the published matrix of that name, which this process has written; of no name, one of no rows."""
-    if not name:
-        return np.empty((0, 0), np.float32)
-    import h5py
-
-    with h5py.File(run_dir / name, "r", locking=False) as file:
-        weights: NDArray[np.float32] = file["weights"][:]  # [S, P]
-    return weights
-
-
-def carried(record: Any) -> int:
-    """Return the bytes of all arrays in a task or a result."""
-    if isinstance(record, np.ndarray):
-        return record.nbytes
-    if isinstance(record, tuple):
-        return sum(map(carried, record))
-    return sum(carried(getattr(record, one.name)) for one in fields(record)) if is_dataclass(record) else 0
+    def _go_on(self) -> str:
+        again = f"python -m evo.run --resume {shlex.quote(str(self._context.run_dir))} --backend processes"
+        return f"; what is committed is safe, go on with it without Ray by: {again}"
 
 
 def request_of(workers: Mapping[str, Any], inference: str) -> dict[str, float]:
@@ -235,21 +133,18 @@ def planned(workers: Mapping[str, Any], inference: str) -> str:
     return f"tasks on {where.get(address, f'the Ray cluster at {address}')}, each with {asked}"
 
 
-def make(context: Context) -> Ray:
+def make(context: Context) -> Driver:
     """Return the evaluator of a run."""
+    installed()
     workers, request = context.workers, request_of(context.workers, context.inference)
     most = math.inf if workers.get("count", "auto") == "auto" else int(workers["count"])
     cpus = request["CPU"] * (cores() if most == math.inf else most)
     growth = "true" if workers.get("memory", "growth") == "growth" else "false"
     environment = {**dict.fromkeys(THREADS, str(workers.get("threads", 1))), "TF_FORCE_GPU_ALLOW_GROWTH": growth}
-    cluster = Cluster(workers.get("address", "local"), math.ceil(cpus), environment)
-    try:
-        cluster.refuse(request)
-        return Ray(context, cluster, request, most)
-    except BaseException:
-        cluster.close()
-        raise
+    ours = workers.get("address", "local") == "local"
+    scratch = tempfile.mkdtemp(prefix="evo-", dir=_short_directory()) if ours else ""
+    return Driver(Joining(context, request, most, math.ceil(cpus), environment, scratch))
 
 
-def _worst(context: Context, task: Task) -> Result:
-    return worst_result(task, measures_of(context))
+def _short_directory() -> str | None:
+    return None if len(tempfile.gettempdir()) <= LONGEST else "/tmp"
