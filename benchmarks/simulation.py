@@ -294,9 +294,9 @@ def own_costs(own: dict[str, Own], trip: float, speed: float) -> Table:
 def run(form: Form) -> list[Table]:
     """Return what was measured, how well it predicts, and the predictions."""
     tiny, seed = cases()
-    own = {"tiny": costs.own(tiny, ((64, 8), (512, 8), (512, 64)), 2 if form.smoke else 6)}
+    own = {"tiny": costs.own(tiny, ((64, 8), (1024, 8), (1024, 128)), 2 if form.smoke else 7)}
     if not form.smoke:
-        own["seed"] = costs.own(seed, ((16, 4), (256, 4), (64, 16)), 3)
+        own["seed"] = costs.own(seed, ((16, 4), (1024, 4), (64, 32)), 5)
     trip, speed = costs.network()
     with tempfile.TemporaryDirectory(dir=os.getcwd(), prefix=".benchmark-") as place:
         table, small = check(form, _master(tiny, form), Path(place), own["tiny"])
