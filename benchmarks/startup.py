@@ -23,6 +23,32 @@ EXPERIMENT = ROOT / "experiments" / "ga_snake.toml"
 PYTHON = sys.executable
 
 
+# What a process that forks workers does before the first of them; processor time, for other work may be going on.
+PREPARE = """
+import sys, time
+from pathlib import Path
+from evo.configuration import config
+from evo.evaluators.context import Context, prepare
+from numba.core import event
+experiment = config.load(Path(sys.argv[1]))
+context = Context(Path("."), experiment.environment.model_dump(), experiment.policy.model_dump())
+import evo.rollouts.rollout
+with event.install_recorder("numba:compile") as compiled:
+    began = time.process_time()
+    prepare(context)
+print(time.process_time() - began, sum(1 for _, one in compiled.buffer if one.is_end))
+"""
+
+
+def kernels(cache: str, experiment: Path = EXPERIMENT) -> tuple[float, int]:
+    """Return the processor seconds to have what plays an experiment, from this cache, and how many were compiled."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+    command = [PYTHON, "-c", PREPARE, os.fspath(experiment)]
+    child = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    took, compiled = child.stdout.split()
+    return float(took), int(compiled)
+
+
 def finishes(arguments: Sequence[str]) -> float:
     """Return how long a command takes that must succeed."""
     command = [PYTHON, *arguments]
@@ -88,4 +114,10 @@ def run(form: Form) -> Table:
             generations.append(generation)
         add("first line of a run", median(firsts), 1.0, ratio=False)
         add("first generation of a run", median(generations), 10.0, ratio=False)
+        with tempfile.TemporaryDirectory() as cache:
+            add("kernels are compiled, processor time", kernels(cache)[0], 10.0, ratio=False)
+            loaded = [kernels(cache) for _ in range(3)]
+        if any(compiled for _, compiled in loaded):
+            raise RuntimeError("compiled kernels were not found again")
+        add("kernels are loaded, processor time", median(took for took, _ in loaded), 0.3, ratio=False)
     return table

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import game, rollout
+from benchmarks import game, rollout, startup
 from benchmarks.__main__ import SECTIONS, SMOKE, main, measured
 from benchmarks.peers import ENVIRONMENTS, Peer
 from benchmarks.simulation import Master, simulate
@@ -69,6 +69,16 @@ def test_arithmetic_that_only_meets_padding_is_not_counted() -> None:
 
 def _stride_two_loss() -> int:
     return 2 * (15 * 15 - 14 * 14) * 8 * 16  # a border of one row and column is beyond the end
+
+
+def test_kernels_that_are_in_the_cache_are_loaded_and_not_compiled(tmp_path: Path) -> None:
+    small = tmp_path / "small.toml"
+    small.write_text('[environment]\nsize = 5\nwindow = 5\n[policy]\nkind = "linear"\n')
+    cache = str(tmp_path / "cache")
+    (cold, compiled), (warm, again) = startup.kernels(cache, small), startup.kernels(cache, small)
+    assert compiled > 20
+    assert again == 0
+    assert 0 < warm < cold / 4
 
 
 @pytest.mark.long
