@@ -60,8 +60,8 @@ def play_again(directory: Path, generation: int, number: int, candidate: int, mo
         place = Place(Path(folder))
         tasks = _asked(experiment, algorithm.generation(generation), number, place, modules)
         task = _holding(tasks, candidate, apart=experiment.policy.player == "lanes")
-        gpus = [1] if experiment.workers.gpus else []
-        alone = experiment.workers.model_copy(update={"backend": "processes", "count": 1, "gpus": gpus})
+        first = {"gpus": [], "gpu_ids": experiment.workers.gpu_ids[:1], "placement": "auto"}  # on a GPU, if any
+        alone = experiment.workers.model_copy(update={"backend": "processes", "count": 1, **first})
         alone = alone.model_copy(update={"on_poison": "stop"})
         evaluator = evaluator_of(replace(experiment, workers=alone), place.directory, modules, attempts=1)
         try:

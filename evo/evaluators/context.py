@@ -63,7 +63,8 @@ def prepare(context: Context) -> None:
     if context.inference == "tensorflow":
         from evo.rollouts.in_tensorflow import warm_up
 
-        devices.import_tensorflow(on_gpu=bool(context.workers.get("gpus")))
+        wanted = context.workers.get("kind") == "gpu" or context.workers.get("gpus") or context.workers.get("gpu_ids")
+        devices.import_tensorflow(on_gpu=bool(wanted))
         warm_up(rollout.environment)
     else:
         compiled = hasattr(rollout.environment, "rules")

@@ -19,9 +19,10 @@ def build_keras(
 ) -> keras.Model:
     """Return a Keras model from observations [B, ...] to scores [B, A], with weights in the order of `network.split`.
 
-    Convolutions and hidden dense layers are ReLU, normalised before it where `policy.norm` says so; the output is
-    linear. Layers are named as in `network.names()`, and 0_norm is what normalises layer 0. Hidden layers may compute
-    in bfloat16; the output layer and the weights of what `learns` are float32 all the same.
+    Convolutions and hidden dense layers are ReLU or what `policy.activation` says, normalised before it where
+    `policy.norm` says so; the output is linear. Layers are named as in `network.names()`, and 0_norm is what normalises
+    layer 0. Hidden layers may compute in bfloat16; the output layer and the weights of what `learns` are float32 all
+    the same.
     """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
@@ -31,7 +32,8 @@ def build_keras(
     x = inputs
     flat = False
     for i, layer in enumerate(network.layers):
-        activation, name = "relu" if layer.relu and not layer.norm else None, f"{i}_{layer.kind}"
+        chosen, name = network.options.activation, f"{i}_{layer.kind}"
+        activation = chosen if layer.relu and not layer.norm else None
         policy = low if dtype == "bfloat16" and layer.relu else "float32"
         if layer.kind == "conv":
             padding = network.options.padding
@@ -44,7 +46,7 @@ def build_keras(
             x = keras.layers.Dense(layer.filters, activation=activation, name=name, dtype=policy)(x)
         if layer.norm:
             x = keras.layers.LayerNormalization(axis=-1, epsilon=EPSILON, name=f"{i}_norm", dtype=policy)(x)
-            x = keras.layers.ReLU(name=f"{i}_relu", dtype=policy)(x)
+            x = keras.layers.Activation(chosen, name=f"{i}_{chosen}", dtype=policy)(x)
     return keras.Model(inputs, x, name="network")
 
 

@@ -29,6 +29,11 @@ class Options(Section):
     dense: list[int] = Field([16], description="units of each hidden dense layer")
     padding: Literal["same", "valid"] = Field("same", description="of the convolutions")
     norm: Literal["none", "layer"] = Field("none", description="of hidden layers, before they are clipped")
+    activation: Literal["relu", "tanh"] = Field(
+        "relu",
+        exclude_if=lambda name: name == "relu",  # so hashes of networks from before there was another stay
+        description="of hidden layers; tanh differs between machines, so TensorFlow plays it",
+    )
     inference: Literal["auto", "lanes", "tensorflow", "tensorflow-bfloat16"] = Field(
         "auto", description="what plays the network; only lanes is exact on every machine"
     )
@@ -49,6 +54,8 @@ class Options(Section):
             raise ValueError(f"dense: {self.dense} is not a list of 1 to 65536 units each")
         if self.kind == "cnn" and not self.preset and not self.conv:
             raise ValueError('conv: empty; use kind = "mlp" for dense layers only')
+        if self.inference == "lanes" and self.activation != "relu" and self.kind != "linear":
+            raise ValueError(f'inference: "lanes" is exact and has no {self.activation}; use "auto" or "tensorflow"')
         return self
 
     @property
@@ -71,14 +78,24 @@ class Options(Section):
 
     def resolved(self) -> Options:
         """Return the description with its preset written out and its inference decided."""
-        inference = "lanes" if self.inference == "auto" else self.inference  # lanes knows every layer that there is
+        activation = self.activation if self.kind != "linear" else "relu"
+        inference = self.inference
+        if inference == "auto":
+            inference = "lanes" if activation == "relu" else "tensorflow"  # lanes, wherever it knows the layers
         layers = self.expanded()
         if self.kind != "cnn":
             layers = {**layers, "conv": []}
         if self.kind == "linear":
             layers = {**layers, "dense": []}
         norm = self.norm if self.kind != "linear" else "none"
-        return Options.model_construct(kind=self.kind, preset="", norm=norm, inference=inference, **layers)  # type: ignore[arg-type]
+        return Options.model_construct(
+            kind=self.kind,
+            preset="",
+            norm=norm,
+            activation=activation,
+            inference=inference,
+            **layers,  # type: ignore[arg-type]
+        )
 
 
 @dataclass(frozen=True)

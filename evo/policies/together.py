@@ -59,7 +59,7 @@ class Together:
             if norm:
                 x = _normalised(x, *norm)
             if layer.relu:
-                x = tf.nn.relu(x)
+                x = tf.nn.relu(x) if self.network.options.activation == "relu" else tf.tanh(x)
         return tf.reshape(x, (self.networks, self.boards, self.network.outputs))
 
 

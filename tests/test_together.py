@@ -1,0 +1,112 @@
+"""Many networks in one call compute what each computes alone, and no network's bits depend on its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evo import devices
+from evo.configuration import config
+from evo.configuration.sections import Learner
+from evo.errors import ConfigurationError
+from evo.evaluators.context import Context, make_player
+from evo.learning.learner import start_tensorflow
+from evo.policies.network import Network, Options
+from evo.records import Choose, Episodes, Task, WeightSource
+
+NETWORKS, BOARDS = 5, 32  # boards: odd numbers of values would be computed one by one at their end, with other bits
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tensorflow() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(devices.VISIBLE, devices.NO_GPU)
+        yield start_tensorflow(Learner(threads=1))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"conv": [[5, 3, 2], [4, 2, 1]], "dense": [6, 7]},
+        {"conv": [[5, 4, 3], [4, 3, 2]], "dense": [6], "padding": "valid"},
+        {"conv": [[5, 3, 1]], "dense": [], "norm": "layer"},
+        {"conv": [[5, 3, 2]], "dense": [6], "activation": "tanh", "norm": "layer"},
+        {"conv": [[5, 5, 4]], "dense": [6], "activation": "tanh"},
+        {"kind": "mlp", "dense": [7]},
+        {"kind": "linear"},
+        {"conv": [[5, 3, 2]], "dense": [6], "inference": "tensorflow-bfloat16"},
+    ],
+    ids=str,
+)
+def test_each_network_s_scores_are_those_of_keras(options: dict[str, Any]) -> None:
+    from evo.policies.keras_network import build_keras, set_weights
+    from evo.policies.together import Together
+
+    network = Network.build(Options(**options), (11, 11, 5), 3)
+    weights = np.random.default_rng(1).normal(0, 0.3, (NETWORKS, network.size)).astype(np.float32)
+    observations = np.random.default_rng(2).random((NETWORKS, BOARDS, 11, 11, 5), np.float32)
+    together, alone = Together(network, NETWORKS, BOARDS), Together(network, 1, BOARDS)
+    together.set(weights)
+    scores = together(observations)
+    model = build_keras(network, network.options.dtype, learns=False)
+    for one, theirs, seen in zip(weights, scores, observations, strict=True):
+        set_weights(model, network, one)
+        close = 0.03 if network.options.dtype == "bfloat16" else 1e-5
+        np.testing.assert_allclose(theirs, model(seen), rtol=close, atol=close)
+        alone.set(one[None])
+        np.testing.assert_array_equal(alone(seen[None])[0], theirs)
+    assert len(np.unique(scores)) > NETWORKS * BOARDS  # they differ at all
+
+
+def test_candidates_side_by_side_do_what_they_do_alone_those_that_are_not_finite_included(tmp_path: Path) -> None:
+    environment = {"id": "snake", "size": 5, "starvation": 15, "window": 5}
+    policy = {"conv": [[4, 3, 2]], "dense": [8], "inference": "tensorflow"}
+    count = 7
+    minus = np.full(count, -1, np.int32)
+    sigmas, rows = np.zeros(count, np.float32), minus.copy()
+    rows[3], sigmas[3] = 0, np.inf  # noise without end: not finite
+    source = WeightSource(rows, minus, np.arange(3, 3 + count, dtype=np.uint64), sigmas, published="zeros")
+    tasks = [
+        Task(source, Episodes(np.arange(50, dtype=np.uint64)), how, trace=True)  # more episodes than lanes
+        for how in (Choose(), Choose("softmax"))
+    ]
+
+    class Zeros:
+        def matrix(self, name: str, size: int) -> np.ndarray:
+            return np.zeros((1, size), np.float32)
+
+    def play(per_call: int) -> list[Any]:
+        context = Context(tmp_path, environment, policy, {"candidates_per_call": per_call}, "tensorflow")
+        player = make_player(context, Zeros())
+        return [player.play(task) for task in tasks]
+
+    alone = play(1)
+    for per_call in (2, 4):
+        for result, wanted in zip(play(per_call), alone, strict=True):
+            for name in ("returns", "lengths", "measures", "finite"):
+                np.testing.assert_array_equal(getattr(result, name), getattr(wanted, name))
+            assert result.frames == wanted.frames == result.lengths.sum()
+            for actions, others in zip(result.actions, wanted.actions, strict=True):
+                np.testing.assert_array_equal(actions, others)
+            assert [len(trace) for trace in result.actions] == result.lengths.ravel().tolist()
+            assert result.finite.tolist() == [True] * 3 + [False] + [True] * 3
+    assert (alone[0].lengths != alone[1].lengths).any()
+
+
+def test_auto_plays_with_tensorflow_what_the_exact_kernel_does_not_know(tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text("")
+    plain, tanh = (config.load(path, [f'policy.activation="{name}"']) for name in ("relu", "tanh"))
+    assert (plain.policy.player, tanh.policy.player) == ("lanes", "tensorflow")
+    assert plain.identity() == config.load(path).identity()
+    assert "activation" not in plain.identity()["policy"]
+    assert tanh.identity()["policy"]["activation"] == "tanh"
+    path.write_text(tanh.to_toml())
+    assert config.load(path).identity() == tanh.identity()
+    with pytest.raises(ConfigurationError, match='"lanes" is exact and has no tanh'):
+        config.load(path, ['policy.inference="lanes"'])
+    assert config.load(path, ['policy.kind="linear"', 'policy.inference="lanes"']).policy.player == "lanes"
