@@ -263,6 +263,18 @@ def test_a_dry_run_prints_the_plan(
     assert dry_run(path, capsys, "workers.count=2") == ["# 2 workers: 2 on the CPU"]
 
 
+def test_a_run_that_asks_for_a_gpu_that_is_not_there_makes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "found", list)
+    monkeypatch.delenv(VISIBLE, raising=False)
+    path = tmp_path / "experiment.toml"
+    path.write_text('[policy]\ninference = "tensorflow"\n[workers]\ngpus = [1, 1]\n')
+    assert cli.main(["run", str(path), "--run-dir", str(tmp_path / "run")]) == 5
+    assert "workers.gpus lists 2 GPUs, but this machine has none" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_where_it_is_played_and_placed_is_in_no_hash(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text('[run]\nalgorithm = "pg"\n')

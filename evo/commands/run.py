@@ -83,7 +83,7 @@ def main(arguments: Namespace) -> int:
         run_directory.refuse_existing(directory)
     summary = arguments.summary
     summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
-    plan = planned(experiment)  # before anything is made, for what it needs may be missing
+    plan = planned(experiment, arguments.dry_run)  # before anything is made, for what it needs may be missing
     if arguments.dry_run:
         if experiment.run.init_from:
             from evo.starting import start_of
@@ -113,8 +113,11 @@ def _refuse_with(flag: str, **others: object) -> None:
         raise ConfigurationError(f"{' and '.join(given)} cannot go with {flag}")
 
 
-def planned(experiment: Experiment) -> str:
-    """Return in one line which workers there would be, and on which devices."""
+def planned(experiment: Experiment, elsewhere: bool = False) -> str:
+    """Return in one line which workers there would be, and on which devices.
+
+    DeviceError where a GPU is asked for that is not here; where the plan is for `elsewhere`, a second line says so.
+    """
     from evo import devices
     from evo.errors import DeviceError
 
@@ -128,5 +131,7 @@ def planned(experiment: Experiment) -> str:
     try:
         return devices.describe(devices.slots(workers, inference, learner), learner)
     except DeviceError as absent:
+        if not elsewhere:
+            raise
         planned = devices.plan(workers, inference, os.environ.get(devices.VISIBLE), None, learner)
         return f"{devices.describe(planned, learner)}\n# not on this machine: {absent}"

@@ -274,7 +274,7 @@ class Processes:
             plural = "es" if len(there) > 1 else ""
             self.notes.append(
                 f"{len(there)} on {where}{model}: process{plural} {', '.join(str(ready.pid) for ready in there)}, "
-                f"{sizes[0]} to {sizes[-1]} MB when ready"
+                f"{f'{sizes[0]} to ' if sizes[0] < sizes[-1] else ''}{sizes[-1]} MB when ready"
             )
 
     def _empty(self, slot: Slot) -> None:
