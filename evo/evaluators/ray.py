@@ -7,8 +7,10 @@ to whichever worker is free, and plays those of a lost worker or node again; res
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -84,7 +86,8 @@ class Driver:
             with suppress(OSError, subprocess.TimeoutExpired):
                 self._channel.send(None)
                 self._process.wait(CLOSE_PATIENCE)
-        self._process.kill()  # all processes of a cluster of our own end with it
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # a cluster of our own is in its group
         self._process.wait()
         self._channel.close()
         if self._scratch:

@@ -9,6 +9,9 @@ import hashlib
 import json
 import math
 import os
+import select
+import signal
+import socket
 import sys
 import threading
 import time
@@ -31,7 +34,7 @@ from evo.evaluators.pace import Pace
 from evo.evaluators.processes import PATIENCE, UNMEASURED
 from evo.evaluators.ray_worker import Lost, Played, code_digest, play
 from evo.evaluators.round import Round, size, worst_result
-from evo.evaluators.worker import Channel, Failed, leave_with_master
+from evo.evaluators.worker import Channel, Failed
 from evo.records import Result, Task
 
 KEPT = 2  # published matrices in the object store
@@ -201,11 +204,9 @@ class Answers:
 
 def serve(descriptor: int) -> NoReturn:
     """Answer the master on the socket with this file descriptor, until it is closed or the master dies."""
-    import socket
-
     channel = Channel(socket.socket(fileno=descriptor))
     os.set_inheritable(descriptor, False)
-    threading.Thread(target=leave_with_master, args=(descriptor,), daemon=True).start()
+    threading.Thread(target=_leave_with_master, args=(descriptor,), daemon=True).start()
     ray: Ray | None = None
     try:
         joining: Joining = channel.receive()
@@ -225,7 +226,21 @@ def serve(descriptor: int) -> NoReturn:
         if ray is not None:
             ray.close()
     finally:
-        os._exit(0)
+        _leave()
+
+
+def _leave_with_master(descriptor: int) -> None:
+    """End as soon as the master's end of the socket is gone."""
+    watch = select.poll()
+    watch.register(descriptor, 0)  # a hang-up is always reported
+    watch.poll()
+    _leave()
+
+
+def _leave() -> NoReturn:
+    """End this process, and with it a cluster of our own, which is in its group; workers end with their node."""
+    os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def join(joining: Joining) -> Ray:

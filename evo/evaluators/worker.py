@@ -274,7 +274,7 @@ def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) 
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.set_inheritable(channel.fileno(), False)
         os.environ.update(environment)
-        threading.Thread(target=leave_with_master, args=(channel.fileno(),), daemon=True).start()
+        threading.Thread(target=_leave_with_master, args=(channel.fileno(),), daemon=True).start()
         try:
             player = named(upbringing.player)(upbringing.context)
         except DeviceMemoryError as error:
@@ -322,7 +322,7 @@ def resident_megabytes() -> int:
         )
 
 
-def leave_with_master(descriptor: int) -> None:
+def _leave_with_master(descriptor: int) -> None:
     """End this process, whatever it is doing, as soon as the master's end of the socket is gone."""
     watch = select.poll()
     watch.register(descriptor, 0)  # a hang-up is always reported
