@@ -27,7 +27,7 @@ from evo.streams import Purpose, episode_keys
 from evo.weights import Rebuilder
 
 EPISODES, STEPS = 16, 100  # of a candidate; an episode ends after so many steps at the latest
-CANDIDATES = {"tiny": 64, "seed": 4}
+CANDIDATES = {"tiny": 64, "seed": 2}
 ROUNDS = 3
 AGREES = 0.97  # of episodes are equal where the boards are; scores that are nearly equal may flip
 LENGTHS = 0.4  # by which mean lengths may differ where the boards are others
