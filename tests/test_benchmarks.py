@@ -157,6 +157,12 @@ def test_a_peer_that_ends_says_so_and_one_that_waits_is_let_go() -> None:
         peer.ask(nothing=0)
 
 
+def test_a_peer_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.peers.PATIENCE", 0.0)
+    with Peer(sys.executable, "deap_way") as peer, pytest.raises(RuntimeError, match="no answer after 0 seconds"):
+        peer.ask()
+
+
 def test_the_simulated_pool_keeps_the_laws() -> None:
     free = Master(0.0, 0.0, 0.0, 0.0)
     tasks = np.full(64, 0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS = ("evotorch", "jax", "envpool", "torch")  # each made from the .txt of its name
 INSTALLED = "installed.txt"  # in an environment: its requirements, once all of them are installed
+PATIENCE = 600.0  # seconds that an answer may take, compiling included
 DEFAULT = ROOT / ".peers"
 
 
@@ -55,11 +57,12 @@ class Peer:
         """Return what it measures; RuntimeError where it ends instead, and why stands above on the terminal."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
-        try:
+        with suppress(OSError):
             self._child.stdin.write(json.dumps(what) + "\n")
             self._child.stdin.flush()
-        except OSError:
-            pass
+        if not select.select([self._child.stdout], [], [], PATIENCE)[0]:
+            self._child.kill()
+            raise RuntimeError(f"benchmarks.peers.{self._module} had no answer after {PATIENCE:.0f} seconds")
         line = self._child.stdout.readline()
         if not line:
             raise RuntimeError(f"benchmarks.peers.{self._module} ended with code {self._child.wait()}")
