@@ -122,12 +122,17 @@ class Cluster:
             ending = self._nursery.end(process.pid)
             notice(f"the learner's {process.name} {ending}; its work is done by the {len(left) - 1} that are left")
 
-    def _lost(self, process: Process) -> ResourceError:
+    def _lost(self, process: Process) -> BaseException:
+        """End everything; return what a process said when it failed, or how it ended."""
+        messages, _ = process.channel.arrived()
         try:
             ending = str(self._nursery.end(process.pid))
         except NurseryLost:
             ending = "is gone, with the process that started it"
         self.close()
+        for message in messages:
+            if isinstance(message, Failed):
+                return message.error()
         return ResourceError(
             f"the learner's {process.name} {ending}, and {self._options.strategy} cannot go on without it; what was "
             "committed is intact: resume it"
