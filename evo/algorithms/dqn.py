@@ -21,7 +21,7 @@ from pydantic import Field, field_validator, model_validator
 from evo.configuration.options import Section
 from evo.errors import ConfigurationError, ResourceError
 from evo.learning import acting
-from evo.learning.aside import Aside
+from evo.learning.aside import Aside, waited_for
 from evo.learning.exploration import Points, check_points, epsilon_at
 from evo.learning.schedules import value_at
 from evo.policies.network import Network
@@ -170,7 +170,7 @@ class QLearning:
         arrived = time.monotonic()
         steps = self._received(results)
         received = time.monotonic()
-        learnt = {} if aside is None else aside.result()  # before there is more to remember, and later schedules
+        learnt = {} if aside is None else waited_for(aside)  # before there is more to remember, and later schedules
         self._frames += len(steps)
         if self._remembers:
             self._remember(steps)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.configuration.options import Section
-from evo.errors import ConfigurationError, ResourceError
+from evo.errors import ResourceError
 from evo.learning import acting
-from evo.learning.aside import Aside
+from evo.learning.aside import Aside, waited_for
 from evo.learning.schedules import value_at
 from evo.policies.network import Network
 from evo.records import WORST, Arrays, Choose, Lanes, Metrics, Request, Result, Rounds, Steps, Task
@@ -152,7 +152,7 @@ class PolicyGradient:
         taking = time.monotonic() - began
         if self.options.asynchronous:
             self._pending = steps
-            metrics |= {} if aside is None else _waited_for(aside)
+            metrics |= {} if aside is None else waited_for(aside)
         else:
             metrics |= self._learn(steps, number)
         metrics["seconds_moving"] = metrics.get("seconds_moving", 0.0) + taking
@@ -362,15 +362,6 @@ class PolicyGradient:
         if "pending_ends" in arrays:
             pending: dict[str, Any] = {field.name: arrays.get(f"pending_{field.name}") for field in fields(Steps)}
             self._pending = Steps(**pending)
-
-
-def _waited_for(aside: Aside[Metrics]) -> Metrics:
-    """Return what learning beside the players came to; what they hid of its time is not the generation's."""
-    began = time.monotonic()
-    learnt = aside.result()
-    waited = time.monotonic() - began
-    took = learnt["seconds_moving"] + learnt["seconds_learning"]
-    return {**learnt, "seconds_moving": 0.0, "seconds_learning": waited, "seconds_aside": max(took - waited, 0.0)}
 
 
 def standardised(values: NDArray[np.float32]) -> NDArray[np.float32]:
