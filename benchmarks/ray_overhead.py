@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,15 @@ from evo.environments import snake
 from evo.evaluators import processes, ray
 from evo.evaluators.context import Context
 from evo.learning.acting import begin_lanes, segment_tasks
+from evo.policies.network import Network
+from evo.policies.network import Options as Policy
 from evo.records import Choose, Episodes, Task, WeightSource
 
 ENVIRONMENT = {"id": "snake", "size": 5, "starvation": 1}
 POLICY = {"kind": "linear"}
 WORKERS, ROUNDS = 2, 5
 TASKS = 400
-ROWS, COLUMNS = 64, 131_072  # of weights that are published: 33.6 MB
+PUBLISHED = 32 << 20  # bytes of weights
 LANES, HORIZON = 64, 128  # of a segment
 
 
@@ -43,46 +44,49 @@ def _named() -> tuple[Any, Any]:
     return np.zeros(1, np.uint64), np.zeros(1, np.float32)
 
 
+def fresh(place: Path, number: int, columns: int) -> list[Task]:
+    """Return a task that names weights which nobody has seen."""
+    name = f"w-{number}.h5"
+    with h5py.File(place / name, "w") as file:
+        file["weights"] = np.full((PUBLISHED // (4 * columns), columns), number, np.float32)
+    source = WeightSource(np.zeros(1, np.int32), np.full(1, -1, np.int32), *_named(), published=name)
+    return [Task(source, Episodes(np.zeros(1, np.uint64)))]
+
+
 def measure(place: Path) -> Table:
     """Return the table of a run."""
     context = Context(place, ENVIRONMENT, POLICY, {"count": WORKERS})
     many, one = tiny(TASKS), tiny(1)
-    lanes = begin_lanes(snake.make(snake.Options(**ENVIRONMENT)), 1, 0, LANES)
+    environment = snake.make(snake.Options(**ENVIRONMENT))
+    columns = Network.build(Policy(**POLICY), environment.shape, environment.actions).size
+    lanes = begin_lanes(environment, 1, 0, LANES)
     (segment,) = segment_tasks(lanes, HORIZON, LANES, Choose())
     segment = Task(one[0].weights, segment.play, segment.choose)
-    with h5py.File(place / "w.h5", "w") as file:
-        file["weights"] = np.zeros((ROWS, COLUMNS), np.float32)
     figures: dict[str, dict[str, list[float]]] = {"ray": {}, "processes": {}}
-    began = time.perf_counter()
     with ray.make(context) as on_ray, processes.make(context) as on_processes:
-        started = time.perf_counter() - began
+        started = seconds(partial(on_ray.map, one))
         pools: dict[str, Any] = {"ray": on_ray, "processes": on_processes}
         for pool in pools.values():
             pool.map(many)
-        for _ in range(ROUNDS):
+        per_task = on_ray.effort.sent / TASKS
+        for number_of_round in range(ROUNDS):
+            large = fresh(place, number_of_round, columns)
             for name, pool in pools.items():
-                for what, tasks in (("many", many), ("one", one), ("segment", [segment])):
+                for what, tasks in (("many", many), ("one", one), ("large", large), ("segment", [segment])):
                     taken = seconds(partial(pool.map, tasks)) / len(tasks)
                     figures[name].setdefault(what, []).append(taken)
-        bytes_of_segment = on_ray.effort.received
-        weights = ray.matrix_of(place, "w.h5")
-        put = statistics.median(seconds(lambda: on_ray._cluster.ray.put(weights)) for _ in range(ROUNDS))
-        spec = len(on_ray._cluster.ray.cloudpickle.dumps((on_ray._context, many[0])))
+        size = on_ray.effort.received
     middle = {name: {key: statistics.median(values) for key, values in kept.items()} for name, kept in figures.items()}
     rows = []
     for what, title in (
-        ("many", f"a task, {TASKS} in flight"),
+        ("many", f"a task of {per_task:.0f} bytes, {TASKS} in flight"),
         ("one", "a task, alone: there and back"),
-        ("segment", f"a segment of {LANES * HORIZON:,} steps, {bytes_of_segment / 1e6:.2f} MB"),
+        ("large", f"the same, with {PUBLISHED / 1e6:.1f} MB of new weights"),
+        ("segment", f"a segment of {LANES * HORIZON:,} steps, {size / 1e6:.2f} MB"),
     ):
         ours, theirs = middle["ray"][what], middle["processes"][what]
         rows.append([title, f"{number(1e3 * ours)} ms", f"{number(1e3 * theirs)} ms", number(ours / theirs)])
-    size = weights.nbytes / 1e6
-    rows.append(
-        [f"publishing {size:.1f} MB of weights", f"{number(1e3 * put)} ms, {number(size / put)} MB/s", "-", "-"]
-    )
-    rows.append(["a task's own bytes", number(spec), "-", "-"])
-    rows.append(["starting", f"{number(started)} s, both", "-", "-"])
+    rows.append(["starting, until the first result", f"{number(started)} s", "-", "-"])
     note = f"{WORKERS} workers each, medians of {ROUNDS} rounds in turn"
     return Table("What Ray costs", note, ("what", "ray", "processes", "ray / processes"), rows)
 

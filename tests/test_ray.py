@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import SMALL, after, called, command, summary_of
+from calling import ROOT, SMALL, after, called, command, summary_of
 from ray_nodes import LOOPBACK, listening, marked, needs_ray
 from test_evaluators import until
 
@@ -214,3 +214,13 @@ def test_nobody_without_the_token_joins_a_cluster_of_ones_own(small: Path, monke
         )
     assert done.returncode
     assert "oken" in done.stderr
+
+
+@needs_ray
+def test_the_file_for_rented_machines_is_what_ray_takes() -> None:
+    import yaml
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    config = prepare_config(yaml.safe_load((ROOT / "docs" / "cluster" / "aws.yaml").read_text()))
+    validate_config(config)
+    assert config["max_workers"] == 8
