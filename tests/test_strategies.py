@@ -227,9 +227,9 @@ def test_a_run_learns_with_a_strategy_resumes_with_it_alone_and_keeps_its_finger
     resumed, _ = ran(tmp_path, "--resume", "run", "--generations", "3")
     assert resumed["generations"] == 3
     assert (resumed["state_hash"] == straight["state_hash"]) or "staleness" in strategy
-    changed, told = ran(tmp_path, "--resume", "run", "--generations", "4", "--set", "learner.strategy=one")
+    changed, told = ran(tmp_path, "--resume", "run", "--generations", "4", "--set", "learner.learning_rate=root")
     assert changed["code"] == 2
-    assert "learner.strategy" in told
+    assert 'learner.learning_rate: nothing in the run, "root" now' in told
 
 
 def test_a_loss_of_somebody_else_is_refused_where_it_would_have_to_be_sent() -> None:
