@@ -15,7 +15,7 @@ from evo.directory.store import Store
 from evo.errors import ConfigurationError
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -106,9 +106,12 @@ def test_every_experiment_that_is_written_out_loads(page: Path, tmp_path: Path) 
 
 
 def test_every_experiment_is_on_a_page_of_its_own_command() -> None:
-    page = (ROOT / "docs" / "experiments.md").read_text()
+    index = (ROOT / "docs" / "experiments.md").read_text()
+    pages = "".join(path.read_text() for path in (ROOT / "docs" / "experiments").glob("*.md"))
     for experiment in (ROOT / "experiments").glob("*.toml"):
-        assert f"python -m evo.run experiments/{experiment.name}" in page
+        command = f"python -m evo.run experiments/{experiment.name}"
+        assert f"`{command}`" in index
+        assert re.search(rf"^{re.escape(command)}( --seed 1)?$", pages, re.MULTILINE)
 
 
 def test_what_is_announced_does_not_exist_yet_and_everything_that_exists_is_not_announced() -> None:
