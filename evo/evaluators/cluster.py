@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -63,8 +64,10 @@ class Cluster:
 
     def _join(self, how: Mapping[str, Any]) -> None:
         there = self._address.removeprefix("ray://")
+        if there == "auto":
+            there = os.environ.get("RAY_ADDRESS") or self.ray._private.utils.read_ray_address() or ""
         try:
-            if ":" in there:
+            if re.fullmatch(r"[^/]+:\d+", there):
                 reach(there)  # Ray itself would try for minutes
             with _quietly(self.ray):
                 self.ray.init(**how)
