@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import snake
 from evo.devices import NO_GPU, VISIBLE
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators.cluster import imported
@@ -24,7 +25,7 @@ from evo.evaluators.round import ATTEMPTS
 from evo.evaluators.worker import OUT_OF_MEMORY, Failed
 from evo.records import Result, Task
 
-ROOT = Path(__file__).parents[2]
+EVO, SNAKE = Path(__file__).parents[1], Path(str(snake.__file__)).parent  # which Ray may have put apart
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def play(
     try:
         if code != code_digest():
             raise ConfigurationError(
-                f"workers.address: {socket.gethostname()} has another version of this program, in {ROOT}; "
+                f"workers.address: {socket.gethostname()} has another version of this program, in {EVO}; "
                 "every node needs the same one"
             )
         player, handed = _player(key, context)
@@ -97,9 +98,10 @@ def play(
 def code_digest() -> str:
     """Return a SHA-256 of all source files of ours."""
     digest = hashlib.sha256()
-    for package in ("evo", "snake"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            digest.update(repr((path.relative_to(ROOT).as_posix(), path.stat().st_size)).encode() + path.read_bytes())
+    for package in (EVO, SNAKE):
+        for path in sorted(package.rglob("*.py")):
+            digest.update(repr((path.relative_to(package).as_posix(), path.stat().st_size)).encode())
+            digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
