@@ -13,6 +13,7 @@ ORDER = "CUDA_DEVICE_ORDER"
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 ALLOCATOR = "TF_GPU_ALLOCATOR"
 NO_GPU = "-1"
+PROCESSES = ("multiworker", "parameter-server")  # strategies of a learner that has processes of its own
 PER_GPU = 2  # workers, where nobody says how many: one computes while the other plays its games
 Slots = list[dict[str, str]]
 
@@ -52,7 +53,7 @@ def plan(
                 'workers.kind: "gpu", and this process sees no GPU; `nvidia-smi -L` lists those of the machine'
             )
         return [{VISIBLE: NO_GPU} for _ in range(cores if count == "auto" else int(count))]
-    learner_at = _learner_at(learner, names, seen)
+    learner_at = _learner_at(learner, names, seen, found)
     shares = _shares(workers, len(names), learner_at, int((learner or {}).get("weight", 0)))
     for number, share in enumerate(shares):
         if workers.get("memory") == "all" and share and share + (number in learner_at) > 1:
@@ -82,7 +83,8 @@ def describe(slots: Slots, learner: Mapping[str, Any] | None = None) -> str:
         return told
     numbers = learner_gpus(learner)
     if numbers is None:
-        return f"{told}; the learner on the first GPU that it sees, else the CPU"
+        which = "the first GPU" if learner.get("strategy", "one") == "one" else "all GPUs"
+        return f"{told}; the learner on {which} that it sees, else the CPU"
     return f"{told}; the learner on {' and '.join(f'GPU {number}' for number in numbers) or 'the CPU'}"
 
 
@@ -95,15 +97,17 @@ def place(slot: Mapping[str, str]) -> str:
 def learner_gpus(learner: Mapping[str, Any]) -> list[int] | None:
     """Return which of the visible GPUs a learner computes on, by number: none on the CPU; None, it takes what it finds.
 
-    `learner` is [learner], whose `devices` are as "GPU:0" or "CPU:1".
+    `learner` is [learner], whose `devices` are as "GPU:0" or "CPU:1"; processes of its own have the CPU without.
     """
-    devices = learner.get("devices") or None
-    return devices and [int(device[4:]) for device in devices if device.startswith("GPU:")]
+    devices: Sequence[str] = learner.get("devices", ())
+    if not devices:
+        return [] if learner.get("strategy") in PROCESSES else None
+    return sorted({int(device[4:]) for device in devices if device.startswith("GPU:")})
 
 
 def _seen(visible: str | None, found: Sequence[Gpu] | None) -> list[str]:
     """Return what pins a process to each GPU that this process may use."""
-    return _listed(visible) if visible is not None else [name for gpu in found or () for name in gpu.names]
+    return listed(visible) if visible is not None else [name for gpu in found or () for name in gpu.names]
 
 
 def _names(
@@ -114,6 +118,10 @@ def _names(
     ids: Sequence[int | str] = workers.get("gpu_ids", ())
     if ids:
         names = [_named(one, seen, visible, found) for one in ids]
+        numbers = [_numbered(name, found) for name in names]
+        for one, number in zip(ids, numbers, strict=True):
+            if numbers.count(number) > 1:
+                raise ConfigurationError(f"workers.gpu_ids: {list(ids)} names a GPU twice, the one of {one}")
         if gpus and len(gpus) != len(names):
             raise ConfigurationError(
                 f"workers.gpu_ids: {len(names)} GPUs, and workers.gpus says of {len(gpus)} how many workers they have"
@@ -155,7 +163,9 @@ def _named(one: int | str, seen: list[str] | None, visible: str | None, found: S
     return fitting[0]
 
 
-def _learner_at(learner: Mapping[str, Any] | None, names: list[str], seen: list[str] | None) -> set[int]:
+def _learner_at(
+    learner: Mapping[str, Any] | None, names: list[str], seen: list[str] | None, found: Sequence[Gpu] | None
+) -> set[int]:
     """Return at which of the workers' GPUs the learner computes too; none, where it is elsewhere or nothing learns."""
     if learner is None:
         return set()
@@ -165,8 +175,13 @@ def _learner_at(learner: Mapping[str, Any] | None, names: list[str], seen: list[
         numbers = [0] if learner.get("strategy", "one") == "one" else list(range(len(all_gpus)))
     if seen is not None and any(number >= len(seen) for number in numbers):
         raise DeviceError(f"learner.devices: {learner['devices']}, but this process sees {len(seen)} GPUs")
-    taken = {str(number) if seen is None else seen[number] for number in numbers}
-    return {number for number, name in enumerate(names) if name in taken}
+    taken = {_numbered(str(number) if seen is None else seen[number], found) for number in numbers}
+    return {number for number, name in enumerate(names) if _numbered(name, found) in taken}
+
+
+def _numbered(name: str, found: Sequence[Gpu] | None) -> str:
+    """Return what pins a process, with a whole GPU's number instead of its id, where that is known."""
+    return next((str(gpu.index) for gpu in found or () if gpu.uuid and gpu.uuid.startswith(name)), name)
 
 
 def _shares(workers: Mapping[str, Any], gpus: int, learner_at: set[int], weight: int) -> list[int]:
@@ -189,7 +204,7 @@ def _shares(workers: Mapping[str, Any], gpus: int, learner_at: set[int], weight:
     return shares
 
 
-def _listed(visible: str) -> list[str]:
+def listed(visible: str) -> list[str]:
     """Return the GPUs of a CUDA_VISIBLE_DEVICES: CUDA reads it up to the first entry that is no device."""
     names: list[str] = []
     for name in (part.strip() for part in visible.split(",")):

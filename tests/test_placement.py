@@ -54,6 +54,13 @@ def shares(workers: dict[str, Any], found: list[Gpu] = FOUR, **more: Any) -> lis
         ({"gpu_ids": [3, 1], "gpus": [4, 0]}, None, [0, 0, 0, 4]),
         ({"gpu_ids": [2, 0], "count": 6, "placement": "weighted"}, {"devices": ["GPU:0"], "weight": 2}, [2, 0, 4, 0]),
         ({"gpu_ids": [1], "count": 6, "placement": "weighted"}, {"devices": ["GPU:0"], "weight": 2}, [0, 6, 0, 0]),
+        # Two more are on the one that is named by its id, beside the learner.
+        (
+            {"gpu_ids": ["GPU-2", 0], "count": 6, "placement": "weighted"},
+            {"devices": ["GPU:2"], "weight": 2},
+            [4, 0, 0, 0],
+        ),
+        ({"gpus": [1, 1, 1, 1], "memory": "all"}, {"strategy": "multiworker"}, [1, 1, 1, 1]),
         ({"gpus": [1, 1, 1, 1], "memory": "all"}, {"devices": ["CPU:0"]}, [1, 1, 1, 1]),
         ({"gpus": [0, 1, 1, 1], "memory": "all"}, {"devices": ["GPU:0"]}, [0, 1, 1, 1]),
     ],
@@ -134,6 +141,8 @@ def test_a_device_that_is_not_there_is_named(workers: dict[str, Any], more: dict
         ({"kind": "gpu"}, "lanes", None, "workers.kind"),
         ({"gpus": [1], "count": 2}, "tensorflow", None, "workers.count"),
         ({"gpus": [1, 1], "gpu_ids": [0]}, "tensorflow", None, "workers.gpu_ids"),
+        ({"gpu_ids": ["GPU-1", "GPU-11"]}, "tensorflow", None, "workers.gpu_ids: .* names a GPU twice"),
+        ({"gpu_ids": [0, "GPU-0"]}, "tensorflow", None, "workers.gpu_ids: .* names a GPU twice"),
         ({"gpus": [2], "memory": "all"}, "tensorflow", None, "workers.memory"),
         ({"count": 5, "memory": "all"}, "tensorflow", None, "workers.memory"),
         ({"gpus": [1], "memory": "all"}, "tensorflow", {"devices": ["GPU:0"]}, "beside the learner"),
@@ -167,6 +176,8 @@ def test_the_plan_is_told_in_one_line() -> None:
     assert describe(slots, {"devices": ["GPU:0", "GPU:1"]}) == f"{told}; the learner on GPU 0 and GPU 1"
     assert describe([{}], {"devices": ["CPU:0"]}) == "1 worker: 1 on the CPU; the learner on the CPU"
     assert describe([{}], {"devices": []}).endswith("; the learner on the first GPU that it sees, else the CPU")
+    assert describe([{}], {"strategy": "towers"}).endswith("; the learner on all GPUs that it sees, else the CPU")
+    assert describe([{}], {"strategy": "multiworker"}).endswith("; the learner on the CPU")
     assert describe([{VISIBLE: "MIG-aa"}, {VISIBLE: "-1"}]) == "2 workers: 1 on MIG-aa, 1 on the CPU"
 
 

@@ -272,6 +272,9 @@ def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: 
     assert [one[3] for one in places(strategy="multiworker", devices=["GPU:1", "GPU:0"])] == ["7", "GPU-a"]
     with pytest.raises(DeviceError, match=r"learner\.devices: there is no GPU:2"):
         places(strategy="multiworker", devices=["GPU:1", "GPU:2"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # all are hidden
+    with pytest.raises(DeviceError, match=r"learner\.devices: there is no GPU:0"):
+        places(strategy="multiworker", devices=["GPU:0", "GPU:0"])
     elsewhere = {"worker": ["10.0.0.1:4000", "10.0.0.2:4000"]}
     given = {"cluster": elsewhere, "task": {"type": "worker", "index": 0}}
     assert places(json.dumps(given), strategy="multiworker") == [("worker 0", "worker", 0, "-1", elsewhere)]

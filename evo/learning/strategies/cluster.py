@@ -26,6 +26,7 @@ from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, p
 from evo.learning.q_loss import Target
 from evo.learning.strategies.member import END, Membership, described
 from evo.learning.strategies.messages import Message, decode, encode
+from evo.placement import listed
 from evo.policies.network import Network
 from evo.records import Arrays
 
@@ -173,10 +174,10 @@ def _pin(device: str) -> str:
         return devices.NO_GPU
     number = int(device.removeprefix("GPU:"))
     visible = os.environ.get(devices.VISIBLE)
-    seen = [str(number)] * (number + 1) if visible is None else [name for name in visible.split(",") if name]
+    seen = [str(number)] * (number + 1) if visible is None else listed(visible)
     if number >= len(seen):
         raise DeviceError(f"learner.devices: there is no {device}, for {devices.VISIBLE} is {visible!r}")
-    return seen[number].strip()
+    return seen[number]
 
 
 def _given(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[str, list[str]]:
