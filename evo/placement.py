@@ -62,7 +62,7 @@ def plan(
                 f'workers.memory: "all" gives a GPU to its first process, and {share} would be on GPU {names[number]}'
                 f'{beside}; use "growth" or "limit"'
             )
-    memory = _memory(workers)
+    memory = memory_of(workers)
     slots: Slots = []
     for name, share in zip(names, shares, strict=True):
         # By default CUDA numbers the fastest GPU 0; nvidia-smi and people number them by their place on the bus.
@@ -214,7 +214,8 @@ def listed(visible: str) -> list[str]:
     return names
 
 
-def _memory(workers: Mapping[str, Any]) -> dict[str, str]:
+def memory_of(workers: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment variables that say how a process takes a GPU's memory."""
     memory = workers.get("memory", "growth")
     if memory == "limit" and not workers.get("memory_limit_mb", 0):
         raise ConfigurationError('workers.memory_limit_mb: required by workers.memory = "limit"')

@@ -72,6 +72,14 @@ def test_a_request_is_a_cpu_a_thread_and_what_resources_say() -> None:
         request_of({"resources": {"GPU": 0.25}}, "lanes")
     with pytest.raises(ConfigurationError, match=r"resources = \{GPU"):
         request_of({"gpus": [2, 2]}, "tensorflow")
+    for key, value in (("gpu_ids", [0]), ("placement", "weighted")):
+        with pytest.raises(ConfigurationError, match=rf"workers\.{key}: is for processes of this machine"):
+            request_of({key: value}, "tensorflow")
+    with pytest.raises(ConfigurationError, match='"gpu", and on Ray'):
+        request_of({"kind": "gpu"}, "tensorflow")
+    with pytest.raises(ConfigurationError, match='"cpu", and on Ray'):
+        request_of({"kind": "cpu", "resources": {"GPU": 0.25}}, "tensorflow")
+    assert request_of({"kind": "gpu", "resources": {"GPU": 0.25}}, "tensorflow") == {"CPU": 1.0, "GPU": 0.25}
     with pytest.raises(ConfigurationError, match="memory"):
         request_of({"resources": {"GPU": 0.25}, "memory": "all"}, "tensorflow")
 

@@ -27,6 +27,7 @@ from evo.evaluators.effort import Effort
 from evo.evaluators.nursery import THREADS
 from evo.evaluators.ray_driver import Answers, Joining
 from evo.evaluators.worker import Channel, Failed
+from evo.placement import memory_of
 from evo.records import Result, Task
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.ray_driver import serve; serve(int(sys.argv[1]))"
@@ -115,10 +116,17 @@ class Driver:
 def request_of(workers: Mapping[str, Any], inference: str) -> dict[str, float]:
     """Return what one task asks Ray for; ConfigurationError where the options do not fit together."""
     request = {"CPU": float(workers.get("threads", 1)), **workers.get("resources", {})}
-    if workers.get("gpus"):
+    for key, none in (("gpus", []), ("gpu_ids", []), ("placement", "auto")):
+        if workers.get(key, none) != none:
+            raise ConfigurationError(
+                f"workers.{key}: is for processes of this machine; on Ray say which part of a GPU each evaluator "
+                "takes, as in resources = {GPU = 0.1}"
+            )
+    kind = workers.get("kind", "auto")
+    if kind != "auto" and (kind == "gpu") != ("GPU" in request):
         raise ConfigurationError(
-            "workers.gpus: pins processes of this machine; on Ray say which part of a GPU each evaluator takes, "
-            "as in resources = {GPU = 0.1}"
+            f'workers.kind: "{kind}", and on Ray an evaluator computes on a GPU where workers.resources has one, '
+            "as in {GPU = 0.1}"
         )
     if "GPU" in request and inference != "tensorflow":
         raise ConfigurationError('workers.resources: only policy.inference = "tensorflow" computes on GPUs')
@@ -142,8 +150,7 @@ def make(context: Context) -> Driver:
     workers, request = context.workers, request_of(context.workers, context.inference)
     most = math.inf if workers.get("count", "auto") == "auto" else int(workers["count"])
     cpus = request["CPU"] * (cores() if most == math.inf else most)
-    growth = "true" if workers.get("memory", "growth") == "growth" else "false"
-    environment = {**dict.fromkeys(THREADS, str(workers.get("threads", 1))), "TF_FORCE_GPU_ALLOW_GROWTH": growth}
+    environment = {**dict.fromkeys(THREADS, str(workers.get("threads", 1))), **memory_of(workers)}
     ours = workers.get("address", "local") == "local"
     scratch = tempfile.mkdtemp(prefix="evo-", dir=_short_directory()) if ours else ""
     return Driver(Joining(context, request, most, math.ceil(cpus), environment, scratch))
