@@ -37,6 +37,11 @@ def slots(workers: Mapping[str, Any], inference: str, learner: Mapping[str, Any]
     return plan(workers, inference, os.environ.get(VISIBLE), found, learner)
 
 
+def slot_of_master(workers: Mapping[str, Any], inference: str) -> dict[str, str]:
+    """Return the environment variables of a master that plays itself: those of the first of its workers."""
+    return slots({**workers, "count": "auto" if workers.get("gpus") else 1}, inference)[0]
+
+
 def cores() -> int:
     """Return how many CPU cores this process may use: those it is bound to, and no more than its container's share."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

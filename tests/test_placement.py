@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo import cli, gpus
+from evo import cli, devices, gpus
 from evo.configuration import config
 from evo.errors import ConfigurationError, DeviceError
 from evo.gpus import Gpu
@@ -274,16 +274,24 @@ def test_a_dry_run_prints_the_plan(
     assert dry_run(path, capsys, "workers.count=2") == ["# 2 workers: 2 on the CPU"]
 
 
+@pytest.mark.parametrize("backend", ["processes", "serial"])
 def test_a_run_that_asks_for_a_gpu_that_is_not_there_makes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
     monkeypatch.setattr(gpus, "found", list)
     monkeypatch.delenv(VISIBLE, raising=False)
     path = tmp_path / "experiment.toml"
     path.write_text('[policy]\ninference = "tensorflow"\n[workers]\ngpus = [1, 1]\n')
-    assert cli.main(["run", str(path), "--run-dir", str(tmp_path / "run")]) == 5
+    assert cli.main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
     assert "workers.gpus lists 2 GPUs, but this machine has none" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_master_that_plays_itself_has_a_gpu_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.setattr(gpus, "found", lambda: FOUR)
+    assert devices.slot_of_master({"memory": "all", "count": 8}, "tensorflow")[VISIBLE] == "0"
+    assert devices.slot_of_master({"memory": "all", "gpus": [0, 1]}, "tensorflow")[VISIBLE] == "1"
 
 
 def test_where_it_is_played_and_placed_is_in_no_hash(tmp_path: Path) -> None:

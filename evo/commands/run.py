@@ -123,6 +123,11 @@ def planned(experiment: Experiment, elsewhere: bool = False) -> str:
 
     workers, inference = experiment.workers.model_dump(), experiment.policy.player
     if workers["backend"] == "serial":
+        try:
+            devices.slot_of_master(workers, inference)
+        except DeviceError:
+            if not elsewhere:
+                raise
         return "no worker: the master plays"
     backend = plugins.find("evaluators", workers["backend"])
     if hasattr(backend, "planned"):

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from evo.devices import slots
+from evo.devices import slot_of_master
 from evo.evaluators.context import Context, Player, make_player
 from evo.evaluators.effort import Effort
 from evo.records import Result, Task
@@ -80,5 +80,5 @@ def _leave(playing: threading.Thread, exit_code: int) -> None:
 def make(context: Context) -> Serial:
     """Return the evaluator of a run, on the first of its devices."""
     if context.inference == "tensorflow":
-        os.environ.update(slots({**context.workers, "count": "auto"}, context.inference, context.learner)[0])
+        os.environ.update(slot_of_master(context.workers, context.inference))
     return Serial(make_player(context))
