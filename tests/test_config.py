@@ -51,16 +51,6 @@ def test_an_algorithm_that_starts_from_nothing_says_so(tmp_path: Path, monkeypat
     assert mistakes(path) == ["2: run.init_from: ga cannot start from a champion"]
 
 
-def test_an_algorithm_that_learns_may_not_act_in_tensorflow(tmp_path: Path) -> None:
-    text = '[policy]\ninference = "tensorflow"\n'
-    assert load(write(tmp_path, text)).policy.inference == "tensorflow"
-    (line,) = mistakes(write(tmp_path, text + '[run]\nalgorithm = "pg"\n'))
-    assert line.startswith('2: policy.inference: "tensorflow" brings back no steps, and pg learns from them')
-    text = text.replace("tensorflow", "tensorflow-bfloat16")
-    (line,) = mistakes(write(tmp_path, text + '[run]\nalgorithm = "dqn"\n'))
-    assert line.startswith('2: policy.inference: "tensorflow-bfloat16" brings back no steps, and dqn learns')
-
-
 def test_bfloat16_is_computed_only_where_it_is_asked_for_and_is_another_run(tmp_path: Path) -> None:
     path = write(tmp_path, "")
     played = {name: load(path, [f"policy.inference={name}"]) for name in ("auto", "lanes", "tensorflow")}

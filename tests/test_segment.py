@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -8,8 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from evo.environments import snake
+from evo.policies import lanes as kernel
 from evo.policies.network import Network, Options
 from evo.records import CUT, TERMINATED, TRUNCATED, Choose, Lanes, Result, Segment, Task, WeightSource
+from evo.rollouts import segments_scored
+from evo.rollouts.rollout import RULES as RULE_NUMBERS
 from evo.rollouts.rollout import Rollout
 from evo.streams import Purpose, stream
 from tests.readable_segment import ReadableLane
@@ -74,6 +77,24 @@ def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: Choose, ma
         )
         assert result.frames == count * horizon == len(steps)
         assert {TERMINATED, TRUNCATED, CUT} <= {*steps.ends.tolist()} or mask == "fatal"
+        lanes = result.lanes
+
+
+@pytest.mark.parametrize("how", RULES, ids=lambda how: how.rule)
+@pytest.mark.parametrize("mask", ["none", "fatal"])
+def test_a_segment_that_is_scored_elsewhere_equals_the_compiled_one(how: Choose, mask: str) -> None:
+    environment, network, weights = world(mask=mask)
+    lanes, horizon = begin(environment, 21), 30
+    rule, count = RULE_NUMBERS[how.rule], network.outputs
+    for _ in range(2):
+        expected = play(environment, network, weights, lanes, how, horizon)
+        result = segments_scored.play_segment(
+            lambda seen: kernel.scores(network, weights, seen), environment, lanes, horizon, count, rule, how.epsilon
+        )
+        for one, other in ((result, expected), (result.steps, expected.steps), (result.lanes, expected.lanes)):
+            for field in fields(other):
+                if field.name not in ("slots", "steps", "lanes"):
+                    np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), field.name)
         lanes = result.lanes
 
 

@@ -114,7 +114,6 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
         sections["policy"] = policy
         if "environment" in sections:
             mistakes += _network_mistakes(policy, sections["environment"])
-        mistakes += _inference_mistakes(policy, _given(tables, "run", "algorithm"), algorithms)
     return sections, mistakes
 
 
@@ -170,17 +169,6 @@ def _network_mistakes(policy: Policy, options: Any) -> list[Mistake]:
         name, _, text = str(error).partition(": ")
         return [Mistake(tuple(name.split(".")), text)]
     return []
-
-
-def _learns(algorithm: Any, known: Sequence[str]) -> bool:
-    return algorithm in known and getattr(plugins.find("algorithms", algorithm), "LEARNS", False)
-
-
-def _inference_mistakes(policy: Policy, algorithm: Any, known: Sequence[str]) -> list[Mistake]:
-    if not _learns(algorithm, known) or policy.player == "lanes":
-        return []
-    text = f'"{policy.inference}" brings back no steps, and {algorithm} learns from them; use "lanes" to act'
-    return [Mistake(("policy", "inference"), text)]
 
 
 def _given(tables: Mapping[str, Any], section: str, key: str) -> Any:

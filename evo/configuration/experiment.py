@@ -91,7 +91,7 @@ class Experiment:
         module = plugins.find("algorithms", self.algorithm)
         if self.learns:
             identity["learner"] = self.learner.identity()
-        if not lanes:
+        elif not lanes:  # one network that learns acts alone, whatever that says
             per_task = self.workers.candidates_per_task or module.candidates_per_task(self.network())
             identity["candidates_per_task"] = per_task
         return identity

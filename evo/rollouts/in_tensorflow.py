@@ -22,8 +22,9 @@ from evo.errors import ConfigurationError, DeviceMemoryError
 from evo.policies.keras_network import build_keras, set_weights
 from evo.policies.together import Together
 from evo.records import WORST, Choose, Result, Segment, Task
-from evo.rollouts.plain import play_plainly
-from evo.rollouts.rollout import check_arithmetic, empty_result
+from evo.rollouts.plain import Recorder, play_plainly
+from evo.rollouts.rollout import RULES, check_arithmetic, empty_result
+from evo.rollouts.segments_scored import play_segment
 from evo.rollouts.side_by_side import play_snake
 from evo.weights import PublishedFiles, Rebuilder, noise
 
@@ -71,13 +72,11 @@ class TensorFlowPlayer:
         return self._networks.networks
 
     def play(self, task: Task) -> Result:
-        """Return what each candidate of `task` did; ConfigurationError where it asks for steps to learn from."""
+        """Return what each candidate of `task` did, and its steps where they are asked for, of one candidate."""
         check_arithmetic()
-        if isinstance(task.play, Segment) or task.record:
-            raise ConfigurationError(
-                'policy.inference: "tensorflow" plays whole episodes and brings back no steps; use "lanes"'
-            )
         parents = self._files.matrix(task.weights.published, self.network.size)
+        if isinstance(task.play, Segment) or task.record:
+            return self._play_recorded(task, parents)
         arrays = empty_result(len(task.weights), len(task.play.seeds), len(self.environment.measures))
         frames = slots = first = 0
         traces: list[NDArray[np.generic]] = []
@@ -101,6 +100,32 @@ class TensorFlowPlayer:
             traces += [a if here["finite"][i // len(task.play.seeds)] else empty for i, a in enumerate(actions)]
             frames, slots, first = frames + played, slots + used, first + count
         return Result(**arrays, frames=frames, slots=slots, actions=tuple(traces) if task.trace else None)
+
+    def _play_recorded(self, task: Task, parents: NDArray[np.float32]) -> Result:
+        """Play a segment, or whole episodes behind Gymnasium's interface, with every step; ValueError of many."""
+        if len(task.weights) != 1:
+            raise ValueError("steps are recorded of one candidate")
+        assert self._networks is not None
+        weights = np.zeros((self._networks.networks, self.network.size), np.float32)
+        self._rebuilder.rebuild(parents, task.weights, 0, weights[0])
+        self._networks.set(weights)
+        how = task.choose
+        with _memory_of(self.device):
+            if isinstance(task.play, Segment):
+                lanes, horizon = task.play.lanes, task.play.horizon
+                rule = RULES[how.rule]
+                return play_segment(
+                    self.score, self.environment, lanes, horizon, self.network.outputs, rule, how.epsilon
+                )
+            arrays = empty_result(1, len(task.play.seeds), len(self.environment.measures))
+            one = {name: arrays[name][0] for name in ("returns", "lengths", "measures")}
+            recorder = Recorder(self.environment, len(task.play.seeds))
+            frames, slots, finite, _ = play_plainly(self.score, self.environment, task.play.seeds, how, one, recorder)
+            steps = recorder.steps(self.score) if finite else None
+        if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.after_outputs).all()):
+            finite, steps = False, None
+        arrays["finite"][0] = finite
+        return Result(**arrays, frames=frames, slots=slots, steps=steps)
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of the first candidate of those whose weights were set last.  # [E, ...] -> [E, A]"""

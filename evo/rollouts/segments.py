@@ -17,10 +17,44 @@ from evo.records import CUT, TERMINATED, TRUNCATED, Lanes, Result, Steps
 from evo.rollouts.episodes import choose, together
 from snake import kernel_cache, observe
 from snake.advance import episode_seed
-from snake.batch import Boards, Rules, make_boards, reset_board, step_board
+from snake.batch import Rules, make_boards, reset_board, step_board
 from snake.snapshots import restore, row_size, save, snapshots
 
 kernel_cache.use(__name__)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, choices, earned, steps, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Choose and play step `t` on board `b`, and write it; return how it ended, 0 where the episode goes on.
+
+    `scores` [O, width] flat are finite; `choices` [A] is room for what is allowed; `earned` [L], `steps` and `episodes`
+    are those of `play_lanes`. The last step of a segment is CUT where it ends nothing.
+    """
+    observed, allowed, actions, rewards, ends, outputs = steps
+    returns, lengths, measures = episodes
+    save(boards, b, observed[b, t])
+    for o in range(outputs.shape[2]):
+        outputs[b, t, o] = scores[o * width + lane]
+    if masked:
+        observe.mask(boards, rules, masked, b, choices)
+        allowed[b, t] = choices
+    action = choose(scores, width, lane, choices, rule, epsilon, boards.seed[b], boards.steps[b])
+    reward, status = step_board(boards, rules, b, action)
+    actions[b, t] = action
+    rewards[b, t] = reward
+    earned[b] += reward
+    ends[b, t] = status
+    if status == 0:
+        if t == actions.shape[1] - 1:
+            ends[b, t] = CUT
+        return status
+    length = np.int64(boards.length[b])
+    returns[b, t] = earned[b]
+    lengths[b, t] = boards.steps[b]
+    measures[b, t, 0] = length - rules.start_length
+    measures[b, t, 1] = 1 if length == rules.size * rules.size else 0
+    measures[b, t, 2] = 1 if status == TRUNCATED else 0
+    return status
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -34,9 +68,8 @@ def play_lanes(layers, packed, rules, observation, masked, shape, boards, lanes,
     """
     first, episode, earned = lanes
     x, one, two, scores = buffers
-    observed, allowed, actions, rewards, ends, outputs = steps
+    _, _, actions, _, ends, outputs = steps
     seen_after, allowed_after, outputs_after = after
-    returns, lengths, measures = episodes
     count, horizon = actions.shape
     size, width_of_outputs = shape[0] * shape[1] * shape[2], outputs.shape[2]
     index, choices = np.zeros(16, np.int64), np.ones(3 if rules.relative else 4, np.int8)
@@ -67,28 +100,9 @@ def play_lanes(layers, packed, rules, observation, masked, shape, boards, lanes,
                         after_at[cuts] = b * horizon + t - 1
                         cuts += 1
                     continue
-                save(boards, b, observed[b, t])
-                for o in range(width_of_outputs):
-                    outputs[b, t, o] = scores[o * width + lane]
-                if masked:
-                    observe.mask(boards, rules, masked, b, choices)
-                    allowed[b, t] = choices
-                action = choose(scores, width, lane, choices, rule, epsilon, boards.seed[b], boards.steps[b])
-                reward, status = step_board(boards, rules, b, action)
-                actions[b, t] = action
-                rewards[b, t] = reward
-                earned[b] += reward
-                ends[b, t] = status
+                status = step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, choices, earned, steps, episodes)  # fmt: skip
                 if status == 0:
-                    if t == horizon - 1:
-                        ends[b, t] = CUT
                     continue
-                length = np.int64(boards.length[b])
-                returns[b, t] = earned[b]
-                lengths[b, t] = boards.steps[b]
-                measures[b, t, 0] = length - rules.start_length
-                measures[b, t, 1] = 1 if length == rules.size * rules.size else 0
-                measures[b, t, 2] = 1 if status == TRUNCATED else 0
                 if status == TRUNCATED:
                     index[0] = b
                     observe.write(
@@ -122,6 +136,58 @@ def begin(rules: Rules, first: NDArray[np.uint64]) -> Lanes:
     return Lanes(snapshots(boards, range(len(first))), np.asarray(first, np.uint64), zeros, zeros.copy())
 
 
+class Sheet:
+    """Room for what a segment of lanes writes, and what it comes to."""
+
+    def __init__(self, environment: Any, lanes: Lanes, horizon: int, outputs: int) -> None:
+        rules, (_, self.masked) = environment.rules, environment.codes
+        self.environment, self.boards = environment, make_boards(len(lanes), rules.size)
+        restore(self.boards, range(len(lanes)), lanes.snapshots)
+        self.lanes = lanes.first, lanes.episode.copy(), lanes.earned.copy()
+        limits = [limit for limit in (rules.starvation, rules.max_steps) if limit]
+        most = len(lanes) * (2 + horizon // min(limits)) if limits else len(lanes)
+        shape = len(lanes), horizon
+        observed, allowed, scores = self._three(outputs, *shape)
+        actions, rewards, ends = np.empty(shape, np.int8), np.empty(shape, np.int32), np.zeros(shape, np.uint8)
+        self.steps = observed, allowed, actions, rewards, ends, scores
+        self.after_at, self.after = np.empty(most, np.int64), self._three(outputs, most)
+        measures = np.zeros((*shape, 3), np.int32)
+        self.episodes = np.zeros(shape, np.int64), np.zeros(shape, np.int32), measures
+
+    def _three(self, outputs: int, *lead: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        width, actions = row_size(self.boards), self.environment.actions
+        allowed = np.empty((*lead, actions) if self.masked else (0,) * (len(lead) + 1), np.int8)
+        return np.empty((*lead, width), np.uint8), allowed, np.empty((*lead, outputs), np.float32)
+
+    def result(self, cuts: int, slots: int, finite: bool) -> Result:
+        """Return the segment as a result of one candidate, with the episodes that ended in the order of their steps."""
+        observed, allowed, actions, rewards, ends, scores = self.steps
+        ended = (ends == TERMINATED) | (ends == TRUNCATED)
+        order = np.argsort(self.after_at[:cuts])
+        steps = Steps(
+            observed=observed.reshape(-1, observed.shape[-1]),
+            allowed=allowed.reshape(-1, self.environment.actions) if self.masked else None,
+            actions=actions.ravel(),
+            rewards=(rewards.ravel() / 1000.0).astype(np.float32),
+            ends=ends.ravel(),
+            outputs=scores.reshape(-1, scores.shape[-1]),
+            after=self.after[0][order],
+            after_allowed=self.after[1][order] if self.masked else None,
+            after_outputs=self.after[2][order],
+        )
+        returns, lengths, measures = self.episodes
+        return Result(
+            returns=returns[ended][None],
+            lengths=lengths[ended][None],
+            measures=measures[ended][None],
+            finite=np.array([finite]),
+            frames=len(steps),
+            slots=slots,
+            steps=steps if finite else None,
+            lanes=Lanes(snapshots(self.boards, range(len(actions))), *self.lanes) if finite else None,
+        )
+
+
 def play_segment(
     kernel: tuple[Any, ...], environment: Any, lanes: Lanes, horizon: int, outputs: int, rule: int, epsilon: float
 ) -> Result:
@@ -131,49 +197,9 @@ def play_segment(
     output was not finite it has neither.
     """
     layers, packed, *buffers = kernel
-    rules, (observation, masked) = environment.rules, environment.codes
-    boards: Boards = make_boards(len(lanes), rules.size)
-    restore(boards, range(len(lanes)), lanes.snapshots)
-    first, episode, earned = lanes.first, lanes.episode.copy(), lanes.earned.copy()
-    shape, width = (len(lanes), horizon), row_size(boards)
-    limits = [limit for limit in (rules.starvation, rules.max_steps) if limit]
-    most = len(lanes) * (2 + horizon // min(limits)) if limits else len(lanes)
-
-    def three(*lead: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        allowed = np.empty((*lead, environment.actions) if masked else (0,) * (len(lead) + 1), np.int8)
-        return np.empty((*lead, width), np.uint8), allowed, np.empty((*lead, outputs), np.float32)
-
-    observed, allowed, scores = three(*shape)
-    after_at, after = np.empty(most, np.int64), three(most)
-    actions, rewards, ends = np.empty(shape, np.int8), np.empty(shape, np.int32), np.zeros(shape, np.uint8)
-    returns, lengths = np.zeros(shape, np.int64), np.zeros(shape, np.int32)
-    measures = np.zeros((*shape, 3), np.int32)
-    cuts, slots, finite = play_lanes(
-        layers, packed, rules, observation, masked, environment.shape, boards, (first, episode, earned), rule, epsilon,
-        tuple(buffers), (observed, allowed, actions, rewards, ends, scores), after_at, after,
-        (returns, lengths, measures),
+    sheet, (observation, masked) = Sheet(environment, lanes, horizon, outputs), environment.codes
+    ending = play_lanes(
+        layers, packed, environment.rules, observation, masked, environment.shape, sheet.boards, sheet.lanes, rule,
+        epsilon, tuple(buffers), sheet.steps, sheet.after_at, sheet.after, sheet.episodes,
     )  # fmt: skip
-    ended = (ends == TERMINATED) | (ends == TRUNCATED)
-    order = np.argsort(after_at[:cuts])
-    steps = Steps(
-        observed=observed.reshape(-1, width),
-        allowed=allowed.reshape(-1, environment.actions) if masked else None,
-        actions=actions.ravel(),
-        rewards=(rewards.ravel() / 1000.0).astype(np.float32),
-        ends=ends.ravel(),
-        outputs=scores.reshape(-1, outputs),
-        after=after[0][order],
-        after_allowed=after[1][order] if masked else None,
-        after_outputs=after[2][order],
-    )
-    left = Lanes(snapshots(boards, range(len(lanes))), first, episode, earned)
-    return Result(
-        returns=returns[ended][None],
-        lengths=lengths[ended][None],
-        measures=measures[ended][None],
-        finite=np.array([finite]),
-        frames=len(steps),
-        slots=slots,
-        steps=steps if finite else None,
-        lanes=left if finite else None,
-    )
+    return sheet.result(*ending)

@@ -1,0 +1,63 @@
+"""What learns may act in TensorFlow too: any number of workers, a stop, and whole episodes lead to one state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.calling import summary_of
+
+TINY = """
+[run]
+generations = 3
+[environment]
+size = 5
+observation = "ego"
+starvation = 12
+mask = "reverse"
+[policy]
+conv = [[3, 3, 2]]
+dense = [4]
+inference = "tensorflow"
+[workers]
+backend = "serial"
+[learner]
+threads = 1
+[evaluation]
+every = 3
+episodes = 8
+[pg]
+lanes = 6
+horizon = 8
+lanes_per_task = 3
+minibatches = 3
+select_every = 2
+select_episodes = 6
+episodes = 4
+[dqn]
+lanes = 6
+horizon = 8
+lanes_per_task = 3
+replay = 100
+learning_starts = 40
+frames_per_update = 8
+batch = 16
+select_every = 2
+select_episodes = 6
+"""
+
+
+@pytest.mark.parametrize("way", ["pg", "dqn", "reinforce"])
+def test_a_run_that_acts_in_tensorflow_ends_in_one_state(way: str, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ("--algorithm", "dqn") if way == "dqn" else ("--algorithm", "pg")
+    words += ("--set", "pg.method=reinforce") if way == "reinforce" else ()
+    straight = summary_of(tmp_path, "tiny.toml", "--run-dir", "straight", *words)
+    how = ("tiny.toml", "--run-dir", "stopped", "--backend", "processes", "--workers", 2, *words, "--generations", 1)
+    summary_of(tmp_path, *how)
+    resumed = summary_of(tmp_path, "--resume", "stopped", "--generations", 3)
+    assert resumed["state_hash"] == straight["state_hash"]
+    exact = summary_of(tmp_path, "tiny.toml", "--run-dir", "exact", *words, "--set", "policy.inference=lanes")
+    assert exact["frames"] > 0
+    assert exact["state_hash"] != straight["state_hash"]
