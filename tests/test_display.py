@@ -132,6 +132,19 @@ def on_a_terminal(where: Path, *words: str, env: dict[str, str] | None = None) -
     return text.decode(), process.wait(timeout=30)
 
 
+def test_a_table_on_eighty_columns_keeps_every_digit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = METRICS | IDLE | {"best": 1234.56, "mean": -1000.25, "champion": 1111.11, "seconds": 59.0}
+    with Table() as table:
+        table.generation(Row.of(998, long, 1000.5, True), 9999)
+    shown = capsys.readouterr().out
+    for said in ("generation", "held-out", "time left", "999/9999", "1234.56", "-1000.25", "1111.11", "1000.50", " h"):
+        assert said in shown, said
+    assert "…" not in shown
+
+
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_terminal_shows_a_table_then_a_game_then_what_to_type(tmp_path: Path, plain: bool) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
@@ -140,7 +153,7 @@ def test_a_terminal_shows_a_table_then_a_game_then_what_to_type(tmp_path: Path, 
     bare = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     for said in (
         "held-out",
-        "lanes busy",
+        "lanes",
         "time left",
         "workers ",
         "moved ",

@@ -170,8 +170,9 @@ class Table:
 
         if not self._rows:
             return Text(f"playing the first generation ... {time.monotonic() - self._began:.0f} s", style="dim")
-        grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-        for title in ("generation", "best", "mean", "champion", "held-out", "frames/s", "lanes busy", "time left"):
+        # Narrow enough that scores of four digits keep all of them on a terminal of 80 columns.
+        grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+        for title in ("generation", "best", "mean", "champion", "held-out", "frames/s", "lanes", "time left"):
             grid.add_column(title, justify="right", no_wrap=True)
         for row in self._rows:
             newest = row is self._rows[-1]
