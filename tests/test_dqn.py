@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -296,6 +299,28 @@ def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
     assert usual._learner.updates == lagging._learner.updates > 0  # of the same steps, in another order
     assert lagging.notices
     assert not usual.notices
+
+
+def test_learning_that_goes_on_meanwhile_ends_before_what_was_played_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
+    options = dqn.Options(lanes=8, horizon=8, select_episodes=4, asynchronous=True)
+    network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
+    algorithm = dqn.make(options, 1, network, environment, learner=Learner(threads=1))
+
+    def learn(number: int, stopped: Callable[[], bool]) -> Metrics:
+        while not stopped():
+            time.sleep(0.01)
+        return {}
+
+    monkeypatch.setattr(algorithm, "_learn_again", learn)
+    generation = algorithm.generation(1)
+    next(generation)
+    assert "learner" in [thread.name for thread in threading.enumerate()]
+    with pytest.raises(ResourceError, match="not finite"):
+        generation.send([SimpleNamespace(finite=np.zeros(1, bool))])  # type: ignore[list-item]
+    assert "learner" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_pqn_refuses_to_learn_from_what_is_not_there_yet() -> None:

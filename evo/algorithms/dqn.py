@@ -163,14 +163,14 @@ class QLearning:
         aside = Aside(lambda stopped: self._learn_again(number, stopped)) if self.options.asynchronous else None
         try:
             results = yield request
+            arrived = time.monotonic()
+            steps = self._received(results)
+            received = time.monotonic()
+            learnt = {} if aside is None else waited_for(aside)  # before there is more to remember, and later schedules
         except BaseException:
             if aside is not None:
                 aside.abandon()
             raise
-        arrived = time.monotonic()
-        steps = self._received(results)
-        received = time.monotonic()
-        learnt = {} if aside is None else waited_for(aside)  # before there is more to remember, and later schedules
         self._frames += len(steps)
         if self._remembers:
             self._remember(steps)
