@@ -33,7 +33,8 @@ def plan(
 
 def slots(workers: Mapping[str, Any], inference: str, learner: Mapping[str, Any] | None = None) -> Slots:
     """Return the environment variables of each worker on this machine, with the GPUs that it has and may use."""
-    found = gpus.found() if inference == "tensorflow" else None
+    wanted = inference == "tensorflow" or (learner and placement.learner_gpus(learner))
+    found = gpus.found() if wanted else None
     return plan(workers, inference, os.environ.get(VISIBLE), found, learner)
 
 

@@ -35,6 +35,9 @@ def plan(
     """
     gpus: Sequence[int] = workers.get("gpus", ())
     count, kind = workers.get("count", "auto"), workers.get("kind", "auto")
+    seen = None if visible is None and found is None else _seen(visible, found)
+    if seen is not None and any(number >= len(seen) for number in _of_this_process(learner)):
+        raise DeviceError(f"learner.devices: {(learner or {})['devices']}, but this process sees {len(seen)} GPUs")
     if inference != "tensorflow":
         if gpus or workers.get("gpu_ids") or kind == "gpu":
             key = "gpus" if gpus else "kind" if kind == "gpu" else "gpu_ids"
@@ -45,7 +48,6 @@ def plan(
             f"workers.count: {count} is not the {sum(gpus)} workers that workers.gpus = {list(gpus)} adds up to; "
             "leave one of them out (a mixture of GPUs and CPUs would not give one result)"
         )
-    seen = None if visible is None and found is None else _seen(visible, found)
     names = [] if kind == "cpu" else _names(workers, seen, visible, found)
     if not names:
         if kind == "gpu":
@@ -133,7 +135,7 @@ def _names(
             see = f"this machine has {len(names) or 'none'}"
             if visible is not None:
                 see = f"{VISIBLE} = {visible!r} lets this process see {len(names)}"
-            raise DeviceError(f"workers.gpus lists {len(gpus)} GPUs, but {see}")
+            raise DeviceError(f"workers.gpus lists {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}, but {see}")
         return names
     return (seen or []) if found or workers.get("kind", "auto") == "gpu" else []
 
@@ -163,6 +165,11 @@ def _named(one: int | str, seen: list[str] | None, visible: str | None, found: S
     return fitting[0]
 
 
+def _of_this_process(learner: Mapping[str, Any] | None) -> Sequence[int]:
+    """Return the GPUs that [learner] names for this process; those of other processes may be of other machines."""
+    return [] if learner is None or learner.get("strategy") in PROCESSES else learner_gpus(learner) or []
+
+
 def _learner_at(
     learner: Mapping[str, Any] | None, names: list[str], seen: list[str] | None, found: Sequence[Gpu] | None
 ) -> set[int]:
@@ -173,9 +180,8 @@ def _learner_at(
     numbers = learner_gpus(learner)
     if numbers is None:
         numbers = [0] if learner.get("strategy", "one") == "one" else list(range(len(all_gpus)))
-    if seen is not None and any(number >= len(seen) for number in numbers):
-        raise DeviceError(f"learner.devices: {learner['devices']}, but this process sees {len(seen)} GPUs")
-    taken = {_numbered(str(number) if seen is None else seen[number], found) for number in numbers}
+    here = [str(number) if seen is None else seen[number] for number in numbers if seen is None or number < len(seen)]
+    taken = {_numbered(name, found) for name in here}
     return {number for number, name in enumerate(names) if _numbered(name, found) in taken}
 
 

@@ -114,6 +114,7 @@ def test_a_machine_without_gpus_and_workers_that_want_none_have_them_hidden() ->
     ("workers", "more", "said"),
     [
         ({"gpus": [1, 1]}, {"found": []}, "lists 2 GPUs, but this machine has none"),
+        ({"gpus": [1]}, {"found": []}, "lists 1 GPU, but this machine has none"),
         ({"gpus": [1] * 5}, {"found": FOUR}, "lists 5 GPUs, but this machine has 4"),
         ({"gpus": [1, 1]}, {"visible": "3"}, "CUDA_VISIBLE_DEVICES = '3' lets this process see 1"),
         ({"kind": "gpu"}, {"found": []}, "sees no GPU"),
@@ -272,6 +273,21 @@ def test_a_dry_run_prints_the_plan(
     assert plan_line == told
     assert note == "# not on this machine: workers.gpus lists 4 GPUs, but this machine has none"
     assert dry_run(path, capsys, "workers.count=2") == ["# 2 workers: 2 on the CPU"]
+
+
+def test_a_run_that_learns_on_a_gpu_that_is_not_there_makes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "found", list)
+    monkeypatch.delenv(VISIBLE, raising=False)
+    path = tmp_path / "experiment.toml"
+    path.write_text('[run]\nalgorithm = "pg"\n[learner]\ndevices = ["GPU:0"]\n')
+    assert cli.main(["run", str(path), "--run-dir", str(tmp_path / "run")]) == 5
+    assert "learner.devices: ['GPU:0'], but this process sees 0 GPUs" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    of_others = {"strategy": "multiworker", "devices": ["GPU:0", "GPU:4"]}
+    assert plan({"count": 1}, "lanes", "0", learner=of_others) == [{}]
+    assert pinned({"count": 1}, found=FOUR, learner=of_others) == ["0"]
 
 
 @pytest.mark.parametrize("backend", ["processes", "serial"])
