@@ -111,7 +111,7 @@ class Learner(Section):
     devices: list[str] = Field(
         [],
         max_length=64,
-        description='as "GPU:0" or "CPU:1": of this process, or one a process; [] = all GPUs, or CPUs',
+        description='as "GPU:0" or "CPU:1", or one a process; [] = GPUs if any (one: the first); of processes, CPUs',
     )
     weight: int = Field(8, ge=0, le=1024, description='evaluators it counts for, with workers.placement = "weighted"')
     logical_cpus: int = Field(0, ge=0, le=64, description="devices that the CPU is taken for; 0 = one")
