@@ -246,6 +246,9 @@ def test_a_replay_shows_the_score_that_the_sealed_episode_had(small: Path) -> No
         board, last = out.splitlines()[:-1], out.splitlines()[-1]
         assert board[-1].split()[:2] == ["score", last.split()[4]]
         scores.append(int(last.split()[4]))
+    out, _ = called(small, "replay", "run", "--gif", "film.gif", program="evo")
+    assert out.endswith(", filmed in film.gif\n")
+    assert (small / "film.gif").read_bytes().startswith(b"GIF8")
     first_ten = json.loads(called(small, "evaluate", "run", "--episodes", 10, "--json", program="evo")[0])
     assert sum(scores) / 10 == first_ten["mean"]
 

@@ -48,17 +48,19 @@ def main(arguments: Namespace) -> int:
     with playing(run.experiment, arguments.plugin) as (evaluator, publish):
         game = game_show.record(publish(run.champion.weights[None]), evaluator, episode)
     shown = game.positions(environment)
+    filmed = ""
     if arguments.gif:
         film = Path(arguments.gif)
         if not film.parent.is_dir() or film.is_dir():
             raise ConfigurationError(f"--gif {film}: no file can be written there")
         with resources("write", film):
             save_gif(film, shown, min(speed, 50))
+        filmed = f", filmed in {film}"
     elif sys.stdout.isatty():
         game_show.watch(shown, speed, f"sealed episode {episode} (any key skips)")
     else:
         print(text(shown[-1], colour=False))
-    print(f"sealed episode {episode}: score {game.score} after {len(game.actions)} steps")
+    print(f"sealed episode {episode}: score {game.score} after {len(game.actions)} steps{filmed}")
     return 0
 
 
