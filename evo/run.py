@@ -142,6 +142,7 @@ def go_on(
     from evo.terminal.display import notice
 
     evaluator: Evaluator | None = None
+    algorithm: Algorithm | None = None
     game = None
     try:
         tell_notices(experiment, store, summary)
@@ -176,6 +177,8 @@ def go_on(
         with deaf():
             if evaluator is not None:
                 evaluator.close()
+            if algorithm is not None and hasattr(algorithm, "close"):  # its learner may have processes of its own
+                algorithm.close()
             store.close()
     summary.status = "done"
     show.ending(experiment, summary, display, game)

@@ -342,6 +342,10 @@ class QLearning:
             "learning_rate": self._rate(),
         }
 
+    def close(self) -> None:
+        """End what computes for the learner elsewhere."""
+        self._learner.close()
+
     def best(self) -> NDArray[np.float32] | None:
         """Return the champion's weights.  # [P]"""
         return self._champion[0] if len(self._champion) else None

@@ -313,6 +313,11 @@ class PolicyGradient:
             "slots": float(sum(result.slots for result in played)),
         }
 
+    def close(self) -> None:
+        """End what computes for the learner elsewhere."""
+        if "learner" in self.__dict__:
+            self.learner.close()
+
     def best(self) -> NDArray[np.float32] | None:
         """Return the champion's weights.  # [P]"""
         return self._champion[0] if len(self._champion) else None

@@ -125,11 +125,14 @@ def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]
     """Return what plays the tasks of a run, as its [workers] say; `how` is for one backend's own `make`."""
     from evo.evaluators.context import Context
 
+    workers = experiment.workers.model_dump()
+    if experiment.learns and experiment.workers.backend == "serial":  # in one process TensorFlow has one number of them
+        workers["threads"] = experiment.learner.threads
     context = Context(
         run_dir=directory.absolute(),
         environment=experiment.environment.model_dump(),
         policy=experiment.policy.model_dump(),
-        workers=experiment.workers.model_dump(),
+        workers=workers,
         inference=experiment.policy.player,
         plugins=tuple(modules),
         extra_outputs=experiment.extra_outputs,

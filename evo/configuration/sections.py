@@ -127,6 +127,8 @@ class Learner(Section):
         for device in self.devices:
             if not re.fullmatch(r"[CG]PU:\d{1,3}", device):
                 raise ValueError(f'devices: {device[:40]!r} is not a device such as "GPU:0" or "CPU:1"')
+            if device.startswith("CPU:") and int(device[4:]) >= max(self.logical_cpus, 1) and not several:
+                raise ValueError(f"devices: {device} is there with logical_cpus = {int(device[4:]) + 1} or more only")
         if len(set(self.devices)) < len(self.devices) and not several:
             raise ValueError("devices: each may be there once")
         if len(self.devices) > 1 and self.strategy == "one":

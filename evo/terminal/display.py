@@ -112,7 +112,7 @@ class Lines(Quiet):
             f"held-out {number(row.heldout)}",
             f"{row.speed} frames/s",
             f"lanes {row.busy}",
-            *row.idle.parts(),
+            row.idle.parts()[0],
             f"{duration(self._pace.left(row, generations))} left",
         ]
         print("  ".join(parts), flush=True)
@@ -204,7 +204,9 @@ class Pace:
         self._seconds.append(row.seconds)
 
     def left(self, row: Row, generations: int) -> float:
-        """Return the seconds that remain after a generation of so many."""
+        """Return the seconds that remain after a generation of so many; not a number while that cannot be told."""
+        if self._count < 2 and row.generation + 1 < generations:
+            return math.nan
         return (generations - row.generation - 1) * sum(self._seconds) / len(self._seconds)
 
 
