@@ -1,0 +1,33 @@
+"""The champions that ship with the project play as they say they do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evo.directory.champion import read_champion
+
+ROOT = Path(__file__).parent.parent
+CHAMPIONS = sorted((ROOT / "champions").glob("*.h5"))
+
+
+def test_champions_are_there_and_listed() -> None:
+    page = (ROOT / "champions" / "README.md").read_text()
+    assert CHAMPIONS
+    assert [path.name for path in CHAMPIONS if f"`{path.name}`" not in page] == []
+
+
+@pytest.mark.parametrize("path", CHAMPIONS, ids=[path.stem for path in CHAMPIONS])
+def test_a_champion_s_sealed_score_is_reproduced(path: Path) -> None:
+    heldout = read_champion(path).about["heldout"]
+    words = ["evaluate", str(path), "--episodes", str(heldout["episodes"]), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "evo", *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == {**heldout, "mode": "greedy"}
+    page = (ROOT / "champions" / "README.md").read_text()
+    assert f"`{path.name}` | {heldout['mean']:.2f}" in page
