@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from evo import devices
 from evo.errors import DeviceError, ResourceError
+from evo.learning.failures import shortages_explained
 from evo.learning.q_loss import Target
 from evo.policies.keras_network import build_keras, flat_weights, set_weights
 from evo.policies.network import Network
@@ -172,7 +173,8 @@ class Learner:
                 return tf.experimental.dlpack.from_dlpack(array.__dlpack__())  # the same memory
             return tf.constant(array)
 
-        self._data = {name: tensor(array) for name, array in data.items()}
+        with shortages_explained():
+            self._data = {name: tensor(array) for name, array in data.items()}
 
     def place(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return an array for observations that `load` takes as it is; the next call uses its memory again."""
@@ -203,13 +205,14 @@ class Learner:
         parts[: len(rows)] = rows
         powers = self._count()
         scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
-        values, norm = self._compiled(
-            self._data,
-            tf.constant(parts.reshape(-1, self.part)),
-            tf.constant(self._rate(learning_rate), tf.float32),
-            tf.constant(powers, tf.float32),
-            scalars,
-        )
+        with shortages_explained():
+            values, norm = self._compiled(
+                self._data,
+                tf.constant(parts.reshape(-1, self.part)),
+                tf.constant(self._rate(learning_rate), tf.float32),
+                tf.constant(powers, tf.float32),
+                scalars,
+            )
         return self._finite({name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}, norm)
 
     def _count(self) -> list[float]:

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo import devices
-from evo.errors import ConfigurationError, DeviceError, ResourceError
+from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError
 from evo.evaluators.nursery import Nursery, NurseryLost
-from evo.evaluators.worker import Channel, Failed, Upbringing
+from evo.evaluators.worker import Channel, Failed, GivesUp, Upbringing
 from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, part_size
 from evo.learning.q_loss import Target
 from evo.learning.strategies.member import END, Membership, described
@@ -68,6 +68,7 @@ class Cluster:
                 if options.strategy == "multiworker":
                     process.channel.send((0, b""))  # follow
         except NurseryLost as error:
+            self.close()
             raise ResourceError("learner.strategy: the process that starts the learner's own was killed") from error
         except BaseException:
             self.close()
@@ -98,6 +99,8 @@ class Cluster:
                     answer = process.channel.receive()
                 except (EOFError, OSError) as error:
                     raise self._lost(process) from error
+                if isinstance(answer, GivesUp):
+                    raise self._lost(process, answer)
                 if isinstance(answer, Failed):
                     raise answer.error()
                 return answer
@@ -117,15 +120,18 @@ class Cluster:
             left = [one for one in self.processes if one.name.startswith("worker") and one.name not in self._dead]
             if not replaceable or left == [process]:
                 raise self._lost(process)
+            try:
+                ending = self._nursery.end(process.pid)
+            except NurseryLost:  # nobody is left to say how it ended, nor to end the others
+                raise self._lost(process) from None
             self._dead.add(process.name)
             from evo.terminal.display import notice
 
-            ending = self._nursery.end(process.pid)
             notice(f"the learner's {process.name} {ending}; its work is done by the {len(left) - 1} that are left")
 
-    def _lost(self, process: Process) -> BaseException:
+    def _lost(self, process: Process, *heard: object) -> BaseException:
         """End everything; return what a process said when it failed, or how it ended."""
-        messages, _ = process.channel.arrived()
+        messages = [*heard, *process.channel.arrived()[0]]
         try:
             ending = str(self._nursery.end(process.pid))
         except NurseryLost:
@@ -134,6 +140,8 @@ class Cluster:
         for message in messages:
             if isinstance(message, Failed):
                 return message.error()
+            if isinstance(message, GivesUp):
+                return DeviceMemoryError(f"learner.strategy: the learner's {process.name} is {message.why}")
         return ResourceError(
             f"the learner's {process.name} {ending}, and {self._options.strategy} cannot go on without it; what was "
             "committed is intact: resume it"

@@ -12,7 +12,6 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -22,7 +21,8 @@ from numpy.typing import NDArray
 from evo import devices
 from evo.configuration.sections import Learner as Options
 from evo.configuration.sections import Strategy
-from evo.errors import ConfigurationError, DeviceError, EvoError, ResourceError
+from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError
+from evo.learning.failures import explained
 from evo.learning.learner import BetweenNetworks, Learner, Loss, start_tensorflow
 from evo.learning.losses import PolicyLoss
 from evo.learning.q_loss import QLoss, Regression
@@ -57,13 +57,16 @@ def join(membership: Membership) -> Member:
     """Return this process's part in the cluster that TF_CONFIG tells of; DeviceError where it lacks its GPU."""
     options = Options(strategy=membership.strategy, threads=membership.threads, dtype=membership.dtype)
     pinned = os.environ.get(devices.VISIBLE, devices.NO_GPU)
-    if pinned != devices.NO_GPU:
-        import tensorflow as tf
+    import tensorflow as tf
 
+    if pinned != devices.NO_GPU:
         seen = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
         if len(seen) != 1:  # or it would quietly compute on the CPU
             raise DeviceError(f"learner.devices: a process is pinned to GPU {pinned} and sees {seen or 'none'}")
-    return Member(options)
+    try:
+        return Member(options)
+    except tf.errors.OpError as error:
+        raise explained(error) from None
 
 
 def described(network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float) -> str:
@@ -97,7 +100,7 @@ class Member:
         self._learner: Learner | None = None
         tf = start_tensorflow(options)
         tf.get_logger().setLevel("CRITICAL")  # that a worker is lost is told by the master, in a line
-        self._gone = tf.errors.OpError
+        self._failures = tf.errors.OpError
         if self._all_act:
             from evo.learning.strategies.spread import spread_of
 
@@ -111,26 +114,27 @@ class Member:
 
     def play(self, task: bytes) -> bytes:
         """Do what a message asks, everybody together; or, where nobody asks but the leader, follow it to the end."""
-        if not task:
-            self.follow()
-            return b""
-        words = np.frombuffer(task, "<i4")
         try:
+            if not task:
+                self.follow()
+                return b""
+            words = np.frombuffer(task, "<i4")
             if self._all_act:
                 self._tell(words)
             return encode(self.act(decode(words))).tobytes()
-        except self._gone as error:
-            line = str(error).strip().splitlines()[-1][:300]
-            raise ResourceError(
-                f"learner.strategy: the learner's processes have lost each other ({type(error).__name__}: {line}); "
-                "what was committed is intact: resume it"
-            ) from error
+        except self._failures as error:
+            failure = explained(error)
+        raise failure  # out here, so that it does not hold what was being computed, and its memory
 
     def follow(self) -> None:
         """Do what the leader broadcasts, until it says that it is over."""
         while (message := decode(self._hear())).method != END:
-            with suppress(EvoError):  # the leader has met it too, and tells the master
+            try:
                 self.act(message)
+            except DeviceMemoryError:  # of this process alone, maybe
+                raise
+            except EvoError:  # the leader has met it too, and tells the master
+                pass
 
     def act(self, message: Message) -> Message:
         """Call a method of the learner."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DeviceError
+from evo.learning.failures import shortages_explained
 from evo.learning.learner import BETAS, EPSILON, BetweenNetworks, Learner, Loss, Rows, Values, start_tensorflow
 from evo.learning.q_loss import components
 from evo.policies.network import Network
@@ -144,13 +145,14 @@ class SpreadLearner(Learner):
             self._compiled = tf.function(self._step, autograph=False, reduce_retracing=True)
         shares = np.array_split(np.arange(len(rows)), self.devices)
         part = min(self.part, 1 << (len(shares[0]) - 1).bit_length())
-        told, norm = self._compiled(
-            self._spread.handed(lambda i: self._share(rows, shares[i], part)),
-            tf.zeros(len(rows)),
-            tf.constant(self._rate(learning_rate), tf.float32),
-            tf.constant(self._count(), tf.float32),
-            {name: tf.constant(value, tf.float32) for name, value in settings.items()},
-        )
+        with shortages_explained():
+            told, norm = self._compiled(
+                self._spread.handed(lambda i: self._share(rows, shares[i], part)),
+                tf.zeros(len(rows)),
+                tf.constant(self._rate(learning_rate), tf.float32),
+                tf.constant(self._count(), tf.float32),
+                {name: tf.constant(value, tf.float32) for name, value in settings.items()},
+            )
         return self._finite({name: value.numpy() for name, value in told.items()}, norm)
 
     def _share(self, rows: Rows, places: NDArray[np.int64], part: int) -> Share:
