@@ -205,6 +205,8 @@ def tell_notices(experiment: Experiment, store: Store, summary: Summary) -> None
     fill(summary, store)
     for text in store.notices:
         notice(text)
+    if not experiment.learns and (ignored := experiment.learner.ignored_by(experiment.algorithm)):
+        notice(ignored)
     workers = experiment.workers
     if workers.backend == "serial":
         if workers.count != "auto":

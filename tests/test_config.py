@@ -77,11 +77,18 @@ def test_bfloat16_is_computed_only_where_it_is_asked_for_and_is_another_run(tmp_
         ('strategy = "multiworker"\nlogical_cpus = 2', "logical_cpus: a process of multiworker is one device"),
         ('strategy = "multiworker"\ndevices = ["GPU:0"]', "devices: 1 for 2 workers"),
         ("staleness = 1", 'staleness: only strategy "parameter-server"'),
+        ("logical_cpus = 2", 'logical_cpus: strategy "one" computes on one device'),
+        ("processes = 3", 'processes: strategy "one" has one; "multiworker" has several'),
+        ('strategy = "mirrored"\nprocesses = 3', 'processes: strategy "mirrored" has one'),
     ],
 )
 def test_mistakes_about_a_learner_s_devices_have_their_line(tmp_path: Path, keys: str, told: str) -> None:
     (line,) = mistakes(write(tmp_path, f"[learner]\n{keys}\n"))
     assert f"learner.{told}" in line or f"learner: {told}" in line, line
+
+
+def test_one_of_several_devices_and_options_that_are_as_always_are_no_mistake(tmp_path: Path) -> None:
+    load(write(tmp_path, '[learner]\nlogical_cpus = 2\ndevices = ["CPU:1"]\nprocesses = 2\n'))
 
 
 def test_every_mistake_is_reported_at_once_with_its_line(tmp_path: Path) -> None:

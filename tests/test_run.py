@@ -210,6 +210,16 @@ def test_what_cannot_be_expected_of_workers_is_told(small: Path) -> None:
     assert f"{many + 1} workers share" in err
 
 
+def test_a_learner_s_options_are_of_no_use_to_an_algorithm_without_gradients_and_a_note_says_so(tmp_path: Path) -> None:
+    learner = "[learner]\nthreads = 1\nstrategy = 'mirrored'\nlogical_cpus = 2\n"
+    (tmp_path / "small.toml").write_text(SMALL + learner)
+    _, err = called(tmp_path, "small.toml", "--run-dir", "run", "--algorithm", "ga", "--generations", 1)
+    (line,) = [line for line in err.splitlines() if "learner" in line]
+    assert line.endswith("learner.strategy and learner.logical_cpus are ignored: ga computes no gradients")
+    (tmp_path / "small.toml").write_text(SMALL + "[learner]\nthreads = 1\n")
+    assert "learner" not in called(tmp_path, "small.toml", "--run-dir", "usual", "--generations", 1)[1]
+
+
 def test_quiet_shows_no_line_a_generation(small: Path) -> None:
     out, _ = called(small, "small.toml", "--quiet")
     assert "generation " not in out

@@ -133,6 +133,10 @@ class Learner(Section):
             raise ValueError("devices: each may be there once")
         if len(self.devices) > 1 and self.strategy == "one":
             raise ValueError('devices: strategy "one" computes on one; use "mirrored" for several')
+        if self.strategy == "one" and self.logical_cpus and not self.devices:
+            raise ValueError('logical_cpus: strategy "one" computes on one device; use "mirrored" for several')
+        if not several and self.processes != type(self).model_fields["processes"].default:
+            raise ValueError(f'processes: strategy "{self.strategy}" has one; "multiworker" has several')
         if several and self.logical_cpus:
             raise ValueError(f"logical_cpus: a process of {self.strategy} is one device; use processes")
         if several and self.devices and len(self.devices) != self.processes:
@@ -145,6 +149,18 @@ class Learner(Section):
     def notices(self) -> list[str]:
         """Return what a user should know of the results that come of these options, a line each."""
         return [STALE.format(self.staleness)] if self.staleness else []
+
+    def ignored_by(self, algorithm: str) -> str:
+        """Return what to tell a user of an algorithm that learns nothing: which of these options it has no use for.
+
+        Threads and types are set in files that other algorithms run, too, and are nothing to speak of.
+        """
+        fields = type(self).model_fields
+        given = [key for key in fields if key not in ("threads", "dtype") and getattr(self, key) != fields[key].default]
+        if not given:
+            return ""
+        names = " and ".join(f"learner.{key}" for key in given)
+        return f"{names} {'is' if len(given) == 1 else 'are'} ignored: {algorithm} computes no gradients"
 
     def identity(self) -> dict[str, Any]:
         """Return what results depend on; newer options are told where they are not as they always were."""
