@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -152,12 +153,25 @@ def test_the_last_task_is_alone_where_another_worker_could_have_helped() -> None
 
 
 def test_what_is_idle_is_said_in_a_few_words() -> None:
-    metrics = {"seconds": 10.0, "seconds_acting": 9.0, "seconds_moving": 0.1, "seconds_learning": 0.2}
-    metrics |= {"seconds_master": 0.3, "seconds_alone": 0.25, "seconds_committing": 0.05}
+    metrics = {"seconds": 10.0, "seconds_acting": 9.0, "seconds_waiting": 0.4, "seconds_moving": 0.1}
+    metrics |= {"seconds_learning": 0.2, "seconds_master": 0.3, "seconds_alone": 0.25, "seconds_committing": 0.05}
     metrics |= {"bytes_published": 1e6, "bytes_sent": 1e5, "bytes_received": 4e4}
-    said = ["workers 90 %", "alone 0.25 s", "master 0.60 s", "commit 0.05 s", "moved 1.14 MB"]
-    assert Idle.of(metrics).parts() == said
-    assert [part.rpartition(" ")[2] for part in Idle.of({}).parts()] == ["-"] * 5
+    assert Idle.of(metrics).lines() == [
+        "acting 90 %  waiting 0.40 s  moving 0.10 s  learning 0.20 s  master 0.30 s",
+        "alone 0.25 s  committing 0.05 s  moved 1.14 MB",
+    ]
+    assert " ".join(Idle.of({}).lines()).count(" -") == 8
+
+
+def test_what_is_idle_is_named_as_the_metrics_are_and_adds_up_to_the_generation() -> None:
+    words = re.findall("[a-z]+", Idle.of({}).lines()[0])
+    assert sorted(f"seconds_{word}" for word in words) == sorted(PARTS)
+
+
+@pytest.mark.parametrize("seconds", [0.004, 9.996, 99.96, 3599.0])
+def test_what_is_idle_fits_into_eighty_columns(seconds: float) -> None:
+    metrics = dict.fromkeys((*PARTS, "seconds", "seconds_alone", "seconds_committing"), seconds)
+    assert max(map(len, Idle.of(metrics).lines())) <= 80
     assert [size(count) for count in (12, 4_560, 4.7e9)] == ["12 B", "4.56 kB", "4.7 GB"]
 
 

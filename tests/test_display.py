@@ -19,8 +19,8 @@ from evo.terminal.display import Lines, Pace, Quiet, Row, Table, count, display_
 
 ROOT = Path(__file__).parent.parent
 METRICS = {"best": 3.214, "mean": 1.0, "champion": 2.5, "frames": 600_000.0, "slots": 800_000.0, "seconds": 2.0}
-IDLE = {"seconds_acting": 1.8, "seconds_moving": 0.0, "seconds_learning": 0.0, "seconds_master": 0.125,
-        "seconds_alone": 0.25, "seconds_committing": 0.02,
+IDLE = {"seconds_acting": 1.8, "seconds_waiting": 0.075, "seconds_moving": 0.0, "seconds_learning": 0.0,
+        "seconds_master": 0.125, "seconds_alone": 0.25, "seconds_committing": 0.02,
         "bytes_published": 1e6, "bytes_sent": 0, "bytes_received": 0}  # fmt: skip
 TINY = """
 [run]
@@ -74,7 +74,7 @@ def test_a_plain_line_says_what_the_table_says(capsys: pytest.CaptureFixture[str
         lines.generation(Row.of(9, METRICS | IDLE, 2.25, False), 12)
     assert capsys.readouterr().out == (
         "generation 10/12  best 3.21  mean 1.00  champion 2.50  held-out 2.25  300 k frames/s  lanes 75 %  "
-        "workers 90 %  - left\n"
+        "acting 90 %  - left\n"
     )
 
 
@@ -82,7 +82,7 @@ def test_what_an_algorithm_does_not_report_is_a_dash(capsys: pytest.CaptureFixtu
     with Lines() as lines:
         lines.generation(Row.of(0, {"best": math.nan, "seconds": 1.0}, None, False), 1)
     out = capsys.readouterr().out
-    assert "best -  mean -  champion -  held-out -  - frames/s  lanes -  workers -" in out
+    assert "best -  mean -  champion -  held-out -  - frames/s  lanes -  acting -" in out
 
 
 def test_the_time_left_forgets_the_first_generation_which_has_started_the_workers() -> None:
@@ -156,7 +156,8 @@ def test_a_terminal_shows_a_table_then_a_game_then_what_to_type(tmp_path: Path, 
         "held-out",
         "lanes",
         "time left",
-        "workers ",
+        "acting ",
+        "waiting ",
         "moved ",
         "3/3",
         "95 % interval",

@@ -112,7 +112,7 @@ class Lines(Quiet):
             f"held-out {number(row.heldout)}",
             f"{row.speed} frames/s",
             f"lanes {row.busy}",
-            row.idle.parts()[0],
+            row.idle.share,
             f"{duration(self._pace.left(row, generations))} left",
         ]
         print("  ".join(parts), flush=True)
@@ -185,7 +185,7 @@ class Table:
             grid.add_row(ordinal, number(row.best), number(row.mean), champion, *cells, style=style)
         done = self._rows[-1].generation + 1
         bar = ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width))
-        idle = Text("  ".join(self._rows[-1].idle.parts()), style="dim")
+        idle = Text("\n".join(self._rows[-1].idle.lines()), style="dim")
         return Group(grid, idle, bar)
 
 

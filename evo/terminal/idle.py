@@ -1,4 +1,4 @@
-"""What of a generation was idle, and what it moved, in a few words (see `evo.accounting` for what is counted)."""
+"""Where the time of a generation went, and what it moved: the words are the names of its metrics (`evo.accounting`)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 UNKNOWN = "-"
-MASTERS = ("seconds_moving", "seconds_learning", "seconds_master")
 MOVED = ("bytes_published", "bytes_sent", "bytes_received")
 
 
 @dataclass(frozen=True)
 class Idle:
-    """One generation, by those who waited in it; what is not known is not a number."""
+    """One generation, by who waited for whom in it; what is not known is not a number."""
 
-    busy: float = math.nan  # the share of the generation in which workers played, on their mean
+    acting: float = math.nan  # the share of the generation in which workers played, on their mean
+    waiting: float = math.nan  # seconds in which workers had no task, on their mean, and the master waited too
+    moving: float = math.nan  # seconds in which weights were published, and steps brought to the learner
+    learning: float = math.nan  # seconds
+    master: float = math.nan  # seconds of whatever else the master did
     alone: float = math.nan  # seconds in which the last task of a round ran alone
-    master: float = math.nan  # seconds in which workers waited for the master
     committing: float = math.nan  # seconds, since the generation before
     moved: float = math.nan  # bytes, out to workers and back
 
@@ -29,28 +31,29 @@ class Idle:
             return sum(float(metrics.get(name, math.nan)) for name in names)
 
         seconds = total("seconds")
+        named = ("waiting", "moving", "learning", "master", "alone", "committing")
         return cls(
-            busy=total("seconds_acting") / seconds if seconds else math.nan,
-            alone=total("seconds_alone"),
-            master=total(*MASTERS),
-            committing=total("seconds_committing"),
+            acting=total("seconds_acting") / seconds if seconds else math.nan,
             moved=total(*MOVED),
+            **{name: total(f"seconds_{name}") for name in named},
         )
 
-    def parts(self) -> list[str]:
-        """Return a name and a figure for each."""
-        busy = f"{100 * self.busy:.0f} %" if math.isfinite(self.busy) else UNKNOWN
-        return [
-            f"workers {busy}",
-            f"alone {_seconds(self.alone)}",
-            f"master {_seconds(self.master)}",
-            f"commit {_seconds(self.committing)}",
-            f"moved {size(self.moved)}",
-        ]
+    @property
+    def share(self) -> str:
+        """Return the share of the generation in which workers played."""
+        return f"acting {100 * self.acting:.0f} %" if math.isfinite(self.acting) else f"acting {UNKNOWN}"
+
+    def lines(self) -> list[str]:
+        """Return what adds up to the generation, and then what lies in it or beside it; a name and a figure each."""
+        whole = [f"{name} {_seconds(getattr(self, name))}" for name in ("waiting", "moving", "learning", "master")]
+        beside = [f"{name} {_seconds(getattr(self, name))}" for name in ("alone", "committing")]
+        return ["  ".join([self.share, *whole]), "  ".join([*beside, f"moved {size(self.moved)}"])]
 
 
 def _seconds(value: float) -> str:
-    return f"{value:.2f} s" if math.isfinite(value) else UNKNOWN
+    if not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} s"  # five columns, so that a line fits
 
 
 def size(count: float) -> str:
