@@ -99,10 +99,11 @@ def claim(
     return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
 
 
-def import_tensorflow(on_gpu: bool) -> None:
+def import_tensorflow(on_gpu: bool, wanted: str = 'policy.inference: "tensorflow"', otherwise: str = "") -> None:
     """Import TensorFlow and Keras without their greetings on the terminal; ConfigurationError where they are missing.
 
-    No device is touched, so a process may still be pinned, or forked and its children be pinned, afterwards.
+    No device is touched, so a process may still be pinned, or forked and its children be pinned, afterwards. `wanted`
+    is what needs them, and `otherwise` what a user can do without.
     """
     # Errors only; and that there is no GPU driver is an error only where a GPU is wanted.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if on_gpu else "3")
@@ -116,7 +117,7 @@ def import_tensorflow(on_gpu: bool) -> None:
             import tensorflow  # noqa: F401
         except ImportError as error:
             raise ConfigurationError(
-                f'policy.inference: "tensorflow" needs TensorFlow and Keras, which cannot be imported: {error}'
+                f"{wanted} needs TensorFlow and Keras, and they cannot be imported: {error}; install them{otherwise}"
             ) from error
         finally:
             os.dup2(real, 2)

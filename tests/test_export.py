@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from calling import SMALL, called
+from calling import ROOT, SMALL, called
 from learning import tensorflow  # noqa: F401
 from networks import random_observations
 from numpy.typing import NDArray
@@ -43,7 +46,11 @@ def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32
     if kind == "keras":
         return keras.models.load_model(file)(observations).numpy()
     model = build_keras(network)
-    if kind == "checkpoint":
+    if kind == "checkpoint":  # restored by a model as a .keras file holds it
+        blank = file.with_name("blank.keras")
+        model.save(blank)
+        model = keras.models.load_model(blank)
+        blank.unlink()
         tf.train.Checkpoint(model=model).restore(tf.train.latest_checkpoint(str(file))).assert_consumed()
     else:
         with np.load(file) as arrays:
@@ -52,12 +59,14 @@ def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32
     return model(observations).numpy()
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, where it saves
 @pytest.mark.parametrize("kind", FORMATS)
 def test_an_export_computes_what_the_kernel_does(run: Path, tmp_path: Path, kind: str) -> None:
     file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     out, _ = called(run.parent, "export", "run", "--to", kind, file, program="evo")
     assert "3 scores" in out
+    assert ("model has the same layers: keras.models.load_model" in out) == (kind == "checkpoint")
     network = look_at(run).experiment.network()
     observations = random_observations(network, 7, 1)
     scores = lanes.scores(network, read_champion(run).weights, observations)
@@ -65,6 +74,23 @@ def test_an_export_computes_what_the_kernel_does(run: Path, tmp_path: Path, kind
     np.testing.assert_allclose(loaded(kind, file, network, observations), scores, rtol=1e-4, atol=1e-5)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_without_keras_only_arrays_are_written_and_a_line_says_what_to_do(run: Path, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "keras.py").write_text("raise ModuleNotFoundError(\"No module named 'keras'\")")
+    file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"
+    words = [sys.executable, "-m", "evo", "export", str(run), "--to", kind, str(file)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    (line,) = done.stderr.splitlines() or [""]
+    if kind == "npz":
+        assert (done.returncode, line) == (0, "")
+        return
+    assert done.returncode == 2
+    told = f"--to {kind} needs TensorFlow and Keras, and they cannot be imported: No module named 'keras'; install them"
+    assert line == f"{told}, or use --to npz, which needs neither"
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["keras.py"]
 
 
 def test_mistakes_write_nothing(run: Path, tmp_path: Path) -> None:

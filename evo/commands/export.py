@@ -21,6 +21,10 @@ LOADED = {
     "checkpoint": "tf.train.Checkpoint(model=model).restore(tf.train.latest_checkpoint({file!r}))",
     "npz": "numpy.load({file!r})",
 }
+READER = (
+    "where model has the same layers: keras.models.load_model of what --to keras writes, or "
+    "evo.policies.keras_network.build_keras(network)"
+)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -56,6 +60,8 @@ def main(arguments: Namespace) -> int:
     shape = " x ".join(map(str, network.shape))
     print(f"{file}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
     print(f"load it by: {LOADED[kind].format(file=str(file))}")
+    if kind == "checkpoint":
+        print(READER)
     return 0
 
 
@@ -93,22 +99,22 @@ def _npz(file: Path, run: Finished) -> None:
 
 
 def _savedmodel(file: Path, run: Finished) -> None:
-    _model(run).export(str(file), verbose=False)
+    _model(run, "savedmodel").export(str(file), verbose=False)
 
 
 def _keras(file: Path, run: Finished) -> None:
-    _model(run).save(str(file))
+    _model(run, "keras").save(str(file))
 
 
 def _checkpoint(file: Path, run: Finished) -> None:
-    model = _model(run)
+    model = _model(run, "checkpoint")
     import tensorflow as tf
 
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), str(file), max_to_keep=1)
     manager.save(int(run.champion.about.get("generation", 0)))
 
 
-def _model(run: Finished) -> Any:
+def _model(run: Finished, kind: str) -> Any:
     """Return the champion as a Keras model, on the CPU."""
     import os
 
@@ -116,7 +122,7 @@ def _model(run: Finished) -> Any:
     from evo.policies.keras_network import build_keras, set_weights
 
     os.environ.setdefault(devices.VISIBLE, devices.NO_GPU)
-    devices.import_tensorflow(on_gpu=False)
+    devices.import_tensorflow(on_gpu=False, wanted=f"--to {kind}", otherwise=", or use --to npz, which needs neither")
     network = run.experiment.network()
     model = build_keras(network)
     set_weights(model, network, run.champion.weights)

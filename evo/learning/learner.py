@@ -64,7 +64,7 @@ def part_size(network: Network) -> int:
 
 def start_tensorflow(options: Options) -> Any:
     """Import TensorFlow, set for equal bits on one machine, and return it; DeviceError where it was set otherwise."""
-    devices.import_tensorflow(on_gpu=False)
+    devices.import_tensorflow(on_gpu=False, wanted="run.algorithm: a gradient method")
     import tensorflow as tf
 
     try:

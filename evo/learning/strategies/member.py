@@ -50,7 +50,7 @@ def prepare(membership: Membership) -> None:
     """Leave the network, before there is a second thread, and import TensorFlow for all that will be forked."""
     if membership.private:
         private_network.enter()
-    devices.import_tensorflow(on_gpu=False)
+    devices.import_tensorflow(on_gpu=False, wanted="learner.strategy: every process")
 
 
 def join(membership: Membership) -> Member:
@@ -240,7 +240,7 @@ def main() -> None:
     threads = parser.parse_args().threads
     if "TF_CONFIG" not in os.environ:
         sys.exit("TF_CONFIG is not set; see docs/learners.md")
-    devices.import_tensorflow(on_gpu=False)
+    devices.import_tensorflow(on_gpu=False, wanted="learner.strategy: every process")
     servers = "chief" in json.loads(os.environ["TF_CONFIG"])["cluster"]
     strategy = "parameter-server" if servers else "multiworker"
     member = Member(Options(strategy=strategy, threads=threads))  # type: ignore[arg-type]
