@@ -41,6 +41,10 @@ class DeviceMemoryError(DeviceError):
     """A device has too little memory left for what is to be computed on it."""
 
 
+class HeadLostError(ResourceError):
+    """The head of a cluster is gone, and with it all that was being played."""
+
+
 class PoisonError(ResourceError):
     """A task ends every worker that plays it."""
 

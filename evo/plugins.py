@@ -47,8 +47,7 @@ def summary(folder: str, name: str) -> str:
 def load(modules: Iterable[str]) -> None:
     """Import plug-ins; ConfigurationError where one is missing or does not say what it is."""
     for module_name in modules:
-        if os.getcwd() not in sys.path and "" not in sys.path:
-            sys.path.insert(0, os.getcwd())  # as `python -m` has it, so that both ways to call find the same
+        look_here()
         try:
             module = import_module(module_name)
         except (ImportError, ValueError, TypeError) as error:
@@ -62,3 +61,9 @@ def load(modules: Iterable[str]) -> None:
         if _loaded.get((folder, name), module) is not module or (ROOT / folder / f"{name}.py").exists():
             raise ConfigurationError(f"--plugin {module_name}: the name {name} is taken in {folder}")
         _loaded[folder, name] = module
+
+
+def look_here() -> None:
+    """Find plug-ins in the current directory too, as `python -m` has it, so that both ways to call find the same."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())

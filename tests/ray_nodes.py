@@ -97,6 +97,15 @@ def nodes(count: int) -> Iterator[Nodes]:
 
 def playing(raylet: int) -> list[int]:
     """Return the workers of a node that play a task at this moment."""
+    return _workers(raylet, b"ray::play")
+
+
+def waiting(raylet: int) -> list[int]:
+    """Return the workers of a node that wait for their next task."""
+    return _workers(raylet, b"ray::IDLE")
+
+
+def _workers(raylet: int, doing: bytes) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -105,7 +114,7 @@ def playing(raylet: int) -> list[int]:
                 name = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if parent == raylet and name.startswith(b"ray::play"):
+            if parent == raylet and name.startswith(doing):
                 found.append(int(entry.name))
     return found
 

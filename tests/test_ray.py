@@ -40,7 +40,7 @@ def test_where_ray_is_not_installed_a_run_ends_with_the_command_that_installs_it
     monkeypatch.setitem(sys.modules, "ray", None)
     for words in (("--run-dir", "run"), ("--dry-run",)):
         summary = summary_of(small, "small.toml", *words, "--backend", "ray", code=2)
-        assert "python -m pip install 'ray>=2.40'" in summary["error"]
+        assert "python -m pip install -r requirements-ray.lock" in summary["error"]
         assert "\n" not in summary["error"]
     assert not (small / "run").exists()
     summary_of(small, "small.toml", "--run-dir", "run", "--generations", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -15,21 +16,41 @@ import numpy as np
 import pytest
 from calling import SMALL, after, command, summary_of
 from learning import tensorflow  # noqa: F401
-from ray_nodes import STORE, Nodes, needs_ray, nodes, playing
+from ray_nodes import ROOT, STORE, Nodes, needs_ray, nodes, playing, waiting
 from test_evaluators import alive, until
 from test_resume import WAYS, written
 
 from evo.environments import snake
-from evo.errors import PoisonError
+from evo.errors import ConfigurationError, PoisonError
 from evo.evaluators import serial
 from evo.evaluators.cluster import Cluster
 from evo.evaluators.context import Context
+from evo.evaluators.ray_code import OURS
 from evo.evaluators.ray_driver import Ray
 from evo.learning.acting import begin_lanes, segment_tasks
 from evo.records import WORST, Choose, Episodes, Result, Task, WeightSource
 
 pytestmark = needs_ray
 
+WANDERING = """
+from treacherous import Environment as Walking, Options, Walk
+from evo.evaluators import ray_worker
+
+plugs_into = "environments"
+
+class Noted(Walk):
+    def reset(self, **how):
+        for player, _ in ray_worker._players.values():
+            player.notes = {notes}
+        return super().reset(**how)
+
+class Environment(Walking):
+    def env(self):
+        return Noted()
+
+def make(options):
+    return Environment()
+"""
 ENVIRONMENT = {"id": "snake", "size": 8, "starvation": 200, "observation": "ego"}
 POLICY = {"conv": [[8, 3, 1]], "dense": [16]}
 
@@ -227,9 +248,62 @@ def test_a_candidate_that_ends_every_worker_is_found_and_one_that_hangs_once_is_
 
 def test_a_node_with_another_version_of_the_program_is_refused(tmp_path: Path, ray_nodes: Nodes) -> None:
     with evaluator(tmp_path, ray_nodes) as ray:
-        ray._code = "0" * 64
-        with pytest.raises(Exception, match="has another version of this program"):
+        ray._code = {OURS: "0" * 64}
+        with pytest.raises(ConfigurationError, match=r"has another version of this program, in .*evo; every"):
             ray.map(tasks(1, 1))
+
+
+def test_a_node_with_another_version_of_a_plug_in_or_none_is_refused_and_notes_of_players_arrive(
+    tmp_path: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for node, notes in (("same", '["played"]'), ("other", "[]")):
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "wandering.py").write_text(WANDERING.format(notes=notes))
+    (tmp_path / "none").mkdir()
+    (tmp_path / "here").symlink_to("same")
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    walk = {"environment": {"id": "wandering"}, "policy": {"kind": "linear"}, "plugins": ("wandering",)}
+
+    def on(node: str) -> Any:
+        path = os.pathsep.join(map(str, (tmp_path / node, ROOT, ROOT / "tests")))
+        return evaluator(tmp_path, ray_nodes, variables={"PYTHONPATH": path}, **walk)
+
+    with on("same") as ray:
+        plain = [Task(task.weights, task.play) for task in tasks(1, 1)]
+        assert len(ray.map(plain)) == 1
+        (note,) = ray.notes
+        assert re.fullmatch(r"worker [0-9a-f]{8} \(process \d+ on .+\): played", note)
+    with (
+        on("other") as ray,
+        pytest.raises(ConfigurationError, match=r"another version of the plug-in wandering, in .*/other/"),
+    ):
+        ray.map(plain)
+    with on("none") as ray, pytest.raises(ConfigurationError, match="has nowhere the plug-in wandering; every node"):
+        ray.map(plain)
+
+
+def test_workers_that_are_stopped_while_they_play_or_wait_are_replaced_and_change_nothing(
+    tmp_path: Path, ray_nodes: Nodes
+) -> None:
+    ray_nodes.be(2)
+    walk = {"environment": {"id": "treacherous"}, "policy": {"kind": "linear"}, "plugins": ("treacherous",)}
+    plain = [Task(task.weights, task.play) for task in tasks(4, 3)]
+    wanted = serial.make(Context(tmp_path, **walk)).map(plain)
+    (tmp_path / "faults").mkdir()
+    (tmp_path / "faults" / f"stop-{2:016x}-5").touch()
+    with evaluator(tmp_path, ray_nodes, 2.0, variables={"TREACHERY": str(tmp_path / "faults")}, **walk) as ray:
+        ray._pace.note(0.1, 12)
+        began = time.monotonic()
+        assert_same(ray.map(plain), wanted)
+        assert ray.effort.replaced == 1
+        assert not any((tmp_path / "faults").iterdir())
+        idle = [pid for raylet in ray_nodes.raylets for pid in waiting(raylet)]
+        assert idle
+        for pid in idle:
+            os.kill(pid, signal.SIGSTOP)
+        assert_same(ray.map(plain), wanted)
+        assert time.monotonic() - began < 60
+    assert until(lambda: not any(map(alive, idle)), 10)
 
 
 def test_a_python_error_in_a_worker_is_raised_as_it_is(tmp_path: Path, ray_nodes: Nodes) -> None:

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from evo.errors import ConfigurationError, DeviceError, ResourceError
+from evo.errors import ConfigurationError, DeviceError, HeadLostError, ResourceError
 
 EVERYWHERE = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else, under `uv run`, it uploads the whole project, runs and all
@@ -31,7 +31,7 @@ LEFT_OUT = ["runs/", "*.h5", "__pycache__/", "*.nbc", "*.nbi"]  # of what is sen
 HEAD_PATIENCE = 10.0  # seconds without the head; Ray itself ends the process after 60
 MISSING = (
     'workers.backend: "ray" needs Ray, which is not installed here; '
-    "install it by: python -m pip install 'ray>=2.40' (or choose \"processes\")"
+    'install it by: python -m pip install -r requirements-ray.lock (or choose "processes")'
 )
 
 
@@ -103,7 +103,7 @@ class Cluster:
             )
 
     def look(self) -> None:
-        """Raise a ResourceError where the head of the cluster has not answered for a while; look once a second."""
+        """Raise a HeadLostError where the head of the cluster has not answered for a while; look once a second."""
         now = time.monotonic()
         if now - self._looked < 1.0:
             return
@@ -115,9 +115,9 @@ class Cluster:
             if time.monotonic() - self._seen > HEAD_PATIENCE:
                 raise self.lost(error) from error
 
-    def lost(self, error: object) -> ResourceError:
+    def lost(self, error: object) -> HeadLostError:
         """Return what is raised when the head, or what connects to it, is gone."""
-        return ResourceError(f"the head of the Ray cluster at {self._head} is lost ({first_line(error)})")
+        return HeadLostError(f"the head of the Ray cluster at {self._head} is lost ({first_line(error)})")
 
     def close(self) -> None:
         """Leave; a cluster of our own ends, with every process of it."""

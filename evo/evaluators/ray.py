@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from evo.devices import cores
-from evo.errors import ConfigurationError, PoisonError, ResourceError
+from evo.errors import ConfigurationError, HeadLostError, PoisonError
 from evo.evaluators.cluster import installed
 from evo.evaluators.context import Context
 from evo.evaluators.effort import Effort
@@ -45,6 +45,7 @@ class Driver:
     def __init__(self, joining: Joining) -> None:
         self.effort = Effort()
         self.fingerprint = ""
+        self.notes: list[str] = []  # what a user should know of, and nobody has told yet
         self.poisoned: Sequence[PoisonError] = ()
         self._context, self._scratch, self._joined = joining.context, joining.scratch, False
         ours, theirs = socket.socketpair()
@@ -77,6 +78,7 @@ class Driver:
             self._joined = True
         answers: Answers = self._answer(list(tasks))
         self.effort, self.fingerprint, self.poisoned = answers.effort, answers.fingerprint, answers.poisoned
+        self.notes += answers.notes
         return answers.results
 
     def close(self) -> None:
@@ -100,11 +102,11 @@ class Driver:
                 self._channel.send(tasks)
             answer = self._channel.receive()
         except (EOFError, OSError) as error:
-            raise ResourceError(f"the head of the Ray cluster is lost{self._go_on()}") from error
+            raise HeadLostError(f"the head of the Ray cluster is lost{self._go_on()}") from error
         if isinstance(answer, Failed):
             problem = answer.error()
-            if type(problem) is ResourceError and "head of the Ray cluster" in str(problem):
-                raise ResourceError(f"{problem}{self._go_on()}") from problem
+            if isinstance(problem, HeadLostError):
+                raise HeadLostError(f"{problem}{self._go_on()}") from problem
             raise problem
         return answer
 

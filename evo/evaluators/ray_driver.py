@@ -32,7 +32,8 @@ from evo.evaluators.context import Context, measures_of
 from evo.evaluators.effort import Effort
 from evo.evaluators.pace import Pace
 from evo.evaluators.processes import PATIENCE, UNMEASURED
-from evo.evaluators.ray_worker import Lost, Played, code_digest, play
+from evo.evaluators.ray_code import code_of
+from evo.evaluators.ray_worker import Lost, Played, play
 from evo.evaluators.round import Round, size, worst_result
 from evo.evaluators.worker import Channel, Failed
 from evo.records import Result, Task
@@ -59,10 +60,11 @@ class Ray:
     ) -> None:
         self.effort = Effort()
         self.fingerprint = ""
+        self.notes: list[str] = []  # what a user should know of, and nobody has told yet
         self.poisoned: Sequence[PoisonError] = ()
         self._cluster, self._request, self._most = cluster, request, most
         self._run_dir, self._context = context.run_dir, replace(context, run_dir=Path())
-        self._key, self._code = key_of(self._context), code_digest()
+        self._key, self._code = key_of(self._context), code_of(context.plugins)
         named = {"num_cpus": request.get("CPU", 0), "num_gpus": request.get("GPU", 0)}
         others = {name: amount for name, amount in request.items() if name not in ("CPU", "GPU", "memory")}
         if "memory" in request:
@@ -167,6 +169,7 @@ class Ray:
             self.fingerprint = answer.fingerprint
             self.effort.replaced += answer.attempt
             self.effort.received += carried(answer.result)
+            self.notes += answer.notes
             busy[answer.worker] = busy.get(answer.worker, 0.0) + answer.seconds
             self._pace.note(answer.seconds, size(now.task(ticket)))
             now.answer(ticket, answer.result)
@@ -199,6 +202,7 @@ class Answers:
     results: list[Result]
     effort: Effort
     fingerprint: str
+    notes: Sequence[str]
     poisoned: Sequence[PoisonError]
 
 
@@ -218,7 +222,8 @@ def serve(descriptor: int) -> NoReturn:
                 tasks = channel.receive()
                 if tasks is None:
                     break
-                channel.send(Answers(ray.map(tasks), ray.effort, ray.fingerprint, ray.poisoned))
+                results, notes, ray.notes = ray.map(tasks), ray.notes, []
+                channel.send(Answers(results, ray.effort, ray.fingerprint, notes, ray.poisoned))
             except Exception as error:
                 channel.send(Failed.of(error))
                 if ray is None:

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import faulthandler
-import hashlib
 import os
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import snake
 from evo.devices import NO_GPU, VISIBLE
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators.cluster import imported
 from evo.evaluators.context import Context, Player, make_player
+from evo.evaluators.nursery import START_PATIENCE
 from evo.evaluators.processes import GROWTH
+from evo.evaluators.ray_code import other_code
+from evo.evaluators.ray_guard import Guard
 from evo.evaluators.round import ATTEMPTS
 from evo.evaluators.worker import OUT_OF_MEMORY, Failed
 from evo.records import Result, Task
-
-EVO, SNAKE = Path(__file__).parents[1], Path(str(snake.__file__)).parent  # which Ray may have put apart
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,7 @@ class Played:
     attempt: int  # times that it was begun before, by workers that were lost
     worker: str  # which one has played it
     fingerprint: str
+    notes: tuple[str, ...] = ()  # what a user should know of
 
 
 @dataclass(frozen=True)
@@ -62,47 +60,39 @@ class Handed:
 
 
 _players: dict[str, tuple[Player, Handed]] = {}  # of this process, by `key_of` their context
+_guard = Guard()
 
 
 def play(
-    code: str, key: str, context: Context, parents: NDArray[np.float32], task: Task, ticket: int, patience: float
+    code: Mapping[str, str],
+    key: str,
+    context: Context,
+    parents: NDArray[np.float32],
+    task: Task,
+    ticket: int,
+    patience: float,
 ) -> Played | Lost | Failed:
-    """Play one task in a Ray worker, and end the worker where that takes longer than `patience` seconds.
+    """Play one task in a Ray worker, which is ended where that takes longer than `patience` seconds.
 
-    `code` is the master's `code_digest`; a worker that has another plays nothing.
+    `code` is the master's `code_of`; a worker that has other code plays nothing.
     """
     attempt = _attempt()
     if attempt >= ATTEMPTS:
         return Lost(ticket, attempt)
     try:
-        if code != code_digest():
-            raise ConfigurationError(
-                f"workers.address: {socket.gethostname()} has another version of this program, in {EVO}; "
-                "every node needs the same one"
-            )
+        if why := other_code(code):
+            raise ConfigurationError(f"workers.address: {socket.gethostname()} {why}; every node needs the same one")
         player, handed = _player(key, context)
         handed.parents = parents
-        faulthandler.dump_traceback_later(patience * GROWTH**attempt, exit=True)  # also where compiled code hangs
-        began = time.perf_counter()
-        result = player.play(task)
-        return Played(ticket, result, time.perf_counter() - began, attempt, _worker(), player.fingerprint)
+        with _guard.watching(patience * GROWTH**attempt):
+            began = time.perf_counter()
+            result = player.play(task)
+            seconds = time.perf_counter() - began
+        return Played(ticket, result, seconds, attempt, _worker(), player.fingerprint, _notes(player))
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
     except Exception as error:
         return Failed.of(error, ticket)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-
-
-@cache
-def code_digest() -> str:
-    """Return a SHA-256 of all source files of ours."""
-    digest = hashlib.sha256()
-    for package in (EVO, SNAKE):
-        for path in sorted(package.rglob("*.py")):
-            digest.update(repr((path.relative_to(package).as_posix(), path.stat().st_size)).encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def _player(key: str, context: Context) -> tuple[Player, Handed]:
@@ -111,7 +101,8 @@ def _player(key: str, context: Context) -> tuple[Player, Handed]:
             os.environ[VISIBLE] = NO_GPU
         _players.clear()
         handed = Handed()
-        _players[key] = make_player(context, handed), handed
+        with _guard.watching(START_PATIENCE):
+            _players[key] = make_player(context, handed), handed
     return _players[key]
 
 
@@ -123,3 +114,10 @@ def _attempt() -> int:
 
 def _worker() -> str:
     return str(imported().get_runtime_context().get_worker_id())
+
+
+def _notes(player: Player) -> tuple[str, ...]:
+    notes: list[str] = getattr(player, "notes", [])
+    told = tuple(f"worker {_worker()[:8]} (process {os.getpid()} on {socket.gethostname()}): {note}" for note in notes)
+    notes.clear()
+    return told
