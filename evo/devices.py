@@ -17,7 +17,19 @@ from evo import gpus, placement
 from evo.errors import ConfigurationError, DeviceError
 from evo.placement import NO_GPU, VISIBLE, Slots, describe
 
-__all__ = ["NO_GPU", "VISIBLE", "Slots", "claim", "cores", "describe", "import_tensorflow", "plan", "slots"]
+HERE = ("processes", "serial")  # backends that play on this machine's devices
+__all__ = [
+    "NO_GPU",
+    "VISIBLE",
+    "Slots",
+    "candidates_per_task",
+    "claim",
+    "cores",
+    "describe",
+    "import_tensorflow",
+    "plan",
+    "slots",
+]
 
 
 def plan(
@@ -36,6 +48,22 @@ def slots(workers: Mapping[str, Any], inference: str, learner: Mapping[str, Any]
     wanted = inference == "tensorflow" or (learner and placement.learner_gpus(learner))
     found = gpus.found() if wanted else None
     return plan(workers, inference, os.environ.get(VISIBLE), found, learner)
+
+
+def candidates_per_task(workers: Mapping[str, Any], usual: int, population: int) -> int:
+    """Return how many candidates a task of this machine's workers holds, where TensorFlow plays.
+
+    Where others play, on a cluster, it is the `usual` number, as where there is not what the options ask for.
+    """
+    backend = workers.get("backend", "processes")
+    if backend not in HERE:
+        return usual
+    try:
+        serial = backend == "serial"
+        found = [slot_of_master(workers, "tensorflow")] if serial else slots(workers, "tensorflow")
+    except DeviceError:
+        return usual
+    return placement.candidates_per_task(workers, found, usual, population)
 
 
 def slot_of_master(workers: Mapping[str, Any], inference: str) -> dict[str, str]:

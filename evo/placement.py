@@ -14,6 +14,7 @@ GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 ALLOCATOR = "TF_GPU_ALLOCATOR"
 NO_GPU = "-1"
 PROCESSES = ("multiworker", "parameter-server")  # strategies of a learner that has processes of its own
+NETWORKS_PER_CALL = 64  # of TensorFlow on a GPU, where nobody says how many; on a CPU one is fastest
 PER_GPU = 2  # workers, where nobody says how many: one computes while the other plays its games
 Slots = list[dict[str, str]]
 
@@ -88,6 +89,17 @@ def describe(slots: Slots, learner: Mapping[str, Any] | None = None) -> str:
         which = "the first GPU" if learner.get("strategy", "one") == "one" else "all GPUs"
         return f"{told}; the learner on {which} that it sees, else the CPU"
     return f"{told}; the learner on {' and '.join(f'GPU {number}' for number in numbers) or 'the CPU'}"
+
+
+def candidates_per_task(workers: Mapping[str, Any], slots: Slots, usual: int, population: int) -> int:
+    """Return how many candidates a task holds where TensorFlow plays: as many as a call computes, if that is more.
+
+    `usual` is what follows from the network's size. No task is so large that a worker has none. A call has one shape,
+    however many candidates there are to fill it, so nothing that is computed depends on this.
+    """
+    asked = int(workers.get("candidates_per_call", 0))
+    per_call = asked or (NETWORKS_PER_CALL if any(place(slot) != "the CPU" for slot in slots) else 1)
+    return max(usual, min(per_call, -(-population // len(slots))))
 
 
 def place(slot: Mapping[str, str]) -> str:

@@ -34,7 +34,7 @@ def make_algorithm(experiment: Experiment, environment: object) -> Algorithm:
     from evo.starting import start_of
 
     module = find("algorithms", experiment.algorithm)
-    per_task = experiment.workers.candidates_per_task
+    per_task = _per_task(experiment, environment)
     how: dict[str, object] = {"learner": experiment.learner} if getattr(module, "LEARNS", False) else {}
     if start := start_of(experiment):
         how["start"] = start.weights
@@ -42,6 +42,20 @@ def make_algorithm(experiment: Experiment, environment: object) -> Algorithm:
         experiment.options, experiment.run.seed, experiment.network(), environment, per_task, **how
     )
     return algorithm
+
+
+def _per_task(experiment: Experiment, environment: object) -> int:
+    """Return how many candidates a task holds, 0: as many as the algorithm finds right for the network."""
+    from evo.plugins import find
+
+    given, population = experiment.workers.candidates_per_task, getattr(experiment.options, "population", 0)
+    usual = getattr(find("algorithms", experiment.algorithm), "candidates_per_task", None)
+    in_calls = experiment.policy.player == "tensorflow" and hasattr(environment, "rules")
+    if given or not population or usual is None or not in_calls:
+        return given
+    from evo import devices
+
+    return devices.candidates_per_task(experiment.workers.model_dump(), usual(experiment.network()), population)
 
 
 def take_up(algorithm: Algorithm, state: Arrays, records: Iterable[Arrays]) -> None:

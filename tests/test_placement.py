@@ -14,7 +14,7 @@ from evo import cli, devices, gpus
 from evo.configuration import config
 from evo.errors import ConfigurationError, DeviceError
 from evo.gpus import Gpu
-from evo.placement import GROWTH, VISIBLE, describe, plan
+from evo.placement import GROWTH, VISIBLE, candidates_per_task, describe, plan
 
 FOUR = [Gpu(i, "Tesla V100-SXM2-16GB", f"GPU-{i}{i}{i}{i}-abc") for i in range(4)]
 SLICED = [Gpu(0, "A100", "GPU-0000", ("MIG-aa", "MIG-ab", "MIG-ac")), Gpu(1, "A100", "GPU-1111")]
@@ -101,6 +101,34 @@ def test_instances_of_a_gpu_and_ids_are_devices_like_others(workers: dict[str, A
 )
 def test_what_the_user_has_hidden_stays_hidden(workers: dict[str, Any], visible: str, wanted: list[str]) -> None:
     assert pinned(workers, visible, found=FOUR) == wanted
+
+
+@pytest.mark.parametrize(
+    ("workers", "population", "wanted"),
+    [
+        ({"gpus": [1]}, 400, 64),
+        ({"gpus": [1]}, 40, 40),
+        ({"gpus": [1, 2, 2, 2]}, 256, 37),  # each of seven workers has a task
+        ({"gpus": [2, 10, 10, 10]}, 256, 16),  # tasks are never smaller than they are without GPUs
+        ({"gpus": [1], "candidates_per_call": 128}, 400, 128),
+        ({"gpus": [1], "candidates_per_call": 8}, 400, 16),
+        ({"kind": "cpu", "count": 2}, 400, 16),
+        ({"kind": "cpu", "count": 2, "candidates_per_call": 32}, 400, 32),
+    ],
+)
+def test_a_task_fills_a_call_and_leaves_every_worker_one(workers: dict[str, Any], population: int, wanted: int) -> None:
+    slots = plan(workers, "tensorflow", found=FOUR)
+    assert candidates_per_task(workers, slots, 16, population) == wanted
+
+
+def test_tasks_are_cut_as_always_where_no_gpu_of_ours_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.setattr(gpus, "found", lambda: FOUR)
+    assert devices.candidates_per_task({"backend": "processes", "count": 1}, 16, 400) == 64
+    assert devices.candidates_per_task({"backend": "serial"}, 16, 400) == 64
+    assert devices.candidates_per_task({"backend": "ray"}, 16, 400) == 16
+    monkeypatch.setattr(gpus, "found", list)
+    assert devices.candidates_per_task({"backend": "processes", "gpus": [1]}, 16, 400) == 16
 
 
 def test_a_machine_without_gpus_and_workers_that_want_none_have_them_hidden() -> None:

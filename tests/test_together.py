@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calling import summary_of
 
 from evo import devices
 from evo.configuration import config
+from evo.configuration.experiment import environment_of
 from evo.configuration.sections import Learner
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, DeviceError
 from evo.evaluators.context import Context, make_player
 from evo.learning.learner import start_tensorflow
 from evo.policies.network import Network, Options
 from evo.records import Choose, Episodes, Task, WeightSource
+from evo.rounds import make_algorithm
 
 NETWORKS, BOARDS = 5, 32  # boards: odd numbers of values would be computed one by one at their end, with other bits
 
@@ -110,3 +113,72 @@ def test_auto_plays_with_tensorflow_what_the_exact_kernel_does_not_know(tmp_path
     with pytest.raises(ConfigurationError, match='"lanes" is exact and has no tanh'):
         config.load(path, ['policy.inference="lanes"'])
     assert config.load(path, ['policy.kind="linear"', 'policy.inference="lanes"']).policy.player == "lanes"
+
+
+CUT = """
+[run]
+generations = 2
+[environment]
+size = 5
+window = 5
+starvation = 15
+[policy]
+conv = [[4, 3, 2]]
+dense = [8]
+inference = "tensorflow"
+[workers]
+backend = "serial"
+candidates_per_call = 32
+[evaluation]
+every = 9
+episodes = 8
+[ga]
+population = 20
+parents = 4
+elites = 2
+episodes = 4
+contenders = 2
+select_every = 1
+select_episodes = 8
+"""
+
+
+def test_how_candidates_are_cut_into_tasks_shows_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "cut.toml").write_text(CUT)
+    hashes = set()
+    for name, sets in (
+        ("filled", ()),
+        ("three", ("workers.candidates_per_task=3",)),
+        ("pairs", ("workers.candidates_per_task=7", "workers.candidates_per_call=2")),
+    ):
+        words = [word for one in sets for word in ("--set", one)]
+        hashes.add(summary_of(tmp_path, "cut.toml", "--run-dir", name, *words)["state_hash"])
+    assert len(hashes) == 1
+    experiment = config.load(tmp_path / "cut.toml")
+    asked = next(make_algorithm(experiment, environment_of(experiment.environment)).generation(0))
+    assert [len(task.weights) for task in asked.tasks] == [20]  # as many as a call computes, and not 16 and 4
+    experiment = config.load(tmp_path / "cut.toml", ["policy.inference=lanes"])
+    asked = next(make_algorithm(experiment, environment_of(experiment.environment)).generation(0))
+    assert [len(task.weights) for task in asked.tasks] == [16, 4]
+
+
+def test_a_device_whose_bits_depend_on_a_network_s_place_in_a_call_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evo.policies.together import Together
+
+    exact = Together.__call__
+
+    def nudged(self: Together, observations: np.ndarray) -> np.ndarray:
+        scores = exact(self, observations)
+        scores[-1] = np.nextafter(scores[-1], np.float32(9))
+        return scores
+
+    context = Context(
+        tmp_path, {"id": "snake", "size": 5, "window": 5}, {"inference": "tensorflow"}, {"candidates_per_call": 3},
+        "tensorflow",
+    )  # fmt: skip
+    assert make_player(context).fingerprint
+    monkeypatch.setattr(Together, "__call__", nudged)
+    with pytest.raises(DeviceError, match=r"by its place among the 3 of a call; set workers\.candidates_per_call = 1"):
+        make_player(context)

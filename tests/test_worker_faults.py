@@ -136,6 +136,21 @@ def test_a_poisoned_candidate_ranks_worst_alone_and_the_record_says_so(
     assert "ranks worst" in err
 
 
+@pytest.mark.long
+def test_where_tensorflow_plays_a_poisoned_candidate_ranks_worst_alone_too_however_tasks_are_cut(
+    walk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, name = only_once(walks(walk, monkeypatch)[1], slice(POPULATION * EPISODES))
+    monkeypatch.setenv("DEADLY", name)
+    worst = ("--set", "policy.inference=tensorflow", "--set", "workers.on_poison=worst", "--workers", 1)
+    hashes = {
+        str(run(walk, f"cut-{cut}", *worst, "--set", f"workers.candidates_per_task={cut}")["state_hash"])
+        for cut in (5, POPULATION)
+    }
+    assert len(hashes) == 1
+    assert Store.read(walk / "cut-5").read_record(1)["poisoned"].tolist() == [[0, number // EPISODES]]
+
+
 def test_a_contender_that_is_poisoned_is_not_crowned_and_its_round_is_named(
     walk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

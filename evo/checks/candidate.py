@@ -43,8 +43,8 @@ class Place:
 def play_again(directory: Path, generation: int, number: int, candidate: int, modules: Sequence[str]) -> str:
     """Play one candidate of round `number` of a generation; return what it did.
 
-    Networks that are not exact play with the others of their task. PoisonError: it ends its worker.
-    ConfigurationError: there is no such candidate. DataError: the generation's parents are kept no more.
+    PoisonError: it ends its worker. ConfigurationError: there is no such candidate. DataError: the generation's parents
+    are kept no more.
     """
     store = Store.read(directory)
     try:
@@ -59,7 +59,7 @@ def play_again(directory: Path, generation: int, number: int, candidate: int, mo
     with TemporaryDirectory(prefix="snake-evo-") as folder:
         place = Place(Path(folder))
         tasks = _asked(experiment, algorithm.generation(generation), number, place, modules)
-        task = _holding(tasks, candidate, apart=experiment.policy.player == "lanes")
+        task = _holding(tasks, candidate)
         first = {"gpus": [], "gpu_ids": experiment.workers.gpu_ids[:1], "placement": "auto"}  # on a GPU, if any
         alone = experiment.workers.model_copy(update={"backend": "processes", "count": 1, **first})
         alone = alone.model_copy(update={"on_poison": "stop"})
@@ -86,14 +86,12 @@ def _asked(experiment: Experiment, rounds: Rounds, number: int, place: Place, mo
     return tasks
 
 
-def _holding(tasks: Sequence[Task], candidate: int, apart: bool) -> Task:
-    """Return the task of a candidate, without the others where they may be played apart."""
+def _holding(tasks: Sequence[Task], candidate: int) -> Task:
+    """Return the task of a candidate, without the others."""
     rest = candidate
     for task in tasks:
         source = task.weights
         if rest < len(source):
-            if not apart:
-                return task
             return replace(task, weights=candidates(source, slice(rest, rest + 1)))
         rest -= len(source)
     raise ConfigurationError(f"--candidate: there are candidates 0 to {candidate - rest - 1} in that round")

@@ -88,12 +88,8 @@ class Experiment:
             "seed": self.run.seed,
             self.algorithm: self.options.model_dump(exclude={"generations"}),
         }
-        module = plugins.find("algorithms", self.algorithm)
         if self.learns:
             identity["learner"] = self.learner.identity()
-        elif not lanes:  # one network that learns acts alone, whatever that says
-            per_task = self.workers.candidates_per_task or module.candidates_per_task(self.network())
-            identity["candidates_per_task"] = per_task
         return identity
 
     def to_toml(self, provenance: Mapping[str, object] | None = None) -> str:

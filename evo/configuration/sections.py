@@ -62,7 +62,9 @@ class Workers(Section):
     threads_inter: int = Field(1, ge=1, le=1024, description="of an evaluator, for operations side by side")
     soft_placement: bool = Field(False, description="let TensorFlow use another device than it is told")
     log_placement: bool = Field(False, description="tell which device each operation runs on")
-    candidates_per_task: int = Field(0, ge=0, le=1_000_000, description="0 = from the size of the network")
+    candidates_per_task: int = Field(
+        0, ge=0, le=1_000_000, description="0 = from the network's size, or a call's on a GPU"
+    )
     candidates_per_call: int = Field(0, ge=0, le=4096, description="by TensorFlow; 0 = one on a CPU, 64 on a GPU")
     on_poison: Literal["stop", "worst"] = Field("stop", description="what a candidate that ends every worker does")
     address: str = Field(

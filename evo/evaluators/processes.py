@@ -291,7 +291,7 @@ def make(context: Context, attempts: int = ATTEMPTS) -> Processes:
         slots(context.workers, context.inference, context.learner),
         int(context.workers.get("threads", 1)),
         attempts=attempts,
-        separable=context.inference == "lanes",
+        separable=True,
         worst=partial(_worst, context) if context.workers.get("on_poison") == "worst" else None,
     )
 

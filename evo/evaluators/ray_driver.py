@@ -75,7 +75,7 @@ class Ray:
         self._pace = Pace(patience, max(patience, UNMEASURED))
         self._tickets = count()
         worst = partial(_worst, context) if context.workers.get("on_poison") == "worst" else None
-        self._round = partial(Round, attempts=1, separable=context.inference == "lanes", worst=worst)
+        self._round = partial(Round, attempts=1, separable=True, worst=worst)
 
     def __enter__(self) -> Ray:
         return self

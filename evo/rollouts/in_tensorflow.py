@@ -18,7 +18,8 @@ from llvmlite import binding
 from numpy.typing import NDArray
 
 from evo import devices
-from evo.errors import ConfigurationError, DeviceMemoryError
+from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError
+from evo.placement import NETWORKS_PER_CALL
 from evo.policies.keras_network import build_keras, set_weights
 from evo.policies.together import Together
 from evo.records import WORST, Choose, Result, Segment, Task
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 BATCH = 32  # boards of a network in a forward pass: part of the fingerprint
 GOLDEN = 64  # states
-ON_GPU = 64  # networks in a call, where nobody says how many; on a CPU one is fastest
 
 
 class TensorFlowPlayer:
@@ -58,7 +58,7 @@ class TensorFlowPlayer:
             bool(workers.get("log_placement", False)),
         )
         self._compiled = hasattr(self.environment, "rules")
-        asked = int(workers.get("candidates_per_call", 0)) or (1 if self.device == "CPU" else ON_GPU)
+        asked = int(workers.get("candidates_per_call", 0)) or (1 if self.device == "CPU" else NETWORKS_PER_CALL)
         self._networks: Alone | Together | None = None
         self._side_by_side = asked > 1 and self._compiled
         self.fingerprint = ""
@@ -206,8 +206,13 @@ class TensorFlowPlayer:
         batches = states.reshape(-1, 1, BATCH, *self.network.shape)
         shape = (self._networks.networks, BATCH, *self.network.shape)
         scores = np.concatenate([self._networks(np.broadcast_to(batch, shape)) for batch in batches], 1)
-        kinds = np.unique(scores.reshape(len(scores), -1).view(np.uint32), axis=0)  # one, if places are all alike
-        digest = hashlib.sha256(kinds.tobytes()).hexdigest()[:16]
+        bits = scores.reshape(len(scores), -1).view(np.uint32)
+        if (bits != bits[0]).any():  # then a network's results would depend on the others of its task
+            raise DeviceError(
+                f"{self.device} gives a network other bits by its place among the {len(bits)} of a call; set "
+                "workers.candidates_per_call = 1"
+            )
+        digest = hashlib.sha256(bits[:1].tobytes()).hexdigest()[:16]
         machine = binding.get_host_cpu_name() if self.device == "CPU" else self.device
         versions = f"tensorflow {tf.__version__}, keras {keras.__version__}"
         how = f"batch {BATCH}" + (", side by side" if self._side_by_side else "")
