@@ -38,7 +38,9 @@ def plan(
     count, kind = workers.get("count", "auto"), workers.get("kind", "auto")
     seen = None if visible is None and found is None else _seen(visible, found)
     if seen is not None and any(number >= len(seen) for number in _of_this_process(learner)):
-        raise DeviceError(f"learner.devices: {(learner or {})['devices']}, but this process sees {len(seen)} GPUs")
+        absent = next(number for number in _of_this_process(learner) if number >= len(seen))
+        see = f"{len(seen)} GPU{'s' if len(seen) > 1 else ''}" if seen else 'no GPU; "CPU:0" is the CPU'
+        raise DeviceError(f'learner.devices: "GPU:{absent}" is not there, for this process sees {see}')
     if inference != "tensorflow":
         if gpus or workers.get("gpu_ids") or kind == "gpu":
             key = "gpus" if gpus else "kind" if kind == "gpu" else "gpu_ids"
@@ -53,7 +55,9 @@ def plan(
     if not names:
         if kind == "gpu":
             raise DeviceError(
-                'workers.kind: "gpu", and this process sees no GPU; `nvidia-smi -L` lists those of the machine'
+                'workers.kind: "gpu", and this process sees no GPU'
+                + ("" if visible is None else f" for {VISIBLE} = {visible!r}")
+                + '; "auto" plays on the CPU where there is none'
             )
         return [{VISIBLE: NO_GPU} for _ in range(cores if count == "auto" else int(count))]
     learner_at = _learner_at(learner, names, seen, found)

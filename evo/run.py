@@ -67,7 +67,7 @@ def spent(budget: Budget, algorithm: Algorithm, store: Store) -> str:
     if budget.select is not None and algorithm.best() is not None:
         fitness = algorithm.champion()["fitness"]
         if fitness >= budget.select:
-            return f"the champion has reached {fitness:.3f} on select episodes, of {budget.select:g} asked for"
+            return f"champion reached {fitness:.3f} of {budget.select:g} on select episodes"
     return ""
 
 
@@ -186,13 +186,14 @@ def go_on(
 
 
 def headline(experiment: Experiment) -> str:
-    """Return what will be done, in one line."""
+    """Return what will be done, in two lines that fit into 80 columns."""
     shape = "x".join(map(str, experiment.environment.shape)) if hasattr(experiment.environment, "shape") else ""
     size = getattr(experiment.environment, "size", 0)
     board = f" {size}x{size}, seen as {experiment.environment.observation} {shape}" if size else ""
     return (
-        f"{experiment.algorithm} on {experiment.environment.id}{board}; {experiment.policy.kind} of "
-        f"{experiment.network().size:,} weights; seed {experiment.run.seed}; {experiment.generations} generations"
+        f"{experiment.algorithm} on {experiment.environment.id}{board}\n"
+        f"{experiment.policy.kind} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
+        f"{experiment.generations} generations"
     )
 
 

@@ -86,18 +86,28 @@ def test_a_dry_run_prints_what_loads_again_and_writes_nothing(experiment: Path, 
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "sections"), [("ga", ["ga"]), ("pg", ["learner", "pg"]), ("dqn", ["learner", "dqn"])]
+)
+def test_a_dry_run_prints_exactly_what_counts(experiment: Path, algorithm: str, sections: list[str]) -> None:
+    done = evo("run", str(experiment), "--dry-run", "--algorithm", algorithm)
+    told = tomllib.loads(done.stdout)
+    assert sorted(told) == sorted(["run", "environment", "policy", "workers", "evaluation", *sections])
+    assert told["policy"]["activation"] == "relu"
+
+
+@pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
         ([], 2, "name an experiment file"),
-        (["missing.toml"], 2, "missing.toml:1: cannot be read: No such file"),
-        (["."], 2, ".:1: is a directory"),
+        (["missing.toml"], 2, "missing.toml: cannot be read: No such file"),
+        (["."], 2, ".: is a directory"),
         (["small.toml", "--seed", "x"], 2, "--seed: must be a whole number"),
         (["small.toml", "--algorithm", "ppo"], 2, "--algorithm: "),
         (["small.toml", "--run-dir", "."], 2, ". is there and is not empty"),
         (["small.toml", "--resume", "."], 2, "EXPERIMENT cannot go with --resume"),
         (["small.toml", "--fork", "x"], 2, "go with --resume"),
         (["--resume", "."], 3, "is not a run"),
-        (["--resume", "missing"], 3, "is not a run"),
+        (["--resume", "missing"], 3, "missing is not a run: there is no such directory"),
         (["--resume", "damaged"], 3, "damaged/config.resolved.toml:1: run.seed"),
         (["--resume", "whole", "--set", "ga.sigma=x"], 2, "--set ga.sigma: must be a number"),
         (["--resume", "whole", "--set", "ga.sigma=1.5"], 2, "ga.sigma: 0.1 in the run, 1.5 now"),

@@ -19,7 +19,7 @@ from evo.configuration.sections import Run
 from evo.configuration.toml_text import key_text, value_text
 from evo.errors import ConfigurationError
 
-PLACE = re.compile(r"(.*\.toml:[1-9]\d*: |--(set|seed|workers|generations|backend|algorithm)\b|and more).*")
+PLACE = re.compile(r"(.*\.toml:([1-9]\d*:)? |--(set|seed|workers|generations|backend|algorithm)\b|and more).*")
 
 
 def write(tmp_path: Path, text: str | bytes) -> Path:
@@ -67,8 +67,8 @@ def test_bfloat16_is_computed_only_where_it_is_asked_for_and_is_another_run(tmp_
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ('strategy = "mirrored"\ndevices = ["gpu0"]', "devices: 'gpu0' is not a device"),
-        ('strategy = "mirrored"\ndevices = ["CPU:0", "CPU:0"]', "devices: each may be there once"),
+        ('strategy = "mirrored"\ndevices = ["gpu0"]', 'devices: "gpu0" is not a device'),
+        ('strategy = "mirrored"\ndevices = ["CPU:0", "CPU:0"]', 'devices: "CPU:0" is there twice'),
         (
             'strategy = "mirrored"\ndevices = ["CPU:0", "CPU:1"]',
             "devices: CPU:1 is there with logical_cpus = 2 or more",
@@ -117,9 +117,9 @@ every = 1979-05-27
     )
     assert mistakes(path, "ga.parents=99", "foo", workers="0", backend="proceses") == [
         "1: seed: must be inside of a section, as in [run]",
-        '3: run.algorithm: "gaa" is not known; there are '
+        '3: run.algorithm: "gaa" is not known - did you mean `ga`? (there are '
         + ", ".join(plugins.names("algorithms"))
-        + " - did you mean `ga`?",
+        + ")",
         "4: run.seed: must be a whole number, not true",
         "5: run.generations: must be a whole number, not nan",
         "7: environment.sizee: unknown key - did you mean `size`?",
@@ -133,9 +133,9 @@ every = 1979-05-27
         "14: policy.conv[1]: must be a list, not 5",
         "19: evaluation.every: must be a whole number, not a date or time",
         "--set foo: must be SECTION.KEY=VALUE, as in ga.population=256",
-        '--backend: "proceses" is not known; there are '
+        '--backend: "proceses" is not known - did you mean `processes`? (there are '
         + ", ".join(plugins.names("evaluators"))
-        + " - did you mean `processes`?",
+        + ")",
         "--set ga.parents: 99 of a population of 10",
         '--workers: must be at least 1 or "auto", not 0',
     ]
@@ -239,7 +239,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
     (tmp_path / "loop.toml").symlink_to("loop.toml")
     for name, word in {"pipe": "regular", "folder": "directory", "loop": "symbolic", "none": "No such file"}.items():
         (line,) = mistakes(tmp_path / f"{name}.toml")
-        assert line.startswith("1: ")
+        assert not re.match(r"\d", line)  # no line of it is wrong
         assert word in line
     with pytest.raises(ConfigurationError, match="not a regular file"):
         load("/dev/null")

@@ -15,7 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from evo.configuration import config
+from evo.run import headline
 from evo.terminal.display import Lines, Pace, Quiet, Row, Table, count, display_for, duration
+from evo.terminal.show import ending
+from evo.terminal.summary import Champion, Heldout, Summary
 
 ROOT = Path(__file__).parent.parent
 METRICS = {"best": 3.214, "mean": 1.0, "champion": 2.5, "frames": 600_000.0, "slots": 800_000.0, "seconds": 2.0}
@@ -144,6 +148,23 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
     for said in ("generation", "held-out", "time left", "999/9999", "1234.56", "-1000.25", "1111.11", "1000.50", " h"):
         assert said in shown, said
     assert "…" not in shown
+
+
+@pytest.mark.parametrize("experiment", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)
+def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = config.load(experiment)
+    score = Heldout(1000, 97.456, (97.123, 98.123), 99.0, 99.0, 0.925, (0.91, 0.94), 1888.8)
+    directory = f"runs/{experiment.stem}-{read.algorithm}-seed1-001"
+    summary = Summary(run_dir=directory, generations=read.generations, champion=Champion(97.456, score))
+    display = Quiet()
+    display.say(headline(read))
+    ending(read, summary, display, None)
+    shown = capsys.readouterr().out
+    assert "weights; seed" in shown
+    assert "won 92.5 %" in shown
+    assert max(map(len, shown.splitlines())) <= 80, shown
 
 
 @pytest.mark.parametrize("plain", [False, True])

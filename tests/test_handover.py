@@ -143,7 +143,7 @@ FROM = ("--set", "run.init_from=source")
 def test_a_run_from_a_champion_says_what_it_was_and_is_and_goes_on_without_the_source(small: Path) -> None:
     output, _ = called(small, "small.toml", "--run-dir", "heir", *FROM, "--generations", 2)
     fitness = read_champion(small / "source").about["fitness"]
-    told = f"starts from a champion whose fitness was {fitness:.3f} in its own run and is {fitness:.3f} here"
+    told = f"starts from a champion of fitness {fitness:.3f} in its own run, {fitness:.3f} here"
     assert told in output  # the same seed, so the same select episodes
     straight = summary_of(small, "small.toml", "--run-dir", "straight", *FROM)
     assert straight["champion"]["fitness"] >= fitness

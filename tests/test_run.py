@@ -266,7 +266,7 @@ def test_a_replay_shows_the_score_that_the_sealed_episode_had(small: Path) -> No
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("evaluate", "nothing"), 3, "no such directory"),
+        (("evaluate", "nothing"), 3, "nothing: no such file or directory"),
         (("evaluate", "run", "--episodes", "0"), 2, "--episodes: must be a whole number from 1"),
         (("evaluate", "run", "--episodes", "many"), 2, "--episodes: must be a whole number from 1"),
         (("replay", "run", "--episode", "-1"), 2, "--episode"),

@@ -454,7 +454,7 @@ def test_a_run_that_started_from_a_champion_is_verified_when_that_is_gone(run: P
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("nothing",), 3, "no such directory"),
+        (("nothing",), 3, "nothing: no such file or directory"),
         (("run", "--sample", "x"), 2, "--sample: must be a whole number"),
         (("run", "--sample", "3", "--all"), 2, "--sample cannot go with --all"),
         (("run", "--everything"), 2, "--everything"),

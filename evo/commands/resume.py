@@ -28,9 +28,10 @@ def main(arguments: Namespace) -> int:
     directory = Path(arguments.run_dir)
     file = directory / run_directory.CONFIG
     with resources("read", directory):
-        there = file.is_file()
+        there, exists = file.is_file(), directory.exists()
     if not there:
-        raise DataError(f"{directory} is not a run: it has no {run_directory.CONFIG}")
+        why = f"it has no {run_directory.CONFIG}" if exists else "there is no such directory"
+        raise DataError(f"{directory} is not a run: {why}")
     try:
         before = config.load(file, resolved=True)
     except ConfigurationError as error:

@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--run-dir", metavar="DIR", help="where to put the run (default: runs/STEM-ALGORITHM-seedS-NNN)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="check everything, print the whole configuration, stop")
+    parser.add_argument("--dry-run", action="store_true", help="check everything, print every option that counts, stop")
     add_shared_arguments(parser)
 
 
@@ -90,7 +90,7 @@ def main(arguments: Namespace) -> int:
 
             experiment.identity()
             start_of(experiment)
-        print(experiment.to_toml(), end="")
+        print(experiment.to_toml(counting=True), end="")
         print(f"\n# {plan}")
         if arguments.json:
             summary.state_hash = first_hash(experiment.identity())

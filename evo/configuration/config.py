@@ -179,4 +179,4 @@ def _given(tables: Mapping[str, Any], section: str, key: str) -> Any:
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
-    return f"{shown(name)} is not known; there are {', '.join(known)}{did_you_mean(name, known)}"
+    return f"{shown(name)} is not known{did_you_mean(name, known)} (there are {', '.join(known)})"

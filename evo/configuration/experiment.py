@@ -92,8 +92,11 @@ class Experiment:
             identity["learner"] = self.learner.identity()
         return identity
 
-    def to_toml(self, provenance: Mapping[str, object] | None = None) -> str:
-        """Return every option as a file that loads to an equal experiment, and where it comes from, if given."""
+    def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:
+        """Return every option as a file that loads to an equal experiment, and where it comes from, if given.
+
+        `counting` leaves out what does not: the sections of other algorithms, and [learner] where nothing learns.
+        """
         sections: dict[str, Section] = {
             "run": self.run,
             "environment": self.environment,
@@ -103,10 +106,15 @@ class Experiment:
             "evaluation": self.evaluation,
             **self.sections,
         }
+        if counting:
+            unused = {*self.sections} - {self.algorithm} | (set() if self.learns else {"learner"})
+            sections = {name: section for name, section in sections.items() if name not in unused}
         texts = []
         for name, section in sections.items():
+            dumped = section.model_dump(exclude_none=True)
+            values = {key: dumped.get(key, getattr(section, key)) for key in type(section).model_fields}
             notes = {key: info.description or "" for key, info in type(section).model_fields.items()}
-            texts.append(section_text(name, section.model_dump(exclude_none=True), notes))
+            texts.append(section_text(name, values, notes))
         if provenance is not None:
             texts.append(section_text(PROVENANCE, provenance))
         return "\n".join(texts)

@@ -130,16 +130,16 @@ def _text(path: str | Path, file: str) -> str:
         try:
             kind = os.fstat(descriptor).st_mode
             if stat.S_ISDIR(kind):
-                raise ConfigurationError(f"{file}:1: is a directory, not an experiment; to resume a run, use --resume")
+                raise ConfigurationError(f"{file}: is a directory, not an experiment; to resume a run, use --resume")
             if not stat.S_ISREG(kind):
-                raise ConfigurationError(f"{file}:1: is not a regular file")
+                raise ConfigurationError(f"{file}: is not a regular file")
             with open(descriptor, "rb", closefd=False) as opened:
                 data = opened.read(LARGEST + 1)
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigurationError(f"{file}:1: cannot be read: {reason}") from error
+        raise ConfigurationError(f"{file}: cannot be read: {reason}") from error
     if len(data) > LARGEST:
         raise ConfigurationError(f"{file}:1: is larger than {LARGEST // 1024} KiB, which no experiment is")
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):

@@ -103,6 +103,8 @@ def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[
             expected.setdefault(path, []).append(f"one of {quoted}" if len(options) > 1 else quoted)
         else:
             phrase = EXPECTED.get(one["type"])
+            if one["type"] == "list_type" and isinstance(value := _at(path, values), str):
+                phrase = f"a list, as in [{shown(value)}]"
             expected.setdefault(path, []).append(phrase.format(**context) if phrase else f"right: {one['msg']}")
     for path, phrases in expected.items():
         value = _at(path, values)

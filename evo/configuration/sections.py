@@ -128,11 +128,12 @@ class Learner(Section):
         several = self.strategy in CLUSTERS
         for device in self.devices:
             if not re.fullmatch(r"[CG]PU:\d{1,3}", device):
-                raise ValueError(f'devices: {device[:40]!r} is not a device such as "GPU:0" or "CPU:1"')
+                raise ValueError(f'devices: "{device[:40]}" is not a device such as "GPU:0" or "CPU:1"')
             if device.startswith("CPU:") and int(device[4:]) >= max(self.logical_cpus, 1) and not several:
                 raise ValueError(f"devices: {device} is there with logical_cpus = {int(device[4:]) + 1} or more only")
-        if len(set(self.devices)) < len(self.devices) and not several:
-            raise ValueError("devices: each may be there once")
+        twice = [device for number, device in enumerate(self.devices) if device in self.devices[:number]]
+        if twice and not several:
+            raise ValueError(f'devices: "{twice[0]}" is there twice')
         if len(self.devices) > 1 and self.strategy == "one":
             raise ValueError('devices: strategy "one" computes on one; use "mirrored" for several')
         if self.strategy == "one" and self.logical_cpus and not self.devices:

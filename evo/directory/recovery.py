@@ -48,8 +48,10 @@ def verified(directory: Path, name: str, stamp: FileStamp) -> bytes:
 def refuse_foreign(directory: Path) -> None:
     """Raise a DataError unless the directory looks like one that a run was made in."""
     with resources("read", directory):
+        if not directory.exists():
+            raise DataError(f"{directory}: no such file or directory")
         if not directory.is_dir():
-            raise DataError(f"{directory}: not a run directory: no such directory")
+            raise DataError(f"{directory}: a file, and not a run directory")
         if not (directory / MANIFEST).exists():
             raise DataError(f"{directory}: not a run directory: it has no {MANIFEST}")
         for folder in (POPULATION, RECORDS, PUBLISHED, DAMAGED):

@@ -60,7 +60,7 @@ def ending(experiment: Experiment, summary: Summary, display: Display, game: Rec
     else:
         display.say(f"champion  {champion.fitness:.2f} mean return on the episodes that crowned it")
         if champion.heldout is not None:
-            display.say(f"sealed    {told(champion.heldout)}")
+            display.say("sealed    " + told(champion.heldout).replace("\n", "\n" + 10 * " "))
             display.say(references(experiment))
     if game is not None:
         from evo.terminal.game_show import watch
@@ -70,20 +70,21 @@ def ending(experiment: Experiment, summary: Summary, display: Display, game: Rec
         watch(game.positions(experiment.environment)[-last:], FRAMES_PER_SECOND, caption)
     directory = shlex.quote(str(summary.run_dir))
     display.say(f"run       {directory}")
+    display.say("watch it, measure it, go on:" if champion is not None else "go on:")
     if champion is not None:
-        display.say(f"watch it  python -m evo replay {directory}")
-        display.say(f"measure   python -m evo evaluate {directory} --episodes 1000")
+        display.say(f"  python -m evo replay {directory}")
+        display.say(f"  python -m evo evaluate {directory} --episodes 1000")
     more = 2 * (summary.generations or experiment.generations)
-    display.say(f"go on     python -m evo.run --resume {directory} --generations {more}")
+    display.say(f"  python -m evo resume {directory} --generations {more}")
 
 
 def told(heldout: Heldout) -> str:
-    """Return a sealed score in one line."""
+    """Return a sealed score in two lines, which fit into 80 columns."""
     low, high = heldout.ci95
     interval = f", 95 % interval {low:.2f} to {high:.2f}" if heldout.episodes > 1 else ""
     wins = f", won {100 * heldout.win_rate:.3g} %" if heldout.win_rate is not None else ""
     return (
-        f"{heldout.mean:.2f} on {heldout.episodes} unseen episodes{interval}; "
+        f"{heldout.mean:.2f} on {heldout.episodes} unseen episodes{interval}\n"
         f"median {heldout.median:g}, best {heldout.max:g}{wins}"
     )
 
