@@ -23,11 +23,12 @@ STORE = 80 << 20  # bytes of a node's object store: the least that Ray takes, ne
 class Nodes:
     """Nodes that come and go; the first is the head, to which drivers in this process belong."""
 
-    def __init__(self) -> None:
+    def __init__(self, client_port: int | None = None) -> None:
         surroundings()
         from ray.cluster_utils import Cluster
 
-        self._cluster: Any = Cluster(initialize_head=True, head_node_args=self._options())
+        head = {**self._options(), "ray_client_server_port": client_port}
+        self._cluster: Any = Cluster(initialize_head=True, head_node_args=head)
         self._others: list[Any] = []
 
     def _options(self) -> dict[str, Any]:
@@ -79,11 +80,11 @@ def surroundings() -> None:
 
 
 @contextmanager
-def nodes(count: int) -> Iterator[Nodes]:
-    """Run a cluster of so many nodes, whose workers can import what tests import."""
+def nodes(count: int, client_port: int | None = None) -> Iterator[Nodes]:
+    """Run a cluster of so many nodes, whose workers can import what tests import; `client_port` is for ray://."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
-    cluster = Nodes()
+    cluster = Nodes(client_port)
     try:
         cluster.be(count)
         yield cluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -335,3 +336,31 @@ def test_a_head_that_is_lost_ends_the_run_with_a_line_and_it_goes_on_without_ray
     straight = summary_of(tmp_path, "small.toml", "--run-dir", "straight", "--generations", reached + 2)
     words = ("--generations", reached + 2, "--backend", "processes", "--workers", 2)
     assert summary_of(tmp_path, "--resume", "run", *words)["state_hash"] == straight["state_hash"]
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*ray_client_server:pytest.PytestUnraisableExceptionWarning")  # Ray's own files
+def test_a_run_on_a_machine_outside_of_the_cluster_sends_its_code_and_has_the_same_hash(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    wanted = summary_of(tmp_path, "small.toml", "--run-dir", "serial")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with nodes(1, port) as cluster:
+        assert cluster.raylets
+        words = ("--backend", "ray", "--set", f"workers.address=ray://127.0.0.1:{port}")
+        summary = summary_of(tmp_path, "small.toml", "--run-dir", "ray", *words)
+    assert (summary["state_hash"], summary["champion"]) == (wanted["state_hash"], wanted["champion"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["multiworker", "parameter-server"])
+def test_a_learner_of_several_processes_learns_the_same_from_what_ray_plays(
+    tmp_path: Path, ray_nodes: Nodes, strategy: str
+) -> None:
+    ray_nodes.be(3)
+    file = written(tmp_path, "pg", 0)
+    learner = ("--generations", 2, "--set", f"learner.strategy={strategy}", "--set", "learner.processes=2")
+    wanted = summary_of(tmp_path, file, "--run-dir", "serial", *learner, apart=True)
+    words = ("--backend", "ray", "--set", f"workers.address={ray_nodes.address}")
+    summary = summary_of(tmp_path, file, "--run-dir", "ray", *learner, *words, apart=True)
+    assert (summary["state_hash"], summary["champion"]) == (wanted["state_hash"], wanted["champion"])

@@ -28,6 +28,7 @@ OURS = {
 }
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 LEFT_OUT = ["runs/", "*.h5", "__pycache__/", "*.nbc", "*.nbi"]  # of what is sent to a cluster
+CLIENT_TRIES = 3  # to be given a process by the server of ray://
 HEAD_PATIENCE = 10.0  # seconds without the head; Ray itself ends the process after 60
 MISSING = (
     'workers.backend: "ray" needs Ray, which is not installed here; '
@@ -69,8 +70,14 @@ class Cluster:
         try:
             if re.fullmatch(r"[^/]+:\d+", there):
                 reach(there)  # Ray itself would try for minutes
-            with _quietly(self.ray):
-                self.ray.init(**how)
+            for left in reversed(range(CLIENT_TRIES if self._address.startswith("ray://") else 1)):
+                try:
+                    with _quietly(self.ray):
+                        self.ray.init(**how)
+                    break
+                except ConnectionAbortedError:  # a new process of the client server's died, as now and then one does
+                    if not left:
+                        raise
         except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as error:
             what = "cannot start Ray" if self._address == "local" else f"cannot join a Ray cluster at {self._address}"
             raise ResourceError(f"workers.address: {what}: {first_line(error)}") from error
