@@ -135,7 +135,8 @@ def import_tensorflow(on_gpu: bool, wanted: str = 'policy.inference: "tensorflow
     """
     # Errors only; and that there is no GPU driver is an error only where a GPU is wanted.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if on_gpu else "3")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    if (backend := os.environ.setdefault("KERAS_BACKEND", "tensorflow")) != "tensorflow":
+        raise ConfigurationError(f"{wanted} needs KERAS_BACKEND=tensorflow in the environment, not {backend}")
     sys.stderr.flush()
     real = os.dup(2)
     with tempfile.TemporaryFile() as greetings:

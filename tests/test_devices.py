@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evo import devices
-from evo.errors import DeviceError
+from evo.errors import ConfigurationError, DeviceError
 from evo.evaluators.processes import Processes
 from evo.evaluators.worker import Upbringing
 
@@ -38,6 +38,12 @@ def test_a_gpu_that_is_not_there_stops_the_run_and_says_what_is_seen() -> None:
 
 
 @pytest.mark.long
+def test_another_backend_of_keras_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    with pytest.raises(ConfigurationError, match=r"^--to keras needs KERAS_BACKEND=tensorflow in the .*, not jax$"):
+        devices.import_tensorflow(on_gpu=False, wanted="--to keras")
+
+
 def test_what_prepares_the_workers_touches_no_device() -> None:
     script = (
         "from pathlib import Path; from evo.evaluators.context import Context, prepare; "
