@@ -20,6 +20,7 @@ kernel_cache.use(__name__)
 LEAN: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
 
 ALIVE, TERMINATED, TRUNCATED = 0, 1, 2
+FRUITS = np.int64(0)  # the purpose of a game's draws; typed, since a literal would have kernels compiled once more
 
 ONE = np.uint64(1)
 PAIRS, QUADS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
@@ -136,7 +137,7 @@ def place_fruit(boards, rules, b):  # type: ignore[no-untyped-def]
         if is_occupied(boards, b, np.int64(boards.fruit[b])):
             raise ValueError("a forced fruit is on the body")
         return
-    boards.fruit[b] = free_cell(boards.occupied, b, draw(boards.seed[b], length, cells - length, 0))
+    boards.fruit[b] = free_cell(boards.occupied, b, draw(boards.seed[b], length, cells - length, FRUITS))
 
 
 @njit(forceinline=True, **LEAN)
@@ -159,7 +160,7 @@ def reset_board(boards, rules, b, seed):  # type: ignore[no-untyped-def]
         boards.forced[b, k] = -1
     length = rules.start_length
     boards.seed[b] = np.uint64(seed)
-    cell = draw(np.uint64(seed), 0, (size - length + 1) * size, 0)
+    cell = draw(np.uint64(seed), np.int64(0), (size - length + 1) * size, FRUITS)
     for k in range(length):
         boards.body[b, k] = cell
         boards.occupied[b, cell >> 6] |= ONE << np.uint64(cell & 63)

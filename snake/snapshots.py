@@ -21,6 +21,7 @@ kernel_cache.use(__name__)
 
 FIXED = 2 + 2 + 1 + 1 + 4 + 4 + 8  # length, fruit, heading, over, hunger, steps, seed
 BYTE = np.uint64(0xFF)
+ONE_BYTE, TWO_BYTES, FOUR_BYTES = np.int64(1), np.int64(2), np.int64(4)  # typed: every literal would be compiled for
 
 
 def row_size(boards: Boards) -> int:
@@ -30,7 +31,7 @@ def row_size(boards: Boards) -> int:
 
 @njit(forceinline=True, **LEAN)
 def _put(row, at, value, size):  # type: ignore[no-untyped-def]
-    word = np.uint64(np.int64(value))
+    word = np.uint64(value)
     for k in range(size):
         row[at + k] = np.uint8((word >> np.uint64(8 * k)) & BYTE)
     return at + size
@@ -56,20 +57,20 @@ def save(boards, b, row):  # type: ignore[no-untyped-def]
     cells = boards.body.shape[1]
     size = 1 if cells <= 256 else 2
     length, position = np.int64(boards.length[b]), np.int64(boards.head[b])
-    at = 0
+    at = np.int64(0)
     for k in range(cells):
-        at = _put(row, at, boards.body[b, position] if k < length else 0, size)
+        at = _put(row, at, np.int64(boards.body[b, position]) if k < length else np.int64(0), size)
         position += np.int64(1)
         if position == cells:
             position = np.int64(0)
     for k in range(boards.forced.shape[1]):
-        at = _put(row, at, boards.forced[b, k], 2)
-    at = _put(row, at, length, 2)
-    at = _put(row, at, boards.fruit[b], 2)
-    at = _put(row, at, boards.heading[b], 1)
-    at = _put(row, at, boards.over[b], 1)
-    at = _put(row, at, boards.hunger[b], 4)
-    at = _put(row, at, boards.steps[b], 4)
+        at = _put(row, at, np.int64(boards.forced[b, k]), TWO_BYTES)
+    at = _put(row, at, length, TWO_BYTES)
+    at = _put(row, at, np.int64(boards.fruit[b]), TWO_BYTES)
+    at = _put(row, at, np.int64(boards.heading[b]), ONE_BYTE)
+    at = _put(row, at, np.int64(boards.over[b]), ONE_BYTE)
+    at = _put(row, at, np.int64(boards.hunger[b]), FOUR_BYTES)
+    at = _put(row, at, np.int64(boards.steps[b]), FOUR_BYTES)
     seed = boards.seed[b]
     for k in range(8):
         row[at + k] = np.uint8((seed >> np.uint64(8 * k)) & BYTE)

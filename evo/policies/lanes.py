@@ -116,7 +116,7 @@ def _block(typing, lanes, block, x, x_start, x_row, w, w_start, w_row, rows, cou
     return signature, generate
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _layer(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
     height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
     kernel, stride, pad, pad_left = layer[KERNEL], layer[STRIDE], layer[PAD], layer[PAD_LEFT]

@@ -65,10 +65,13 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
                 packed[at + f] = weights[offset + fan_in * filters + f0 + f] if f < n else np.float32(0)
             at += BLOCK
             for k in range(fan_in):
-                for f in range(n):
-                    packed[at + f] = weights[offset + k * filters + f0 + f]
-                for f in range(n, BLOCK):
-                    packed[at + f] = np.float32(0)
+                row = offset + k * filters + f0
+                if n == BLOCK:  # a length that the compiler knows is one vector
+                    for f in range(BLOCK):
+                        packed[at + f] = weights[row + f]
+                else:
+                    for f in range(BLOCK):
+                        packed[at + f] = weights[row + f] if f < n else np.float32(0)
                 at += BLOCK
         offset += (fan_in + 1) * filters
         if layers[i, NORM] >= 0:

@@ -138,7 +138,7 @@ def _tile(typing, lanes, pixels, block, x, x_at, x_row, w, w_at, w_row, w_block,
     return signature, generate
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _end(start, stop, stride, pad, kernel, side):  # type: ignore[no-untyped-def]
     """Return the first position after `start` at which the border clips the kernel in another way."""
     first = start * stride - pad
@@ -151,7 +151,7 @@ def _end(start, stop, stride, pad, kernel, side):  # type: ignore[no-untyped-def
     return end
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def layer_narrow(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
     """Write the output of one layer for 4, 2 or 1 lanes."""
     height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
@@ -198,7 +198,7 @@ def layer_narrow(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
             i = i_end
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, forceinline=True)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _any_tile(lanes, single, x, x_at, x_row, w, w_at, w_row, w_block, rows, count, bias, out, out_at, store, relu, left, row_left, row_pixels, x_step, x_jump, out_step, out_jump):  # type: ignore[no-untyped-def]  # fmt: skip
     if lanes == 4 and single:
         _tile(4, 1, BLOCK, x, x_at, x_row, w, w_at, w_row, w_block, rows, count, bias, out, out_at, store, relu, left, row_left, row_pixels, x_step, x_jump, out_step, out_jump)  # fmt: skip

@@ -25,7 +25,7 @@ kernel_cache.use(__name__)
 
 GREEDY, SOFTMAX, EPSILON_GREEDY = 0, 1, 2
 RULES = {"greedy": GREEDY, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY}
-ACTION, EXPLORE = int(Purpose.ACTION), int(Purpose.EXPLORE)
+ACTION, EXPLORE = int(Purpose.ACTION), np.int64(Purpose.EXPLORE)
 SQUARINGS = 10
 
 
@@ -76,10 +76,10 @@ def choose(scores, width, lane, allowed, rule, epsilon, seed, step):  # type: ig
     if rule == EPSILON_GREEDY:
         if np.float64(coin) * (1.0 / 4294967296.0) >= epsilon:
             return best
-        left = 0
+        left = np.int64(0)
         for action in range(allowed.shape[0]):
             left += allowed[action]
-        left = draw(seed, step, left, EXPLORE)
+        left = draw(seed, np.int64(step), left, EXPLORE)
         for action in range(allowed.shape[0]):
             if allowed[action]:
                 if left == 0:
@@ -113,21 +113,22 @@ def together(live):  # type: ignore[no-untyped-def]
     return 4 if live >= 4 else (2 if live >= 2 else 1)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def play_episodes(layers, packed, rules, observation, masked, shape, boards, seeds, rule, epsilon, x, first, second, scores, returns, lengths, measures, tape):  # type: ignore[no-untyped-def]  # fmt: skip
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def play_episodes(layers, packed, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, x, first, second, scores, returns, lengths, measures, tape):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode; return (frames, lane slots, finite).
 
-    `boards` are 16, `seeds` [E]; `x`, `first`, `second`, `scores` are the kernel's buffers for 16 lanes; `returns`,
-    `lengths` [E] and `measures` [E, 3] are written, and what `tape`, a Tape, has room for.
+    `boards` are 16, `seeds` [E]; `room` is what `room_for` makes; `x`, `first`, `second`, `scores` are the kernel's
+    buffers for 16 lanes; `returns`, `lengths` [E] and `measures` [E, 3] are written, and what `tape`, a Tape, has room
+    for.
     """
     count = seeds.shape[0]
-    index, episode, earned = np.arange(16), np.zeros(16, np.int64), np.zeros(16, np.int64)
-    allowed = np.ones(3 if rules.relative else 4, np.int8)
+    index, episode, earned, allowed = room
     height, columns, planes = shape
     live = min(count, 16)
     begun = live
     for board in range(live):
-        episode[board] = board
+        index[board] = episode[board] = board
+        earned[board] = 0
         reset_board(boards, rules, board, seeds[board])
     frames, slots = 0, 0
     while live > 0:
@@ -156,7 +157,8 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
                 if tape.observed.shape[0]:
                     save(boards, board, tape.observed[at])
                     if tape.allowed.shape[0]:
-                        tape.allowed[at] = allowed
+                        for action_of in range(allowed.shape[0]):
+                            tape.allowed[at, action_of] = allowed[action_of]
                     for o in range(tape.outputs.shape[1]):
                         tape.outputs[at, o] = scores[o * width + place - start]
             reward, status = step_board(boards, rules, board, action)
@@ -195,6 +197,15 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
     return frames, slots, True
 
 
+def room_for(environment: Any) -> tuple[NDArray[Any], ...]:
+    """Return what a kernel of 16 lanes notes on the way: index, episode, earned [16], and what is allowed [A].
+
+    A kernel that took memory itself would be compiled with all of NumPy's error messages, and count references.
+    """
+    index, episode, earned = np.zeros((3, 16), np.int64)
+    return index, episode, earned, np.ones(environment.actions, np.int8)
+
+
 def _blank(starts: NDArray[np.int64], steps: int, kept: int, size: int, actions: int, outputs: int) -> Tape:
     """Return a tape for the actions of `steps` steps and for all the rest of `kept` of them."""
     ended = len(starts) if kept else 0
@@ -230,10 +241,12 @@ def play_snake(
     outputs = len(buffers[-1]) // 16
     sizes = row_size(boards), environment.actions if masked else 0, outputs
 
+    room = room_for(environment)
+
     def episodes(tape: Tape) -> tuple[int, int, bool]:
         return play_episodes(  # type: ignore[no-any-return]
             layers, packed, environment.rules, observation, masked, environment.shape, boards, seeds, RULES[how.rule],
-            how.epsilon, *buffers, one["returns"], one["lengths"], one["measures"], tape,
+            how.epsilon, room, *buffers, one["returns"], one["lengths"], one["measures"], tape,
         )  # fmt: skip
 
     frames, slots, finite = episodes(_blank(np.zeros(len(seeds), np.int64), 0, 0, *sizes))

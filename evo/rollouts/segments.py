@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from evo.policies.lanes import forward
 from evo.records import CUT, TERMINATED, TRUNCATED, Lanes, Result, Steps
-from evo.rollouts.episodes import choose, together
+from evo.rollouts.episodes import choose, room_for, together
 from snake import kernel_cache, observe
 from snake.advance import episode_seed
 from snake.batch import Rules, make_boards, reset_board, step_board
@@ -23,7 +23,7 @@ from snake.snapshots import restore, row_size, save, snapshots
 kernel_cache.use(__name__)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, choices, earned, steps, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
     """Choose and play step `t` on board `b`, and write it; return how it ended, 0 where the episode goes on.
 
@@ -37,7 +37,8 @@ def step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, c
         outputs[b, t, o] = scores[o * width + lane]
     if masked:
         observe.mask(boards, rules, masked, b, choices)
-        allowed[b, t] = choices
+        for action_of in range(choices.shape[0]):
+            allowed[b, t, action_of] = choices[action_of]
     action = choose(scores, width, lane, choices, rule, epsilon, boards.seed[b], boards.steps[b])
     reward, status = step_board(boards, rules, b, action)
     actions[b, t] = action
@@ -57,23 +58,23 @@ def step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, c
     return status
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def play_lanes(layers, packed, rules, observation, masked, shape, boards, lanes, rule, epsilon, buffers, steps, after_at, after, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def play_lanes(layers, packed, rules, observation, masked, shape, boards, lanes, rule, epsilon, room, buffers, steps, after_at, after, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play a segment on every board; return (steps in `after`, lane slots, finite).
 
-    `lanes` is (first, episode, earned), each [L]; `buffers` the kernel's for 16 lanes; the rest is written: `steps`
+    `lanes` is (first, episode, earned), each [L]; `room` what `room_for` makes, `buffers` the kernel's for 16 lanes and,
+    at the end, an observation and the scores of one; the rest is written: `steps`
     (observed [L, T, S], allowed [L, T, A] or [0, 0, 0], actions, rewards in thousandths, ends, each [L, T], outputs
     [L, T, O]), the same of what follows in `after` (observed, allowed, outputs), each at number `after_at` of the
     steps, and of the episodes that end (returns, lengths [L, T], measures [L, T, 3]).
     """
     first, episode, earned = lanes
-    x, one, two, scores = buffers
+    x, one, two, scores, x_alone, scores_alone = buffers
     _, _, actions, _, ends, outputs = steps
     seen_after, allowed_after, outputs_after = after
     count, horizon = actions.shape
     size, width_of_outputs = shape[0] * shape[1] * shape[2], outputs.shape[2]
-    index, choices = np.zeros(16, np.int64), np.ones(3 if rules.relative else 4, np.int8)
-    x_alone, scores_alone = np.empty(size, np.float32), np.empty(width_of_outputs, np.float32)
+    index, _, _, choices = room
     cuts, slots, start = 0, 0, 0
     while start < count:
         width = together(count - start)
@@ -198,8 +199,9 @@ def play_segment(
     """
     layers, packed, *buffers = kernel
     sheet, (observation, masked) = Sheet(environment, lanes, horizon, outputs), environment.codes
+    alone = np.empty(int(np.prod(environment.shape)), np.float32), np.empty(outputs, np.float32)
     ending = play_lanes(
         layers, packed, environment.rules, observation, masked, environment.shape, sheet.boards, sheet.lanes, rule,
-        epsilon, tuple(buffers), sheet.steps, sheet.after_at, sheet.after, sheet.episodes,
+        epsilon, room_for(environment), (*buffers, *alone), sheet.steps, sheet.after_at, sheet.after, sheet.episodes,
     )  # fmt: skip
     return sheet.result(*ending)

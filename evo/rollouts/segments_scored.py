@@ -27,28 +27,27 @@ def play_segment(
     """Play one network on every lane, as `evo.rollouts.segments` does; `score` is asked for all lanes at once."""
     sheet, (observation, masked) = Sheet(environment, lanes, horizon, outputs), environment.codes
     seen = np.empty((len(lanes), *environment.shape), np.float32)
-    cuts = 0
+    cuts, choices = 0, np.ones(environment.actions, np.int8)
     for t in range(horizon):
         observe.observe_many(sheet.boards, environment.rules, observation, seen)
         scores = np.ascontiguousarray(score(seen), np.float32)
         if not np.isfinite(scores).all():
             return sheet.result(cuts, (t + 1) * len(lanes), False)
         cuts = _advance(
-            sheet.boards, environment.rules, masked, t, scores, rule, epsilon, sheet.lanes, sheet.steps, sheet.after_at,
-            sheet.after, cuts, sheet.episodes,
+            sheet.boards, environment.rules, masked, t, scores, rule, epsilon, choices, sheet.lanes, sheet.steps,
+            sheet.after_at, sheet.after, cuts, sheet.episodes,
         )  # fmt: skip
     following = score(environment.observe(sheet.after[0][:cuts]))
     sheet.after[2][:cuts] = following
     return sheet.result(cuts, horizon * len(lanes) + cuts, bool(np.isfinite(following).all()))
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def _advance(boards, rules, masked, t, scores, rule, epsilon, lanes, steps, after_at, after, cuts, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _advance(boards, rules, masked, t, scores, rule, epsilon, choices, lanes, steps, after_at, after, cuts, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play step `t` on every board by its `scores` [L, O]; return how many of `after` are written by then."""
     first, episode, earned = lanes
     seen_after, allowed_after, _ = after
     ends = steps[4]
-    choices = np.ones(3 if rules.relative else 4, np.int8)
     for b in range(scores.shape[0]):
         status = step_lane(boards, rules, masked, b, t, scores[b], 1, 0, rule, epsilon, choices, earned, steps, episodes)  # fmt: skip
         if ends[b, t] == TRUNCATED or ends[b, t] == CUT:
