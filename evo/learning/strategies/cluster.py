@@ -66,7 +66,7 @@ class Cluster:
                 self._receive(process)
             for process in self.processes[1:]:
                 if options.strategy == "multiworker":
-                    process.channel.send((0, b""))  # follow
+                    self._send(process, b"")  # follow
         except NurseryLost as error:
             self.close()
             raise ResourceError("learner.strategy: the process that starts the learner's own was killed") from error
@@ -78,11 +78,14 @@ class Cluster:
         """Return what the leader answers; ResourceError where a process is lost that cannot be done without."""
         leader = self.processes[0]
         self._look()
-        try:
-            leader.channel.send((0, encode(message).tobytes()))
-        except OSError as error:
-            raise self._lost(leader) from error
+        self._send(leader, encode(message).tobytes())
         return decode(np.frombuffer(self._receive(leader).result, "<i4"))
+
+    def _send(self, process: Process, task: bytes) -> None:
+        try:
+            process.channel.send((0, task))
+        except OSError as error:
+            raise self._lost(process) from error
 
     def _receive(self, process: Process) -> Any:
         """Wait for what a process says, while all others live."""
