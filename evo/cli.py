@@ -19,7 +19,7 @@ from evo.errors import ConfigurationError, EvoError, ResourceError
 from evo.signals import ignore, leave, listen
 from evo.terminal.standard_streams import make_lasting
 from evo.terminal.summary import Summary, one_line
-from evo.wording import CONTROL, did_you_mean, printable, printable_lines
+from evo.wording import CONTROL, counted, did_you_mean, printable, printable_lines
 
 SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
@@ -126,7 +126,8 @@ def _known(problem: BaseException) -> EvoError | None:
 def _farewell(summary: Summary) -> str:
     if summary.run_dir is None:
         return "interrupted"
-    safe = f"{summary.generations or 0} generations are safe; "
+    count = summary.generations or 0
+    safe = f"{counted(count, 'generation')} {'is' if count == 1 else 'are'} safe; "
     return f"interrupted; {safe}go on by: python -m evo.run --resume {shlex.quote(summary.run_dir)}"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.rounds import make_algorithm, play_out, take_up
+from evo.wording import counted
 
 if TYPE_CHECKING:
     from evo.configuration.experiment import Experiment
@@ -149,7 +150,8 @@ def go_on(
         starting.keep(experiment, store)
         reached = store.next_generation >= experiment.generations
         if reached:
-            display.say(f"nothing to do: {store.next_generation} of {experiment.generations} generations are there")
+            there, asked = counted(store.next_generation, "generation"), experiment.generations
+            display.say(f"nothing to do: {there} done, {asked} asked for")
             summary.champion = known_champion(store, experiment)
         if not reached or summary.champion is None:
             evaluator = evaluator_of(experiment, store.directory, plugins)
@@ -193,7 +195,7 @@ def headline(experiment: Experiment) -> str:
     return (
         f"{experiment.algorithm} on {experiment.environment.id}{board}\n"
         f"{experiment.policy.kind} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
-        f"{experiment.generations} generations"
+        f"{counted(experiment.generations, 'generation')}"
     )
 
 

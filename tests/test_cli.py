@@ -46,6 +46,7 @@ def experiment(tmp_path: Path) -> Path:
 def test_help_lists_the_commands_that_exist() -> None:
     done = evo("--help")
     assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
     listed = re.findall(r"^  (\w+) +\S", done.stdout, re.MULTILINE)
     assert listed == plugins.names("commands", "main") == sorted(listed)
     assert {"run", "resume", "list"} <= set(listed)
@@ -104,6 +105,7 @@ def test_a_dry_run_prints_exactly_what_counts(experiment: Path, algorithm: str, 
         (["small.toml", "--seed", "x"], 2, "--seed: must be a whole number"),
         (["small.toml", "--algorithm", "ppo"], 2, "--algorithm: "),
         (["small.toml", "--run-dir", "."], 2, ". is there and is not empty"),
+        (["small.toml", "--run-dir", "small.toml/x"], 2, "small.toml is a file; choose"),
         (["small.toml", "--resume", "."], 2, "EXPERIMENT cannot go with --resume"),
         (["small.toml", "--fork", "x"], 2, "go with --resume"),
         (["--resume", "."], 3, "is not a run"),

@@ -18,7 +18,7 @@ import pytest
 from evo.configuration import config
 from evo.run import headline
 from evo.terminal.display import Lines, Pace, Quiet, Row, Table, count, display_for, duration
-from evo.terminal.show import ending
+from evo.terminal.show import ending, kernels_are_missing
 from evo.terminal.summary import Champion, Heldout, Summary
 
 ROOT = Path(__file__).parent.parent
@@ -148,6 +148,20 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
     for said in ("generation", "held-out", "time left", "999/9999", "1234.56", "-1000.25", "1111.11", "1000.50", " h"):
         assert said in shown, said
     assert "…" not in shown
+
+
+def test_only_this_checkout_s_kernels_are_taken_for_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from evo.rollouts.episodes import play_episodes
+    from snake import kernel_cache
+
+    compiled = Path(play_episodes.stats.cache_path)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    experiment = config.load(ROOT / "experiments/ga_snake.toml")
+    for folder, missing in ((f"rollouts_{'0' * 40}", True), (compiled.name, False)):
+        place = kernel_cache.root() / compiled.parent.name / folder
+        place.mkdir(parents=True)
+        (place / "episodes.play_episodes-1.py311.nbi").touch()
+        assert kernels_are_missing(experiment) is missing
 
 
 @pytest.mark.parametrize("experiment", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)

@@ -262,6 +262,6 @@ def test_a_fork_of_the_same_options_is_another_chain_all_the_same(stopped: Path)
 def test_fewer_generations_than_there_are_leave_nothing_to_do(stopped: Path) -> None:
     before = (stopped / "run" / "manifest.jsonl").read_bytes()
     out, _ = called(stopped, "--resume", "run", "--generations", 1, "--json")
-    assert "nothing to do: 2 of 1 generations are there" in out
+    assert "nothing to do: 2 generations done, 1 asked for" in out
     assert json.loads(out.splitlines()[-1])["generations"] == 2
     assert (stopped / "run" / "manifest.jsonl").read_bytes() == before

@@ -81,7 +81,7 @@ def test_a_run_that_stopped_and_was_resumed_equals_a_straight_one(small: Path) -
 def test_a_total_that_is_reached_leaves_nothing_to_do_and_says_so(small: Path) -> None:
     before = summary_of(small, "small.toml", "--run-dir", "run")
     out, _ = called(small, "--resume", "run", "--json")
-    assert "nothing to do: 4 of 4 generations are there" in out
+    assert "nothing to do: 4 generations done, 4 asked for" in out
     assert json.loads(out.splitlines()[-1]) == before
 
 
@@ -271,6 +271,7 @@ def test_a_replay_shows_the_score_that_the_sealed_episode_had(small: Path) -> No
         (("evaluate", "run", "--episodes", "many"), 2, "--episodes: must be a whole number from 1"),
         (("replay", "run", "--episode", "-1"), 2, "--episode"),
         (("replay", "run", "--gif", "nowhere/film.gif"), 2, "no file can be written there"),
+        (("replay", "run", "--gif", "film.mp4"), 2, "the name of a film ends with .gif"),
     ],
 )
 def test_what_cannot_be_evaluated_or_replayed_is_told_in_a_line(

@@ -1,4 +1,4 @@
-"""Write a run's champion for others: a SavedModel, a .keras file, a TensorFlow checkpoint, or arrays of NumPy."""
+"""Write a run's champion for TensorFlow, Keras or NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show what can be named in an experiment: algorithms, environments, policies and backends, with their options."""
+"""Show what an experiment can name, with every option."""
 
 from __future__ import annotations
 

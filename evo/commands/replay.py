@@ -1,4 +1,4 @@
-"""Watch a run's champion play a sealed episode in the terminal, make a GIF of it, or play one candidate again."""
+"""Watch a run's champion play, film it, or play one candidate again."""
 
 from __future__ import annotations
 
@@ -40,6 +40,12 @@ def main(arguments: Namespace) -> int:
     from evo.terminal import game_show
     from snake.render import save_gif, text
 
+    if arguments.gif:
+        film = Path(arguments.gif)
+        if not film.parent.is_dir() or film.is_dir():
+            raise ConfigurationError(f"--gif {film}: no file can be written there")
+        if film.suffix.lower() != ".gif":
+            raise ConfigurationError(f"--gif {film}: the name of a film ends with .gif")
     plugins.load(arguments.plugin)
     run = look_at(Path(arguments.run_dir), {"backend": "serial"})
     environment = run.experiment.environment
@@ -50,9 +56,6 @@ def main(arguments: Namespace) -> int:
     shown = game.positions(environment)
     filmed = ""
     if arguments.gif:
-        film = Path(arguments.gif)
-        if not film.parent.is_dir() or film.is_dir():
-            raise ConfigurationError(f"--gif {film}: no file can be written there")
         with resources("write", film):
             save_gif(film, shown, min(speed, 50))
         filmed = f", filmed in {film}"

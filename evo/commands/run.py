@@ -1,4 +1,4 @@
-"""Train: evolve or learn what an experiment file describes, and measure it on sealed episodes."""
+"""Train what an experiment file describes, and measure its champion."""
 
 from __future__ import annotations
 

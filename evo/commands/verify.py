@@ -1,4 +1,4 @@
-"""Check that a run is what it says: its hashes, its files, its champion, and what comes of playing it again."""
+"""Check that a run is what it says: hashes, files, what it played."""
 
 from __future__ import annotations
 

@@ -61,6 +61,9 @@ def refuse_existing(directory: Path) -> None:
         raise ConfigurationError(f"{directory}: ~ is for the shell to replace; write the whole path, or ./~")
     target = Path(os.path.realpath(directory))
     if not os.path.lexists(target):
+        above = next(parent for parent in target.parents if os.path.lexists(parent))
+        if not os.path.isdir(above):
+            raise ConfigurationError(f"{directory}: {above.name} is a file; choose another --run-dir")
         return
     if not target.is_dir():
         raise ConfigurationError(f"{directory} is there and is not a directory; choose another --run-dir")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +32,10 @@ def kernels_are_missing(experiment: Experiment) -> bool:
 
     folders = [Path(package.__path__[0]) for package in (evo, snake)]
     compiled = kernel_cache.root() / kernel_cache.directory_name(folders)
-    return not any(compiled.rglob("episodes.play_episodes*.nbi"))
+    source = folders[0] / "rollouts"
+    # Numba names a folder by its path too, so another checkout of the same sources has kernels of its own.
+    place = f"{source.name}_{hashlib.sha1(str(source).encode(), usedforsecurity=False).hexdigest()}"
+    return not any((compiled / place).glob("episodes.play_episodes*.nbi"))
 
 
 def watched(display: Display) -> bool:
