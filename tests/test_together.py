@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -143,17 +144,21 @@ select_episodes = 8
 """
 
 
-def test_how_candidates_are_cut_into_tasks_shows_nowhere(tmp_path: Path) -> None:
+def test_how_candidates_are_cut_into_tasks_shows_in_no_result(tmp_path: Path) -> None:
     (tmp_path / "cut.toml").write_text(CUT)
-    hashes = set()
+    summaries = {}
     for name, sets in (
         ("filled", ()),
+        ("16 and 4", ("workers.candidates_per_call=2",)),
         ("three", ("workers.candidates_per_task=3",)),
         ("pairs", ("workers.candidates_per_task=7", "workers.candidates_per_call=2")),
     ):
         words = [word for one in sets for word in ("--set", one)]
-        hashes.add(summary_of(tmp_path, "cut.toml", "--run-dir", name, *words)["state_hash"])
-    assert len(hashes) == 1
+        summaries[name] = summary_of(tmp_path, "cut.toml", "--run-dir", name, *words)
+    assert summaries["filled"]["state_hash"] == summaries["16 and 4"]["state_hash"]
+    weights = {json.loads((tmp_path / name / "champion.json").read_text())["weights_sha256"] for name in summaries}
+    assert len(weights) == 1
+    assert len({str(summary["champion"]) for summary in summaries.values()}) == 1
     experiment = config.load(tmp_path / "cut.toml")
     asked = next(make_algorithm(experiment, environment_of(experiment.environment)).generation(0))
     assert [len(task.weights) for task in asked.tasks] == [20]  # as many as a call computes, and not 16 and 4

@@ -143,11 +143,11 @@ def test_where_tensorflow_plays_a_poisoned_candidate_ranks_worst_alone_too_howev
     number, name = only_once(walks(walk, monkeypatch)[1], slice(POPULATION * EPISODES))
     monkeypatch.setenv("DEADLY", name)
     worst = ("--set", "policy.inference=tensorflow", "--set", "workers.on_poison=worst", "--workers", 1)
-    hashes = {
-        str(run(walk, f"cut-{cut}", *worst, "--set", f"workers.candidates_per_task={cut}")["state_hash"])
+    champions = {
+        str(run(walk, f"cut-{cut}", *worst, "--set", f"workers.candidates_per_task={cut}")["champion"])
         for cut in (5, POPULATION)
     }
-    assert len(hashes) == 1
+    assert len(champions) == 1
     assert Store.read(walk / "cut-5").read_record(1)["poisoned"].tolist() == [[0, number // EPISODES]]
 
 

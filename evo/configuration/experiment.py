@@ -90,6 +90,9 @@ class Experiment:
         }
         if self.learns:
             identity["learner"] = self.learner.identity()
+        elif not lanes:  # what is asked for, not how a GPU's calls are filled: that changes no bit
+            usual = plugins.find("algorithms", self.algorithm).candidates_per_task
+            identity["candidates_per_task"] = self.workers.candidates_per_task or usual(self.network())
         return identity
 
     def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:
