@@ -181,6 +181,19 @@ def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
     assert max(map(len, shown.splitlines())) <= 80, shown
 
 
+def test_a_narrow_table_leaves_columns_out_and_cuts_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for width in (40, 60, 76):
+        monkeypatch.setenv("COLUMNS", str(width))
+        with Table() as table:
+            table.generation(Row.of(998, METRICS | IDLE | {"champion": 1111.11}, 1000.5, True), 9999)
+        shown = capsys.readouterr().out
+        assert "1111.11" in shown
+        assert "…" not in shown
+        assert ("mean" in shown, "lanes" in shown) == (width >= 60, width >= 76)
+
+
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_terminal_shows_a_table_then_a_game_then_what_to_type(tmp_path: Path, plain: bool) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 ROWS = 12  # generations in the table
+COLUMNS = {  # and the least width of a terminal that has room for them
+    "generation": 0, "best": 0, "mean": 60, "champion": 0, "held-out": 0, "frames/s": 76, "lanes": 76, "time left": 60,
+}  # fmt: skip
 RECENT = 20  # generations that the time left is reckoned from
 UNKNOWN = "-"
 
@@ -172,17 +175,21 @@ class Table:
             return Text(f"playing the first generation ... {time.monotonic() - self._began:.0f} s", style="dim")
         # Narrow enough that scores of four digits keep all of them on a terminal of 80 columns.
         grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-        for title in ("generation", "best", "mean", "champion", "held-out", "frames/s", "lanes", "time left"):
+        shown = [title for title, least in COLUMNS.items() if self._console.width >= least]
+        for title in shown:
             grid.add_column(title, justify="right", no_wrap=True)
         for row in self._rows:
             newest = row is self._rows[-1]
             waited = time.monotonic() - self._last
             left = duration(max(self._pace.left(row, self._generations) - waited, 0.0)) if newest else ""
             champion = Text(number(row.champion), style="bold green" if row.crowned else "")
-            cells = (number(row.heldout), row.speed, row.busy, left)
             ordinal = f"{row.generation + 1}/{self._generations}" if newest else f"{row.generation + 1}"
             style = "" if newest else "dim"
-            grid.add_row(ordinal, number(row.best), number(row.mean), champion, *cells, style=style)
+            scores = (number(row.best), number(row.mean), champion, number(row.heldout))
+            cells: dict[str, RenderableType] = dict(
+                zip(COLUMNS, (ordinal, *scores, row.speed, row.busy, left), strict=True)
+            )
+            grid.add_row(*(cells[title] for title in shown), style=style)
         done = self._rows[-1].generation + 1
         bar = ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width))
         idle = Text("\n".join(self._rows[-1].idle.lines()), style="dim")
