@@ -177,12 +177,15 @@ def test_a_cluster_of_ones_own_hears_nobody_else_and_is_gone_afterwards(
     summary = json.loads(out.splitlines()[-1])
     assert (summary["state_hash"], summary["champion"]) == (wanted["state_hash"], wanted["champion"])
     assert all(
-        line.startswith(("ga on", "generation", "champion", "sealed", "beside")) for line in out.splitlines()[:5]
+        line.startswith(("ga on", "mlp of", "generation", "champion", "sealed", "beside"))
+        for line in out.splitlines()[:5]
     )
 
 
 @needs_ray
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_a_signal_ends_a_run_on_ray_and_all_of_its_processes(
     small: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:

@@ -98,7 +98,7 @@ def meanwhile(act: Callable[[], None]) -> threading.Thread:
 @pytest.mark.parametrize(
     ("name", "number"), [pytest.param(*way, marks=[pytest.mark.long] if way[1] else []) for way in WAYS]
 )
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_every_algorithm_has_the_hash_of_one_process_on_any_number_of_nodes(
     tmp_path: Path, ray_nodes: Nodes, name: str, number: int, count: int
 ) -> None:
