@@ -194,6 +194,16 @@ def test_a_narrow_table_leaves_columns_out_and_cuts_none(
         assert ("mean" in shown, "lanes" in shown) == (width >= 60, width >= 76)
 
 
+def test_a_fork_that_has_crowned_nobody_yet_is_not_said_to_have_scores_that_are_not_finite(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    read = config.load(ROOT / "experiments/ga_snake_6x6.toml")
+    ending(read, Summary(run_dir="runs/fork", generations=2), Quiet(), None)
+    shown = capsys.readouterr().out
+    assert "none was crowned yet, or" in shown
+    assert "replay" not in shown
+
+
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_terminal_shows_a_table_then_a_game_then_what_to_type(tmp_path: Path, plain: bool) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)

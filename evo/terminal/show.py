@@ -60,7 +60,7 @@ def ending(experiment: Experiment, summary: Summary, display: Display, game: Rec
     """Show what came of a run."""
     champion = summary.champion
     if champion is None:
-        display.say("no champion: no candidate had finite scores where one would have been crowned")
+        display.say("no champion: none was crowned yet, or no candidate had finite scores")
     else:
         display.say(f"champion  {champion.fitness:.2f} mean return on the episodes that crowned it")
         if champion.heldout is not None:
