@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -216,9 +217,9 @@ def test_nobody_without_the_token_joins_a_cluster_of_ones_own(small: Path, monke
     monkeypatch.setenv("EVO_TEST_MARK", mark)
     with command(small, "small.toml", "--run-dir", "run", "--generations", 100000, "--backend", "ray") as process:
         after(process, 1)
-        (line,) = [line for line in marked(mark).values() if "gcs_server" in line]
-        server = line.split("--gcs_server_port=")[1].split()[0]
-        probe = f"import ray; ray.init('127.0.0.1:{server}')"
+        lines = [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in marked(mark)]
+        (head, *_) = {found[1] for line in lines if (found := re.search(r"--gcs-address=(\S+)", line))}
+        probe = f"from ray._raylet import GcsClient; print(GcsClient(address='{head}').get_all_node_info(timeout=5))"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         done = subprocess.run(
             [sys.executable, "-c", probe], env=environment, capture_output=True, text=True, timeout=120
