@@ -80,7 +80,7 @@ def theirs(python: Path, module: str, frames: int, good: float, setting: tuple[s
 def speed(lines: Lines) -> float:
     """Return frames a second, the median over generations that are counted."""
     pairs = list(zip(lines[WARM:], lines[WARM + 1 :], strict=False))
-    return median((b["frames"] - a["frames"]) / (b["seconds"] - a["seconds"]) for a, b in pairs)
+    return float(median((b["frames"] - a["frames"]) / (b["seconds"] - a["seconds"]) for a, b in pairs))
 
 
 def reached(lines: Lines, good: float) -> float:
