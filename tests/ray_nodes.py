@@ -98,24 +98,24 @@ def nodes(count: int, client_port: int | None = None) -> Iterator[Nodes]:
 
 def playing(raylet: int) -> list[int]:
     """Return the workers of a node that play a task at this moment."""
-    return _workers(raylet, b"ray::play")
+    return _children(raylet, b"ray::play")
 
 
 def waiting(raylet: int) -> list[int]:
-    """Return the workers of a node that wait for their next task."""
-    return _workers(raylet, b"ray::IDLE")
+    """Return the workers of a node that wait for their next task and have played one: those that are guarded."""
+    return [worker for worker in _children(raylet, b"ray::IDLE") if _children(worker, PYTHON.encode())]
 
 
-def _workers(raylet: int, doing: bytes) -> list[int]:
+def _children(parent: int, doing: bytes) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 name = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if parent == raylet and name.startswith(doing):
+            if above == parent and name.startswith(doing):
                 found.append(int(entry.name))
     return found
 
