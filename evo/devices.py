@@ -15,7 +15,7 @@ from typing import Any
 
 from evo import gpus, placement
 from evo.errors import ConfigurationError, DeviceError
-from evo.placement import NO_GPU, VISIBLE, Slots, describe
+from evo.placement import NO_GPU, VISIBLE, Slots, describe, describe_elsewhere
 
 HERE = ("processes", "serial")  # backends that play on this machine's devices
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "claim",
     "cores",
     "describe",
+    "describe_elsewhere",
     "import_tensorflow",
     "plan",
     "slots",

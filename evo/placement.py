@@ -86,13 +86,27 @@ def describe(slots: Slots, learner: Mapping[str, Any] | None = None) -> str:
         where[name] = where.get(name, 0) + 1
     plural = "" if len(slots) == 1 else "s"
     told = f"{len(slots)} worker{plural}: " + ", ".join(f"{count} on {name}" for name, count in where.items())
+    return told + _with_learner(learner)
+
+
+def describe_elsewhere(workers: Mapping[str, Any], inference: str, learner: Mapping[str, Any] | None = None) -> str:
+    """Return the plan in one line for a machine that has the GPUs that the options ask for, however many those are."""
+    try:
+        return describe(plan(workers, inference, learner=learner), learner)
+    except DeviceError:  # "gpu", and no option says which
+        count = workers.get("count", "auto")
+        told = f"{PER_GPU} workers on each GPU" if count == "auto" else f"{count} workers on all GPUs together"
+        return told + _with_learner(learner)
+
+
+def _with_learner(learner: Mapping[str, Any] | None) -> str:
     if learner is None:
-        return told
+        return ""
     numbers = learner_gpus(learner)
     if numbers is None:
         which = "the first GPU" if learner.get("strategy", "one") == "one" else "all GPUs"
-        return f"{told}; the learner on {which} that it sees, else the CPU"
-    return f"{told}; the learner on {' and '.join(f'GPU {number}' for number in numbers) or 'the CPU'}"
+        return f"; the learner on {which} that it sees, else the CPU"
+    return f"; the learner on {' and '.join(f'GPU {number}' for number in numbers) or 'the CPU'}"
 
 
 def candidates_per_task(workers: Mapping[str, Any], slots: Slots, usual: int, population: int) -> int:

@@ -303,6 +303,27 @@ def test_a_dry_run_prints_the_plan(
     assert dry_run(path, capsys, "workers.count=2") == ["# 2 workers: 2 on the CPU"]
 
 
+def test_a_dry_run_plans_for_a_machine_that_has_the_gpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VISIBLE, raising=False)
+    monkeypatch.setattr(gpus, "found", list)
+    path, kind = tmp_path / "experiment.toml", "workers.kind=gpu"
+    absent = '# not on this machine: workers.kind: "gpu", and this process sees no GPU; "auto" plays on the CPU where '
+    assert dry_run(path, capsys, kind) == ["# 2 workers on each GPU", f"{absent}there is none"]
+    assert dry_run(path, capsys, kind, "workers.count=32")[0] == "# 32 workers on all GPUs together"
+    learned = ("run.algorithm=pg", 'learner.devices=["GPU:0"]')
+    weighted = ("workers.count=32", "workers.placement=weighted", "workers.gpu_ids=[0, 1, 2, 3]")
+    assert dry_run(path, capsys, kind, *weighted, *learned)[0] == (
+        "# 32 workers: 2 on GPU 0, 10 on GPU 1, 10 on GPU 2, 10 on GPU 3; the learner on GPU 0"
+    )
+    assert dry_run(path, capsys, kind, *learned)[0] == "# 2 workers on each GPU; the learner on GPU 0"
+    monkeypatch.setenv(VISIBLE, "-1")  # hidden here, and not there
+    plan_line, note = dry_run(path, capsys, "workers.gpus=[2, 10]")
+    assert plan_line == "# 12 workers: 2 on GPU 0, 10 on GPU 1"
+    assert note.endswith("CUDA_VISIBLE_DEVICES = '-1' lets this process see 0")
+
+
 def test_a_run_that_learns_on_a_gpu_that_is_not_there_makes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,5 +137,4 @@ def planned(experiment: Experiment, elsewhere: bool = False) -> str:
     except DeviceError as absent:
         if not elsewhere:
             raise
-        planned = devices.plan(workers, inference, os.environ.get(devices.VISIBLE), None, learner)
-        return f"{devices.describe(planned, learner)}\n# not on this machine: {absent}"
+        return f"{devices.describe_elsewhere(workers, inference, learner)}\n# not on this machine: {absent}"
