@@ -15,7 +15,7 @@ from typing import Any
 
 from evo import gpus, placement
 from evo.errors import ConfigurationError, DeviceError
-from evo.placement import NO_GPU, VISIBLE, Slots, describe, describe_elsewhere
+from evo.placement import BY_PLACE, NO_GPU, ORDER, VISIBLE, Slots, describe, describe_elsewhere
 
 HERE = ("processes", "serial")  # backends that play on this machine's devices
 __all__ = [
@@ -132,8 +132,11 @@ def import_tensorflow(on_gpu: bool, wanted: str = 'policy.inference: "tensorflow
     """Import TensorFlow and Keras without their greetings on the terminal; ConfigurationError where they are missing.
 
     No device is touched, so a process may still be pinned, or forked and its children be pinned, afterwards. `wanted`
-    is what needs them, and `otherwise` what a user can do without.
+    is what needs them, and `otherwise` what a user can do without. GPUs that a user has not numbered otherwise are
+    numbered as in the plan.
     """
+    if VISIBLE not in os.environ:
+        os.environ.setdefault(ORDER, BY_PLACE)
     # Errors only; and that there is no GPU driver is an error only where a GPU is wanted.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if on_gpu else "3")
     if (backend := os.environ.setdefault("KERAS_BACKEND", "tensorflow")) != "tensorflow":

@@ -10,6 +10,7 @@ from evo.gpus import Gpu
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
+BY_PLACE = "PCI_BUS_ID"  # as nvidia-smi and people number GPUs; by default CUDA numbers the fastest 0
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 ALLOCATOR = "TF_GPU_ALLOCATOR"
 NO_GPU = "-1"
@@ -72,8 +73,7 @@ def plan(
     memory = memory_of(workers)
     slots: Slots = []
     for name, share in zip(names, shares, strict=True):
-        # By default CUDA numbers the fastest GPU 0; nvidia-smi and people number them by their place on the bus.
-        order = {ORDER: "PCI_BUS_ID"} if visible is None and name.isdigit() else {}
+        order = {ORDER: BY_PLACE} if visible is None and name.isdigit() else {}
         slots += [{VISIBLE: name, **order, **memory} for _ in range(share)]
     return slots
 

@@ -13,6 +13,7 @@ from evo import devices
 from evo.errors import ConfigurationError, DeviceError
 from evo.evaluators.processes import Processes
 from evo.evaluators.worker import Upbringing
+from evo.placement import ORDER
 
 
 def test_the_plan_needs_no_tensorflow() -> None:
@@ -42,6 +43,21 @@ def test_another_backend_of_keras_is_refused_in_a_line(monkeypatch: pytest.Monke
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     with pytest.raises(ConfigurationError, match=r"^--to keras needs KERAS_BACKEND=tensorflow in the .*, not jax$"):
         devices.import_tensorflow(on_gpu=False, wanted="--to keras")
+
+
+@pytest.mark.parametrize(("visible", "order"), [(None, "PCI_BUS_ID"), ("1,0", None)])
+def test_a_process_that_learns_counts_gpus_as_the_plan_does(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, order: str | None
+) -> None:
+    for name, value in ((devices.VISIBLE, visible), (ORDER, None)):
+        monkeypatch.setenv(name, str(value))  # so that it is put back
+        if value is None:
+            monkeypatch.delenv(name)
+    devices.import_tensorflow(on_gpu=False)
+    assert os.environ.get(ORDER) == order
+    monkeypatch.setenv(ORDER, "FASTEST_FIRST")  # a user's own
+    devices.import_tensorflow(on_gpu=False)
+    assert os.environ[ORDER] == "FASTEST_FIRST"
 
 
 def test_what_prepares_the_workers_touches_no_device() -> None:

@@ -19,6 +19,7 @@ from hypothesis.extra import numpy as arrays
 from learning import tensorflow  # noqa: F401
 from numpy.typing import NDArray
 
+from evo import gpus
 from evo.configuration.sections import Learner
 from evo.errors import ConfigurationError, DeviceError
 from evo.learning.strategies.cluster import environments
@@ -250,6 +251,7 @@ def test_a_process_that_lacks_its_gpu_is_not_let_to_compute_elsewhere(tmp_path: 
 
 def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(gpus, "found", list)
 
     def places(given: str = "", **options: Any) -> list[tuple[str, str, int, str, dict[str, list[str]]]]:
         found = []
@@ -268,6 +270,11 @@ def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: 
     assert [one[:3] for one in served] == [
         ("coordinator", "chief", 0), ("parameter server", "ps", 0), ("worker 0", "worker", 0)
     ]  # fmt: skip
+    sliced = [gpus.Gpu(0, "A100", "GPU-0", ("MIG-a", "MIG-b")), gpus.Gpu(1, "A100", "GPU-1")]
+    monkeypatch.setattr(gpus, "found", lambda: sliced)
+    assert [one[3] for one in places(strategy="multiworker", devices=["GPU:2", "GPU:1"])] == ["1", "MIG-b"]
+    with pytest.raises(DeviceError, match=r"learner\.devices: there is no GPU:3, for this machine has 3"):
+        places(strategy="multiworker", devices=["GPU:2", "GPU:3"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,7")
     assert [one[3] for one in places(strategy="multiworker", devices=["GPU:1", "GPU:0"])] == ["7", "GPU-a"]
     with pytest.raises(DeviceError, match=r"learner\.devices: there is no GPU:2"):
@@ -277,7 +284,10 @@ def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: 
         places(strategy="multiworker", devices=["GPU:0", "GPU:0"])
     elsewhere = {"worker": ["10.0.0.1:4000", "10.0.0.2:4000"]}
     given = {"cluster": elsewhere, "task": {"type": "worker", "index": 0}}
-    assert places(json.dumps(given), strategy="multiworker") == [("worker 0", "worker", 0, "-1", elsewhere)]
+    ours = ("worker 0", "worker", 0, "-1", elsewhere)
+    assert places(json.dumps(given), strategy="multiworker") == [ours]
+    # What another machine has is not ours to know.
+    assert places(json.dumps(given), strategy="multiworker", devices=["CPU:0", "GPU:0"]) == [ours]
     for wrong, told in (
         ({**given, "task": {"type": "worker", "index": 1}}, "a run is worker 0"),
         ({**given, "cluster": {"worker": ["10.0.0.1:4000"]}}, r"1 workers, and learner\.processes is 2"),
@@ -285,6 +295,15 @@ def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: 
     ):
         with pytest.raises(ConfigurationError, match=told):
             places(json.dumps(wrong), strategy="multiworker")
+
+
+def test_a_process_that_is_started_by_hand_and_lacks_its_gpu_says_so_in_a_line() -> None:
+    config = {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"type": "worker", "index": 1}}
+    environment = {**os.environ, "TF_CONFIG": json.dumps(config), "CUDA_VISIBLE_DEVICES": "63"}  # nobody has so many
+    words = [sys.executable, "-m", "evo.learning.strategies.member"]
+    done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    told = "learner.devices: a process is pinned to GPU 63 and sees none\n"
+    assert (done.returncode, done.stderr) == (5, told)
 
 
 @given(
@@ -317,7 +336,8 @@ def test_processes_on_given_addresses_are_joined_by_those_that_are_started_by_ha
     places = [f"127.0.0.1:{port}" for port in ports]
     config = [json.dumps({"cluster": {"worker": places}, "task": {"type": "worker", "index": i}}) for i in (0, 1)]
     words = [sys.executable, "-m", "evo.learning.strategies.member", "--threads", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": config[1], "CUDA_VISIBLE_DEVICES": "-1"}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": config[1]}
     with subprocess.Popen(words, env=environment) as by_hand:
         try:
             monkeypatch.setenv("TF_CONFIG", config[0])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo import devices
+from evo import devices, gpus
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError
 from evo.evaluators.nursery import Nursery, NurseryLost
 from evo.evaluators.worker import Channel, Failed, GivesUp, Upbringing
@@ -174,8 +174,8 @@ def environments(options: Options, given: str = "") -> Iterator[tuple[str, dict[
         for index in range(len(places)):
             name = {"chief": "coordinator", "ps": "parameter server"}.get(kind, f"worker {index}")
             task = {"cluster": cluster, "task": {"type": kind, "index": index}}
-            pin = _pin(options.devices[index] if kind == "worker" and options.devices else "CPU:0")
             if not given or (kind, index) == (leader, 0):
+                pin = _pin(options.devices[index] if kind == "worker" and options.devices else "CPU:0")
                 yield name, {CONFIG: json.dumps(task), devices.VISIBLE: pin}
 
 
@@ -183,12 +183,14 @@ def _pin(device: str) -> str:
     """Return what CUDA calls the GPU of a name such as "GPU:0", the first of those that this process may see."""
     if not device.startswith("GPU:"):
         return devices.NO_GPU
-    number = int(device.removeprefix("GPU:"))
-    visible = os.environ.get(devices.VISIBLE)
-    seen = [str(number)] * (number + 1) if visible is None else listed(visible)
-    if number >= len(seen):
-        raise DeviceError(f"learner.devices: there is no {device}, for {devices.VISIBLE} is {visible!r}")
-    return seen[number]
+    number, visible = int(device.removeprefix("GPU:")), os.environ.get(devices.VISIBLE)
+    seen = [name for gpu in gpus.found() for name in gpu.names] if visible is None else listed(visible)
+    if number < len(seen):
+        return seen[number]
+    if visible is None and not seen:  # nobody could tell; the process will
+        return str(number)
+    why = f"this machine has {len(seen)}" if visible is None else f"{devices.VISIBLE} is {visible!r}"
+    raise DeviceError(f"learner.devices: there is no {device}, for {why}")
 
 
 def _given(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[str, list[str]]:

@@ -54,7 +54,7 @@ def prepare(membership: Membership) -> None:
 
 
 def join(membership: Membership) -> Member:
-    """Return this process's part in the cluster that TF_CONFIG tells of; DeviceError where it lacks its GPU."""
+    """Return this process's part in the cluster that TF_CONFIG tells of; DeviceError where it lacks its one GPU."""
     options = Options(strategy=membership.strategy, threads=membership.threads, dtype=membership.dtype)
     pinned = os.environ.get(devices.VISIBLE, devices.NO_GPU)
     import tensorflow as tf
@@ -233,21 +233,27 @@ def _server(tf: Any, cluster: Any, kind: str, index: int, threads: int) -> Any:
     return tf.distribute.Server(cluster, job_name=kind, task_index=index, protocol="grpc", config=config)
 
 
-def main() -> None:
-    """Be the process that TF_CONFIG describes, on a machine where nobody else starts it."""
+def main() -> int:
+    """Be the process that TF_CONFIG describes, on a machine where nobody else starts it; return the exit code."""
     parser = ArgumentParser(description="One process of a learner on several machines; TF_CONFIG says which.")
     parser.add_argument("--threads", type=int, default=2, help="as learner.threads of the run")
     threads = parser.parse_args().threads
     if "TF_CONFIG" not in os.environ:
         sys.exit("TF_CONFIG is not set; see docs/learners.md")
-    devices.import_tensorflow(on_gpu=False, wanted="learner.strategy: every process")
+    os.environ.setdefault(devices.VISIBLE, devices.NO_GPU)  # the CPU, like every process without a device of its own
     servers = "chief" in json.loads(os.environ["TF_CONFIG"])["cluster"]
-    strategy = "parameter-server" if servers else "multiworker"
-    member = Member(Options(strategy=strategy, threads=threads))  # type: ignore[arg-type]
-    if servers:
-        member._server.join()
-    member.follow()
+    membership = Membership(threads, "float32", "parameter-server" if servers else "multiworker", private=False)
+    try:
+        prepare(membership)
+        member = join(membership)
+        if servers:
+            member._server.join()
+        member.play(b"")
+    except EvoError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
