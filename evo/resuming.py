@@ -61,7 +61,9 @@ def fork(experiment: Experiment, directory: Path, name: str) -> Store:
         if state:
             # A champion was crowned on episodes that the new options may have changed: it has to win its crown again.
             forgotten = {"champion": state["champion"][:0], "crowned": np.zeros_like(state["crowned"])}
-            store.commit(0, {**state, **forgotten}, {}, {})
+            # So were steps played that are not yet learnt from: on other boards, perhaps, or by other masks.
+            kept = {name: array for name, array in state.items() if not name.startswith("pending_")}
+            store.commit(0, {**kept, **forgotten}, {}, {})
             store.flush()
         return store
     except BaseException:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calling import called, summary_of
 from learning import tensorflow  # noqa: F401
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from evo.algorithms import pg
 from evo.configuration.sections import Learner as LearnerOptions
+from evo.directory.store import Store
 from evo.environments import gymnasium, snake
 from evo.errors import ConfigurationError, ResourceError
 from evo.evaluators import processes
@@ -356,6 +360,8 @@ def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
     usual = snake_pg()
     drive(usual, 4)  # what the first one played, in the order that the second one learns it in
     np.testing.assert_array_equal(usual.state()["weights"], published[2])
+    assert algorithm.notices
+    assert not usual.notices
 
 
 def test_the_first_network_values_nothing_and_prefers_no_action() -> None:
@@ -417,6 +423,19 @@ def test_schedules_count_frames_that_were_learnt_from() -> None:
     np.testing.assert_allclose(rates, [1e-2, 5.5e-3, 1e-3, 1e-3])
 
 
+def test_the_weight_of_the_entropy_moves_with_the_frames_that_were_learnt_from() -> None:
+    moving = snake_pg(entropy=0.9, entropy_end=0.1, entropy_frames=2 * 12 * 9)
+    drive(moving, 2)
+    state = frozen(moving.state())
+    drive(moving, 4)  # half of the way; neither crowns anybody
+    half, first = snake_pg(entropy=0.5), snake_pg(entropy=0.9)
+    for other in (half, first):
+        other.restore(state)
+        drive(other, 4)
+    np.testing.assert_array_equal(moving.state()["weights"], half.state()["weights"])
+    assert (moving.state()["weights"] != first.state()["weights"]).any()
+
+
 def test_the_discount_moves_with_the_frames_that_were_learnt_from() -> None:
     algorithm = snake_pg(gamma=0.5, gamma_end=0.9, gamma_frames=2 * 12 * 9)
     heard: list[Result] = []
@@ -433,7 +452,14 @@ def test_the_discount_moves_with_the_frames_that_were_learnt_from() -> None:
     assert not np.array_equal(targets(algorithm), targets(snake_pg(gamma=0.5)))
 
 
-def test_rewards_that_pay_are_learnt() -> None:
+@pytest.mark.parametrize("options", [
+    {},
+    {"asynchronous": True, "learning_rate": 2e-2},
+    {"method": "a2c", "learning_rate": 3e-2},
+    {"method": "reinforce", "learning_rate": 3e-2},
+    {"method": "reinforce", "baseline": "leave_one_out", "learning_rate": 3e-2},
+], ids=["ppo", "asynchronous", "a2c", "reinforce", "leave one out"])  # fmt: skip
+def test_rewards_that_pay_are_learnt(options: dict[str, Any]) -> None:
     def answer(request: Request) -> list[Result]:  # pay for turning left, whatever happens
         results = play(algorithm, request)
         return [
@@ -441,12 +467,34 @@ def test_rewards_that_pay_are_learnt() -> None:
             for r in results
         ]
 
-    algorithm = snake_pg(lanes=40, horizon=30, learning_rate=1e-2)
+    algorithm = snake_pg(**{"lanes": 40, "horizon": 30, "episodes": 60, "learning_rate": 1e-2, **options})
     turns = []
-    for number in range(1, 7):
+    for number in range(2, 20, 2):  # which crown nobody
         drive(algorithm, number, lambda request: turns.append(request) or answer(request))
-    last = play(algorithm, turns[-1])
-    assert np.mean(np.concatenate([result.steps.actions for result in last if result.steps]) == 0) > 0.8
+    first, last = (
+        np.mean(np.concatenate([result.steps.actions for result in play(algorithm, turn) if result.steps]) == 0)
+        for turn in (turns[0], turns[-1])
+    )
+    assert first < 0.5
+    assert last > 0.8
+
+
+def test_numbers_that_pay_are_learnt() -> None:
+    def answer(request: Request) -> list[Result]:  # pay for being near to 1, whatever happens
+        results = play(algorithm, request)
+        return [replace(r, steps=replace(r.steps, rewards=-np.square(r.steps.actions[:, 0] - 1))) for r in results]
+
+    algorithm = pole_pg(name="Pendulum-v1", episodes=40, epochs=4, learning_rate=1e-2, gamma=0.5)
+    heard: list[Result] = []
+    means, spreads = [], []
+    for number in (2, 4, 6, 8, 10, 12):  # which crown nobody
+        drive(algorithm, number, lambda request: heard.extend(answer(request)) or heard[-len(request.tasks) :])
+        outputs = heard[-1].steps.outputs
+        means.append(outputs[:, 0].mean())
+        spreads.append(outputs[:, 1].mean())
+    assert abs(means[0]) < 0.2
+    assert abs(means[-1] - 1) < 0.4
+    assert spreads[-1] < spreads[0]
 
 
 def test_outputs_that_are_not_finite_stop_the_run_with_a_line() -> None:
@@ -459,14 +507,74 @@ def test_outputs_that_are_not_finite_stop_the_run_with_a_line() -> None:
 
 
 def test_a_generation_that_is_given_up_leaves_no_thread_at_work() -> None:
-    import threading
-
     algorithm = snake_pg(asynchronous=True)
     drive(algorithm, 0)
     rounds = algorithm.generation(1)
     next(rounds)
     rounds.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "learner"]
+
+
+def test_learning_that_goes_on_meanwhile_ends_before_what_was_played_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    algorithm = snake_pg(asynchronous=True)
+    drive(algorithm, 2)
+
+    def learn(steps: Any, number: int, stopped: Callable[[], bool]) -> Metrics:
+        while not stopped():
+            time.sleep(0.01)
+        return {}
+
+    monkeypatch.setattr(algorithm, "_learn", learn)
+    rounds = algorithm.generation(4)
+    results = play(algorithm, next(rounds))
+    assert "learner" in [thread.name for thread in threading.enumerate()]
+    with pytest.raises(ResourceError, match="not finite"):
+        rounds.send([replace(result, finite=np.zeros(1, np.bool_)) for result in results])
+    assert "learner" not in [thread.name for thread in threading.enumerate()]
+
+
+TINY = """
+run = {algorithm = "pg"}
+environment = {size = 5, observation = "window", window = 7, starvation = 12}
+policy = {conv = [[3, 3, 2]], dense = [4]}
+workers = {backend = "serial"}
+learner = {threads = 1}
+evaluation = {episodes = 8}
+[pg]
+lanes = 6
+horizon = 8
+minibatches = 3
+episodes = 4
+select_every = 100
+select_episodes = 6
+asynchronous = true
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "frames", "learnt"),
+    [
+        (("pg.lanes=5", "pg.normalise_rewards=true"), 40, 48 + 2 * 40),
+        (("pg.asynchronous=false",), 48, 4 * 48),
+        (("environment.size=6", "environment.mask=fatal"), 48, 3 * 48),
+        (("pg.method=reinforce",), None, None),
+    ],
+)
+def test_a_fork_may_change_what_the_state_was_made_for(
+    tmp_path: Path, changed: tuple[str, ...], frames: int | None, learnt: int | None
+) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    _, told = called(tmp_path, "tiny.toml", "--run-dir", "first", "--generations", 2)
+    assert "pg.asynchronous: every segment is played with the weights from before" in told
+    options = [word for change in changed for word in ("--set", change)]
+    summary = summary_of(tmp_path, "--resume", "first", *options, "--fork", "other", "--generations", 4)
+    assert summary["status"] == "done"
+    run = Store.read(tmp_path / "runs" / "other")
+    if frames is not None:
+        assert [line["frames"] for line in run.metrics()[1:]] == [frames] * 3
+        assert run.load()["frames"].tolist() == [learnt]
 
 
 def test_mistakes_in_the_section_are_named() -> None:

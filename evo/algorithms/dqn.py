@@ -387,13 +387,9 @@ class QLearning:
             self._target.set(np.asarray(state.get("target", state["weights"]), np.float32))
             if "written" in state:  # not where a fork of PQN goes on with DQN
                 self._replay.restore(state)
-        if "lane_snapshots" in state and self._fit(acting.lanes_of_arrays(state, "lane_")):
-            self._lanes = acting.lanes_of_arrays(state, "lane_")
-
-    def _fit(self, lanes: Lanes) -> bool:
-        """Return whether lanes are as many as asked for, and on such boards: of a fork they need not be."""
-        one = acting.begin_lanes(self.environment, 0, 0, 1)
-        return lanes.snapshots.shape == (self.options.lanes, one.snapshots.shape[1])
+        if "lane_snapshots" in state:
+            lanes = acting.lanes_of_arrays(state, "lane_")
+            self._lanes = lanes if acting.fit(lanes, self.environment, self.options.lanes) else None
 
     def recall(self, records: Iterable[Arrays]) -> None:
         """Make the memory again that belongs to the state: by playing the actions of all generations once more.

@@ -142,19 +142,20 @@ class PolicyGradient:
         aside = self._learn_aside(number)
         try:
             played = yield request
+            metrics = self._episodes(played)
+            began = time.monotonic()
+            steps = self._taken(played)
+            taking = time.monotonic() - began
+            learnt = {} if aside is None else waited_for(aside)
         except BaseException:
             if aside is not None:
                 aside.abandon()
             raise
-        metrics = self._episodes(played)
-        began = time.monotonic()
-        steps = self._taken(played)
-        taking = time.monotonic() - began
         if self.options.asynchronous:
             self._pending = steps
-            metrics |= {} if aside is None else waited_for(aside)
         else:
-            metrics |= self._learn(steps, number)
+            learnt = self._learn(steps, number)
+        metrics |= learnt
         metrics["seconds_moving"] = metrics.get("seconds_moving", 0.0) + taking
         if number == 0 or (number + 1) % self.options.select_every == 0:
             contests.append((yield from self._contest(number)))
@@ -336,7 +337,7 @@ class PolicyGradient:
             "crowned": self._crowned,
         }
         if self._lanes is not None:
-            state |= {f"lane_{name}": getattr(self._lanes, name) for name in acting.LANES}
+            state |= acting.lanes_to_arrays(self._lanes, "lane_")
         if self._observations is not None:
             state["observation_moments"] = self._observations.moments.state()
         if self._rewards is not None:
@@ -351,19 +352,22 @@ class PolicyGradient:
         return self._record
 
     def restore(self, state: Arrays) -> None:
-        """Take up a state that `state` returned."""
+        """Take up a state that `state` returned; what a fork's options have no use for, or lack, begins anew."""
         arrays: dict[str, Any] = dict(state)
         self.learner.restore(state)
         self._frames = int(arrays["frames"][0])
         self._champion = np.ascontiguousarray(arrays["champion"], np.float32)
         self._crowned = np.asarray(arrays["crowned"], np.int64)
-        if "lane_snapshots" in arrays:
-            self._lanes = Lanes(*(arrays[f"lane_{name}"] for name in acting.LANES))
-        if self._observations is not None:
+        if "lane_snapshots" in arrays and self._segments:
+            lanes = acting.lanes_of_arrays(arrays, "lane_")
+            self._lanes = lanes if acting.fit(lanes, self.environment, self.options.lanes) else None
+        if self._observations is not None and "observation_moments" in arrays:
             self._observations.moments.restore(arrays["observation_moments"])
-        if self._rewards is not None:
+        if self._rewards is not None and "reward_moments" in arrays:
             self._rewards.moments.restore(arrays["reward_moments"])
-            self._rewards.sums = np.array(arrays["reward_sums"], np.float64)
+            goes_on = self._lanes is not None or not self._segments
+            if goes_on and arrays["reward_sums"].shape == self._rewards.sums.shape:
+                self._rewards.sums = np.array(arrays["reward_sums"], np.float64)
         if "pending_ends" in arrays:
             pending: dict[str, Any] = {field.name: arrays.get(f"pending_{field.name}") for field in fields(Steps)}
             self._pending = Steps(**pending)

@@ -73,6 +73,14 @@ def lanes_of_arrays(arrays: Arrays, prefix: str) -> Lanes:
     return Lanes(**taken)
 
 
+def fit(lanes: Lanes, environment: Any, count: int) -> bool:
+    """Return whether lanes are as many as asked for, and of such an environment: those of a fork need not be."""
+    if not hasattr(environment, "begin"):
+        return False
+    one = begin_lanes(environment, 0, 0, 1)
+    return lanes.snapshots.shape == (count, one.snapshots.shape[1])
+
+
 def joined_lanes(results: Sequence[Result]) -> Lanes:
     """Return where the lanes of all results left off, in their order."""
     lanes = [result.lanes for result in results if result.lanes is not None]
