@@ -137,6 +137,15 @@ def killed(options: Options, victim: str) -> dict[str, NDArray[Any]]:
     return {"told": np.array(json.dumps(told)), "weights": weights}
 
 
+def placed(options: Options) -> None:
+    """Make one update, and have TensorFlow print where every operation of it is."""
+    import tensorflow as tf
+
+    tf.debugging.set_log_device_placement(True)
+    for rows in batches(1):
+        ppo(options).update(rows, 1e-2, SETTINGS)
+
+
 def everything(options: Options) -> dict[str, NDArray[Any]]:
     return {**after_ppo(options), **after_dqn(options)}
 
@@ -150,6 +159,9 @@ if __name__ == "__main__":
             kept: Any = ppo(asked)
             print(*processes_of(kept), flush=True)
             signal.pause()
+        if victim == "placement":
+            placed(asked)
+            continue
         came = killed(asked, victim) if victim else everything(asked)
         found |= {f"{name}/{key}": array for key, array in came.items()}
     np.savez(out, **found)  # type: ignore[arg-type]

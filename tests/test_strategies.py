@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -50,7 +51,7 @@ def learned(where: Path, jobs: dict[str, dict[str, Any]]) -> dict[str, NDArray[A
     )
     assert done.returncode == 0, done.stderr[-3000:]
     with np.load(out) as file:
-        return {**file, "stderr": np.array(done.stderr)}
+        return {**file, "stderr": np.array(done.stderr), "stdout": np.array(done.stdout)}
 
 
 def of(learnt: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
@@ -79,6 +80,20 @@ def test_twenty_steps_of_ppo_and_dqn_on_several_devices_are_those_of_one(
     learnt = learned(tmp_path, {name: WITHIN[name] for name in QUICK})
     for name in QUICK:
         assert_same(of(learnt, name), one, name)
+
+
+@pytest.mark.parametrize(
+    "strategy", ["towers", *(pytest.param(s, marks=pytest.mark.long) for s in ("mirrored", "central"))]
+)
+def test_the_backward_pass_of_every_share_is_computed_where_its_forward_pass_is(tmp_path: Path, strategy: str) -> None:
+    learnt = learned(tmp_path, {":placement": {"strategy": strategy, "logical_cpus": 2}})
+    told = re.findall(r"\((\w+)\): .*device:(CPU:\d)$", str(learnt["stdout"]), re.MULTILINE)
+    found = {
+        kind: [device for operation, device in told if operation == kind]
+        for kind in ("Conv2D", "ReluGrad", "Conv2DBackpropFilter", "MatMul")
+    }
+    for kind, devices in found.items():
+        assert devices.count("CPU:0") == devices.count("CPU:1") > 0, kind
 
 
 @pytest.mark.long
