@@ -150,9 +150,12 @@ def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
     np.testing.assert_allclose(values, np.stack([left, right], axis=1), atol=0.03)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_run_that_stops_after_every_generation_equals_the_straight_one(small: Path, method: str) -> None:
-    words = ("--set", f"dqn.method={method}")
+CLASSIC = ("double=false", "dueling=false", "prioritized=false", "target_every=3")
+
+
+@pytest.mark.parametrize("options", [(), CLASSIC, ("method=pqn",)], ids=["all", "classic", "pqn"])
+def test_a_run_that_stops_after_every_generation_equals_the_straight_one(small: Path, options: tuple[str, ...]) -> None:
+    words = [word for option in options for word in ("--set", f"dqn.{option}")]
     straight = summary_of(small, "small.toml", "--run-dir", "straight", *words, "--generations", 5)
     hashes = [line.state_hash for line in Store.read(small / "straight").lines]
     summary_of(small, "small.toml", "--run-dir", "stopping", *words, "--generations", 1)
@@ -162,7 +165,8 @@ def test_a_run_that_stops_after_every_generation_equals_the_straight_one(small: 
     assert resumed["champion"] == straight["champion"]
     lines = (small / "straight" / "metrics.jsonl").read_text().splitlines()
     updates = [json.loads(line)["updates"] for line in lines]
-    assert updates == ([6, 7, 7, 7, 7] if method == "dqn" else [6] * 5)  # 48 frames each, and what was owed before
+    remembered = [6, 7, 7, 7, 7]  # 48 frames each, and what was owed before
+    assert updates == ([6] * 5 if options == ("method=pqn",) else remembered)
 
 
 def test_whole_episodes_are_remembered_exactly_too(small: Path) -> None:
@@ -437,6 +441,24 @@ def test_epsilon_moves_on_straight_lines_and_stays_at_the_last() -> None:
     assert [epsilon_at(points, frames) for frames in (0, 50, 100, 200, 300, 10**9)] == pytest.approx(
         [1, 0.6, 0.2, 0.1, 0, 0]
     )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_chance_of_any_action_falls_with_the_frames_that_were_played(method: str) -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
+    asked = dqn.Options(
+        method=method, lanes=8, horizon=8, batch=8, learning_starts=500, replay=500, minibatches=2, select_episodes=4,
+        select_every=99, epsilon=[[0, 1.0], [256, 0.5]],
+    )  # fmt: skip
+    network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
+    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
+    chances = []
+    for number in range(1, 7):
+        task = next(algorithm.generation(number)).tasks[0]
+        assert task.choose.rule == "epsilon_greedy"
+        chances.append(task.choose.epsilon)
+        drive(algorithm, environment, range(number, number + 1))
+    assert chances == [1.0, 0.875, 0.75, 0.625, 0.5, 0.5]
 
 
 def test_an_unknown_method_is_guessed(small: Path) -> None:

@@ -93,6 +93,15 @@ def test_a_batch_in_many_parts_has_the_gradient_of_the_whole() -> None:
     np.testing.assert_allclose(states[0][1]["loss"], states[1][1]["loss"], rtol=1e-5)
 
 
+def test_a_step_is_compiled_once_whatever_there_is_to_learn_from() -> None:
+    made = learner()
+    made.part = 16
+    for count, scale in ((70, 1.0), (33, 1.0), (70, 0.5), (7, 0.5)):
+        made.load(examples(NETWORK, count))
+        made.update(np.arange(count, dtype=np.int32), 1e-3 * scale, {"scale": scale})
+    assert made._compiled.experimental_get_tracing_count() == 1
+
+
 @pytest.mark.parametrize("counts", [(70,), (33, 70), (70, 33)])
 def test_observations_that_are_placed_are_learned_from_without_a_copy(counts: tuple[int, ...]) -> None:
     copied, placed = learner(), learner()

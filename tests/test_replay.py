@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from evo.environments import snake
 from evo.learning.replay import Replay, below, draw_slots, set_priorities
 from evo.records import CUT, TERMINATED, Steps
 
@@ -136,6 +137,17 @@ def test_a_memory_made_again_from_its_state_and_steps_gives_the_same_samples(mas
     replay.add(steps_of(300, 5, masked))
     for name, array in replay.state().items():
         np.testing.assert_array_equal(array, again.state()[name])
+
+
+def test_a_million_steps_of_a_10_x_10_board_take_a_quarter_of_a_gigabyte() -> None:
+    environment = snake.make(snake.Options(size=10, observation="window", starvation=200))
+    steps, _ = environment.play_again(environment.begin(np.arange(4, dtype=np.uint64)), np.ones((4, 25), np.int8))
+    replay = Replay(1000, 3, 0.99, 0.6)
+    replay.add(steps)
+    kept = sum(rows.nbytes for rows in replay._rows.values())
+    assert replay.sample(1, 8).observed.dtype == np.uint8
+    assert kept / 1000 < 256
+    assert environment.observe(steps.observed[:1]).nbytes > 20 * kept / 1000  # what the network sees of one
 
 
 def test_an_episode_that_terminated_is_worth_its_rewards_alone() -> None:

@@ -49,6 +49,9 @@ TINY: dict[str, tuple[str, ...]] = {
     "pg": (
         "[pg]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nminibatches = 3\nselect_every = 2\nselect_episodes = 6\n"
         "asynchronous = true\nnormalise_rewards = true\n",
+        "[pg]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nminibatches = 3\nselect_every = 2\nselect_episodes = 6\n"
+        "target_kl = 0.01\nvalue_clip = 0.2\nentropy_frames = 200\n",
+        '[pg]\nmethod = "reinforce"\nepisodes = 5\nlanes_per_task = 3\nselect_every = 2\nselect_episodes = 6\n',
     ),
     "dqn": (
         "[dqn]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nreplay = 100\nlearning_starts = 40\nframes_per_update = 8\n"
