@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Table, machine, number, seconds
 from evo import gpus, placement
+from evo.errors import DeviceError
 from evo.evaluators.context import Context
 from evo.evaluators.processes import Processes
 from evo.evaluators.worker import Upbringing
@@ -121,12 +122,14 @@ def speed(workers: Processes, tasks: list[Task]) -> float:
     return sum(result.frames for result in results) / took
 
 
-def device_memory(pids: list[int]) -> str:
-    """Return the megabytes that the driver says these processes hold on GPUs."""
-    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
-    told = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-    held = [line.split(",")[1].strip() for line in told.splitlines() if line.split(",")[0].strip() in map(str, pids)]
-    return ", ".join(held) or "not told"
+def used(slot: Mapping[str, str]) -> int | None:
+    """Return the megabytes that the driver says are used of a GPU, by whomever; None where it does not say."""
+    query = ["nvidia-smi", "-i", slot[placement.VISIBLE], "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # the driver is there without its tool
+        return None
+    return int(told) if told.isdecimal() else None
 
 
 def together(slot: dict[str, str], candidates: int, most: int) -> Table:
@@ -158,20 +161,29 @@ def together(slot: dict[str, str], candidates: int, most: int) -> Table:
     return table
 
 
-def memory(options: Mapping[str, Any]) -> Table:
+def planned(options: Mapping[str, Any], visible: str | None) -> placement.Slots:
+    """Return what pins workers to the GPUs that the user lets us see."""
+    return placement.plan(options, "tensorflow", visible, gpus.found())
+
+
+def memory(options: Mapping[str, Any], visible: str | None) -> Table:
     """Return what a pinned worker holds under each policy."""
     table = Table(
         "Memory of a pinned worker",
-        "What the driver says that the process holds on the GPU, its CUDA context included, after a task.",
+        "What more of the GPU the driver says is used after a task than before the worker was there, its CUDA context "
+        "included; others have to leave the GPU alone meanwhile.",
         ("network, policy", "MB"),
     )
     for case in cases():
         for policy in ({"memory": "growth"}, {"memory": "limit", "memory_limit_mb": LIMIT}):
-            slots = placement.plan({**options, **policy}, "tensorflow", None, gpus.found())[:1]
-            with pool(case, OURS, slots, 64, policy) as workers:
+            (slot,) = planned({**options, **policy}, visible)
+            before = used(slot)
+            with pool(case, OURS, [slot], 64, policy) as workers:
                 workers.map([Task(fresh(64, 0), Episodes(episode_keys(0, Purpose.TRAIN, 0, EPISODES)))])
+                after = used(slot)
                 told = f"limit {LIMIT} MB" if "memory_limit_mb" in policy else "growth"
-                table.rows.append([f"{case.name}, {told}", device_memory(workers.pids)])
+                more = "not told" if before is None or after is None else str(after - before)
+                table.rows.append([f"{case.name}, {told}", more])
     return table
 
 
@@ -206,16 +218,17 @@ def main() -> int:
         return 0
     print(machine() if arguments.cpu else f"{found[0].model}; {machine()}")
     options = {"kind": "gpu", "count": 1}
-    os.environ.pop(placement.VISIBLE, None)  # which the package sets: other benchmarks want no GPU
-    slot = (
-        {placement.VISIBLE: placement.NO_GPU}
-        if arguments.cpu
-        else placement.plan(options, "tensorflow", None, found)[0]
-    )
-    print(together(slot, arguments.candidates, arguments.most).markdown(), flush=True)
-    if not arguments.cpu:
-        print(memory(options).markdown(), flush=True)
-        print(shared(slot, arguments.candidates).markdown(), flush=True)
+    visible = os.environ.pop(placement.VISIBLE, placement.NO_GPU)
+    shown = None if visible == placement.NO_GPU else visible  # the package says so: other benchmarks want no GPU
+    try:
+        slot = {placement.VISIBLE: placement.NO_GPU} if arguments.cpu else planned(options, shown)[0]
+        print(together(slot, arguments.candidates, arguments.most).markdown(), flush=True)
+        if not arguments.cpu:
+            print(memory(options, shown).markdown(), flush=True)
+            print(shared(slot, arguments.candidates).markdown(), flush=True)
+    except DeviceError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     return 0
 
 

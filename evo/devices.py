@@ -18,6 +18,7 @@ from evo.errors import ConfigurationError, DeviceError
 from evo.placement import BY_PLACE, NO_GPU, ORDER, VISIBLE, Slots, describe, describe_elsewhere
 
 HERE = ("processes", "serial")  # backends that play on this machine's devices
+LIBRARIES = "; if it is there, TensorFlow may lack its CUDA libraries, which the extra `gpu` brings"
 __all__ = [
     "NO_GPU",
     "VISIBLE",
@@ -105,7 +106,7 @@ def claim(
         seen = ", ".join(gpu.name for gpu in gpus) or "none"
         raise DeviceError(
             f"this worker is pinned to {VISIBLE} = {pinned!r} and must see {wanted} GPU, but TensorFlow sees {seen}; "
-            "compare workers.gpus with what `nvidia-smi -L` lists"
+            f"compare workers.gpus with what `nvidia-smi -L` lists{'' if gpus else LIBRARIES}"
         )
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads)

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import game, rollout, startup
+from benchmarks import game, gpu, rollout, startup
 from benchmarks.__main__ import SECTIONS, SMOKE, main, measured
 from benchmarks.peers import ENVIRONMENTS, Peer
 from benchmarks.simulation import Master, simulate
 from benchmarks.tables import Form, Limit, Table, failing, grid, number
+from evo import gpus
 from evo.records import Episodes, Task
 from evo.rollouts.rollout import Rollout
 from evo.streams import Purpose, episode_keys
@@ -174,6 +175,30 @@ def test_the_simulated_pool_keeps_the_laws() -> None:
     took = [simulate(tasks, workers, slow, 0.0) for workers in (1, 4, 64)]
     assert took[0][0] > took[1][0] > took[2][0] > 64 * slow.task  # nobody is faster than the master
     assert took[0][1] < took[1][1] < took[2][1] <= 1
+
+
+def test_without_a_gpu_the_benchmark_of_gpus_says_so_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu"])
+    monkeypatch.setattr(gpus, "found", list)
+    assert gpu.main() == 0
+    assert capsys.readouterr().out.startswith("no GPU here")
+
+
+@pytest.mark.long
+def test_the_benchmark_of_gpus_runs_on_a_core_and_tells_of_a_gpu_that_tensorflow_does_not_see(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["gpu", "--candidates", "2", "--most", "2"]
+    monkeypatch.setattr(sys, "argv", [*small, "--cpu"])
+    assert gpu.main() == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| tiny, ", "| seed, "))]
+    assert [row.split(" | ")[0][2:].strip() for row in rows] == ["tiny, 1", "tiny, 2", "seed, 1", "seed, 2"]
+    monkeypatch.setattr(gpus, "found", lambda: [gpus.Gpu(63, "Stand-in", "GPU-63")])
+    monkeypatch.setattr(sys, "argv", small)
+    assert gpu.main() == 5
+    assert "must see 1 GPU, but TensorFlow sees none" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from evo import devices
 from evo.errors import DeviceError
 from evo.learning.failures import shortages_explained
 from evo.learning.learner import BETAS, EPSILON, BetweenNetworks, Learner, Loss, Rows, Values, start_tensorflow
@@ -252,5 +253,6 @@ def present(wanted: Sequence[str]) -> list[str]:
     missing = [name for name in wanted if name not in known]
     if missing:
         hint = "; learner.logical_cpus makes more of the CPU" if any("CPU" in name for name in missing) else ""
+        hint += devices.LIBRARIES if any("GPU" in name for name in missing) and not there["GPU"] else ""
         raise DeviceError(f"learner.devices: there is no {', '.join(missing)}, only {', '.join(known)}{hint}")
     return [f"/{name}" for name in wanted or there["GPU"] or there["CPU"]]
