@@ -101,6 +101,11 @@ def playing(raylet: int) -> list[int]:
     return _children(raylet, b"ray::play")
 
 
+def beginning(raylet: int) -> list[int]:
+    """Return the workers of a node that have a task and no guard yet: they have never played."""
+    return [worker for worker in playing(raylet) if not _children(worker, PYTHON.encode())]
+
+
 def waiting(raylet: int) -> list[int]:
     """Return the workers of a node that wait for their next task and have played one: those that are guarded."""
     return [worker for worker in _children(raylet, b"ray::IDLE") if _children(worker, PYTHON.encode())]

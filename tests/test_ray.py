@@ -22,7 +22,7 @@ from evo.errors import ConfigurationError, DataError
 from evo.evaluators.cluster import first_line, lacking, runtime_env
 from evo.evaluators.context import Context
 from evo.evaluators.ray import planned, request_of
-from evo.evaluators.ray_driver import carried, key_of, matrix_of
+from evo.evaluators.ray_tasks import carried, key_of, matrix_of
 from evo.evaluators.ray_worker import Handed
 from evo.records import Episodes, Task, WeightSource
 

@@ -17,17 +17,18 @@ import numpy as np
 import pytest
 from calling import SMALL, after, command, summary_of
 from learning import tensorflow  # noqa: F401
-from ray_nodes import ROOT, STORE, Nodes, needs_ray, nodes, playing, waiting
+from ray_nodes import ROOT, STORE, Nodes, beginning, needs_ray, nodes, playing, waiting
 from test_evaluators import alive, until
 from test_resume import WAYS, written
 
 from evo.environments import snake
-from evo.errors import ConfigurationError, PoisonError
-from evo.evaluators import serial
+from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError
+from evo.evaluators import ray_tasks, serial
 from evo.evaluators.cluster import Cluster
 from evo.evaluators.context import Context
+from evo.evaluators.pace import Pace
 from evo.evaluators.ray_code import OURS
-from evo.evaluators.ray_driver import Ray
+from evo.evaluators.ray_tasks import Ray
 from evo.learning.acting import begin_lanes, segment_tasks
 from evo.records import WORST, Choose, Episodes, Result, Task, WeightSource
 
@@ -305,6 +306,58 @@ def test_workers_that_are_stopped_while_they_play_or_wait_are_replaced_and_chang
         assert_same(ray.map(plain), wanted)
         assert time.monotonic() - began < 60
     assert until(lambda: not any(map(alive, idle)), 10)
+
+
+def test_a_worker_that_is_stopped_before_it_has_ever_played_is_replaced(
+    tmp_path: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray_nodes.be(1)
+    monkeypatch.setattr(ray_tasks, "START_PATIENCE", 1.0)
+    stopped: list[int] = []
+
+    def stop() -> None:
+        assert until(lambda: bool(beginning(ray_nodes.raylets[0])), 30)
+        stopped.extend(beginning(ray_nodes.raylets[0]))
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        if not until(lambda: not any(map(alive, stopped)), 90):
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)  # so that a failure ends
+
+    wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2))
+    with evaluator(tmp_path, ray_nodes) as ray:
+        ray._pace = Pace(2.0, 2.0)
+        stopper = meanwhile(stop)
+        assert_same(ray.map(tasks(2)), wanted)
+        stopper.join()
+        assert stopped
+        assert ray.notes
+        assert re.fullmatch(r"nothing came back from Ray for \d+ seconds, so 2 tasks begin again", ray.notes[0])
+    assert until(lambda: not any(map(alive, stopped)), 10)
+
+
+def test_a_worker_whose_device_is_too_small_ends_and_fewer_play_at_a_time(tmp_path: Path, ray_nodes: Nodes) -> None:
+    ray_nodes.be(2)
+    walk = {"environment": {"id": "treacherous"}, "policy": {"kind": "linear"}, "plugins": ("treacherous",)}
+    plain = [Task(task.weights, task.play) for task in tasks(4, 3)]
+    wanted = serial.make(Context(tmp_path, **walk)).map(plain)
+    fault = tmp_path / "faults" / f"device-{2:016x}-5"
+    fault.parent.mkdir()
+    with evaluator(tmp_path, ray_nodes, variables={"TREACHERY": str(fault.parent)}, **walk) as ray:
+        fault.touch()
+        assert_same(ray.map(plain), wanted)
+        (note,) = ray.notes
+        told = r"worker [0-9a-f]{8} \(process \d+ on .+\) gives up: out of memory on the Stand-in; "
+        assert re.fullmatch(told + r"\d+ at a time plays? on without it", note)
+        assert ray.effort.replaced <= 1  # a task that had begun in it when it ended
+
+        def until_none_is_left() -> None:
+            for _ in ray_nodes.raylets:
+                fault.touch()
+                ray.map(plain)
+
+        with pytest.raises(DeviceMemoryError, match=told + "no worker is left. Give each more memory"):
+            until_none_is_left()
 
 
 def test_a_python_error_in_a_worker_is_raised_as_it_is(tmp_path: Path, ray_nodes: Nodes) -> None:

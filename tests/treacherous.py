@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from evo.configuration.options import Section
+from evo.errors import DeviceMemoryError
 
 plugs_into = "environments"
 
@@ -62,7 +63,7 @@ class Walk(gymnasium.Env[np.ndarray, int]):
                 path.unlink()  # one process alone succeeds
             except FileNotFoundError:
                 continue
-            HARM[path.name.partition("-")[0]]()
+            EVERY[path.name.partition("-")[0]]()
 
     def _arrive(self) -> None:
         if walks := os.environ.get("WALKS"):
@@ -106,7 +107,12 @@ def _memory() -> None:
         hoard.append(np.ones(1 << 20))
 
 
+def _device() -> None:
+    raise DeviceMemoryError("out of memory on the Stand-in")
+
+
 HARM = {"kill": _kill, "stop": _stop, "spin": _spin, "exit": _exit, "segv": _segv, "memory": _memory}
+EVERY = {**HARM, "device": _device}
 
 
 @dataclass(frozen=True)

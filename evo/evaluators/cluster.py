@@ -163,6 +163,11 @@ def lacking(nodes: Sequence[Mapping[str, float]], request: Mapping[str, float]) 
     return f"a task asks for {asked}, and none of {len(nodes)} Ray nodes can ever play it; {why}"
 
 
+def room(node: Mapping[str, float], request: Mapping[str, float]) -> int:
+    """Return how many tasks at a time a node with these resources can play."""
+    return min((int(node.get(name, 0) / amount + 1e-6) for name, amount in request.items()), default=0)
+
+
 def first_line(error: object) -> str:
     """Return what an error says, without the lines of advice behind it."""
     lines = str(error).strip().splitlines()

@@ -1,186 +1,23 @@
-"""Hands tasks to a Ray cluster, and takes in what comes of them, whatever happens to workers and nodes meanwhile.
-
-It does so in a process of its own: a Ray whose head is lost ends the process that it is used in, without a word.
-"""
+"""The process that is Ray's driver for a run: a Ray whose head is lost ends it, without a word, and nothing else."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import os
 import select
 import signal
 import socket
-import sys
 import threading
-import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from functools import partial
-from itertools import count
-from pathlib import Path
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
-from evo.errors import ConfigurationError, PoisonError, ResourceError
-from evo.evaluators.cluster import Cluster, first_line, lacking
-from evo.evaluators.context import Context, measures_of
+from evo.errors import PoisonError
+from evo.evaluators.cluster import Cluster
+from evo.evaluators.context import Context
 from evo.evaluators.effort import Effort
-from evo.evaluators.pace import Pace
-from evo.evaluators.processes import PATIENCE, UNMEASURED
-from evo.evaluators.ray_code import code_of
-from evo.evaluators.ray_worker import Lost, Played, play
-from evo.evaluators.round import Round, size, worst_result
+from evo.evaluators.ray_tasks import Ray
 from evo.evaluators.worker import Channel, Failed
-from evo.records import Result, Task
-
-KEPT = 2  # published matrices in the object store
-LOOK = 1.0  # seconds between looks at the cluster while nothing arrives
-NO_ROOM = 60.0  # seconds in which no node may be alive that could play
-
-
-class Ray:
-    """An evaluator on a cluster, of which at most `most` tasks at a time are in flight.
-
-    `map` raises PoisonError as `Processes` does, ResourceError where the cluster is lost or has no node left that
-    could play, and an exception of a worker's Python code as it is.
-    """
-
-    def __init__(
-        self,
-        context: Context,
-        cluster: Cluster,
-        request: Mapping[str, float],
-        most: float = math.inf,
-        patience: float = PATIENCE,
-    ) -> None:
-        self.effort = Effort()
-        self.fingerprint = ""
-        self.notes: list[str] = []  # what a user should know of, and nobody has told yet
-        self.poisoned: Sequence[PoisonError] = ()
-        self._cluster, self._request, self._most = cluster, request, most
-        self._run_dir, self._context = context.run_dir, replace(context, run_dir=Path())
-        self._key, self._code = key_of(self._context), code_of(context.plugins)
-        named = {"num_cpus": request.get("CPU", 0), "num_gpus": request.get("GPU", 0)}
-        others = {name: amount for name, amount in request.items() if name not in ("CPU", "GPU", "memory")}
-        if "memory" in request:
-            named["memory"] = request["memory"]
-        # Workers live on from task to task, and a task outlives whatever happens to its worker or its node.
-        self._play = cluster.ray.remote(max_retries=-1, max_calls=0, resources=others, **named)(play)
-        self._put: OrderedDict[str, Any] = OrderedDict()  # references of published matrices
-        self._pace = Pace(patience, max(patience, UNMEASURED))
-        self._tickets = count()
-        worst = partial(_worst, context) if context.workers.get("on_poison") == "worst" else None
-        self._round = partial(Round, attempts=1, separable=True, worst=worst)
-
-    def __enter__(self) -> Ray:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def map(self, tasks: Sequence[Task]) -> list[Result]:
-        """Return the results in task order, whatever order they were played in, and wherever."""
-        began, busy = time.monotonic(), dict[str, float]()
-        self.effort = Effort()
-        now = self._round(tasks, self._tickets)
-        flying: dict[Any, int] = {}
-        try:
-            while not now.finished:
-                while now.waiting and len(flying) < self._most:
-                    ticket = now.waiting.popleft()
-                    flying[self._hand(ticket, now.task(ticket))] = ticket
-                for reference in self._landed(list(flying), now):
-                    self._hear(self._answer(reference), flying.pop(reference), now, busy)
-        except BaseException:
-            self._abandon(list(flying))
-            raise
-        self.effort.seconds, self.effort.busy = time.monotonic() - began, list(busy.values())
-        self.poisoned = now.poisoned
-        return now.results()
-
-    def close(self) -> None:
-        """Leave the cluster; of one of our own no process is left."""
-        self._put.clear()
-        self._cluster.close()
-
-    def _hand(self, ticket: int, task: Task) -> Any:
-        name = task.weights.published
-        if name not in self._put:
-            self._put[name] = self._cluster.ray.put(matrix_of(self._run_dir, name))
-            if len(self._put) > KEPT:
-                self._put.popitem(last=False)
-        self.effort.sent += carried(task)
-        patience = self._pace.limit(size(task))
-        return self._play.remote(self._code, self._key, self._context, self._put[name], task, ticket, patience)
-
-    def _landed(self, flying: list[Any], now: Round) -> list[Any]:
-        """Wait for answers, and return the references of those that are here."""
-        since = time.monotonic()
-        while True:
-            wanted = 1 if now.waiting else len(flying)
-            try:
-                here, _ = self._cluster.ray.wait(flying, num_returns=wanted, timeout=LOOK)
-            except (ConnectionError, RuntimeError) as error:
-                raise self._cluster.lost(error) from error
-            self._cluster.look()
-            if here:
-                return list(here)
-            if time.monotonic() - since > NO_ROOM:
-                self._refuse_to_wait()
-                since = time.monotonic()
-
-    def _refuse_to_wait(self) -> None:
-        if missing := lacking([node["Resources"] for node in self._cluster.nodes], self._request):
-            raise ResourceError(f"workers.resources: {missing}")
-
-    def _answer(self, reference: Any) -> Played | Lost | Failed | None:
-        """Return what came of a task; None where its result was lost and it has to be played again."""
-        errors = self._cluster.ray.exceptions
-        try:
-            answer: Played | Lost | Failed = self._cluster.ray.get(reference)
-            return answer
-        except errors.RayTaskError as error:  # it never reached our code
-            raise ConfigurationError(
-                "workers.backend: a Ray worker cannot take a task; every node needs the same Python and the packages "
-                f"of requirements.lock: {first_line(getattr(error, 'cause', error))}"
-            ) from error
-        except (errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError):
-            return None
-        except (errors.RayError, ConnectionError) as error:
-            raise self._cluster.lost(error) from error
-
-    def _hear(self, answer: Played | Lost | Failed | None, ticket: int, now: Round, busy: dict[str, float]) -> None:
-        if answer is None:
-            self.effort.replaced += 1
-            now.waiting.appendleft(ticket)
-        elif isinstance(answer, Failed):
-            raise answer.error()
-        elif isinstance(answer, Lost):
-            self.effort.replaced += answer.attempts
-            now.put_back(ticket, f"died, as {answer.attempts - 1} before it did")
-        else:
-            if self.fingerprint and answer.fingerprint != self.fingerprint:
-                raise ResourceError(f"workers compute differently: {answer.fingerprint}, others are {self.fingerprint}")
-            self.fingerprint = answer.fingerprint
-            self.effort.replaced += answer.attempt
-            self.effort.received += carried(answer.result)
-            self.notes += answer.notes
-            busy[answer.worker] = busy.get(answer.worker, 0.0) + answer.seconds
-            self._pace.note(answer.seconds, size(now.task(ticket)))
-            now.answer(ticket, answer.result)
-
-    def _abandon(self, flying: list[Any]) -> None:
-        try:
-            self._cluster.look()
-            for reference in flying:
-                self._cluster.ray.cancel(reference, force=True)
-        except Exception as error:
-            print(f"note: tasks on Ray were not cancelled: {first_line(error)}", file=sys.stderr)
+from evo.records import Result
 
 
 @dataclass(frozen=True)
@@ -258,32 +95,3 @@ def join(joining: Joining) -> Ray:
     except BaseException:
         cluster.close()
         raise
-
-
-def key_of(context: Context) -> str:
-    """Return the SHA-256 of what a player is made from."""
-    return hashlib.sha256(json.dumps(asdict(context), sort_keys=True, default=str).encode()).hexdigest()
-
-
-def matrix_of(run_dir: Path, name: str) -> NDArray[np.float32]:
-    """Return the published matrix of that name, which this process has written; of no name, one of no rows."""
-    if not name:
-        return np.empty((0, 0), np.float32)
-    import h5py
-
-    with h5py.File(run_dir / name, "r", locking=False) as file:
-        weights: NDArray[np.float32] = file["weights"][:]  # [S, P]
-    return weights
-
-
-def carried(record: Any) -> int:
-    """Return the bytes of all arrays in a task or a result."""
-    if isinstance(record, np.ndarray):
-        return record.nbytes
-    if isinstance(record, tuple):
-        return sum(map(carried, record))
-    return sum(carried(getattr(record, one.name)) for one in fields(record)) if is_dataclass(record) else 0
-
-
-def _worst(context: Context, task: Task) -> Result:
-    return worst_result(task, measures_of(context))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.devices import NO_GPU, VISIBLE
-from evo.errors import ConfigurationError, DataError
+from evo.errors import ConfigurationError, DataError, DeviceMemoryError
 from evo.evaluators.cluster import imported
 from evo.evaluators.context import Context, Player, make_player
 from evo.evaluators.nursery import START_PATIENCE
@@ -23,6 +24,8 @@ from evo.evaluators.ray_guard import Guard
 from evo.evaluators.round import ATTEMPTS
 from evo.evaluators.worker import OUT_OF_MEMORY, Failed
 from evo.records import Result, Task
+
+LAST_WORDS = 1.0  # seconds for them to be sent
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,16 @@ class Lost:
     attempts: int
 
 
+@dataclass(frozen=True)
+class GivesUp:
+    """A worker's last words: its device cannot hold what it is asked for, though another's may."""
+
+    ticket: int
+    why: str
+    worker: str
+    who: str  # the same, for people
+
+
 class Handed:
     """The published matrix that came with the task at hand."""
 
@@ -61,6 +74,7 @@ class Handed:
 
 _players: dict[str, tuple[Player, Handed]] = {}  # of this process, by `key_of` their context
 _guard = Guard()
+_given_up: list[str] = []  # why this process plays no more
 
 
 def play(
@@ -71,15 +85,18 @@ def play(
     task: Task,
     ticket: int,
     patience: float,
-) -> Played | Lost | Failed:
+) -> Played | Lost | GivesUp | Failed:
     """Play one task in a Ray worker, which is ended where that takes longer than `patience` seconds.
 
-    `code` is the master's `code_of`; a worker that has other code plays nothing.
+    `code` is the master's `code_of`; a worker that has other code plays nothing. One whose device is too small ends,
+    for it could not free that device's memory otherwise.
     """
     attempt = _attempt()
     if attempt >= ATTEMPTS:
         return Lost(ticket, attempt)
     try:
+        if _given_up:
+            raise DeviceMemoryError(_given_up[0])
         if why := other_code(code):
             raise ConfigurationError(f"workers.address: {socket.gethostname()} {why}; every node needs the same one")
         player, handed = _player(key, context)
@@ -91,6 +108,10 @@ def play(
         return Played(ticket, result, seconds, attempt, _worker(), player.fingerprint, _notes(player))
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
+    except DeviceMemoryError as error:
+        _given_up.append(str(error))
+        threading.Timer(LAST_WORDS, os._exit, [0]).start()
+        return GivesUp(ticket, str(error), _worker(), _who())
     except Exception as error:
         return Failed.of(error, ticket)
 
@@ -118,6 +139,10 @@ def _worker() -> str:
 
 def _notes(player: Player) -> tuple[str, ...]:
     notes: list[str] = getattr(player, "notes", [])
-    told = tuple(f"worker {_worker()[:8]} (process {os.getpid()} on {socket.gethostname()}): {note}" for note in notes)
+    told = tuple(f"{_who()}: {note}" for note in notes)
     notes.clear()
     return told
+
+
+def _who() -> str:
+    return f"worker {_worker()[:8]} (process {os.getpid()} on {socket.gethostname()})"
