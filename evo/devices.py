@@ -15,7 +15,7 @@ from typing import Any
 
 from evo import gpus, placement
 from evo.errors import ConfigurationError, DeviceError
-from evo.placement import BY_PLACE, NO_GPU, ORDER, VISIBLE, Slots, describe, describe_elsewhere
+from evo.placement import BY_PLACE, NO_GPU, ORDER, VISIBLE, Slots, describe, describe_elsewhere, with_learner
 
 HERE = ("processes", "serial")  # backends that play on this machine's devices
 LIBRARIES = "; if it is there, TensorFlow may lack its CUDA libraries, which the extra `gpu` brings"
@@ -31,6 +31,7 @@ __all__ = [
     "import_tensorflow",
     "plan",
     "slots",
+    "with_learner",
 ]
 
 

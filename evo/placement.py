@@ -86,7 +86,7 @@ def describe(slots: Slots, learner: Mapping[str, Any] | None = None) -> str:
         where[name] = where.get(name, 0) + 1
     plural = "" if len(slots) == 1 else "s"
     told = f"{len(slots)} worker{plural}: " + ", ".join(f"{count} on {name}" for name, count in where.items())
-    return told + _with_learner(learner)
+    return told + with_learner(learner)
 
 
 def describe_elsewhere(workers: Mapping[str, Any], inference: str, learner: Mapping[str, Any] | None = None) -> str:
@@ -96,10 +96,11 @@ def describe_elsewhere(workers: Mapping[str, Any], inference: str, learner: Mapp
     except DeviceError:  # "gpu", and no option says which
         count = workers.get("count", "auto")
         told = f"{PER_GPU} workers on each GPU" if count == "auto" else f"{count} workers on all GPUs together"
-        return told + _with_learner(learner)
+        return told + with_learner(learner)
 
 
-def _with_learner(learner: Mapping[str, Any] | None) -> str:
+def with_learner(learner: Mapping[str, Any] | None) -> str:
+    """Return where the learner of [learner] is, as the end of a line, or nothing where nothing learns."""
     if learner is None:
         return ""
     numbers = learner_gpus(learner)

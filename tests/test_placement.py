@@ -318,20 +318,24 @@ def test_a_dry_run_plans_for_a_machine_that_has_the_gpus(
         "# 32 workers: 2 on GPU 0, 10 on GPU 1, 10 on GPU 2, 10 on GPU 3; the learner on GPU 0"
     )
     assert dry_run(path, capsys, kind, *learned)[0] == "# 2 workers on each GPU; the learner on GPU 0"
+    alone, *notes = dry_run(path, capsys, "workers.backend=serial", *learned)
+    assert alone == "# no worker: the master plays; the learner on GPU 0"
+    assert len(notes) == 1
     monkeypatch.setenv(VISIBLE, "-1")  # hidden here, and not there
     plan_line, note = dry_run(path, capsys, "workers.gpus=[2, 10]")
     assert plan_line == "# 12 workers: 2 on GPU 0, 10 on GPU 1"
     assert note.endswith("CUDA_VISIBLE_DEVICES = '-1' lets this process see 0")
 
 
+@pytest.mark.parametrize("backend", ["processes", "serial"])
 def test_a_run_that_learns_on_a_gpu_that_is_not_there_makes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
     monkeypatch.setattr(gpus, "found", list)
     monkeypatch.delenv(VISIBLE, raising=False)
     path = tmp_path / "experiment.toml"
     path.write_text('[run]\nalgorithm = "pg"\n[learner]\ndevices = ["GPU:0"]\n')
-    assert cli.main(["run", str(path), "--run-dir", str(tmp_path / "run")]) == 5
+    assert cli.main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
     told = 'learner.devices: "GPU:0" is not there, for this process sees no GPU; "CPU:0" is the CPU'
     assert told in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -353,11 +357,16 @@ def test_a_run_that_asks_for_a_gpu_that_is_not_there_makes_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_master_that_plays_itself_has_a_gpu_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_master_that_plays_itself_has_a_gpu_to_itself_and_its_learner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(VISIBLE, raising=False)
     monkeypatch.setattr(gpus, "found", lambda: FOUR)
     assert devices.slot_of_master({"memory": "all", "count": 8}, "tensorflow")[VISIBLE] == "0"
     assert devices.slot_of_master({"memory": "all", "gpus": [0, 1]}, "tensorflow")[VISIBLE] == "1"
+    path = tmp_path / "experiment.toml"
+    told = dry_run(path, capsys, "workers.backend=serial", "workers.memory=all", "run.algorithm=pg")
+    assert told == ["# no worker: the master plays; the learner on the first GPU that it sees, else the CPU"]
 
 
 def test_where_it_is_played_and_placed_is_in_no_hash(tmp_path: Path) -> None:

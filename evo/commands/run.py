@@ -121,20 +121,21 @@ def planned(experiment: Experiment, elsewhere: bool = False) -> str:
     from evo.errors import DeviceError
 
     workers, inference = experiment.workers.model_dump(), experiment.policy.player
-    if workers["backend"] == "serial":
-        try:
-            devices.slot_of_master(workers, inference)
-        except DeviceError:
-            if not elsewhere:
-                raise
-        return "no worker: the master plays"
+    learner = experiment.learner.model_dump() if experiment.learns else None
     backend = plugins.find("evaluators", workers["backend"])
     if hasattr(backend, "planned"):
-        return str(backend.planned(workers, inference))
-    learner = experiment.learner.model_dump() if experiment.learns else None
+        return f"{backend.planned(workers, inference)}{devices.with_learner(learner)}"
+    alone = workers["backend"] == "serial"
+    told, note = f"no worker: the master plays{devices.with_learner(learner)}", ""
     try:
-        return devices.describe(devices.slots(workers, inference, learner), learner)
+        if alone:
+            devices.slot_of_master(workers, inference)
+            devices.slots({"count": 1}, "lanes", learner)  # the learner beside it, in the same process
+        else:
+            told = devices.describe(devices.slots(workers, inference, learner), learner)
     except DeviceError as absent:
         if not elsewhere:
             raise
-        return f"{devices.describe_elsewhere(workers, inference, learner)}\n# not on this machine: {absent}"
+        note = f"\n# not on this machine: {absent}"
+        told = told if alone else devices.describe_elsewhere(workers, inference, learner)
+    return told + note
