@@ -65,10 +65,10 @@ def ray_nodes() -> Iterator[Nodes]:
 
 @contextmanager
 def evaluator(place: Path, cluster: Nodes, patience: float = 30.0, **how: Any) -> Iterator[Ray]:
-    """Connect to a cluster as a run does; `variables` are in its workers' environment."""
-    variables = how.pop("variables", {})
+    """Connect to a cluster as a run does; `variables` are in its workers' environment, a task takes `request`."""
+    variables, request = how.pop("variables", {}), how.pop("request", {"CPU": 1.0})
     context = Context(place, **{"environment": ENVIRONMENT, "policy": POLICY, **how})
-    with Ray(context, Cluster(cluster.address, 1, variables), {"CPU": 1.0}, patience=patience) as ray:
+    with Ray(context, Cluster(cluster.address, 1, variables), request, patience=patience) as ray:
         yield ray
 
 
@@ -358,6 +358,25 @@ def test_a_worker_whose_device_is_too_small_ends_and_fewer_play_at_a_time(tmp_pa
 
         with pytest.raises(DeviceMemoryError, match=told + "no worker is left. Give each more memory"):
             until_none_is_left()
+
+
+@pytest.mark.long
+def test_a_device_that_holds_two_of_three_evaluators_is_played_on_by_two(tmp_path: Path, ray_nodes: Nodes) -> None:
+    """Processes keep their share of a device's memory until they end, as those of TensorFlow do."""
+    ray_nodes.be(1)
+    ray_nodes.join(num_cpus=3, resources={"device": 3})
+    walk = {"environment": {"id": "treacherous"}, "policy": {"kind": "linear"}, "plugins": ("treacherous",)}
+    plain = [Task(task.weights, task.play) for task in tasks(12, 3)]
+    wanted = serial.make(Context(tmp_path, **walk)).map(plain)
+    (tmp_path / "seats").mkdir()
+    slowly = {"SEATS": f"2:{tmp_path / 'seats'}", "PACE": "0.02"}
+    request = {"CPU": 1.0, "device": 1.0}
+    with evaluator(tmp_path, ray_nodes, request=request, variables=slowly, **walk) as ray:
+        assert_same(ray.map(plain), wanted)
+        assert [note.rpartition("; ")[2] for note in ray.notes] == ["2 at a time play on without it"]
+        assert_same(ray.map(plain), wanted)
+        assert len(ray.notes) == 1
+    ray_nodes.kill()
 
 
 def test_a_python_error_in_a_worker_is_raised_as_it_is(tmp_path: Path, ray_nodes: Nodes) -> None:

@@ -1,7 +1,8 @@
 """A plug-in environment, walks on a line, that harms the process that plays it as environment variables say.
 
 A file `FAULT-SEED-STEP` in the folder TREACHERY is a fault that happens once, at that step of that episode, to whoever
-plays it first. A walk that is listed in DEADLY ends whoever walks it, every time. Every walk is appended to WALKS.
+plays it first. A walk that is listed in DEADLY ends whoever walks it, every time. Every walk is appended to WALKS. With
+SEATS=COUNT:FOLDER so many processes have room on a device, until they end. Every step takes PACE seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import ctypes
 import os
 import resource
 import signal
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,12 +44,14 @@ class Walk(gymnasium.Env[np.ndarray, int]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self._name, self._phase, self._place, self._steps = f"{seed or 0:016x}:", (seed or 0) % 1009, 0, 0
+        _sit_down()
         self._betray()
         return self._seen(), {}
 
     def step(self, action: int) -> Any:
         self._place += 1 if action else -1
         self._steps += 1
+        time.sleep(float(os.environ.get("PACE", "0")))
         self._name += str(int(action))
         self._betray()
         if self._steps == LENGTH:
@@ -111,6 +116,24 @@ def _device() -> None:
     raise DeviceMemoryError("out of memory on the Stand-in")
 
 
+def _sit_down() -> None:
+    """Keep a part of the device's memory for as long as this process lives, if there is one left."""
+    if "SEATS" not in os.environ or _seats:
+        return
+    count, _, folder = os.environ["SEATS"].partition(":")
+    for number in range(int(count)):
+        seat = Path(folder) / str(number)
+        with suppress(OSError, ValueError):
+            if not Path(f"/proc/{seat.readlink()}").exists():
+                seat.unlink()
+        with suppress(FileExistsError):
+            seat.symlink_to(str(os.getpid()))
+            _seats.append(seat)
+            return
+    _device()
+
+
+_seats: list[Path] = []  # of this process
 HARM = {"kill": _kill, "stop": _stop, "spin": _spin, "exit": _exit, "segv": _segv, "memory": _memory}
 EVERY = {**HARM, "device": _device}
 

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
+from enum import Enum
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -34,6 +35,13 @@ from evo.records import Result, Task
 KEPT = 2  # published matrices in the object store
 LOOK = 1.0  # seconds between looks at the cluster while nothing arrives
 NO_ROOM = 60.0  # seconds in which no node may be alive that could play
+
+
+class Again(Enum):
+    """Why a task has no answer, and is handed out once more."""
+
+    LOST = 1  # with its worker, its node or its result
+    CANCELLED = 2  # by us
 
 
 class Ray:
@@ -91,7 +99,12 @@ class Ray:
                     ticket = now.waiting.popleft()
                     flying[self._hand(ticket, now.task(ticket))] = ticket
                 for reference in self._landed(flying, now):
-                    self._hear(self._answer(reference), flying.pop(reference), now, busy)
+                    answer, ticket = self._answer(reference), flying.pop(reference)
+                    if isinstance(answer, GivesUp):
+                        self._give_up(answer, flying)
+                        now.waiting.appendleft(ticket)
+                    else:
+                        self._hear(answer, ticket, now, busy)
         except BaseException:
             self._abandon(list(flying))
             raise
@@ -130,7 +143,10 @@ class Ray:
                 self._refuse_to_wait()
                 looked = time.monotonic()
             if (silent := time.monotonic() - since) > START_PATIENCE and silent > self._silence(flying, now):
-                self._take_back(list(flying), silent)
+                self._silences += 1
+                told = f"nothing came back from Ray for {silent:.0f} seconds, so {len(flying)} tasks begin again"
+                self.notes.append(told)
+                self._take_back(flying)
                 since = time.monotonic()
 
     def _silence(self, flying: Mapping[Any, int], now: Round) -> float:
@@ -138,10 +154,8 @@ class Ray:
         longest = max(self._pace.limit(size(now.task(ticket))) for ticket in flying.values())
         return (START_PATIENCE + longest) * GROWTH**self._silences
 
-    def _take_back(self, flying: list[Any], silent: float) -> None:
-        """Have Ray end whatever plays, and answer that it was cancelled, upon which it is handed out again."""
-        self._silences += 1
-        self.notes.append(f"nothing came back from Ray for {silent:.0f} seconds, so {len(flying)} tasks begin again")
+    def _take_back(self, flying: Mapping[Any, int]) -> None:
+        """Have Ray end whatever plays or waits there, and answer that it was cancelled, so that it begins again."""
         try:
             for reference in flying:
                 self._cluster.ray.cancel(reference, force=True)
@@ -152,8 +166,8 @@ class Ray:
         if missing := lacking([node["Resources"] for node in self._cluster.nodes], self._request):
             raise ResourceError(f"workers.resources: {missing}")
 
-    def _answer(self, reference: Any) -> Played | Lost | GivesUp | Failed | None:
-        """Return what came of a task; None where it was cancelled or its result lost, and it has to be played again."""
+    def _answer(self, reference: Any) -> Played | Lost | GivesUp | Failed | Again:
+        """Return what came of a task."""
         errors = self._cluster.ray.exceptions
         try:
             answer: Played | Lost | GivesUp | Failed = self._cluster.ray.get(reference)
@@ -163,25 +177,16 @@ class Ray:
                 "workers.backend: a Ray worker cannot take a task; every node needs the same Python and the packages "
                 f"of requirements.lock: {first_line(getattr(error, 'cause', error))}"
             ) from error
-        except (
-            errors.ObjectLostError,
-            errors.WorkerCrashedError,
-            errors.NodeDiedError,
-            errors.OutOfMemoryError,
-            errors.TaskCancelledError,
-        ):
-            return None
+        except errors.TaskCancelledError:
+            return Again.CANCELLED
+        except (errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError):
+            return Again.LOST
         except (errors.RayError, ConnectionError) as error:
             raise self._cluster.lost(error) from error
 
-    def _hear(
-        self, answer: Played | Lost | GivesUp | Failed | None, ticket: int, now: Round, busy: dict[str, float]
-    ) -> None:
-        if answer is None:
-            self.effort.replaced += 1
-            now.waiting.appendleft(ticket)
-        elif isinstance(answer, GivesUp):
-            self._give_up(answer)
+    def _hear(self, answer: Played | Lost | Failed | Again, ticket: int, now: Round, busy: dict[str, float]) -> None:
+        if isinstance(answer, Again):
+            self.effort.replaced += answer is Again.LOST
             now.waiting.appendleft(ticket)
         elif isinstance(answer, Failed):
             raise answer.error()
@@ -199,7 +204,7 @@ class Ray:
             self._pace.note(answer.seconds, size(now.task(ticket)))
             now.answer(ticket, answer.result)
 
-    def _give_up(self, answer: GivesUp) -> None:
+    def _give_up(self, answer: GivesUp, flying: Mapping[Any, int]) -> None:
         """Play one task fewer at a time: which part of which device a task gets is Ray's to say."""
         if answer.worker in self._spent:
             return
@@ -214,6 +219,7 @@ class Ray:
         self._most = at_a_time - 1
         plays = "play" if self._most > 1 else "plays"
         self.notes.append(f"{who}; {self._most:g} at a time {plays} on without it")
+        self._take_back(flying)  # or what waits at the nodes would be played by as many as before
 
     def _abandon(self, flying: list[Any]) -> None:
         try:
