@@ -327,9 +327,30 @@ def test_learning_that_goes_on_meanwhile_ends_before_what_was_played_is_refused(
     assert "learner" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_pqn_refuses_to_learn_from_what_is_not_there_yet() -> None:
-    with pytest.raises(ValidationError, match="asynchronous"):
-        dqn.Options(method="pqn", asynchronous=True)
+def test_asynchronous_learning_without_a_memory_is_from_what_was_played_in_the_generation_before() -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
+    shared = {"method": "pqn", "lanes": 8, "horizon": 8, "epochs": 1, "minibatches": 1, "select_every": 99}
+    network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
+    lagging, usual = (
+        dqn.make(dqn.Options(**shared, asynchronous=how), 1, network, environment, learner=Learner(threads=1))
+        for how in (True, False)
+    )
+    first = lagging._learner.weights()
+    metrics = drive(lagging, environment, range(1, 2))
+    assert "updates" not in metrics[0]  # nothing was played before
+    np.testing.assert_array_equal(lagging._learner.weights(), first)
+    drive(lagging, environment, range(2, 3))
+    drive(usual, environment, range(1, 2))
+    np.testing.assert_allclose(lagging._learner.weights(), usual._learner.weights(), atol=1e-6)  # in another order
+    assert np.abs(usual._learner.weights() - first).max() > 1e-4
+    assert lagging.notices
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_asynchronous_run_says_what_it_gives_up(small: Path, method: str) -> None:
+    words = ("--set", f"dqn.method={method}", "--set", "dqn.asynchronous=true", "--generations", 1)
+    _, told = called(small, "small.toml", "--run-dir", "run", *words)
+    assert "dqn.asynchronous: a generation is played with the weights from before" in told
 
 
 def test_the_target_follows_a_little_at_every_update_or_wholly_at_some() -> None:

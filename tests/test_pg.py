@@ -412,6 +412,14 @@ def test_a_run_that_starts_from_a_champion_begins_with_it_says_its_worth_and_lea
     assert "handover" not in drive(usual, 0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_episodes_of_fewer_steps_than_minibatches_are_learnt_from_step_by_step() -> None:
+    algorithm = pole_pg(episodes=1, minibatches=64)
+    metrics = drive(algorithm, 2)
+    assert metrics["frames"] < 64
+    assert metrics["updates"] == 2 * metrics["frames"]
+
+
 def test_updates_of_a_generation_end_where_the_policy_has_moved_too_far() -> None:
     assert drive(snake_pg(), 1)["updates"] == 6
     assert drive(snake_pg(target_kl=1e-9), 1)["updates"] < 6

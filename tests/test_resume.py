@@ -59,7 +59,7 @@ TINY: dict[str, tuple[str, ...]] = {
         "[dqn]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nreplay = 100\nlearning_starts = 40\nframes_per_update = 8\n"
         "batch = 16\nasynchronous = true\nselect_every = 2\nselect_episodes = 6\n",
         '[dqn]\nmethod = "pqn"\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nepochs = 2\nminibatches = 3\n'
-        "select_every = 2\nselect_episodes = 6\n",
+        "asynchronous = true\nselect_every = 2\nselect_episodes = 6\n",
     ),
 }
 WAYS = [(name, number) for name in sorted(TINY) for number in range(len(TINY[name]))]

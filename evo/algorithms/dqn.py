@@ -78,7 +78,7 @@ class Options(Section):
     q_lambda: float = Field(0.65, ge=0, le=1, description="pqn: lambda")
     epochs: int = Field(2, ge=1, le=1000, description="pqn: times that every step is learnt from")
     minibatches: int = Field(16, ge=1, le=1 << 20, description="pqn: updates of an epoch")
-    asynchronous: bool = Field(False, description="dqn: play while learning from what was played before")
+    asynchronous: bool = Field(False, description="play while learning from what was played before")
 
     @field_validator("epsilon")
     @classmethod
@@ -92,8 +92,6 @@ class Options(Section):
             raise ValueError(f"learning_starts: {self.learning_starts} steps, but {self.replay} are remembered")
         if self.method == "pqn" and self.minibatches > self.lanes * self.horizon:
             raise ValueError(f"minibatches: {self.minibatches} of {self.lanes * self.horizon} steps")
-        if self.method == "pqn" and self.asynchronous:
-            raise ValueError("asynchronous: pqn learns from what it has just played; use false")
         if self.method == "dqn" and not self.target_every and not self.target_tau:
             raise ValueError("target_tau: 0 never changes the target; give it, or target_every")
         return self
@@ -125,6 +123,7 @@ class QLearning:
         alpha = options.alpha if options.prioritized else 0.0
         self._replay = Replay(options.replay, options.n_step, options.gamma, alpha)
         self._lanes: Lanes | None = None
+        self._pending: Steps | None = None  # asynchronous, of pqn: played, and not yet learnt from
         self._frames = 0  # played to learn from; every schedule counts these
         self._owed = 0  # of them, those that no update has been made for yet
         self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
@@ -160,13 +159,15 @@ class QLearning:
             contests.append((yield from self._contest(number)))
         began = time.monotonic()
         request = Request(self._learner.weights()[None], self._tasks(number))
-        aside = Aside(lambda stopped: self._learn_again(number, stopped)) if self.options.asynchronous else None
+        aside = self._learn_aside(number)
         try:
             results = yield request
             arrived = time.monotonic()
             steps = self._received(results)
             received = time.monotonic()
-            learnt = {} if aside is None else waited_for(aside)  # before there is more to remember, and later schedules
+            learnt: Metrics = {"seconds_moving": 0.0}
+            if aside is not None:
+                learnt = waited_for(aside)  # before there is more to remember, and later schedules
         except BaseException:
             if aside is not None:
                 aside.abandon()
@@ -174,8 +175,10 @@ class QLearning:
         self._frames += len(steps)
         if self._remembers:
             self._remember(steps)
-        if aside is None:
+        if not self.options.asynchronous:
             learnt = self._learn_again(number) if self._remembers else self._learn_once(number, steps)
+        elif not self._remembers:
+            self._pending = steps
         done = time.monotonic()
         if number == 0 or (number + 1) % self.options.select_every == 0:
             contests.append((yield from self._contest(number)))
@@ -245,6 +248,15 @@ class QLearning:
         if len(self._replay) >= self.options.learning_starts:
             self._owed += len(steps)
 
+    def _learn_aside(self, number: int) -> Aside[Metrics] | None:
+        """Begin to learn from what was played before, if that is how, and there is any."""
+        if not self.options.asynchronous:
+            return None
+        if self._remembers:
+            return Aside(lambda stopped: self._learn_again(number, stopped))
+        pending = self._pending
+        return None if pending is None else Aside(lambda stopped: self._learn_once(number, pending, stopped))
+
     def _learn_again(self, number: int, stopped: Callable[[], bool] = lambda: False) -> Metrics:
         """Make the updates that are due on a mixture of old steps and new ones."""
         options = self.options
@@ -288,7 +300,7 @@ class QLearning:
             "importance": self._replay.importance(sample.shares, beta),
         }
 
-    def _learn_once(self, number: int, steps: Steps) -> Metrics:
+    def _learn_once(self, number: int, steps: Steps, stopped: Callable[[], bool] = lambda: False) -> Metrics:
         """Move the values of all steps towards Q(lambda), some times over, in another order each."""
         from evo.learning.shuffle import minibatches
         from evo.learning.value_targets import action_values, best_values, q_lambda
@@ -303,6 +315,8 @@ class QLearning:
         observations = self._seen(steps.observed)
         moving, sums, updates = time.monotonic() - began, np.zeros(3), 0
         for epoch in range(options.epochs):
+            if stopped():
+                break
             began = time.monotonic()
             seen, done = observations, np.asarray(steps.actions, np.int8)
             if self._symmetry is not None:
@@ -311,11 +325,13 @@ class QLearning:
             if not epoch or self._symmetry is not None:
                 self._learner.load({"observations": seen, "actions": done.astype(np.int32), "targets": targets})
             moving += time.monotonic() - began
-            for rows in minibatches(self.seed, number, epoch, len(steps), options.minibatches):
+            for rows in minibatches(self.seed, number, epoch, len(steps), min(options.minibatches, len(steps))):
                 values = self._learner.update(rows, self._rate(), {})
                 sums += [values[name].mean() for name in ("loss", "value", "gradient_norm")]
                 updates += 1
-        told = dict(zip(("loss", "value", "gradient_norm"), (sums / updates).tolist(), strict=True))
+                if stopped():
+                    break
+        told = dict(zip(("loss", "value", "gradient_norm"), (sums / max(updates, 1)).tolist(), strict=True))
         return {**told, "updates": float(updates), "seconds_moving": moving}
 
     def _seen(self, rows: NDArray[Any]) -> NDArray[np.float32]:
@@ -367,6 +383,8 @@ class QLearning:
             state |= {"target": self._target.weights(), **self._replay.state()}
         if self._lanes is not None:
             state |= acting.lanes_to_arrays(self._lanes, "lane_")
+        if self._pending is not None:
+            state |= acting.steps_to_arrays(self._pending, "pending_")
         return state
 
     def record(self) -> Arrays:
@@ -390,6 +408,7 @@ class QLearning:
         if "lane_snapshots" in state:
             lanes = acting.lanes_of_arrays(state, "lane_")
             self._lanes = lanes if acting.fit(lanes, self.environment, self.options.lanes) else None
+        self._pending = acting.steps_of_arrays(state, "pending_")
 
     def recall(self, records: Iterable[Arrays]) -> None:
         """Make the memory again that belongs to the state: by playing the actions of all generations once more.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -253,8 +252,8 @@ class PolicyGradient:
         if options.method != "ppo":
             yield np.arange(steps, dtype=np.int32)
             return
-        for epoch in range(options.epochs):
-            yield from minibatches(self.seed, number, epoch, steps, options.minibatches)
+        for epoch in range(options.epochs):  # whole episodes may have fewer steps than there should be minibatches
+            yield from minibatches(self.seed, number, epoch, steps, min(options.minibatches, steps))
 
     @property
     def _without_value(self) -> bool:
@@ -343,8 +342,7 @@ class PolicyGradient:
         if self._rewards is not None:
             state |= {"reward_moments": self._rewards.moments.state(), "reward_sums": self._rewards.sums}
         if self._pending is not None:
-            pending = {f"pending_{name}": array for name, array in vars(self._pending).items()}
-            state |= {name: array for name, array in pending.items() if array is not None}
+            state |= acting.steps_to_arrays(self._pending, "pending_")
         return state
 
     def record(self) -> Arrays:
@@ -368,9 +366,7 @@ class PolicyGradient:
             goes_on = self._lanes is not None or not self._segments
             if goes_on and arrays["reward_sums"].shape == self._rewards.sums.shape:
                 self._rewards.sums = np.array(arrays["reward_sums"], np.float64)
-        if "pending_ends" in arrays:
-            pending: dict[str, Any] = {field.name: arrays.get(f"pending_{field.name}") for field in fields(Steps)}
-            self._pending = Steps(**pending)
+        self._pending = acting.steps_of_arrays(state, "pending_")
 
 
 def standardised(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -73,6 +73,19 @@ def lanes_of_arrays(arrays: Arrays, prefix: str) -> Lanes:
     return Lanes(**taken)
 
 
+def steps_to_arrays(steps: Steps, prefix: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of steps, each name with a prefix."""
+    return {prefix + name: array for name, array in vars(steps).items() if array is not None}
+
+
+def steps_of_arrays(arrays: Arrays, prefix: str) -> Steps | None:
+    """Return the steps that `steps_to_arrays` made these arrays of, or None where they are not among them."""
+    if f"{prefix}ends" not in arrays:
+        return None
+    taken: dict[str, Any] = {name: arrays.get(prefix + name) for name in Steps.__dataclass_fields__}
+    return Steps(**taken)
+
+
 def fit(lanes: Lanes, environment: Any, count: int) -> bool:
     """Return whether lanes are as many as asked for, and of such an environment: those of a fork need not be."""
     if not hasattr(environment, "begin"):
