@@ -138,6 +138,17 @@ def learner_gpus(learner: Mapping[str, Any]) -> list[int] | None:
     return sorted({int(device[4:]) for device in devices if device.startswith("GPU:")})
 
 
+def last_gpu(learner: Mapping[str, Any]) -> int | None:
+    """Return the number of the last GPU that a learner in this process computes on, at least 0; None, the last of all.
+
+    TensorFlow takes memory of every GPU that it sees, and numbers those that it sees from 0.
+    """
+    numbers = learner_gpus(learner)
+    if numbers is None:
+        return 0 if learner.get("strategy", "one") == "one" else None
+    return max(numbers, default=0)
+
+
 def _seen(visible: str | None, found: Sequence[Gpu] | None) -> list[str]:
     """Return what pins a process to each GPU that this process may use."""
     return listed(visible) if visible is not None else [name for gpu in found or () for name in gpu.names]

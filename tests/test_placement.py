@@ -14,7 +14,7 @@ from evo import cli, devices, gpus
 from evo.configuration import config
 from evo.errors import ConfigurationError, DeviceError
 from evo.gpus import Gpu
-from evo.placement import GROWTH, VISIBLE, candidates_per_task, describe, plan
+from evo.placement import GROWTH, VISIBLE, candidates_per_task, describe, last_gpu, plan
 
 FOUR = [Gpu(i, "Tesla V100-SXM2-16GB", f"GPU-{i}{i}{i}{i}-abc") for i in range(4)]
 SLICED = [Gpu(0, "A100", "GPU-0000", ("MIG-aa", "MIG-ab", "MIG-ac")), Gpu(1, "A100", "GPU-1111")]
@@ -67,6 +67,21 @@ def shares(workers: dict[str, Any], found: list[Gpu] = FOUR, **more: Any) -> lis
 )
 def test_four_gpus_are_shared_as_the_options_say(workers: Any, learner: Any, wanted: list[int]) -> None:
     assert shares(workers, learner=learner) == wanted
+
+
+@pytest.mark.parametrize(
+    ("learner", "last"),
+    [
+        ({}, 0),
+        ({"devices": ["GPU:2"]}, 2),
+        ({"devices": ["CPU:0"]}, 0),
+        ({"strategy": "mirrored"}, None),
+        ({"strategy": "mirrored", "devices": ["GPU:3", "GPU:1"]}, 3),
+        ({"strategy": "multiworker", "devices": []}, 0),
+    ],
+)
+def test_a_learner_sees_no_gpu_after_the_last_that_it_needs(learner: dict[str, Any], last: int | None) -> None:
+    assert last_gpu(learner) == last
 
 
 def test_workers_of_a_gpu_have_numbers_that_follow_each_other() -> None:

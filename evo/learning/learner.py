@@ -9,6 +9,7 @@ order.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import prod, sqrt
@@ -21,6 +22,7 @@ from evo import devices
 from evo.errors import DeviceError, ResourceError
 from evo.learning.failures import shortages_explained
 from evo.learning.q_loss import Target
+from evo.placement import GROWTH, last_gpu
 from evo.policies.keras_network import build_keras, flat_weights, set_weights
 from evo.policies.network import Network
 from evo.records import Arrays
@@ -72,7 +74,12 @@ def start_tensorflow(options: Options) -> Any:
         tf.config.threading.set_inter_op_parallelism_threads(1 if options.strategy == "one" else SIDE_BY_SIDE)
         if options.logical_cpus:
             _take_for_several(tf, options.logical_cpus)
-        for gpu in tf.config.list_physical_devices("GPU"):
+        gpus = tf.config.list_physical_devices("GPU")
+        last = last_gpu(options.model_dump())
+        if last is not None and last + 1 < len(gpus):
+            gpus = gpus[: last + 1]
+            tf.config.set_visible_devices(gpus, "GPU")  # others keep the memory of theirs
+        for gpu in gpus if GROWTH not in os.environ else ():  # else a user, or a slot that this process is in, has said
             if not tf.config.experimental.get_memory_growth(gpu):
                 tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError as error:
