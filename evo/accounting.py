@@ -6,7 +6,8 @@
             + seconds_learning  gradients; 0 in evolution
             + seconds_master    whatever else the master does: naming candidates, ranking, rebuilding survivors
 
-In the first two the master is idle, in the other three the workers are.
+In the first two the master is idle, in the other three the workers are. While workers play, the master makes the
+commit before durable; where they had to wait for that, it is in seconds_waiting.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Account:
     def __init__(self) -> None:
         self.publishing = Stopwatch()
         self._began = time.monotonic()
-        self._playing = self._acting = self._alone = 0.0
+        self._playing = self._acting = self._alone = self._held = 0.0
         self._workers, self._replaced = math.nan, 0
         self._published = self._sent = self._received = 0
 
@@ -76,7 +77,7 @@ class Account:
             return results
         self._workers = len(effort.busy)
         self._acting += min(sum(effort.busy) / len(effort.busy), seconds)
-        self._alone += effort.alone
+        self._alone, self._held = self._alone + effort.alone, self._held + effort.held
         self._replaced += effort.replaced
         self._sent, self._received = self._sent + effort.sent, self._received + effort.received
         return results
@@ -99,6 +100,7 @@ class Account:
             "seconds_learning": learning,
             "seconds_master": seconds - self._playing - moving - learning,
             "seconds_alone": self._alone,
+            "seconds_committing": self._held,
             "dead_lanes": 1.0 - metrics.get("frames", math.nan) / slots if slots else math.nan,
             "workers": self._workers,
             "workers_replaced": self._replaced,

@@ -106,7 +106,8 @@ class Crown:
         last = generation == self._store.next_generation - 1
         record = self._algorithm.record() if last else {}
         if not record:  # of an earlier generation, or of one before a resume
-            self._store.flush()
+            if generation >= self._store.durable:
+                self._store.flush()
             record = self._store.read_record(generation)
         return {name: record[name][candidate].item() for name in NAMED_BY if name in record}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -195,3 +195,10 @@ class Evaluator(Protocol):
     def close(self) -> None:
         """Stop every worker; afterwards no process of ours is left."""
         ...
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """An evaluator whose workers play while the master does something else."""
+
+    meanwhile: Callable[[], None]  # `map` calls it once, when its workers have tasks, and raises what it raises

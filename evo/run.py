@@ -45,7 +45,8 @@ def train(
         hold_to(store.directory, evaluator.fingerprint, allow_drift)
         hold_to(store.directory, getattr(algorithm, "fingerprint", ""), allow_drift, LEARNING)
         best = crown.crowned()
-        metrics["seconds_committing"] = store.committing.take()
+        metrics["seconds_committing"] += store.committing.take()
+        metrics["seconds_settling"] = store.settling.take()
         record = {**algorithm.record(), **evaluator.record()}
         store.commit(generation, algorithm.state(), record, metrics, best=best)
         due = (generation + 1) % experiment.evaluation.every == 0
@@ -138,6 +139,7 @@ def go_on(
     from evo.crown import Crown, known_champion
     from evo.errors import PoisonError
     from evo.quarantine import Quarantine, champion_stopped
+    from evo.records import Elsewhere
     from evo.signals import deaf
     from evo.terminal import show
     from evo.terminal.display import notice
@@ -161,6 +163,8 @@ def go_on(
                 notice(text)
             if store.next_generation:
                 take_up(algorithm, store.load(), store.records())
+            if isinstance(evaluator, Elsewhere):  # a commit is written and synced while its successor is played
+                evaluator.meanwhile, store.patient = store.settle, True
             crown = Crown(experiment, environment.measures, algorithm, evaluator, store)
             if show.kernels_are_missing(experiment):
                 display.say("compiling the kernels for this machine, once (about 15 s) ...")
@@ -181,7 +185,10 @@ def go_on(
                 evaluator.close()
             if algorithm is not None and hasattr(algorithm, "close"):  # its learner may have processes of its own
                 algorithm.close()
-            store.close()
+            try:
+                store.close()
+            finally:
+                fill(summary, store)  # by now it is settled how much of it is committed
     summary.status = "done"
     show.ending(experiment, summary, display, game)
     return 0

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.random import default_rng
 from numpy.typing import NDArray
 
+from evo.directory import store as stores
 from evo.directory.store import Store
 from evo.errors import EvoError
 
@@ -53,9 +54,16 @@ def straight(directory: Path, generations: int) -> list[str]:
     return hashes
 
 
-def main(directory: str, generations: str, pause: str, rows: str, quiet: str = "", log: str = "") -> int:
-    """Commit; say "durable N" after every flush that returned, and "refused: ..." when a commit failed."""
+def main(
+    directory: str, generations: str, pause: str, rows: str, quiet: str = "", log: str = "", later: str = ""
+) -> int:
+    """Commit; say "durable N" after every flush that returned, and "refused: ..." when a commit failed.
+
+    `later`: every commit is due at once, and made durable only when what its successor plays has been published.
+    """
     path = Path(directory)
+    if later:
+        stores.DURABLE_SECONDS = 0.0
 
     def say(*words: object) -> None:
         if log:
@@ -67,11 +75,14 @@ def main(directory: str, generations: str, pause: str, rows: str, quiet: str = "
     try:
         with Store.open(path) if path.exists() else Store.create(path, "", IDENTITY) as store:
             say("ready")
+            store.patient = bool(later)
             while store.next_generation < int(generations):
                 store.publish(state(store.next_generation)["weights"])  # type: ignore[arg-type]
+                if later:
+                    store.settle()
                 commit(store, store.next_generation, int(rows))
                 time.sleep(float(pause))
-                if store.next_generation % 3 == 0:
+                if store.next_generation % 3 == 0 and not later:
                     store.flush()
                     say("durable", store.next_generation)
     except EvoError as error:

@@ -289,6 +289,49 @@ def test_effort_tells_how_busy_the_workers_were(pools: Pools) -> None:
     assert 0.5 < pool.effort.share <= 1
 
 
+def test_the_master_does_something_else_once_a_round_while_workers_play(pools: Pools) -> None:
+    times: list[float] = []
+    rounds: list[tuple[float, float]] = []
+    pool = pools(2)
+    pool.map([Job(0, 0.05), Job(1, 0.05)])  # both have started
+
+    def meanwhile() -> None:
+        times.append(time.monotonic())
+        time.sleep(0.4)
+
+    pool.meanwhile = meanwhile
+    for seconds in (0.4, 0.1):
+        jobs = [Job(number, seconds) for number in range(2)]
+        assert pool.map(jobs) == want(jobs)
+        rounds.append((pool.effort.seconds, pool.effort.held))
+    assert pool.map([]) == []
+    assert len(times) == 3
+    assert rounds[0][0] < 0.75  # not 0.8: both at a time
+    assert rounds[0][1] < 0.2 < rounds[1][1] <= 0.4  # the other jobs were done before
+
+
+def test_what_the_master_fails_at_meanwhile_ends_the_round_and_no_late_answer_is_of_the_next(pools: Pools) -> None:
+    pool = pools(2)
+
+    def fail() -> None:
+        raise ResourceError("the disk is full")
+
+    for _ in range(3):
+        pool.meanwhile = fail
+        with pytest.raises(ResourceError, match="the disk is full"):
+            pool.map([Job(number, 0.05) for number in range(9)])
+        pool.meanwhile = lambda: None
+        assert pool.map([Job(7)] * 4) == [(70, b"")] * 4
+
+
+def test_a_master_that_is_long_at_something_else_takes_no_worker_for_hung(pools: Pools) -> None:
+    pool = pools(1, patience=1.0)
+    pool.map([Job(0)] * 20)
+    pool.meanwhile = lambda: time.sleep(1.5)  # not overdue by what was not heard of it
+    assert pool.map([Job(1, seconds=2.0)]) == [(10, b"")]
+    assert pool.effort.replaced == 0
+
+
 def test_closing_a_pool_that_is_still_starting_does_not_wait_for_it(pools: Pools) -> None:
     before = children(os.getpid())
     pool = pools(2, prepare="players:prepare_slowly")

@@ -12,6 +12,7 @@
 
 A commit extends the hash chain at once. It becomes durable together with its neighbours: data files (fsync, rename,
 fsync of the directory), then the manifest's lines (append, fsync). No file that a line names is ever written again.
+Where somebody can play meanwhile, that waits until they have their tasks (`Store.patient`, `Store.settle`).
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class Store:
         self._durable = (len(believed.lines), believed.size)  # lines, and bytes of the manifest
         self._totals = _Totals()
         self.committing = Stopwatch()  # what is spent on making generations last
+        self.settling = Stopwatch()  # what `settle` spends on that, while others are at work
+        self.patient = False  # whether `settle` is called as soon as others have something to do
         self._metrics = MetricsFile(directory)
         self._kept: dict[int, _Kept] = {}
         self._lock = lock
@@ -90,6 +93,7 @@ class Store:
         self._published = Published(directory, self._digests)
         self._champion: tuple[bytes, bytes] | None = None
         self._failure: ResourceError | None = None
+        self._due = False  # whether there are commits that have been left to `settle`
         self._waiting_since = math.inf  # the monotonic second of the oldest commit that is not durable
         self._committed_at = -math.inf
 
@@ -138,6 +142,11 @@ class Store:
         return len(self._lines)
 
     @property
+    def durable(self) -> int:
+        """The number of generations that are on the disk."""
+        return self._durable[0]
+
+    @property
     def state_hash(self) -> str:
         """The hash of everything so far, in hexadecimal."""
         return self._lines[-1].state_hash if self._lines else self._first_hash
@@ -163,7 +172,7 @@ class Store:
         The file is HDF5 with one contiguous dataset "weights"; only the last two are kept.  # weights [S, P]
         """
         self._writable()
-        if time.monotonic() - self._waiting_since >= DURABLE_SECONDS:
+        if not self.patient and self._has_waited:
             self.flush()
         return self._published.add(weights, self._newest_population())
 
@@ -171,6 +180,8 @@ class Store:
         self, generation: int, state: Arrays, record: Arrays, metrics: Mapping[str, float], *, best: bool = False
     ) -> None:
         """Add a finished generation; it is durable when the next one could not be finished within two seconds.
+
+        A store that is `patient` leaves that to the next `settle`, of no more than one commit that is due.
 
         `metrics["frames"]` and `metrics["seconds"]` are those of this generation. `best` keeps its population file
         until there is a better one. The arrays are copied, but for those that are marked as read-only.
@@ -203,21 +214,43 @@ class Store:
         now = time.monotonic()
         took, self._committed_at = now - self._committed_at, now
         self._waiting_since = min(self._waiting_since, now)
-        if now - self._waiting_since + took >= DURABLE_SECONDS:
+        due = now - self._waiting_since + took >= DURABLE_SECONDS
+        if self.patient and not self._due:
+            self._due = due
+        elif due or self._due:
             self.flush()
 
+    def settle(self) -> None:
+        """Make durable what is due to be, at a moment when others are at work. ResourceError: as `flush`."""
+        if self._due or self._has_waited:
+            with self.settling:
+                self._flush()
+
     def flush(self) -> None:
-        """Make every commit durable, then the champion. ResourceError: the disk does not take them."""
+        """Make every commit durable, then the champion. ResourceError: the disk does not take them.
+
+        What it did not take does not count as committed any more.
+        """
+        with self.committing:
+            self._flush()
+
+    def _flush(self) -> None:
         self._writable()
         try:
-            with self.committing:
-                self._flush_lines()
-                if self._champion is not None:
-                    write_champion(self.directory, *self._champion)
-                    self._champion = None
+            self._flush_lines()
+            if self._champion is not None:
+                write_champion(self.directory, *self._champion)
+                self._champion = None
         except ResourceError as error:
             self._failure = error
+            self._totals = _Totals()
+            del self._lines[self._durable[0] :]
             raise
+        self._due = False
+
+    @property
+    def _has_waited(self) -> bool:
+        return time.monotonic() - self._waiting_since >= DURABLE_SECONDS
 
     def load(self) -> dict[str, NDArray[np.generic]]:
         """Return the state after the newest generation; empty before the first."""
@@ -360,7 +393,9 @@ class Store:
 
     def _remove_old_populations(self) -> None:
         files = []
-        for path in (self.directory / POPULATION).iterdir():
+        with resources("read", self.directory / POPULATION):
+            paths = list((self.directory / POPULATION).iterdir())
+        for path in paths:
             if match := _POPULATION.fullmatch(path.name):
                 files.append((int(match[1]), path))
         files.sort()

@@ -12,6 +12,7 @@ class Effort:
     seconds: float = 0.0  # wall clock
     busy: list[float] = field(default_factory=list)  # seconds of playing, by worker
     replaced: int = 0  # workers that were lost
+    held: float = 0.0  # seconds in which workers were done while the master was at something else, on their mean
     alone: float = 0.0  # seconds in which one worker of several played, for no task was left for the others
     sent: int = 0  # bytes of tasks
     received: int = 0  # bytes of results

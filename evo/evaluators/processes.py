@@ -32,6 +32,7 @@ STARTS = 10  # times in a row that a worker may be lost before it has played any
 NURSERIES = 3  # times in a row that the nursery may be lost
 PATIENCE = 30.0  # seconds that any task may take, however quick others are
 UNMEASURED = 120.0  # seconds that tasks may take while none has been played
+STANDSTILL = 1.0  # seconds of the master's from which on workers are given as much more: it may have been stopped
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
 
 
@@ -46,6 +47,7 @@ class Slot:
     ready: bool = False
     ticket: int | None = None  # of the task that it plays
     since: float = 0.0  # monotonic seconds when it was started or got its task
+    unheard: float = 0.0  # seconds with its task in which the master was at something else
     losses: int = 0  # workers lost in a row before they had played anything
     told: Ready | None = None  # the first words of the worker that was in it last
 
@@ -78,6 +80,7 @@ class Processes:
         self._upbringing = upbringing
         self._threads = threads
         self.notes: list[str] = []  # what a user should know of, and nobody has told yet
+        self.meanwhile: Callable[[], None] = _nothing  # the master's, to be called while workers play
         self.poisoned: Sequence[PoisonError] = ()  # what the last `map` answered by the worst result
         self._patience = PATIENCE if patience is None else patience
         self._round = partial(Round, attempts=attempts, separable=separable, worst=worst)
@@ -103,7 +106,7 @@ class Processes:
         """Return the results in task order, whatever order they were played in."""
         began = time.monotonic()
         self.effort = Effort(busy=[0.0] * self._count)
-        now = self._round(tasks, self._tickets)
+        now, together = self._round(tasks, self._tickets), False
         while not now.finished:
             try:
                 for slot in self._slots:
@@ -111,6 +114,9 @@ class Processes:
                         self._hand(slot, now)
                     if slot.channel is None:
                         self._start(slot)
+                if not together:
+                    together = True
+                    self._do_meanwhile()
                 alone, listening = self._alone(now), time.monotonic()
                 lost = self._listen(now)
                 self.effort.alone += alone * (time.monotonic() - listening)
@@ -118,11 +124,23 @@ class Processes:
                     self._lose(slot, why, now)
             except NurseryLost:
                 self._replace_nursery(now)
+        if not together:
+            self.meanwhile()
         if not self._introduced:
             self._introduce()
         self.effort.seconds = time.monotonic() - began
         self.poisoned = now.poisoned
         return now.results()
+
+    def _do_meanwhile(self) -> None:
+        began = time.monotonic()
+        self.meanwhile()
+        ended = time.monotonic()
+        for slot in self._slots:
+            if slot.ticket is not None:
+                slot.unheard = ended - slot.since
+            if ended - began > STANDSTILL:
+                slot.since += ended - began
 
     def close(self) -> None:
         """Stop every worker; afterwards no process of ours is left."""
@@ -158,7 +176,7 @@ class Processes:
         except OSError:
             self._lose(slot, "", now)
         else:
-            slot.ticket, slot.since = now.waiting.popleft(), time.monotonic()
+            slot.ticket, slot.since, slot.unheard = now.waiting.popleft(), time.monotonic(), 0.0
 
     def _listen(self, now: Round) -> list[tuple[Slot, str]]:
         """Take in what the workers say, and return the slots whose worker is gone (or overdue, and why)."""
@@ -180,7 +198,7 @@ class Processes:
                 lost.append((slot, ""))
         stood_still = time.monotonic() - began - max(asked, 0.0)  # the master was stopped, so its workers may have been
         for slot in self._slots:
-            if stood_still > 1.0:
+            if stood_still > STANDSTILL:
                 slot.since += stood_still
             limit = self._limit(slot, now)
             if slot not in heard and time.monotonic() > slot.since + limit:
@@ -228,6 +246,7 @@ class Processes:
                 self._pace.note(message.seconds, size(now.task(message.ticket)))
                 now.answer(message.ticket, message.result)
                 self.effort.busy[slot.number] += message.seconds
+                self.effort.held += max(slot.unheard - message.seconds, 0.0) / self._count
 
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
         """Clear away the worker of a slot, and let its task be played again."""
@@ -281,6 +300,10 @@ class Processes:
         if slot.channel is not None:
             slot.channel.close()
         slot.channel, slot.pid, slot.ready, slot.ticket = None, 0, False, None
+
+
+def _nothing() -> None:
+    pass
 
 
 def make(context: Context, attempts: int = ATTEMPTS) -> Processes:

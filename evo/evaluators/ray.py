@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -46,6 +46,7 @@ class Driver:
         self.effort = Effort()
         self.fingerprint = ""
         self.notes: list[str] = []  # what a user should know of, and nobody has told yet
+        self.meanwhile: Callable[[], None] = _nothing  # the master's, to be called while workers play
         self.poisoned: Sequence[PoisonError] = ()
         self._context, self._scratch, self._joined = joining.context, joining.scratch, False
         ours, theirs = socket.socketpair()
@@ -76,7 +77,9 @@ class Driver:
         if not self._joined:
             self._answer()
             self._joined = True
-        answers: Answers = self._answer(list(tasks))
+        self._ask(list(tasks))
+        self.meanwhile()
+        answers: Answers = self._answer()
         self.effort, self.fingerprint, self.poisoned = answers.effort, answers.fingerprint, answers.poisoned
         self.notes += answers.notes
         return answers.results
@@ -96,13 +99,17 @@ class Driver:
         if self._scratch:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _answer(self, tasks: list[Task] | None = None) -> Any:
+    def _ask(self, tasks: list[Task]) -> None:
         try:
-            if tasks is not None:
-                self._channel.send(tasks)
+            self._channel.send(tasks)
+        except OSError as error:
+            raise self._lost() from error
+
+    def _answer(self) -> Any:
+        try:
             answer = self._channel.receive()
         except (EOFError, OSError) as error:
-            raise HeadLostError(f"the head of the Ray cluster is lost{self._go_on()}") from error
+            raise self._lost() from error
         if isinstance(answer, Failed):
             problem = answer.error()
             if isinstance(problem, HeadLostError):
@@ -110,9 +117,16 @@ class Driver:
             raise problem
         return answer
 
+    def _lost(self) -> HeadLostError:
+        return HeadLostError(f"the head of the Ray cluster is lost{self._go_on()}")
+
     def _go_on(self) -> str:
         again = f"python -m evo.run --resume {shlex.quote(str(self._context.run_dir))} --backend processes"
         return f"; what is committed is safe, go on with it without Ray by: {again}"
+
+
+def _nothing() -> None:
+    pass
 
 
 def request_of(workers: Mapping[str, Any], inference: str) -> dict[str, float]:
