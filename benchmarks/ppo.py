@@ -37,8 +37,8 @@ SOONER = 3.0  # times, to the same return
 PATIENCE = 1800.0  # seconds that a peer may take with --good
 ENOUGH = 150  # generations of ours, with --good
 WARM = 1  # generations that are not counted: compiling, caches
-COUNTED = 2  # generations of a turn that are
-TURNS = 2
+COUNTED = 3  # generations of a turn that are
+TURNS = 3
 PEERS = {"Stable-Baselines3": "sb3_way", "CleanRL's way": "cleanrl_way"}
 Lines = list[dict[str, Any]]
 
