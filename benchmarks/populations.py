@@ -30,7 +30,8 @@ EPISODES, STEPS = 16, 100  # of a candidate; an episode ends after so many steps
 CANDIDATES = {"tiny": 64, "seed": 2}
 ROUNDS = 3
 AGREES = 0.97  # of episodes are equal where the boards are; scores that are nearly equal may flip
-LENGTHS = 0.4  # by which mean lengths may differ where the boards are others
+LENGTHS = 0.4  # by which mean lengths may differ where the boards are others,
+ERRORS = 4.0  # or so many standard errors, where episodes are few
 RATIO = 2.0
 
 
@@ -135,7 +136,8 @@ def _check(way: Way, ours: Way) -> None:
             raise RuntimeError(
                 f"{way.name}: only {(lengths == ends).mean():.2f} of episodes are as long as ours; {told}"
             )
-        if not way.same_boards and abs(lengths.mean() / ends.mean() - 1) > LENGTHS:
+        error = np.sqrt((lengths.var() + ends.var()) / len(ends))
+        if not way.same_boards and abs(lengths.mean() - ends.mean()) > max(LENGTHS * ends.mean(), ERRORS * error):
             raise RuntimeError(f"{way.name}: episodes are not as long as ours on average; {told}")
 
 

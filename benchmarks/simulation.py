@@ -126,6 +126,7 @@ def _in_mid_run(experiment: Experiment, directory: Path, generations: int) -> Re
             for number_ in range(generations):
                 metrics = play_out(algorithm.generation(number_), evaluator, store)
                 store.commit(number_, algorithm.state(), algorithm.record(), metrics)
+            store.flush()  # so that tasks name files that stay
             rounds = algorithm.generation(generations)
             tasks = addressed(next(rounds), store)[1]
             rounds.close()
