@@ -13,6 +13,8 @@ import numpy as np
 
 from evo.policies import lanes
 from evo.policies.network import Network, Options
+from evo.rollouts.episodes import EPSILON_GREEDY, SOFTMAX, choose, exponential
+from evo.rollouts.gaussian import draw_action
 from evo.weights import Rebuilder, noise
 
 # Filters that are no multiple of the block, strides, both paddings, a side of one cell, and dense layers alone.
@@ -59,8 +61,21 @@ def golden(networks: Sequence[tuple[Options, tuple[int, ...], int]] = NETWORKS) 
     return digest.hexdigest()
 
 
+def chosen() -> str:
+    """Return the SHA-256 of actions that are drawn by scores, as choices and as numbers, and of the exponential."""
+    scores = np.empty(4000, np.float32)
+    noise(np.uint64(3000), scores)
+    rows, allowed, numbers = scores.reshape(1000, 4), np.array([1, 1, 0, 1], np.int8), np.empty(2, np.float32)
+    digest = hashlib.sha256(np.array([exponential(-0.37 * k) for k in range(1000)], "<f8").tobytes())
+    for step, row in enumerate(rows):
+        drawn = [choose(row, 1, 0, allowed, rule, 0.4, np.uint64(7), step) for rule in (SOFTMAX, EPSILON_GREEDY)]
+        draw_action(row, True, np.uint64(7), step, numbers)
+        digest.update(np.array(drawn, np.int8).tobytes() + numbers.astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
 if __name__ == "__main__":
-    found, normed = golden(), golden(NORMED)
+    told = {"golden": golden(), "normed": golden(NORMED), "chosen": chosen()}
     assembly = "".join(lanes.forward.inspect_asm().values())
     wide = {name: assembly.count(name) for name in ("%xmm", "%ymm", "%zmm", "fmadd")}
-    print(json.dumps({"golden": found, "normed": normed, "block": lanes.BLOCK, "length": len(assembly), **wide}))
+    print(json.dumps({**told, "block": lanes.BLOCK, "length": len(assembly), **wide}))

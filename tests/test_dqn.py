@@ -482,6 +482,71 @@ def test_the_chance_of_any_action_falls_with_the_frames_that_were_played(method:
     assert chances == [1.0, 0.875, 0.75, 0.625, 0.5, 0.5]
 
 
+def test_what_makes_up_for_unequal_chances_grows_to_one_with_the_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
+    asked = dqn.Options(
+        lanes=8, horizon=8, batch=8, learning_starts=10, replay=500, select_episodes=4, select_every=99, beta=0.5,
+        beta_frames=256,
+    )  # fmt: skip
+    network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
+    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
+    importance, betas = algorithm._replay.importance, []
+    monkeypatch.setattr(algorithm._replay, "importance", lambda _, beta: betas.append(beta) or importance(_, beta))
+    drive(algorithm, environment, range(1, 6))
+    assert betas == [0.625, 0.75, 0.875, 1.0, 1.0]  # one update of 64 frames a generation
+
+
+def assert_mirrored_or_not(before: np.ndarray, after: np.ndarray, done: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """Return which examples were mirrored; actions (left, straight, right) have to be as well."""
+    same = (before == after).all(axis=(1, 2, 3))
+    mirrored = (before[:, :, ::-1] == after).all(axis=(1, 2, 3))
+    assert (same | mirrored).all()
+    assert (same & ~mirrored).sum() > 10
+    assert (mirrored & ~same).sum() > 10
+    clear = same != mirrored  # not a board that is its own mirror image
+    np.testing.assert_array_equal(moved[clear], np.where(same, done, 2 - done)[clear])
+    return mirrored
+
+
+def test_all_of_an_example_is_mirrored_together() -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=30, mask="fatal"))
+    network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
+    shared = {"lanes": 16, "horizon": 16, "select_every": 99, "symmetry": True}
+    asked = dqn.Options(**shared, batch=32, learning_starts=100, replay=2000)
+    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
+    drive(algorithm, environment, range(1, 2))
+    sample = algorithm._replay.sample(1, 128)
+    batch = algorithm._batch(sample, 1.0, 5)
+    observed, following = environment.observe(sample.observed), environment.observe(sample.following)
+    mirrored = assert_mirrored_or_not(observed, batch["observations"], sample.actions, batch["actions"])
+    mirrored_after = assert_mirrored_or_not(following, batch["following"], sample.actions, batch["actions"])
+    for i in np.flatnonzero(mirrored != mirrored_after):  # where a board is its own mirror image
+        assert (observed[i] == observed[i][:, ::-1]).all() or (following[i] == following[i][:, ::-1]).all()
+    assert sample.allowed is not None
+    expected = np.where(mirrored[:, None], sample.allowed[:, ::-1], sample.allowed)
+    clear = ~(observed == observed[:, :, ::-1]).all(axis=(1, 2, 3))
+    np.testing.assert_array_equal(batch["allowed"][clear], expected[clear])
+
+
+def test_what_is_learnt_at_once_is_mirrored_together_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = snake.make(snake.Options(size=5, observation="ego", starvation=30))
+    network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
+    shared = {"lanes": 16, "horizon": 16, "select_every": 99, "symmetry": True}
+    algorithm = dqn.make(dqn.Options(**shared, method="pqn"), 1, network, environment, learner=Learner(threads=1))
+    loaded: list[dict[str, np.ndarray]] = []
+    load = algorithm._learner.load
+    monkeypatch.setattr(algorithm._learner, "load", lambda data: loaded.append(data) or load(data))
+    played: list[Steps] = []
+    drive(algorithm, environment, range(1, 2), played)
+    observed = environment.observe(np.concatenate([steps.observed for steps in played]))
+    actions = np.concatenate([steps.actions for steps in played])
+    assert len(loaded) == 2  # epochs, each in forms of its own
+    first, second = (
+        assert_mirrored_or_not(observed, data["observations"], actions, data["actions"]) for data in loaded
+    )
+    assert (first != second).any()
+
+
 def test_an_unknown_method_is_guessed(small: Path) -> None:
     with pytest.raises(ConfigurationError, match=r'dqn.method = "pqn"'):
         config.load(small / "small.toml", flags={"algorithm": "pqn"})

@@ -22,6 +22,7 @@ from evo.policies.network import Network, Options
 ROOT = Path(__file__).parent.parent
 GOLDEN = "f024d19c062434fb4aae74ec2cd141963aa603b98b0f0ea7cbf9ce2a60f862cb"  # arithmetic muladd-1
 GOLDEN_NORMED = "37a60bb5ecbe55b6d3b61735b6bbf107baf694a3f01ca68f28094047c1241156"
+GOLDEN_CHOSEN = "f8bfc13cf19ef26cf9d1092cac40d4480108bf31e9b0b1df3507529faa050fdf"  # how actions are drawn from scores
 
 
 def scores_of_width(network: Network, weights: np.ndarray, observations: np.ndarray, width: int, forward) -> np.ndarray:
@@ -203,3 +204,4 @@ def test_every_instruction_set_gives_the_pinned_bits(
     assert found["block"] == (8 if present == "%zmm" else 4)
     assert found["golden"] == GOLDEN
     assert found["normed"] == GOLDEN_NORMED
+    assert found["chosen"] == GOLDEN_CHOSEN

@@ -166,6 +166,17 @@ def test_another_number_of_threads_is_refused_once_tensorflow_is_set_up() -> Non
         start_tensorflow(LearnerOptions(threads=3))
 
 
+def test_tensorflow_is_set_for_equal_bits() -> None:
+    import tensorflow as tf
+    from tensorflow.python.framework import config  # nothing public tells
+
+    learner()
+    assert config.is_op_determinism_enabled()
+    assert not tf.config.experimental.tensor_float_32_execution_enabled()
+    assert tf.config.threading.get_intra_op_parallelism_threads() == 1
+    assert tf.config.threading.get_inter_op_parallelism_threads() == 1
+
+
 def test_parts_are_smaller_for_larger_networks_and_never_a_matter_of_threads() -> None:
     assert part_size(LINEAR) == 4096
     assert part_size(Network.build(Options(conv=[[16, 3, 1], [32, 3, 1]], dense=[128]), (10, 10, 6), 3, 1)) == 512

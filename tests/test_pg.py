@@ -177,6 +177,16 @@ def test_an_observation_normaliser_is_folded_into_the_first_layer() -> None:
         Observations(Network.build(Policy(), (9, 9, 5), 3, 1))
 
 
+def test_a_champion_knows_what_its_learner_normalises() -> None:
+    algorithm = pole_pg(normalise_observations=True)
+    drive(algorithm, 0)
+    assert algorithm._observations is not None
+    champion, weights = algorithm.best(), algorithm.learner.weights()
+    assert champion is not None
+    np.testing.assert_array_equal(champion, algorithm._observations.fold(weights))
+    assert np.abs(champion - weights).max() > 0.1
+
+
 def test_rewards_are_normalised_by_their_discounted_sums_which_go_on_in_every_lane() -> None:
     rewards, ends = np.arange(1, 9, dtype=np.float32), np.array([0, TERMINATED, 0, CUT, 0, 0, TRUNCATED, CUT], np.uint8)
     normaliser = Rewards(0.5, 2)
