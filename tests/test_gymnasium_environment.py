@@ -93,10 +93,25 @@ class Switches(gymnasium.Env):
     observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.MultiBinary(3)
 
 
+class Choices(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+
+    def __init__(self, count: int) -> None:
+        self.action_space = gymnasium.spaces.Discrete(count)
+
+
 gymnasium.register("Switches-v0", Switches)
+gymnasium.register("Most-v0", Choices, kwargs={"count": 128})
+gymnasium.register("Many-v0", Choices, kwargs={"count": 129})
 
 
-@pytest.mark.parametrize(("name", "what"), [("Switches-v0", "actions"), ("FrozenLake-v1", "observations")])
+def test_as_many_choices_as_a_byte_holds_are_taken() -> None:
+    assert make(Options(id="gymnasium:Most-v0")).actions == 128
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("Switches-v0", "actions"), ("Many-v0", "at most 128"), ("FrozenLake-v1", "observations")]
+)
 def test_spaces_that_do_not_fit_are_named(name: str, what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):
         make(Options(id="gymnasium:" + name)).env()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 PREFIX = "gymnasium:"
+MOST_CHOICES = 128  # an action is kept in a byte
 
 
 class Options(Section):
@@ -55,10 +56,12 @@ class Environment:
         if isinstance(taken, gymnasium.spaces.Box):
             known = len(taken.shape) == 1 and np.issubdtype(taken.dtype, np.floating)
         else:
-            known = isinstance(taken, gymnasium.spaces.Discrete) and bool(taken.start == 0)
+            discrete = isinstance(taken, gymnasium.spaces.Discrete)
+            known = discrete and bool(taken.start == 0 and taken.n <= MOST_CHOICES)
         if not known:
             raise ConfigurationError(
-                f"environment.id: {name} has actions {taken}; choices from 0 on or a row of numbers are needed"
+                f"environment.id: {name} has actions {taken}; choices from 0 on, at most {MOST_CHOICES}, or a row of "
+                "numbers are needed"
             )
         if not isinstance(env.observation_space, gymnasium.spaces.Box):
             raise ConfigurationError(f"environment.id: {name} has observations {env.observation_space}, not an array")
