@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from calling import SMALL, called, summary_of
+from learning import tensorflow  # noqa: F401
 from test_ga import NETWORK, drive, make, result_of
 
 from evo.algorithms import ga
@@ -188,3 +189,36 @@ def test_a_champion_that_does_not_fit_is_one_line_and_no_directory(
     assert told in errors
     assert len(errors.strip().splitlines()) == 1
     assert not (small / "heir").exists()
+
+
+BOTH = f"""{SMALL}
+[learner]
+threads = 1
+[pg]
+lanes = 6
+horizon = 8
+minibatches = 3
+select_every = 1
+select_episodes = 8
+[dqn]
+lanes = 6
+horizon = 8
+replay = 100
+learning_starts = 40
+frames_per_update = 8
+batch = 16
+select_every = 1
+select_episodes = 8
+"""
+
+
+@pytest.mark.parametrize(("first", "second"), [("ga", "pg"), ("pg", "ga"), ("ga", "dqn"), ("dqn", "ga")])
+def test_learning_goes_on_from_evolution_and_evolution_from_learning(tmp_path: Path, first: str, second: str) -> None:
+    (tmp_path / "both.toml").write_text(BOTH)
+    summary_of(tmp_path, "both.toml", "--algorithm", first, "--run-dir", "source", "--generations", 2)
+    output, _ = called(tmp_path, "both.toml", "--algorithm", second, "--run-dir", "heir", *FROM, "--generations", 1)
+    fitness = read_champion(tmp_path / "source").about["fitness"]
+    told = f"starts from a champion of fitness {fitness:.3f} in its own run, {fitness:.3f} here"
+    assert told in output  # heads that are new or gone change no greedy action, and the select episodes are the same
+    assert Store.read(tmp_path / "heir").metrics()[0]["handover"] == pytest.approx(fitness)
+    assert read_champion(tmp_path / "heir").about["fitness"] >= fitness
