@@ -30,6 +30,7 @@ from evo.learning.acting import joined_steps
 from evo.learning.learner import Learner
 from evo.learning.losses import PolicyLoss, log_probabilities
 from evo.learning.normalisers import Observations, Rewards
+from evo.learning.unfolding import unfolded
 from evo.policies import lanes
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
@@ -173,6 +174,7 @@ def test_an_observation_normaliser_is_folded_into_the_first_layer() -> None:
     weights = draw.normal(size=network.size).astype(np.float32)
     plain, folded = lanes.scores(network, weights, applied), lanes.scores(network, normaliser.fold(weights), seen)
     np.testing.assert_allclose(folded, plain, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(unfolded(normaliser, normaliser.fold(weights)), weights, rtol=1e-3, atol=1e-3)
     with pytest.raises(ConfigurationError, match=r"pg\.normalise_observations"):
         Observations(Network.build(Policy(), (9, 9, 5), 3, 1))
 
@@ -428,6 +430,31 @@ def test_episodes_of_fewer_steps_than_minibatches_are_learnt_from_step_by_step()
     metrics = drive(algorithm, 2)
     assert metrics["frames"] < 64
     assert metrics["updates"] == 2 * metrics["frames"]
+
+
+def test_a_network_from_elsewhere_stays_what_it_is_where_observations_begin_to_be_normalised_or_no_longer_are() -> None:
+    still = {"name": "Pendulum-v1", "learning_rate": 1e-9, "learning_rate_end": 1e-9}
+    raw, normalising = pole_pg(**still), pole_pg(**still, normalise_observations=True)
+    weights = np.random.default_rng(4).normal(0, 0.5, raw.network.size).astype(np.float32)
+    seen = np.random.default_rng(5).normal(size=(50, *raw.network.shape)).astype(np.float32)
+    expected = lanes.scores(raw.network, weights, seen)
+
+    def assert_unchanged(algorithm: pg.PolicyGradient) -> None:
+        found = lanes.scores(raw.network, algorithm._published(), seen)
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+    started = pg.make(normalising.options, 1, raw.network, raw.environment, learner=ONE, start=weights)
+    drive(started, 0)
+    assert_unchanged(started)
+    learnt = started.learner.weights()
+    assert np.abs(learnt - weights).max() > 0.1
+    raw.restore(started.state())  # as a fork that normalises no longer
+    assert_unchanged(raw)
+    drive(raw, 2)
+    normalising.restore(raw.state())  # and one that begins to
+    drive(normalising, 4)
+    assert_unchanged(normalising)
+    assert np.abs(normalising.learner.weights() - weights).max() > 0.1
 
 
 def test_updates_of_a_generation_end_where_the_policy_has_moved_too_far() -> None:

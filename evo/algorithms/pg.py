@@ -28,6 +28,7 @@ from evo.streams import Purpose, episode_keys
 if TYPE_CHECKING:
     from evo.configuration.sections import Learner as LearnerOptions
     from evo.learning.learner import Learner
+    from evo.learning.normalisers import Observations
 
 LEARNS = STARTS_FROM_CHAMPION = True
 TOLD = ("loss", "policy_loss", "value_loss", "entropy", "kl", "clipped")  # the loss's parts among the metrics
@@ -282,8 +283,12 @@ class PolicyGradient:
             advantages = generalised_advantages(rewards, steps.ends, values, after, self._gamma, mixed)
         if self._observations is not None:
             flat = seen.reshape(len(seen), -1)
-            seen = self._observations.apply(seen)
-            self._observations.moments.add(flat)  # the network that acted knew nothing of these
+            if not self._observations.moments.count and (self._start is not None or self._frames):
+                self._begin_to_normalise(self._observations, flat)
+                seen = self._observations.apply(seen)
+            else:
+                seen = self._observations.apply(seen)
+                self._observations.moments.add(flat)  # the network that acted knew nothing of these
         examples = {
             "observations": seen,
             "actions": steps.actions.astype(np.float32 if self._gaussian else np.int32),
@@ -297,6 +302,14 @@ class PolicyGradient:
         if steps.allowed is not None:
             examples["allowed"] = steps.allowed.astype(np.bool_)
         return examples
+
+    def _begin_to_normalise(self, observations: Observations, seen: NDArray[np.float32]) -> None:
+        """Keep what weights do that were learnt elsewhere, from observations as they are.  # [M, inputs]"""
+        from evo.learning.unfolding import unfolded
+
+        observations.moments.add(seen)
+        state = self.learner.state()
+        self.learner.restore({**state, "weights": unfolded(observations, self.learner.weights())})
 
     def _episodes(self, played: Sequence[Result]) -> Metrics:
         """Note the episodes that ended, and return what they came to."""
@@ -352,7 +365,11 @@ class PolicyGradient:
     def restore(self, state: Arrays) -> None:
         """Take up a state that `state` returned; what a fork's options have no use for, or lack, begins anew."""
         arrays: dict[str, Any] = dict(state)
-        self.learner.restore(state)
+        if self._observations is None and "observation_moments" in arrays:
+            from evo.learning.unfolding import folded
+
+            arrays["weights"] = folded(self.network, arrays)
+        self.learner.restore(arrays)
         self._frames = int(arrays["frames"][0])
         self._champion = np.ascontiguousarray(arrays["champion"], np.float32)
         self._crowned = np.asarray(arrays["crowned"], np.int64)

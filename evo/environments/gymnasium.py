@@ -56,8 +56,7 @@ class Environment:
         if isinstance(taken, gymnasium.spaces.Box):
             known = len(taken.shape) == 1 and np.issubdtype(taken.dtype, np.floating)
         else:
-            discrete = isinstance(taken, gymnasium.spaces.Discrete)
-            known = discrete and bool(taken.start == 0 and taken.n <= MOST_CHOICES)
+            known = isinstance(taken, gymnasium.spaces.Discrete) and bool(taken.start == 0 and taken.n <= MOST_CHOICES)
         if not known:
             raise ConfigurationError(
                 f"environment.id: {name} has actions {taken}; choices from 0 on, at most {MOST_CHOICES}, or a row of "
