@@ -6,10 +6,12 @@ checks what it really sees. Nothing falls back silently to another device.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from evo.errors import ConfigurationError, DeviceError
 from evo.placement import BY_PLACE, NO_GPU, ORDER, VISIBLE, Slots, describe, describe_elsewhere, with_learner
 
 HERE = ("processes", "serial")  # backends that play on this machine's devices
-LIBRARIES = "; if it is there, TensorFlow may lack its CUDA libraries, which the extra `gpu` brings"
+LINE_BY_LINE = 1  # <stdio.h>, _IOLBF
+LIBRARIES = "; TensorFlow may lack the CUDA libraries that the extra `gpu` brings"
 __all__ = [
     "NO_GPU",
     "VISIBLE",
@@ -29,6 +32,7 @@ __all__ = [
     "describe",
     "describe_elsewhere",
     "import_tensorflow",
+    "log_where_operations_run",
     "plan",
     "slots",
     "with_learner",
@@ -113,7 +117,8 @@ def claim(
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads_inter)
         tf.config.set_soft_device_placement(soft_placement)  # TensorFlow's own default hides what is not there
-        tf.debugging.set_log_device_placement(log_placement)
+        if log_placement:
+            log_where_operations_run()
         tf.config.experimental.enable_tensor_float_32_execution(False)
         if gpus:
             tf.config.experimental.enable_op_determinism()  # else each process picks its own algorithms by timing them
@@ -128,6 +133,19 @@ def claim(
     if not gpus:
         return "CPU"
     return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
+
+
+def log_where_operations_run() -> None:
+    """Have TensorFlow tell of every operation where it runs, on standard error."""
+    import tensorflow as tf
+
+    from evo.terminal.standard_streams import keep_from_libraries
+
+    keep_from_libraries()
+    with suppress(ValueError):  # a C library that calls it something else
+        library = ctypes.CDLL(None)
+        library.setvbuf(ctypes.c_void_p.in_dll(library, "stdout"), None, LINE_BY_LINE, 0)  # or a killed worker keeps it
+    tf.debugging.set_log_device_placement(True)
 
 
 def import_tensorflow(on_gpu: bool, wanted: str = 'policy.inference: "tensorflow"', otherwise: str = "") -> None:

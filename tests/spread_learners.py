@@ -137,15 +137,6 @@ def killed(options: Options, victim: str) -> dict[str, NDArray[Any]]:
     return {"told": np.array(json.dumps(told)), "weights": weights}
 
 
-def placed(options: Options) -> None:
-    """Make one update, and have TensorFlow print where every operation of it is."""
-    import tensorflow as tf
-
-    tf.debugging.set_log_device_placement(True)
-    for rows in batches(1):
-        ppo(options).update(rows, 1e-2, SETTINGS)
-
-
 def everything(options: Options) -> dict[str, NDArray[Any]]:
     return {**after_ppo(options), **after_dqn(options)}
 
@@ -159,8 +150,9 @@ if __name__ == "__main__":
             kept: Any = ppo(asked)
             print(*processes_of(kept), flush=True)
             signal.pause()
-        if victim == "placement":
-            placed(asked)
+        if victim == "one update":
+            for rows in batches(1):
+                ppo(asked).update(rows, 1e-2, SETTINGS)
             continue
         came = killed(asked, victim) if victim else everything(asked)
         found |= {f"{name}/{key}": array for key, array in came.items()}

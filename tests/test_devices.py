@@ -64,6 +64,7 @@ def test_what_prepares_the_workers_touches_no_device() -> None:
     script = (
         "from pathlib import Path; from evo.evaluators.context import Context, prepare; "
         "prepare(Context(Path('.'), {'id': 'snake'}, {'inference': 'tensorflow'}, {}, 'tensorflow')); "
+        "from tensorflow.python.eager import context; assert context.context()._physical_devices is None; "
         "import tensorflow as tf; tf.config.set_visible_devices([], 'GPU'); "
         "tf.config.threading.set_intra_op_parallelism_threads(3); print(tf.config.list_logical_devices('GPU'))"
     )

@@ -50,6 +50,14 @@ def test_a_worker_s_real_environment_is_that_of_its_slot(pools: Pools, start: st
     assert told
 
 
+@pytest.mark.parametrize("start", STARTS)
+def test_tensorflow_is_imported_once_for_all_workers_that_are_forked(pools: Pools, tmp_path: Path, start: str) -> None:
+    context = Context(tmp_path, {"id": "snake"}, {"inference": "tensorflow"}, {}, "tensorflow")
+    pool = pools("players:make_at_birth", [{VISIBLE: "-1"}] * 2, start, context)
+    there = ["tensorflow", "keras"] if start == "forkserver" else []
+    assert pool.map([["tensorflow", "keras"]] * 4) == [there] * 4
+
+
 def test_a_worker_s_first_words_are_its_device_process_and_memory_and_are_passed_on_once(pools: Pools) -> None:
     pool = pools("players:make_with_room", [{VISIBLE: "0"}, {VISIBLE: "0"}, {VISIBLE: "1"}])
     pool.map([Job(number, 0.05) for number in range(12)])

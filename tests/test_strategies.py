@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from evo import gpus
 from evo.configuration.sections import Learner
 from evo.errors import ConfigurationError, DeviceError
+from evo.learning.strategies import make_learner
 from evo.learning.strategies.cluster import environments
 from evo.learning.strategies.member import described
 from evo.learning.strategies.messages import KINDS, Message, decode, encode
@@ -86,7 +87,7 @@ def test_twenty_steps_of_ppo_and_dqn_on_several_devices_are_those_of_one(
     "strategy", ["towers", *(pytest.param(s, marks=pytest.mark.long) for s in ("mirrored", "central"))]
 )
 def test_the_backward_pass_of_every_share_is_computed_where_its_forward_pass_is(tmp_path: Path, strategy: str) -> None:
-    learnt = learned(tmp_path, {":placement": {"strategy": strategy, "logical_cpus": 2}})
+    learnt = learned(tmp_path, {":one update": {"strategy": strategy, "logical_cpus": 2, "log_placement": True}})
     told = re.findall(r"\((\w+)\): .*device:(CPU:\d)$", str(learnt["stdout"]), re.MULTILINE)
     found = {
         kind: [device for operation, device in told if operation == kind]
@@ -128,6 +129,29 @@ def test_a_device_that_is_not_there_is_named(one: dict[str, NDArray[Any]]) -> No
     assert present(("CPU:0",)) == present(()) == ["/CPU:0"]
     with pytest.raises(DeviceError, match=r"learner\.devices: there is no CPU:1, GPU:7, only CPU:0; .*logical_cpus"):
         present(("CPU:0", "CPU:1", "GPU:7"))
+
+
+@pytest.mark.parametrize(
+    ("visible", "there", "told"),
+    [
+        (None, [gpus.Gpu(0, "A100", "GPU-0"), gpus.Gpu(1, "A100", "GPU-1")], "TensorFlow sees none of GPU 0, 1; "),
+        ("GPU-1", [], "TensorFlow sees none of GPU GPU-1; "),
+        (None, [], ""),
+        ("-1", [gpus.Gpu(0, "A100", "GPU-0")], ""),  # hidden, so nobody expects it
+    ],
+)
+def test_a_learner_that_does_not_see_the_gpus_that_are_there_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], visible: str | None, there: Any, told: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(visible))
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(gpus, "found", lambda: there)
+    for options in (Learner(threads=1), Learner(threads=1, devices=["CPU:0"])):
+        make_learner(spread_learners.NETWORK, options, spread_learners.PolicyLoss(3, True))
+    said = capsys.readouterr().err
+    assert said.count("the learner is on the CPU") == bool(told)  # not where the CPU was asked for
+    assert told in said
 
 
 @pytest.mark.long
@@ -224,6 +248,20 @@ def test_a_device_that_is_not_there_is_told_at_once_and_nothing_hangs(tmp_path: 
     assert summary["code"] == 5
     assert "learner.devices: there is no GPU:7, only CPU:0" in told
     assert "Traceback" not in told
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["towers --set learner.logical_cpus=2", "multiworker", "parameter-server"])
+def test_where_operations_run_is_told_beside_a_run_whose_last_line_stays_its_summary(
+    tmp_path: Path, strategy: str
+) -> None:
+    words = ("--set", *f"learner.strategy={strategy}".split(), "--set", "learner.log_placement=true")
+    summary, told = ran(tmp_path, "small.toml", "--run-dir", "run", "--generations", "1", *words)
+    assert (summary["code"], summary["status"]) == (0, "done")
+    places = re.findall(r"\(Conv2DBackpropFilter\): .*task:(\d)/device:(CPU:\d)$", told, re.MULTILINE)
+    assert set(places) == {("0", "CPU:0"), ("0", "CPU:1") if "towers" in strategy else ("1", "CPU:0")}
+    resumed, told = ran(tmp_path, "--resume", "run", "--generations", "2")  # it is in no identity
+    assert (resumed["code"], resumed["generations"]) == (0, 2)
 
 
 @pytest.mark.long

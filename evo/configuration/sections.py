@@ -122,6 +122,7 @@ class Learner(Section):
     learning_rate: Literal["given", "linear", "root"] = Field(
         "given", description="or times the number of devices, or its root, for batches that grow with them"
     )
+    log_placement: bool = Field(False, description="tell which device each operation of an update runs on")
 
     @model_validator(mode="after")
     def _consistent(self) -> Learner:
@@ -167,7 +168,7 @@ class Learner(Section):
 
     def identity(self) -> dict[str, Any]:
         """Return what results depend on; newer options are told where they are not as they always were."""
-        told, fields = self.model_dump(exclude={"weight"}), type(self).model_fields
+        told, fields = self.model_dump(exclude={"weight", "log_placement"}), type(self).model_fields
         fixed = ("strategy", "threads", "dtype")
         return {key: value for key, value in told.items() if key in fixed or value != fields[key].default}
 

@@ -72,6 +72,8 @@ def start_tensorflow(options: Options) -> Any:
     try:
         tf.config.threading.set_intra_op_parallelism_threads(options.threads)
         tf.config.threading.set_inter_op_parallelism_threads(1 if options.strategy == "one" else SIDE_BY_SIDE)
+        if options.log_placement:
+            devices.log_where_operations_run()
         if options.logical_cpus:
             _take_for_several(tf, options.logical_cpus)
         gpus = tf.config.list_physical_devices("GPU")

@@ -19,6 +19,10 @@ class Lasting(io.FileIO):
             return size
         return size if written is None else written
 
+    def move(self, descriptor: int) -> None:
+        """Write to another file descriptor from now on."""
+        super().__init__(descriptor, "w", closefd=False)
+
 
 def make_lasting() -> None:
     """Put such streams where Python's own are; a stream that somebody has replaced is left alone."""
@@ -36,3 +40,12 @@ def make_lasting() -> None:
                 line_buffering=True,
             )
         setattr(sys, name, stream)
+
+
+def keep_from_libraries() -> None:
+    """Send what libraries write to standard output to standard error, so that Python's own lines stay the last."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, Lasting) and raw.fileno() == 1:
+        sys.stdout.flush()
+        raw.move(os.dup(1))
+        os.dup2(2, 1)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+from evo import devices, gpus
+from evo.placement import PROCESSES, listed
 
 if TYPE_CHECKING:
     from evo.configuration.sections import Learner as Options
@@ -14,14 +18,29 @@ def make_learner(
     network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
 ) -> Learner:
     """Return the learner that [learner] describes; DeviceError where a device that it names is not there."""
-    if options.strategy == "one" and not options.devices:
-        from evo.learning.learner import Learner
-
-        return Learner(network, options, loss, max_gradient_norm)
-    if options.strategy in ("multiworker", "parameter-server"):
+    if options.strategy in PROCESSES:
         from evo.learning.strategies.cluster import ClusterLearner
 
         return ClusterLearner(network, options, loss, max_gradient_norm)
-    from evo.learning.strategies.spread import SpreadLearner
+    if options.strategy == "one" and not options.devices:
+        from evo.learning.learner import Learner as Made
+    else:
+        from evo.learning.strategies.spread import SpreadLearner as Made
+    learner = Made(network, options, loss, max_gradient_norm)
+    if not options.devices:
+        _tell_of_unseen_gpus()
+    return learner
 
-    return SpreadLearner(network, options, loss, max_gradient_norm)
+
+def _tell_of_unseen_gpus() -> None:
+    """Tell who may believe that a GPU learns, because there is one, that TensorFlow sees none."""
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return
+    visible = os.environ.get(devices.VISIBLE)
+    there = [name for gpu in gpus.found() for name in gpu.names] if visible is None else listed(visible)
+    if there:
+        from evo.terminal.display import notice
+
+        notice(f"the learner is on the CPU: TensorFlow sees none of GPU {', '.join(there)}{devices.LIBRARIES}")

@@ -54,7 +54,7 @@ class Cluster:
         self._dead: set[str] = set()
         given = os.environ.get(CONFIG, "")  # never from a file: what listens there, the user alone may have asked for
         self.alone, places = not given, list(environments(options, given))
-        membership = Membership(options.threads, options.dtype, options.strategy, private=not given)
+        membership = Membership(options.threads, options.dtype, options.strategy, not given, options.log_placement)
         here = "evo.learning.strategies.member"
         self._nursery = Nursery(Upbringing(f"{here}:join", membership, f"{here}:prepare"), options.threads)
         self._finalizer = weakref.finalize(self, self._nursery.close)  # also at the interpreter's end

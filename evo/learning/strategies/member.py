@@ -44,6 +44,7 @@ class Membership:
     dtype: Literal["float32", "bfloat16"]
     strategy: Strategy
     private: bool  # they are given a network of their own
+    log_placement: bool = False
 
 
 def prepare(membership: Membership) -> None:
@@ -55,7 +56,7 @@ def prepare(membership: Membership) -> None:
 
 def join(membership: Membership) -> Member:
     """Return this process's part in the cluster that TF_CONFIG tells of; DeviceError where it lacks its one GPU."""
-    options = Options(strategy=membership.strategy, threads=membership.threads, dtype=membership.dtype)
+    common = {name: getattr(membership, name) for name in ("strategy", "threads", "dtype", "log_placement")}
     pinned = os.environ.get(devices.VISIBLE, devices.NO_GPU)
     import tensorflow as tf
 
@@ -64,7 +65,7 @@ def join(membership: Membership) -> Member:
         if len(seen) != 1:  # or it would quietly compute on the CPU
             raise DeviceError(f"learner.devices: a process is pinned to GPU {pinned} and sees {seen or 'none'}")
     try:
-        return Member(options)
+        return Member(Options(**common))
     except tf.errors.OpError as error:
         raise explained(error) from None
 
@@ -110,7 +111,7 @@ class Member:
 
             served()
         else:
-            self._server = _server(tf, told["cluster"], self.kind, self.index, options.threads)
+            self._server = _server(tf, told["cluster"], self.kind, self.index, options)
 
     def play(self, task: bytes) -> bytes:
         """Do what a message asks, everybody together; or, where nobody asks but the leader, follow it to the end."""
@@ -225,11 +226,13 @@ def _made(told: dict[str, Any]) -> Learner:
     return Made(network, options, LOSSES[name](**fields), told["max_gradient_norm"])
 
 
-def _server(tf: Any, cluster: Any, kind: str, index: int, threads: int) -> Any:
+def _server(tf: Any, cluster: Any, kind: str, index: int, options: Options) -> Any:
     """Return a server of TensorFlow, which serves in threads of its own from now on."""
     config = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=threads, inter_op_parallelism_threads=len(cluster["worker"]) + 8
-    )  # fewer than workers and one more would hang
+        intra_op_parallelism_threads=options.threads,
+        inter_op_parallelism_threads=len(cluster["worker"]) + 8,  # fewer than workers and one more would hang
+        log_device_placement=options.log_placement,
+    )
     return tf.distribute.Server(cluster, job_name=kind, task_index=index, protocol="grpc", config=config)
 
 
