@@ -52,7 +52,7 @@ class Players:
     def __init__(self, clock: Clock, effort: bool = True) -> None:
         self._clock = clock
         if effort:
-            self.effort = Effort(8.0, [5.0, 7.0], replaced=1, alone=1.5, sent=10, received=20)
+            self.effort = Effort(8.0, [5.0, 7.0], replaced=1, held=0.25, alone=1.5, sent=10, received=20)
 
     def map(self, tasks: Sequence[Task]) -> list[Any]:
         self._clock.now += 8.0
@@ -84,7 +84,7 @@ def test_a_generation_is_split_as_it_was_spent(clock: Clock) -> None:
     told = play_out(two_rounds(clock), Players(clock), publisher(clock))
     assert [told[name] for name in PARTS] == [12.0, 4.0, 0.75, 1.0, 5.5]
     assert told["seconds"] == 23.25 == sum(told[name] for name in PARTS)
-    assert told["seconds_alone"] == 3.0
+    assert (told["seconds_alone"], told["seconds_committing"]) == (3.0, 0.5)
     assert (told["workers"], told["workers_replaced"], told["dead_lanes"]) == (2, 2, 0.25)
     assert [told[f"bytes_{name}"] for name in ("published", "sent", "received")] == [40, 20, 40]
 
