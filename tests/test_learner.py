@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evo.configuration.sections import Learner as LearnerOptions
 from evo.errors import DeviceError, ResourceError
-from evo.learning.learner import BETAS, CHUNK, EPSILON, Forward, Learner, part_size, start_tensorflow
+from evo.learning.learner import BETAS, CHUNK, EPSILON, LEAST, Forward, Learner, part_size, start_tensorflow
 from evo.policies import lanes
 from evo.policies.network import Network, Options
 
@@ -95,11 +95,21 @@ def test_a_batch_in_many_parts_has_the_gradient_of_the_whole() -> None:
 
 def test_a_step_is_compiled_once_whatever_there_is_to_learn_from() -> None:
     made = learner()
-    made.part = 16
+    made.part = LEAST
     for count, scale in ((70, 1.0), (33, 1.0), (70, 0.5), (7, 0.5)):
         made.load(examples(NETWORK, count))
         made.update(np.arange(count, dtype=np.int32), 1e-3 * scale, {"scale": scale})
-    assert made._compiled.experimental_get_tracing_count() == 1
+    (step,) = made._steps.values()
+    assert step.experimental_get_tracing_count() == 1
+
+
+def test_a_batch_that_is_smaller_than_a_part_is_not_filled_up_to_one() -> None:
+    made = learner()
+    made.load(examples(NETWORK, 200))
+    for count in (200, 70, 65, 64, 7, 200):
+        made.update(np.arange(count, dtype=np.int32), 1e-3, {"scale": 1.0})
+    assert made.part >= 256
+    assert set(made._steps) == {256, 128, 64, LEAST}
 
 
 @pytest.mark.parametrize("counts", [(70,), (33, 70), (70, 33)])

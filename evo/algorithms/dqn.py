@@ -139,8 +139,6 @@ class QLearning:
         if options.method == "dqn":
             loss = QLoss(actions, options.dueling, options.huber, options.double)
         self._learner = make_learner(self.network, learner, loss, options.max_gradient_norm)
-        together = options.batch if options.method == "dqn" else options.lanes * options.horizon // options.minibatches
-        self._learner.part = min(self._learner.part, 1 << (together - 1).bit_length())
         self._learner.begin(weights)
         if self._learner.target is not None:
             self._target = self._learner.target

@@ -47,6 +47,7 @@ class BetweenNetworks(Protocol):
 
 ALIGNED = 16  # floats: TensorFlow wants memory that begins at a multiple of 64 bytes
 NOBODY = -1  # a place of a part that no example takes
+LEAST = 32  # places of a part
 PART_BYTES = 16 << 20  # of a part's activations; measured, and part of how sums are rounded
 BETAS = (0.9, 0.999)
 EPSILON = 1e-5
@@ -56,9 +57,9 @@ CHUNK = 1024  # observations that `Forward` computes at once
 
 
 def part_size(network: Network) -> int:
-    """Return how many examples are computed at once: a power of two from 32 to 4096."""
+    """Return how many examples are computed at once at most: a power of two from 32 to 4096."""
     floats = sum(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
-    size = 32
+    size = LEAST
     while size < 4096 and 2 * size * floats * 4 <= PART_BYTES:
         size *= 2
     return size
@@ -157,7 +158,7 @@ class Learner:
         self._updates = 0
         self._data: dict[str, Any] = {}
         self._placed = np.empty(0, np.float32)
-        self._compiled: Any = None
+        self._steps: dict[int, Any] = {}  # compiled, by the size of a part
 
     @property
     def updates(self) -> int:
@@ -208,21 +209,26 @@ class Learner:
         """
         import tensorflow as tf
 
-        if self._compiled is None:
-            self._compiled = self._compile(settings)
-        parts = np.full(-(-len(rows) // self.part) * self.part, NOBODY, np.int32)
+        part = self._part_of(len(rows))
+        if part not in self._steps:
+            self._steps[part] = self._compile(part, settings)
+        parts = np.full(-(-len(rows) // part) * part, NOBODY, np.int32)
         parts[: len(rows)] = rows
         powers = self._count()
         scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
         with shortages_explained():
-            values, norm = self._compiled(
+            values, norm = self._steps[part](
                 self._data,
-                tf.constant(parts.reshape(-1, self.part)),
+                tf.constant(parts.reshape(-1, part)),
                 tf.constant(self._rate(learning_rate), tf.float32),
                 tf.constant(powers, tf.float32),
                 scalars,
             )
         return self._finite({name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}, norm)
+
+    def _part_of(self, count: int) -> int:
+        """Return how many of `count` examples are computed at once: a power of two, and few places stay empty."""
+        return min(self.part, max(LEAST, 1 << (count - 1).bit_length()))
 
     def _count(self) -> list[float]:
         """Count an update, and return Adam's betas to the number of updates."""
@@ -245,11 +251,11 @@ class Learner:
                 )
         return told
 
-    def _compile(self, settings: Mapping[str, float]) -> Any:
+    def _compile(self, part: int, settings: Mapping[str, float]) -> Any:
         import tensorflow as tf
 
         specs = {name: tf.TensorSpec((None, *array.shape[1:]), array.dtype) for name, array in self._data.items()}
-        rows, one = tf.TensorSpec((None, self.part), tf.int32), tf.TensorSpec((), tf.float32)
+        rows, one = tf.TensorSpec((None, part), tf.int32), tf.TensorSpec((), tf.float32)
         signature = [specs, rows, one, tf.TensorSpec(len(BETAS), tf.float32), dict.fromkeys(settings, one)]
         return tf.function(self._step, input_signature=signature, autograph=False)
 
@@ -356,7 +362,7 @@ class Learner:
         noise(np.uint64(2), observations.reshape(-1))
         known.begin(weights * np.float32(0.05))
         known.load({"observations": observations})
-        known.update(np.arange(GOLDEN, dtype=np.int32), 1e-3, {})
+        known.update(np.resize(np.arange(GOLDEN, dtype=np.int32), self.part), 1e-3, {})  # a whole part
         digest = hashlib.sha256(known.weights().tobytes()).hexdigest()[:16]
         gpus = tf.config.list_logical_devices("GPU")
         machine = gpus[0].name if gpus else f"CPU {binding.get_host_cpu_name()}"

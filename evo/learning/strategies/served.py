@@ -85,7 +85,7 @@ class ServedLearner(SpreadLearner):
             self._gradients_of = tf.function(self._computed, autograph=False, reduce_retracing=True)
         sharing = 1 if self.options.staleness else self.devices
         shares = np.array_split(np.arange(len(rows)), sharing)
-        part = min(self.part, 1 << (len(shares[0]) - 1).bit_length())
+        part = self._part_of(len(shares[0]))
         blank = tf.zeros(len(rows))
         scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
         jobs = []

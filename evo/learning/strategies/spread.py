@@ -127,6 +127,7 @@ class SpreadLearner(Learner):
         self.devices = len(self._spread.names)
         super().__init__(network, options, loss, max_gradient_norm)
         self._rows: Mapping[str, NDArray[Any]] = {}
+        self._compiled: Any = None
 
     def _joined(self) -> Spread:
         return spread_of(self.options.strategy, tuple(self.options.devices))
@@ -145,7 +146,7 @@ class SpreadLearner(Learner):
         if self._compiled is None:
             self._compiled = tf.function(self._step, autograph=False, reduce_retracing=True)
         shares = np.array_split(np.arange(len(rows)), self.devices)
-        part = min(self.part, 1 << (len(shares[0]) - 1).bit_length())
+        part = self._part_of(len(shares[0]))
         with shortages_explained():
             told, norm = self._compiled(
                 self._spread.handed(lambda i: self._share(rows, shares[i], part)),
