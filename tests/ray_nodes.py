@@ -55,6 +55,15 @@ class Nodes:
         self._others.append(self._cluster.add_node(**{**self._options(), **options}))
         return self._raylet(self._others[-1])
 
+    @contextmanager
+    def beside(self, **options: Any) -> Iterator[None]:
+        """Have one node more for a while."""
+        self.join(**options)
+        try:
+            yield
+        finally:
+            self.kill()
+
     def kill(self) -> None:
         """Kill the newest node with all its processes."""
         node = self._others.pop()
@@ -111,6 +120,11 @@ def waiting(raylet: int) -> list[int]:
     return [worker for worker in _children(raylet, b"ray::IDLE") if _children(worker, PYTHON.encode())]
 
 
+def guarded(raylet: int) -> list[int]:
+    """Return the workers of a node that have played, or begun to."""
+    return [worker for worker in _children(raylet, b"ray::") if _children(worker, PYTHON.encode())]
+
+
 def _children(parent: int, doing: bytes) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
@@ -137,6 +151,14 @@ def marked(mark: str) -> dict[int, str]:
             except OSError:
                 continue
     return found
+
+
+def variables(process: int) -> set[str]:
+    """Return the environment that a process was started with, as lines of NAME=VALUE."""
+    try:
+        return set(Path(f"/proc/{process}/environ").read_text().split("\0"))
+    except OSError:
+        return set()
 
 
 def listening(processes: Iterator[int] | list[int] | dict[int, str]) -> set[str]:

@@ -15,11 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from calling import ROOT, SMALL, after, called, command, summary_of
-from ray_nodes import LOOPBACK, listening, marked, needs_ray
-from test_evaluators import until
+from ray_nodes import LOOPBACK, listening, marked, needs_ray, variables
+from test_evaluators import alive, until
 
-from evo.errors import ConfigurationError, DataError
-from evo.evaluators.cluster import first_line, lacking, runtime_env
+from evo.errors import ConfigurationError, DataError, HeadLostError
+from evo.evaluators import ray
+from evo.evaluators.cluster import EVERYWHERE, first_line, lacking, room, runtime_env
+from evo.evaluators.cluster import OURS as RAYS_OWN
 from evo.evaluators.context import Context
 from evo.evaluators.ray import planned, request_of
 from evo.evaluators.ray_tasks import carried, key_of, matrix_of
@@ -95,6 +97,13 @@ def test_what_is_missing_is_named() -> None:
     assert "none of 0 Ray nodes" in lacking([], {"CPU": 1.0})
 
 
+def test_a_node_has_room_for_as_many_tasks_as_its_scarcest_resource() -> None:
+    assert room({"CPU": 16.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 0.25}) == 4
+    assert room({"CPU": 3.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 0.1}) == 3
+    assert room({"GPU": 1.0, "CPU": 99.0}, {"CPU": 1.0, "GPU": 0.1}) == 10
+    assert room({"CPU": 16.0}, {"CPU": 1.0, "GPU": 0.25}) == 0
+
+
 def test_a_player_is_known_by_all_that_it_is_made_from(tmp_path: Path) -> None:
     contexts = [
         Context(tmp_path, {"id": "snake"}, {}),
@@ -161,11 +170,16 @@ def test_a_cluster_of_ones_own_hears_nobody_else_and_is_gone_afterwards(
     scratch.mkdir()
     monkeypatch.setenv("EVO_TEST_MARK", mark)
     monkeypatch.setenv("TMPDIR", str(scratch))
+    for name in (*EVERYWHERE, *RAYS_OWN):
+        monkeypatch.delenv(name, raising=False)  # of earlier tests
     heard: set[str] = set()
+    told: set[str] = set()
     words = ("small.toml", "--run-dir", "ray", "--backend", "ray", "--workers", 2, "--json")
     with command(small, *words) as process:
         while process.poll() is None:
-            heard |= listening(marked(mark))
+            now = marked(mark)
+            heard |= listening(now)
+            told |= {line for pid, name in now.items() if "raylet/raylet" in name for line in variables(pid)}
             time.sleep(0.2)
         assert process.stdout is not None
         out = process.stdout.read()
@@ -173,6 +187,7 @@ def test_a_cluster_of_ones_own_hears_nobody_else_and_is_gone_afterwards(
         assert (process.returncode, process.stderr.read()) == (0, "")
     assert heard
     assert heard <= LOOPBACK
+    assert {f"{name}={value}" for name, value in {**EVERYWHERE, **RAYS_OWN}.items()} <= told
     assert until(lambda: not marked(mark), GONE), marked(mark)
     assert list(scratch.iterdir()) == []
     summary = json.loads(out.splitlines()[-1])
@@ -185,7 +200,7 @@ def test_a_cluster_of_ones_own_hears_nobody_else_and_is_gone_afterwards(
 
 @needs_ray
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+    "number", [*(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL]
 )
 def test_a_signal_ends_a_run_on_ray_and_all_of_its_processes(
     small: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
@@ -206,8 +221,19 @@ def test_a_signal_ends_a_run_on_ray_and_all_of_its_processes(
         "generations"
     ]
     straight = summary_of(small, "small.toml", "--run-dir", "straight", "--generations", total + 1)
-    again = summary_of(small, "--resume", "run", "--generations", total + 1, "--backend", "processes")
+    again = summary_of(small, "--resume", "run", "--generations", total + 1, "--backend", "serial")
     assert again["state_hash"] == straight["state_hash"]
+
+
+@needs_ray
+def test_where_the_driver_is_lost_the_command_that_goes_on_is_whole(tmp_path: Path) -> None:
+    context = Context(tmp_path / "a run", {"id": "walk"}, {}, plugins=("walk", "run"))
+    with ray.make(context) as driver:
+        os.kill(driver.pid, signal.SIGKILL)
+        with pytest.raises(HeadLostError) as lost:
+            driver.map([])
+    assert str(lost.value).endswith(f"--resume '{tmp_path}/a run' --backend processes --plugin walk --plugin run")
+    assert not alive(driver.pid)
 
 
 @needs_ray

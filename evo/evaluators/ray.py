@@ -121,8 +121,9 @@ class Driver:
         return HeadLostError(f"the head of the Ray cluster is lost{self._go_on()}")
 
     def _go_on(self) -> str:
-        again = f"python -m evo.run --resume {shlex.quote(str(self._context.run_dir))} --backend processes"
-        return f"; what is committed is safe, go on with it without Ray by: {again}"
+        again = ["python", "-m", "evo.run", "--resume", str(self._context.run_dir), "--backend", "processes"]
+        again += [word for module in self._context.plugins for word in ("--plugin", module)]
+        return f"; what is committed is safe, go on with it without Ray by: {shlex.join(again)}"
 
 
 def _nothing() -> None:
