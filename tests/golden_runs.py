@@ -55,11 +55,16 @@ def ended(where: Path, workers: int, *, resumed: bool = False, kills: int = 0, s
     summary = summary_of(where, "golden.toml", "--run-dir", directory, "--generations", first, *words)
     for generations in range(first + 1, GENERATIONS + 1):
         summary = summary_of(where, "--resume", directory, "--generations", generations, *words)
-    golden = "0" * 64
-    for line in Store.read(where / directory).lines:
-        golden = next_hash(golden, line.generation, line.arrays)
-    champion = json.dumps(summary["champion"])
+    golden, champion = golden_of(where / directory), json.dumps(summary["champion"])
     return {"golden": golden, "state_hash": summary["state_hash"], "frames": summary["frames"], "champion": champion}
+
+
+def golden_of(directory: Path) -> str:
+    """Return the hash over the arrays of every generation of a run, with nothing before them."""
+    golden = "0" * 64
+    for line in Store.read(directory).lines:
+        golden = next_hash(golden, line.generation, line.arrays)
+    return golden
 
 
 def in_every_way(where: Path, kills: int) -> list[dict[str, str]]:

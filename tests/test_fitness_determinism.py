@@ -112,7 +112,13 @@ def two_zeros() -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("backend", "count"),
-    [("serial", 1), ("processes", 1), ("processes", 2), ("processes", 3), pytest.param("ray", 2, marks=needs_ray)],
+    [
+        ("serial", 1),
+        ("processes", 1),
+        ("processes", 2),
+        ("processes", 3),
+        pytest.param("ray", 2, marks=[needs_ray, pytest.mark.long]),  # its quick form is a run's hash
+    ],
 )
 def test_no_evaluator_and_no_number_of_workers_changes_a_fitness(backend: str, count: int, tmp_path: Path) -> None:
     context = Context(tmp_path, ENVIRONMENT, {**POLICY}, {"count": count})

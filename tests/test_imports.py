@@ -71,6 +71,13 @@ def test_algorithms_and_evaluators_never_meet() -> None:
     )
 
 
+def test_ray_is_imported_in_one_place_and_there_only_when_it_is_asked_for() -> None:
+    assert offenders("evo", "ray") + offenders("snake", "ray") == []
+    assert [module_name(path) for path in FILES if 'import_module("ray")' in path.read_text()] == [
+        "evo.evaluators.cluster"
+    ]
+
+
 def test_algorithms_do_not_inherit_from_one_another() -> None:
     for name in plugins.names("algorithms"):
         assert offenders(f"evo.algorithms.{name}", "evo.algorithms") == []
