@@ -1,6 +1,7 @@
-"""Signals as a terminal would have them: a shell's background job ignores SIGINT, and its children inherit that."""
+"""Signals as a terminal would have them: a shell's background job ignores SIGINT, nohup SIGHUP, and children inherit it."""
 
 import signal
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
