@@ -1,4 +1,4 @@
-"""Signals as a terminal would have them: a shell's background job ignores SIGINT, nohup SIGHUP, and children inherit it."""
+"""Signals as a terminal would have them: background jobs ignore SIGINT, nohup SIGHUP, and children inherit it."""
 
 import signal
 
