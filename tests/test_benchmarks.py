@@ -190,11 +190,11 @@ def test_without_a_gpu_the_benchmark_of_gpus_says_so_in_a_line(
 def test_the_benchmark_of_gpus_runs_on_a_core_and_tells_of_a_gpu_that_tensorflow_does_not_see(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = ["gpu", "--candidates", "2", "--most", "2"]
+    small = ["gpu", "--candidates", "4", "--most", "4"]
     monkeypatch.setattr(sys, "argv", [*small, "--cpu"])
     assert gpu.main() == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| tiny, ", "| seed, "))]
-    assert [row.split(" | ")[0][2:].strip() for row in rows] == ["tiny, 1", "tiny, 2", "seed, 1", "seed, 2"]
+    assert [row.split(" | ")[0][2:].strip() for row in rows] == ["tiny, 1", "tiny, 4", "seed, 1", "seed, 4"]
     monkeypatch.setattr(gpus, "found", lambda: [gpus.Gpu(63, "Stand-in", "GPU-63")])
     monkeypatch.setattr(sys, "argv", small)
     assert gpu.main() == 5
