@@ -99,7 +99,7 @@ def test_a_step_is_compiled_once_whatever_there_is_to_learn_from() -> None:
     for count, scale in ((70, 1.0), (33, 1.0), (70, 0.5), (7, 0.5)):
         made.load(examples(NETWORK, count))
         made.update(np.arange(count, dtype=np.int32), 1e-3 * scale, {"scale": scale})
-    (step,) = made._steps.values()
+    (step,) = made._compiled_for.values()
     assert step.experimental_get_tracing_count() == 1
 
 
@@ -109,7 +109,7 @@ def test_a_batch_that_is_smaller_than_a_part_is_not_filled_up_to_one() -> None:
     for count in (200, 70, 65, 64, 7, 200):
         made.update(np.arange(count, dtype=np.int32), 1e-3, {"scale": 1.0})
     assert made.part >= 256
-    assert set(made._steps) == {256, 128, 64, LEAST}
+    assert set(made._compiled_for) == {256, 128, 64, LEAST}
 
 
 @pytest.mark.parametrize("counts", [(70,), (33, 70), (70, 33)])

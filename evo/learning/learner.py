@@ -2,8 +2,8 @@
 
 A step is `gradients(batch) -> reduce -> clip -> apply`. Losses are sums over a batch divided by how many examples the
 whole batch has, never means of means, and gradients are clipped after they are reduced; so a batch may be split over
-devices, as `evo/learning/strategies` does. A batch is computed in parts of one fixed shape that the cache holds, in
-order.
+devices, as `evo/learning/strategies` does. A batch is computed in parts of one shape that the cache holds, in order,
+and a smaller batch in one part that it nearly fills.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Learner:
         self._updates = 0
         self._data: dict[str, Any] = {}
         self._placed = np.empty(0, np.float32)
-        self._steps: dict[int, Any] = {}  # compiled, by the size of a part
+        self._compiled_for: dict[int, Any] = {}  # the step, by the size of a part
 
     @property
     def updates(self) -> int:
@@ -210,14 +210,14 @@ class Learner:
         import tensorflow as tf
 
         part = self._part_of(len(rows))
-        if part not in self._steps:
-            self._steps[part] = self._compile(part, settings)
+        if part not in self._compiled_for:
+            self._compiled_for[part] = self._compile(part, settings)
         parts = np.full(-(-len(rows) // part) * part, NOBODY, np.int32)
         parts[: len(rows)] = rows
         powers = self._count()
         scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
         with shortages_explained():
-            values, norm = self._steps[part](
+            values, norm = self._compiled_for[part](
                 self._data,
                 tf.constant(parts.reshape(-1, part)),
                 tf.constant(self._rate(learning_rate), tf.float32),
