@@ -286,14 +286,19 @@ def test_errors_equal_a_slow_reference(double: bool) -> None:
     np.testing.assert_allclose(values["loss"], importance * np.where(size < 1, size**2 / 2, size - 0.5), atol=1e-4)
 
 
-def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
+def both_ways(**options: Any) -> tuple[Any, list[dqn.QLearning]]:
+    """The environment, and two that learn in it: asynchronously, and not."""
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
-    shared = {"lanes": 8, "horizon": 8, "batch": 8, "learning_starts": 10, "select_episodes": 4, "select_every": 99}
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    lagging, usual = (
+    shared = {"lanes": 8, "horizon": 8, "select_every": 99, **options}
+    return environment, [
         dqn.make(dqn.Options(**shared, asynchronous=how), 1, network, environment, learner=Learner(threads=1))
         for how in (True, False)
-    )
+    ]
+
+
+def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
+    environment, (lagging, usual) = both_ways(batch=8, learning_starts=10, select_episodes=4)
     first = lagging._learner.weights()
     metrics = drive(lagging, environment, range(1, 2))
     assert metrics[0]["updates"] == 0  # nothing was played before
@@ -328,13 +333,7 @@ def test_learning_that_goes_on_meanwhile_ends_before_what_was_played_is_refused(
 
 
 def test_asynchronous_learning_without_a_memory_is_from_what_was_played_in_the_generation_before() -> None:
-    environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
-    shared = {"method": "pqn", "lanes": 8, "horizon": 8, "epochs": 1, "minibatches": 1, "select_every": 99}
-    network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    lagging, usual = (
-        dqn.make(dqn.Options(**shared, asynchronous=how), 1, network, environment, learner=Learner(threads=1))
-        for how in (True, False)
-    )
+    environment, (lagging, usual) = both_ways(method="pqn", epochs=1, minibatches=1)
     first = lagging._learner.weights()
     metrics = drive(lagging, environment, range(1, 2))
     assert "updates" not in metrics[0]  # nothing was played before
