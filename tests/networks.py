@@ -45,10 +45,17 @@ def random_observations(network: Network, count: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((count, *network.shape)).astype(np.float32)
 
 
-def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray) -> np.ndarray:
+def rounded(values: np.ndarray) -> np.ndarray:
+    """Return the nearest bfloat16, the even one of two, as float32."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x7FFF) + (bits >> 16 & np.uint32(1))) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray, *, pairs: bool = False) -> np.ndarray:
     """Return the scores by float32 loops in the order that the kernel promises.  # [E, ...] -> [E, A]
 
-    Bias first, then kernel rows, columns, channels, each a product that is rounded before it is added.
+    Bias first, then kernel rows, columns, channels, each a product that is rounded before it is added. With `pairs`,
+    hidden layers round their inputs and weights to bfloat16, and of two channels the second comes first.
     """
     arrays = iter(network.split(weights))
     x = observations
@@ -56,6 +63,10 @@ def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray
         kernel, bias = next(arrays), next(arrays)
         x = x.reshape(len(x), layer.height, layer.width, layer.channels)
         kernel = kernel.reshape(layer.kernel, layer.kernel, layer.channels, layer.filters)
+        order = list(range(layer.channels))
+        if pairs and layer is not network.layers[-1]:
+            x, kernel = rounded(x), rounded(kernel)
+            order.sort(key=lambda channel: (channel // 2, -channel))
         out = np.empty((len(x), layer.out_height, layer.out_width, layer.filters), np.float32)
         for i in range(layer.out_height):
             for j in range(layer.out_width):
@@ -64,7 +75,7 @@ def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray
                     for c in range(layer.kernel):
                         row, column = i * layer.stride - layer.pad + r, j * layer.stride - layer.pad_left + c
                         if 0 <= row < layer.height and 0 <= column < layer.width:
-                            for channel in range(layer.channels):
+                            for channel in order:
                                 product = kernel[r, c, channel][None, :] * x[:, row, column, channel][:, None]
                                 total = total + product
                 out[:, i, j] = total

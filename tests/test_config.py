@@ -55,10 +55,16 @@ def test_bfloat16_is_computed_only_where_it_is_asked_for_and_is_another_run(tmp_
     path = write(tmp_path, "")
     played = {name: load(path, [f"policy.inference={name}"]) for name in ("auto", "lanes", "tensorflow")}
     played["rounded"] = load(path, ["policy.inference=tensorflow-bfloat16"])
+    played["paired"] = load(path, ["policy.inference=lanes-bfloat16"])
     assert {name: experiment.policy.dtype for name, experiment in played.items()} == {
-        "auto": "float32", "lanes": "float32", "tensorflow": "float32", "rounded": "bfloat16",
+        "auto": "float32", "lanes": "float32", "tensorflow": "float32", "rounded": "bfloat16", "paired": "bfloat16",
     }  # fmt: skip
     assert played["rounded"].policy.player == "tensorflow"
+    assert played["paired"].policy.player == "lanes"
+    assert difference(played["lanes"].identity(), played["paired"].identity()) == [
+        'arithmetic: "muladd-1" in the run, "pairs-1" now',
+        'policy.inference: "lanes" in the run, "lanes-bfloat16" now',
+    ]
     (line,) = difference(played["tensorflow"].identity(), played["rounded"].identity())
     assert line == 'policy.inference: "tensorflow" in the run, "tensorflow-bfloat16" now'
     assert load(write(tmp_path, played["rounded"].to_toml())).identity() == played["rounded"].identity()

@@ -18,10 +18,12 @@ from networks import networks, plain_scores, random_observations, random_weights
 
 from evo.policies import lanes
 from evo.policies.network import Network, Options
+from evo.policies.products import NATIVE
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = "f024d19c062434fb4aae74ec2cd141963aa603b98b0f0ea7cbf9ce2a60f862cb"  # arithmetic muladd-1
 GOLDEN_NORMED = "37a60bb5ecbe55b6d3b61735b6bbf107baf694a3f01ca68f28094047c1241156"
+GOLDEN_PAIRED = "5e13f3fb80214fd4881557fabc7bba98451fb5145f18bdf2ab61c33ef7eadbb2"  # arithmetic pairs-1
 GOLDEN_CHOSEN = "f8bfc13cf19ef26cf9d1092cac40d4480108bf31e9b0b1df3507529faa050fdf"  # how actions are drawn from scores
 
 
@@ -204,4 +206,6 @@ def test_every_instruction_set_gives_the_pinned_bits(
     assert found["block"] == (8 if present == "%zmm" else 4)
     assert found["golden"] == GOLDEN
     assert found["normed"] == GOLDEN_NORMED
+    assert found["paired"] == GOLDEN_PAIRED
+    assert (found["vdpbf16ps"] > 0) == (not settings and NATIVE)
     assert found["chosen"] == GOLDEN_CHOSEN

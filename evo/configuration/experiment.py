@@ -74,13 +74,13 @@ class Experiment:
 
     def identity(self) -> dict[str, Any]:
         """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""
-        from evo.policies.lanes import ARITHMETIC
+        from evo.policies.lanes import arithmetic
         from evo.weights import NOISE_RECIPE
 
-        lanes = self.policy.inference == "lanes"
+        lanes = self.policy.player == "lanes"
         identity: dict[str, Any] = {
             "algorithm": self.algorithm,
-            "arithmetic": ARITHMETIC if lanes else "tensorflow",
+            "arithmetic": arithmetic(self.policy) if lanes else "tensorflow",
             "environment": self.environment.model_dump(),
             "init_from": _content(self.run.init_from),
             "noise": NOISE_RECIPE,

@@ -12,15 +12,17 @@ to fall back on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
+from evo.policies import pairs
 from evo.policies.layer_norm import normalise, normalise_plain
 from evo.policies.layout import (
     BLOCK,
@@ -43,12 +45,14 @@ from evo.policies.layout import (
     table,
 )
 from evo.policies.narrow import layer_narrow
-from evo.policies.network import Network
+from evo.policies.network import Network, Options
+from evo.policies.products import add_product
 from snake import kernel_cache
 
 kernel_cache.use(__name__)
 
 ARITHMETIC = "muladd-1"  # the version of the order of operations: part of every hash
+IN_PAIRS = "pairs-1"  # the same of hidden layers in bfloat16
 WIDTHS = (16, 8, 4, 2, 1)
 
 
@@ -57,6 +61,7 @@ def _block(typing, lanes, block, x, x_start, x_row, w, w_start, w_row, rows, cou
     """out[f, lane] = bias[f] + sum over rows and count of w[., f] * x[., lane], for a block of filters.
 
     Row r of the sum starts at x[x_start + r x_row] and w[w_start + r w_row]; `store` of the filters are written.
+    Where `x` and `w` are words, they are pairs of bfloat16, but for the floats of the bias; `out` is floats always.
     """
     if not (isinstance(lanes, types.IntegerLiteral) and isinstance(block, types.IntegerLiteral)):
         return None
@@ -66,6 +71,7 @@ def _block(typing, lanes, block, x, x_start, x_row, w, w_start, w_row, rows, cou
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         lane_type = ir.VectorType(ir.FloatType(), width)
+        input_type = ir.VectorType(context.get_value_type(signature.args[2].dtype), width)
         zero = ir.Constant(lane_type, [0.0] * width)
         same = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
         _, _, x_, x_start_, x_row_, w_, w_start_, w_row_, rows_, count_, bias_, out_, out_start_, store_, relu_ = (
@@ -82,25 +88,25 @@ def _block(typing, lanes, block, x, x_start, x_row, w, w_start, w_row, rows, cou
         )
         i64 = x_start_.type
 
-        def splat(index: Any) -> Any:
-            scalar = builder.load(builder.gep(w_data, [index]))
-            one = builder.insert_element(ir.Constant(lane_type, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
-            return builder.shuffle_vector(one, ir.Constant(lane_type, ir.Undefined), same)
+        def splat(index: Any, vector: Any) -> Any:
+            scalar = builder.load(builder.bitcast(builder.gep(w_data, [index]), vector.element.as_pointer()))
+            one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+            return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), same)
 
         sums = [cgutils.alloca_once(builder, lane_type) for _ in range(filters)]
         for f in range(filters):
-            builder.store(splat(builder.add(bias_, ir.Constant(i64, f))), sums[f])
+            builder.store(splat(builder.add(bias_, ir.Constant(i64, f)), lane_type), sums[f])
         with cgutils.for_range(builder, rows_) as row:
             x_at = builder.add(x_start_, builder.mul(row.index, x_row_))
             w_at = builder.add(w_start_, builder.mul(row.index, w_row_))
             with cgutils.for_range(builder, count_) as k:
                 at = builder.add(x_at, builder.mul(k.index, ir.Constant(i64, width)))
-                inputs = builder.load(builder.bitcast(builder.gep(x_data, [at]), lane_type.as_pointer()))
+                inputs = builder.load(builder.bitcast(builder.gep(x_data, [at]), input_type.as_pointer()))
                 inputs.align = 4
                 weight = builder.add(w_at, builder.mul(k.index, ir.Constant(i64, filters)))
                 for f in range(filters):
-                    product = builder.fmul(splat(builder.add(weight, ir.Constant(i64, f))), inputs)
-                    builder.store(builder.fadd(builder.load(sums[f]), product), sums[f])
+                    factor = splat(builder.add(weight, ir.Constant(i64, f)), input_type)
+                    builder.store(add_product(builder, builder.load(sums[f]), factor, inputs), sums[f])
         clipped = builder.icmp_signed("!=", relu_, ir.Constant(i64, 0))
         for f in range(filters):
             with builder.if_then(builder.icmp_signed(">", store_, ir.Constant(i64, f))):
@@ -143,23 +149,59 @@ def _layer(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
                     _block(4, BLOCK, x, x_start, x_row, packed, w_start, w_row, r1 - r0, count, start, out, out_start, store, layer[RELU])  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
-    """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _any_layer(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
+    # A block that is alone would leave half of a vector of filters idle, so four lanes share it as eight do.
+    if lanes >= 8 or (lanes == 4 and layer[FILTERS] <= BLOCK):
+        _layer(layer, packed, x, out, lanes)
+    else:
+        layer_narrow(layer, packed, x, out, lanes)
 
-    `first` and `second` hold `activation_size` floats a lane; `lanes` is one of WIDTHS.
-    """
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
     last = layers.shape[0] - 1
     for i in range(last + 1):
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = scores if i == last else (first if i % 2 == 0 else second)
-        # A block that is alone would leave half of a vector of filters idle, so four lanes share it as eight do.
-        if lanes >= 8 or (lanes == 4 and layers[i, FILTERS] <= BLOCK):
-            _layer(layers[i], packed, source, target, lanes)
-        else:
-            layer_narrow(layers[i], packed, source, target, lanes)
+        _any_layer(layers[i], packed, source, target, lanes)
         if layers[i, NORM] >= 0:
             normalise(layers[i], packed, target, lanes)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _forward_in_pairs(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
+    last = layers.shape[0] - 1
+    floats = packed.view(np.float32)
+    for i in range(last):
+        source = x if i == 0 else (first if i % 2 == 1 else second)
+        target = first if i % 2 == 0 else second
+        words = source.view(np.uint32)
+        pairs.pair_up(layers[i], words, lanes)
+        _any_layer(layers[i], packed, words, target, lanes)
+        if layers[i, NORM] >= 0:
+            normalise(layers[i], floats, target, lanes)
+    _any_layer(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes)
+
+
+def _dispatched(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
+    raise NotImplementedError
+
+
+@overload(_dispatched, inline="always")
+def _dispatch(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
+    one = _forward_in_pairs if packed.dtype == types.uint32 else _forward
+    return lambda layers, packed, x, first, second, scores, lanes: one(layers, packed, x, first, second, scores, lanes)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
+    """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
+
+    `first` and `second` hold `activation_size` floats a lane; `lanes` is one of WIDTHS. Where `packed` are words, hidden
+    layers compute with pairs of bfloat16 (`evo.policies.pairs`), and `x` is lost.
+    """
+    _dispatched(layers, packed, x, first, second, scores, lanes)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -201,6 +243,18 @@ def forward_plain(layers, packed, x, first, second, scores, lanes):  # type: ign
             normalise_plain(layers[i], packed, target, lanes)
 
 
+def arithmetic(options: Options) -> str:
+    """Return the version of the arithmetic in which such a network is played."""
+    return IN_PAIRS if options.in_pairs else ARITHMETIC
+
+
+def room_for_weights(network: Network) -> tuple[NDArray[np.int64], NDArray[Any], Callable[..., None]]:
+    """Return the table of layers, room for packed weights, and what packs them: pack(layers, weights, room)."""
+    if network.options.in_pairs:
+        return pairs.table(network), np.zeros(packed_size(network), np.uint32), pairs.pack
+    return table(network), np.zeros(packed_size(network), np.float32), pack
+
+
 def scores(
     network: Network, weights: NDArray[np.float32], observations: NDArray[np.float32], width: int = 16
 ) -> NDArray[np.float32]:
@@ -208,8 +262,8 @@ def scores(
 
     `width`, one of WIDTHS, is how many are computed together; it changes no bit.
     """
-    layers, packed = table(network), np.zeros(packed_size(network), np.float32)
-    pack(layers, np.ascontiguousarray(weights, np.float32), packed)
+    layers, packed, fill = room_for_weights(network)
+    fill(layers, np.ascontiguousarray(weights, np.float32), packed)
     size, room = int(np.prod(network.shape)), activation_size(network)
     first, second = np.empty(room * width, np.float32), np.empty(room * width, np.float32)
     out = np.empty((len(observations), network.outputs), np.float32)

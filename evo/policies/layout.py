@@ -56,25 +56,32 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
     """
     offset = 0
     for i in range(layers.shape[0]):
-        fan_in = layers[i, KERNEL] * layers[i, KERNEL] * layers[i, CHANNELS]
-        filters = layers[i, FILTERS]
-        at = layers[i, PACKED]
-        for f0 in range(0, filters, BLOCK):
-            n = min(BLOCK, filters - f0)
-            for f in range(BLOCK):
-                packed[at + f] = weights[offset + fan_in * filters + f0 + f] if f < n else np.float32(0)
+        offset = pack_layer(layers[i], weights, offset, packed)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+    """Lay out the weights of one layer, which begin at `offset`; return where those of the next one do."""
+    fan_in = layer[KERNEL] * layer[KERNEL] * layer[CHANNELS]
+    filters = layer[FILTERS]
+    at = layer[PACKED]
+    for f0 in range(0, filters, BLOCK):
+        n = min(BLOCK, filters - f0)
+        for f in range(BLOCK):
+            packed[at + f] = weights[offset + fan_in * filters + f0 + f] if f < n else np.float32(0)
+        at += BLOCK
+        for k in range(fan_in):
+            row = offset + k * filters + f0
+            if n == BLOCK:  # a length that the compiler knows is one vector
+                for f in range(BLOCK):
+                    packed[at + f] = weights[row + f]
+            else:
+                for f in range(BLOCK):
+                    packed[at + f] = weights[row + f] if f < n else np.float32(0)
             at += BLOCK
-            for k in range(fan_in):
-                row = offset + k * filters + f0
-                if n == BLOCK:  # a length that the compiler knows is one vector
-                    for f in range(BLOCK):
-                        packed[at + f] = weights[row + f]
-                else:
-                    for f in range(BLOCK):
-                        packed[at + f] = weights[row + f] if f < n else np.float32(0)
-                at += BLOCK
-        offset += (fan_in + 1) * filters
-        if layers[i, NORM] >= 0:
-            for k in range(2 * filters):
-                packed[at + k] = weights[offset + k]
-            offset += 2 * filters
+    offset += (fan_in + 1) * filters
+    if layer[NORM] >= 0:
+        for k in range(2 * filters):
+            packed[at + k] = weights[offset + k]
+        offset += 2 * filters
+    return offset

@@ -30,6 +30,7 @@ from evo.policies.layout import (
     STRIDE,
     WIDTH,
 )
+from evo.policies.products import add_product
 from snake import kernel_cache
 
 kernel_cache.use(__name__)
@@ -43,7 +44,8 @@ def _tile(typing, lanes, pixels, block, x, x_at, x_row, w, w_at, w_row, w_block,
 
     Row r of the sum starts at x[x_at + r x_row] and w[w_at + r w_row], the second block `w_block` later. The next pixel
     is `x_step` and `out_step` further, and `x_jump` and `out_jump` more where a row of `row_pixels` ends, of which
-    `row_left` are left; behind the `left` pixels, the last is repeated. `store` of the filters are written.
+    `row_left` are left; behind the `left` pixels, the last is repeated. `store` of the filters are written. Where `x`
+    and `w` are words, they are pairs of bfloat16, but for the floats of the bias; `out` is floats always.
     """
     literals = (lanes, pixels, block)
     if not all(isinstance(literal, types.IntegerLiteral) for literal in literals):
@@ -56,8 +58,8 @@ def _tile(typing, lanes, pixels, block, x, x_at, x_row, w, w_at, w_row, w_block,
     )
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        block_type = ir.VectorType(ir.FloatType(), filters)
         vector_type = ir.VectorType(ir.FloatType(), vector)
+        input_type = ir.VectorType(context.get_value_type(signature.args[3].dtype), vector)
         zero = ir.Constant(vector_type, [0.0] * vector)
         x_at_, x_row_ = arguments[4:6]
         w_at_, w_row_, w_block_, rows_, count_, bias_ = arguments[7:13]
@@ -73,8 +75,8 @@ def _tile(typing, lanes, pixels, block, x, x_at, x_row, w, w_at, w_row, w_block,
         def integer(value: int) -> Any:
             return ir.Constant(i64, value)
 
-        def weights(at: Any) -> Any:
-            parts = []
+        def weights(at: Any, kind: Any) -> Any:
+            parts, block_type = [], ir.VectorType(kind.element, filters)
             for _ in range(2):
                 part = builder.load(builder.bitcast(builder.gep(w_data, [at]), block_type.as_pointer()))
                 part.align = 4
@@ -84,7 +86,7 @@ def _tile(typing, lanes, pixels, block, x, x_at, x_row, w, w_at, w_row, w_block,
             return builder.shuffle_vector(*parts, both)
 
         def splat(scalar: Any) -> Any:
-            undefined = ir.Constant(vector_type, ir.Undefined)
+            undefined = ir.Constant(input_type, ir.Undefined)
             one = builder.insert_element(undefined, scalar, ir.Constant(ir.IntType(32), 0))
             same = ir.Constant(ir.VectorType(ir.IntType(32), vector), [0] * vector)
             return builder.shuffle_vector(one, undefined, same)
@@ -100,7 +102,7 @@ def _tile(typing, lanes, pixels, block, x, x_at, x_row, w, w_at, w_row, w_block,
                 places.append(builder.add(places[-1], builder.select(more, further, integer(0))))
 
         sums = [cgutils.alloca_once(builder, vector_type) for _ in range(pixel_count * lane_count)]
-        biases = weights(bias_)
+        biases = weights(bias_, vector_type)
         for total in sums:
             builder.store(biases, total)
         with cgutils.for_range(builder, rows_) as row:
@@ -108,14 +110,13 @@ def _tile(typing, lanes, pixels, block, x, x_at, x_row, w, w_at, w_row, w_block,
             w_first = builder.add(w_at_, builder.mul(row.index, w_row_))
             pointers = [builder.gep(x_data, [builder.add(start, x_first)]) for start in starts]
             with cgutils.for_range(builder, count_) as k:
-                weight = weights(builder.add(w_first, builder.mul(k.index, integer(filters))))
+                weight = weights(builder.add(w_first, builder.mul(k.index, integer(filters))), input_type)
                 at = builder.mul(k.index, integer(lane_count))
                 for pixel in range(pixel_count):
                     for lane in range(lane_count):
                         scalar = builder.load(builder.gep(pointers[pixel], [builder.add(at, integer(lane))]))
                         total = sums[pixel * lane_count + lane]
-                        product = builder.fmul(weight, splat(scalar))
-                        builder.store(builder.fadd(builder.load(total), product), total)
+                        builder.store(add_product(builder, builder.load(total), weight, splat(scalar)), total)
         clipped = builder.icmp_signed("!=", relu_, integer(0))
         scratch = cgutils.alloca_once(builder, ir.ArrayType(ir.FloatType(), pixel_count * lane_count * vector))
         flat = builder.bitcast(scratch, ir.FloatType().as_pointer())
@@ -132,7 +133,8 @@ def _tile(typing, lanes, pixels, block, x, x_at, x_row, w, w_at, w_row, w_block,
                     number = pixel * lane_count + lane
                     value = builder.load(builder.gep(flat, [builder.add(f.index, integer(number * vector))]))
                     at = builder.add(builder.mul(f.index, integer(lane_count)), integer(lane))
-                    builder.store(value, builder.gep(out_data, [builder.add(targets[pixel], at)]))
+                    target = builder.gep(out_data, [builder.add(targets[pixel], at)])
+                    builder.store(value, builder.bitcast(target, ir.FloatType().as_pointer()))
         return context.get_dummy_value()
 
     return signature, generate

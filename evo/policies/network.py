@@ -34,7 +34,7 @@ class Options(Section):
         exclude_if=lambda name: name == "relu",  # so hashes of networks from before there was another stay
         description="of hidden layers; tanh differs between machines, so TensorFlow plays it",
     )
-    inference: Literal["auto", "lanes", "tensorflow", "tensorflow-bfloat16"] = Field(
+    inference: Literal["auto", "lanes", "lanes-bfloat16", "tensorflow", "tensorflow-bfloat16"] = Field(
         "auto", description="what plays the network; only lanes is exact on every machine"
     )
 
@@ -54,8 +54,8 @@ class Options(Section):
             raise ValueError(f"dense: {self.dense} is not a list of 1 to 65536 units each")
         if self.kind == "cnn" and not self.preset and not self.conv:
             raise ValueError('conv: empty; use kind = "mlp" for dense layers only')
-        if self.inference == "lanes" and self.activation != "relu" and self.kind != "linear":
-            raise ValueError(f'inference: "lanes" is exact and has no {self.activation}; use "auto" or "tensorflow"')
+        if self.player == "lanes" and self.inference != "auto" and self.activation != "relu" and self.kind != "linear":
+            raise ValueError(f'inference: "{self.inference}" has no {self.activation}; use "auto" or "tensorflow"')
         return self
 
     @property
@@ -66,7 +66,12 @@ class Options(Section):
     @property
     def dtype(self) -> Literal["float32", "bfloat16"]:
         """Return what the network is played in."""
-        return "bfloat16" if self.inference == "tensorflow-bfloat16" else "float32"
+        return "bfloat16" if self.inference.endswith("bfloat16") else "float32"
+
+    @property
+    def in_pairs(self) -> bool:
+        """Return whether the lanes kernel plays hidden layers in pairs of bfloat16."""
+        return self.inference == "lanes-bfloat16"
 
     def own(self) -> dict[str, object]:
         """Return the layers as they are written."""

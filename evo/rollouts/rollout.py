@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.errors import ResourceError
-from evo.policies import lanes, layout
+from evo.policies import lanes, layout, products
 from evo.policies.network import Network
 from evo.records import WORST, Choose, Result, Segment, Steps, Task
 from evo.rollouts.episodes import RULES, play_snake
@@ -105,15 +105,19 @@ class Rollout:
     def __init__(self, network: Network, environment: Environment) -> None:
         self.network, self.environment = network, environment
         self._rebuilder = Rebuilder(network)
-        self._layers = layout.table(network)
+        self._layers, self._packed, self._pack = lanes.room_for_weights(network)
         self._weights = np.empty(network.size, np.float32)
-        self._packed = np.zeros(layout.packed_size(network), np.float32)
         room = layout.activation_size(network) * 16
         self._first, self._second = np.zeros(room, np.float32), np.zeros(room, np.float32)
         self._scores = np.zeros(network.outputs * 16, np.float32)
         self._x = np.zeros(int(np.prod(network.shape)) * 16, np.float32)
         rules: Any = getattr(environment, "rules", None)  # of an environment that is played in compiled code
         self._boards = None if rules is None else make_boards(16, rules.size)
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what the arithmetic depends on; nothing where it is exact."""
+        return products.fingerprint() if self.network.options.in_pairs else ""
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
@@ -138,7 +142,7 @@ class Rollout:
                 traces += [NOTHING] * len(seeds)
                 continue
             one = {name: array[k] for name, array in arrays.items() if name != "finite"}
-            layout.pack(self._layers, self._weights, self._packed)
+            self._pack(self._layers, self._weights, self._packed)
             if self._boards is not None:
                 played, slots_played, finite, trace, steps = play_snake(
                     self._kernel(), self.environment, self._boards, task, one, self.score
@@ -166,7 +170,7 @@ class Rollout:
         if len(task.weights) != 1 or self._boards is None:
             raise ValueError("a segment is played by one candidate, in an environment that has snapshots")
         self._rebuilder.rebuild(parents, task.weights, 0, self._weights)
-        layout.pack(self._layers, self._weights, self._packed)
+        self._pack(self._layers, self._weights, self._packed)
         how, begun, outputs = task.choose, segment.lanes, self.network.outputs
         return play_segment(
             self._kernel(), self.environment, begun, segment.horizon, outputs, RULES[how.rule], how.epsilon

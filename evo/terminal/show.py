@@ -24,7 +24,7 @@ REFERENCE_EPISODES = 30
 
 def kernels_are_missing(experiment: Experiment) -> bool:
     """Return whether Numba has to compile what plays this experiment; it has not done so on this machine yet."""
-    if experiment.policy.inference != "lanes":
+    if experiment.policy.player != "lanes":
         return False
     import evo
     import snake

@@ -1,0 +1,96 @@
+"""The lanes kernel in pairs of bfloat16: the bits of a plain loop, near to the exact kernel, alike in every worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import networks, plain_scores, random_observations, random_weights
+
+from evo.evaluators import processes, serial
+from evo.evaluators.context import Context
+from evo.policies import lanes, pairs
+from evo.policies.network import Network, Options
+from evo.policies.products import NATIVE
+from evo.records import Episodes, Task, WeightSource
+from evo.streams import Purpose, episode_keys
+
+
+def in_pairs(network: Network) -> Network:
+    options = Options(**{**network.options.model_dump(), "inference": "lanes-bfloat16"})
+    return Network.build(options, network.shape, network.actions)
+
+
+def bits(array: np.ndarray) -> bytes:
+    return np.ascontiguousarray(array, np.float32).tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(lanes.WIDTHS))
+def test_scores_equal_a_plain_loop_of_rounded_numbers_bit_for_bit(network: Network, seed: int, width: int) -> None:
+    network = in_pairs(network)
+    weights, observations = random_weights(network, seed), random_observations(network, 16, seed + 1)
+    expected = plain_scores(network, weights, observations, pairs=True)
+    assert bits(lanes.scores(network, weights, observations, width)) == bits(expected)
+
+
+def test_a_hidden_layer_rounds_and_the_last_does_not() -> None:
+    network = in_pairs(Network.build(Options(kind="mlp", dense=[1]), (3,), 1))
+    fine = np.float32(1 + 2**-12)  # which bfloat16 cannot tell from 1
+    weights = np.array([1, fine, 1, 0.25, fine, 0], np.float32)
+    scores = lanes.scores(network, weights, np.array([[1, fine, 2], [-8, 1, 1]], np.float32))
+    assert scores.ravel().tolist() == [np.float32(4.25) * fine, 0]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_stays_so_and_in_its_lane(value: float) -> None:
+    network = in_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[7]), (4, 4, 3), 3))
+    weights, observations = random_weights(network, 3), random_observations(network, 16, 4)
+    expected = lanes.scores(network, weights, observations)
+    observations[2, 1, 1, 0] = value
+    found = lanes.scores(network, weights, observations)
+    assert not np.isfinite(found[2]).any()
+    others = [lane for lane in range(16) if lane != 2]
+    assert bits(found[others]) == bits(expected[others])
+
+
+def test_pairs_are_written_into_the_room_of_their_numbers_alone() -> None:
+    network = in_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[5]), (3, 3, 3), 3))
+    layers, packed, fill = lanes.room_for_weights(network)
+    fill(layers, random_weights(network, 1), packed)
+    guard = np.float32(7)
+    for width in lanes.WIDTHS:
+        room = lanes.activation_size(network) * width
+        x, first, second = (np.full(size + 64, guard) for size in (27 * width, room, room))
+        out = np.full(3 * width + 64, guard)
+        lanes.forward(layers, packed, x, first, second, out, width)
+        for array, used in ((x, 27 * width), (first, room), (second, 5 * width), (out, 3 * width)):
+            assert (array[used:] == guard).all()
+
+
+def test_its_players_agree_with_each_other_and_nearly_with_the_exact_kernel(tmp_path: Path) -> None:
+    snake, policy = {"id": "snake", "size": 7}, {"conv": [[9, 3, 2]], "dense": [12]}
+    none = np.full(6, -1, np.int32)
+    fresh = WeightSource(none, none, np.arange(6, dtype=np.uint64), np.zeros(6, np.float32))
+    task = Task(fresh, Episodes(episode_keys(5, Purpose.TRAIN, 0, 40)), trace=True)
+    rough = Context(tmp_path, snake, {**policy, "inference": "lanes-bfloat16"})
+    (exact,) = serial.make(Context(tmp_path, snake, policy)).map([task])
+    alone = serial.make(rough)
+    (result,) = alone.map([task])
+    with processes.make(rough) as pool:
+        (again,) = pool.map([task])
+    assert (result.lengths == exact.lengths).mean() > 0.8
+    np.testing.assert_array_equal(again.lengths, result.lengths)
+    np.testing.assert_array_equal(again.returns, result.returns)
+    assert pool.fingerprint == alone.fingerprint
+    assert ("avx512bf16" in alone.fingerprint) == NATIVE
+
+
+def test_the_table_of_pairs_keeps_the_last_layer_and_halves_the_others() -> None:
+    network = in_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[4]), (3, 3, 5), 2))
+    layers = pairs.table(network)
+    assert layers[:, lanes.CHANNELS].tolist() == [3, 41, 4]
+    assert layers[:, pairs.ALONE].tolist() == [5, 81, 4]
