@@ -20,6 +20,7 @@ from evo.errors import DataError
 from evo.policies.network import Network
 from evo.records import WeightSource
 from snake import kernel_cache
+from snake.batch import popcount
 from snake.philox_compiled import philox
 
 kernel_cache.use(__name__)
@@ -28,19 +29,13 @@ NOISE_RECIPE = 1
 NOISE, CROSSOVER = 1, 2  # which numbers of a candidate's stream: the third word of the counter
 CROSSOVERS = ("none", "uniform", "layers")
 SCALE = np.float32(1) / np.sqrt(np.float32(8))
-ONE, TWO, FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
-M1, M2, M4 = np.uint64(0x55555555), np.uint64(0x33333333), np.uint64(0x0F0F0F0F)
-SUM, TOP = np.uint64(0x01010101), np.uint64(24)
-LOW = np.uint64(0xFF)
+ONE = np.uint64(1)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _normal(word):  # type: ignore[no-untyped-def]
     """Return (popcount(word) - 16) / sqrt(8) as float32 for a 32-bit word held in a uint64."""
-    v = word - ((word >> ONE) & M1)
-    v = (v & M2) + ((v >> TWO) & M2)
-    v = (v + (v >> FOUR)) & M4
-    return np.float32(np.int32(((v * SUM) >> TOP) & LOW) - np.int32(16)) * SCALE
+    return np.float32(np.int32(popcount(word)) - np.int32(16)) * SCALE
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

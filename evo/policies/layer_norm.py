@@ -164,10 +164,8 @@ def normalise(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
             _pixel(8, out, start, filters, packed, gamma)
         elif lanes == 4:
             _pixel(4, out, start, filters, packed, gamma)
-        elif lanes == 2:
-            _pixel(2, out, start, filters, packed, gamma)
         else:
-            _pixel(1, out, start, filters, packed, gamma)
+            _pixel(2, out, start, filters, packed, gamma)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

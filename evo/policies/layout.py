@@ -59,29 +59,27 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
         offset = pack_layer(layers[i], weights, offset, packed)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     """Lay out the weights of one layer, which begin at `offset`; return where those of the next one do."""
     fan_in = layer[KERNEL] * layer[KERNEL] * layer[CHANNELS]
-    filters = layer[FILTERS]
-    at = layer[PACKED]
-    for f0 in range(0, filters, BLOCK):
-        n = min(BLOCK, filters - f0)
-        for f in range(BLOCK):
-            packed[at + f] = weights[offset + fan_in * filters + f0 + f] if f < n else np.float32(0)
-        at += BLOCK
-        for k in range(fan_in):
-            row = offset + k * filters + f0
-            if n == BLOCK:  # a length that the compiler knows is one vector
-                for f in range(BLOCK):
-                    packed[at + f] = weights[row + f]
-            else:
-                for f in range(BLOCK):
-                    packed[at + f] = weights[row + f] if f < n else np.float32(0)
-            at += BLOCK
-    offset += (fan_in + 1) * filters
+    filters, at = layer[FILTERS], layer[PACKED]
+    biases, block_size = offset + fan_in * filters, (fan_in + 1) * BLOCK
+    for row in range(fan_in + 1):
+        # Numbers without a sign need no test for the end of the array, and eight of them are one vector.
+        source = np.uint64(biases if row == 0 else offset + (row - 1) * filters)
+        target = np.uint64(at + row * BLOCK)
+        for _ in range(filters // BLOCK):
+            for f in range(BLOCK):
+                packed[target + np.uint64(f)] = weights[source + np.uint64(f)]
+            source += np.uint64(BLOCK)
+            target += np.uint64(block_size)
+        if filters % BLOCK:
+            for f in range(BLOCK):
+                packed[target + np.uint64(f)] = weights[source + np.uint64(f)] if f < filters % BLOCK else np.float32(0)
+    offset = biases + filters
     if layer[NORM] >= 0:
         for k in range(2 * filters):
-            packed[at + k] = weights[offset + k]
+            packed[layer[NORM] + k] = weights[offset + k]
         offset += 2 * filters
     return offset

@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from evo.policies.layout import BLOCK, CHANNELS, COLUMNS, FILTERS, HEIGHT, KERNEL, NORM, PACKED, WIDTH, pack_layer
@@ -43,38 +43,40 @@ def _rounded(bits):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
     """Lay finite `weights` [P] out in the words `packed`, as `layout.pack` does, two rows of channels to a word."""
-    floats, bits = packed.view(np.float32), weights.view(np.uint32)
-    none = np.uint32(0)
+    bits, none = weights.view(np.uint32), np.uint32(0)
     offset = 0
     for i in range(layers.shape[0] - 1):
-        channels, filters = layers[i, ALONE], layers[i, FILTERS]
-        pixels = layers[i, KERNEL] * layers[i, KERNEL]
+        pixels, channels, filters = layers[i, KERNEL] * layers[i, KERNEL], layers[i, ALONE], layers[i, FILTERS]
+        words = layers[i, CHANNELS]
+        block_size = (pixels * words + 1) * BLOCK
         biases = offset + pixels * channels * filters
-        at = layers[i, PACKED]
-        for f0 in range(0, filters, BLOCK):
-            n = min(BLOCK, filters - f0)
-            for f in range(BLOCK):
-                packed[at + f] = bits[biases + f0 + f] if f < n else none
-            at += BLOCK
-            for pixel in range(pixels):
-                for channel in range(0, channels, 2):
-                    row = offset + (pixel * channels + channel) * filters + f0
-                    if n == BLOCK and channel + 1 < channels:  # a length that the compiler knows is one vector
-                        for f in range(BLOCK):
-                            above = _rounded(bits[row + filters + f])
-                            packed[at + f] = _rounded(bits[row + f]) | above << np.uint32(16)
-                    else:
-                        for f in range(BLOCK):
-                            below = bits[row + f] if f < n else none
-                            above = bits[row + filters + f] if f < n and channel + 1 < channels else none
-                            packed[at + f] = _rounded(below) | _rounded(above) << np.uint32(16)
-                    at += BLOCK
+        for row in range(-1, pixels * words):
+            word = row % words
+            source = np.uint64(biases if row < 0 else offset + (row // words * channels + 2 * word) * filters)
+            target = np.uint64(layers[i, PACKED] + (row + 1) * BLOCK)
+            alone = row >= 0 and 2 * word + 1 == channels
+            for f0 in range(0, filters, BLOCK):
+                full = f0 + BLOCK <= filters
+                if row >= 0 and full and not alone:  # as `layout.pack_layer` does, a vector at a time
+                    above = source + np.uint64(filters)
+                    for f in range(BLOCK):
+                        low, high = _rounded(bits[source + np.uint64(f)]), _rounded(bits[above + np.uint64(f)])
+                        packed[target + np.uint64(f)] = low | high << np.uint32(16)
+                else:
+                    for f in range(BLOCK if full else filters - f0):
+                        low = bits[source + np.uint64(f)]
+                        if row >= 0:
+                            high = none if alone else _rounded(bits[source + np.uint64(filters + f)])
+                            low = _rounded(low) | high << np.uint32(16)
+                        packed[target + np.uint64(f)] = low
+                source += np.uint64(BLOCK)
+                target += np.uint64(block_size)
         offset = biases + filters
         if layers[i, NORM] >= 0:
             for k in range(2 * filters):
                 packed[layers[i, NORM] + k] = bits[offset + k]
             offset += 2 * filters
-    pack_layer(layers[-1], weights, offset, floats)
+    pack_layer(layers[-1], weights, offset, packed.view(np.float32))
 
 
 @intrinsic(prefer_literal=True)
@@ -105,23 +107,45 @@ def _join(typing, lanes, x, below, above, out):  # type: ignore[no-untyped-def]
     return signature, generate
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+@intrinsic
+def like(typing, array, other):  # type: ignore[no-untyped-def]
+    """Return the numbers of an array as what those of `other` are: floats, or words."""
+    result = array.copy(dtype=other.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source = context.make_array(array)(context, builder, arguments[0])
+        target = context.make_array(result)(context, builder)
+        cgutils.copy_struct(target, source, {"data": builder.bitcast(source.data, target.data.type)})
+        return target._getvalue()
+
+    return result(array, other), generate
+
+
 def pair_up(layer, x, lanes):  # type: ignore[no-untyped-def]
-    """Make pairs of the floats that the words `x` hold, the inputs of a layer, in place."""
-    channels, out = layer[ALONE], 0
-    for start in range(0, layer[HEIGHT] * layer[WIDTH] * channels, channels):
-        for channel in range(0, channels, 2):
-            below = (start + channel) * lanes
-            above = below + lanes if channel + 1 < channels else -1
-            # What is read last lies where nothing was written yet: a pair takes half of the room of its numbers.
-            if lanes == 16:
-                _join(16, x, below, above, out)
-            elif lanes == 8:
-                _join(8, x, below, above, out)
-            elif lanes == 4:
-                _join(4, x, below, above, out)
-            elif lanes == 2:
-                _join(2, x, below, above, out)
-            else:
-                _join(1, x, below, above, out)
-            out += lanes
+    """Make pairs of the floats that the words `x` hold, the inputs of a layer, in place; leave floats as they are."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(pair_up, jit_options={"error_model": "numpy", "_nrt": False})
+def _pair_up(layer, x, lanes):  # type: ignore[no-untyped-def]
+    def nothing(layer, x, lanes):  # type: ignore[no-untyped-def]
+        return None
+
+    def paired(layer, x, lanes):  # type: ignore[no-untyped-def]
+        channels, out = layer[ALONE], 0
+        for start in range(0, layer[HEIGHT] * layer[WIDTH] * channels, channels):
+            for channel in range(0, channels, 2):
+                below = (start + channel) * lanes
+                above = below + lanes if channel + 1 < channels else -1
+                # What is read later lies behind what is written: a pair takes half of the room of its numbers.
+                if lanes == 16:
+                    _join(16, x, below, above, out)
+                elif lanes == 8:
+                    _join(8, x, below, above, out)
+                elif lanes == 4:
+                    _join(4, x, below, above, out)
+                else:
+                    _join(2, x, below, above, out)
+                out += lanes
+
+    return paired if x.dtype == types.uint32 else nothing

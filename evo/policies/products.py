@@ -37,19 +37,22 @@ class BFloat(ir.Type):  # type: ignore[misc]
         return hash(BFloat)
 
 
-def add_product(builder: Any, total: Any, weights: Any, inputs: Any) -> Any:
-    """Return total + weights * inputs, all vectors: of floats, or the last two of words that are pairs of bfloat16."""
-    if inputs.type.element != WORD:
-        return builder.fadd(total, builder.fmul(weights, inputs))
+def add_product(builder: Any, total: Any, one: Any, other: Any) -> Any:
+    """Return total + one * other, all vectors: of floats, or the last two of words that are pairs of bfloat16.
+
+    A number that is spread over a vector had better be `other`, which the processor spreads itself.
+    """
+    if one.type.element != WORD:
+        return builder.fadd(total, builder.fmul(one, other))
     lanes = total.type.count
     if NATIVE and lanes in (4, 8, 16):
         pairs = ir.VectorType(BFloat(), 2 * lanes)
         kind = ir.FunctionType(total.type, (total.type, pairs, pairs))
         name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
         step = cgutils.get_or_insert_function(builder.module, kind, name)
-        return builder.call(step, (total, builder.bitcast(inputs, pairs), builder.bitcast(weights, pairs)))
+        return builder.call(step, (total, builder.bitcast(one, pairs), builder.bitcast(other, pairs)))
     for half in (_above, _below):
-        product = builder.fmul(half(builder, weights, total.type), half(builder, inputs, total.type))
+        product = builder.fmul(half(builder, one, total.type), half(builder, other, total.type))
         total = builder.fadd(total, product)
     return total
 

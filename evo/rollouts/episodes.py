@@ -1,7 +1,7 @@
 """Whole episodes of Snake in compiled code: board, observation, network and choice, up to sixteen episodes at a time.
 
 A lane whose episode ends takes the next one at once. When none is left, live lanes are gathered at the front and
-computed in parts of 16, 8, 4, 2 and 1 lanes; no lane's bits depend on that.
+computed in parts of 16, 8, 4 and 2 lanes; no lane's bits depend on that.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ def choose(scores, width, lane, allowed, rule, epsilon, seed, step):  # type: ig
 def together(live):  # type: ignore[no-untyped-def]
     """Return how many lanes to compute at once where `live` are left: a fixed rule, so that slots can be counted on.
 
-    Most counts are a sum of widths without an idle lane, 11 = 8 + 2 + 1. Where the sum costs more than the next width
-    (7, and 13 to 15), lanes are left idle instead.
+    Even counts are a sum of widths without an idle lane, 10 = 8 + 2. Where the sum costs more than the next width (7, 11,
+    and 13 to 15), lanes are left idle instead.
     """
     if live >= 13:
         return 16
     if live >= 7:
         return 8
-    return 4 if live >= 4 else (2 if live >= 2 else 1)
+    return 4 if live >= 3 else 2
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -221,6 +221,9 @@ def _blank(starts: NDArray[np.int64], steps: int, kept: int, size: int, actions:
     )
 
 
+NO_TAPE = _blank(np.zeros(0, np.int64), 0, 0, 0, 0, 0)
+
+
 def play_snake(
     kernel: tuple[Any, ...],
     environment: Any,
@@ -238,9 +241,6 @@ def play_snake(
     layers, packed, *buffers = kernel
     seeds, how = task.play.seeds, task.choose
     observation, masked = environment.codes
-    outputs = len(buffers[-1]) // 16
-    sizes = row_size(boards), environment.actions if masked else 0, outputs
-
     room = room_for(environment)
 
     def episodes(tape: Tape) -> tuple[int, int, bool]:
@@ -249,11 +249,12 @@ def play_snake(
             how.epsilon, room, *buffers, one["returns"], one["lengths"], one["measures"], tape,
         )  # fmt: skip
 
-    frames, slots, finite = episodes(_blank(np.zeros(len(seeds), np.int64), 0, 0, *sizes))
+    frames, slots, finite = episodes(NO_TAPE)
     if not finite or not (task.trace or task.record):
-        return frames, slots, finite, [np.empty(0, np.int8)] * len(seeds), None
+        return frames, slots, finite, [NO_TAPE.actions] * len(seeds), None
     # Lengths are known only now; exact arithmetic plays the same episodes again.
     last = np.cumsum(one["lengths"], dtype=np.int64)
+    sizes = row_size(boards), environment.actions if masked else 0, len(buffers[-1]) // 16
     tape = _blank(last - one["lengths"], frames, frames if task.record else 0, *sizes)
     episodes(tape)
     steps = _steps(tape, last - 1, one["measures"][:, 2] == 1, environment, score) if task.record else None

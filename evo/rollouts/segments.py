@@ -63,7 +63,7 @@ def play_lanes(layers, packed, rules, observation, masked, shape, boards, lanes,
     """Play a segment on every board; return (steps in `after`, lane slots, finite).
 
     `lanes` is (first, episode, earned), each [L]; `room` what `room_for` makes, `buffers` the kernel's for 16 lanes and,
-    at the end, an observation and the scores of one; the rest is written: `steps`
+    at the end, an observation and the scores of two; the rest is written: `steps`
     (observed [L, T, S], allowed [L, T, A] or [0, 0, 0], actions, rewards in thousandths, ends, each [L, T], outputs
     [L, T, O]), the same of what follows in `after` (observed, allowed, outputs), each at number `after_at` of the
     steps, and of the episodes that end (returns, lengths [L, T], measures [L, T, 3]).
@@ -74,7 +74,7 @@ def play_lanes(layers, packed, rules, observation, masked, shape, boards, lanes,
     seen_after, allowed_after, outputs_after = after
     count, horizon = actions.shape
     size, width_of_outputs = shape[0] * shape[1] * shape[2], outputs.shape[2]
-    index, _, _, choices = room
+    index, twice, _, choices = room
     cuts, slots, start = 0, 0, 0
     while start < count:
         width = together(count - start)
@@ -105,17 +105,16 @@ def play_lanes(layers, packed, rules, observation, masked, shape, boards, lanes,
                 if status == 0:
                     continue
                 if status == TRUNCATED:
-                    index[0] = b
+                    twice[:2] = b  # two lanes are the fewest
                     observe.write(
-                        boards, rules, observation, index[:1], x_alone.reshape((shape[0], shape[1], shape[2], 1))
+                        boards, rules, observation, twice[:2], x_alone.reshape((shape[0], shape[1], shape[2], 2))
                     )
-                    index[0] = start
-                    forward(layers, packed, x_alone, one, two, scores_alone, 1)
-                    slots += 1
+                    forward(layers, packed, x_alone, one, two, scores_alone, 2)
+                    slots += 2
                     for o in range(width_of_outputs):
-                        if not np.isfinite(scores_alone[o]):
+                        if not np.isfinite(scores_alone[2 * o]):
                             return cuts, slots, False
-                        outputs_after[cuts, o] = scores_alone[o]
+                        outputs_after[cuts, o] = scores_alone[2 * o]
                     save(boards, b, seen_after[cuts])
                     if masked:
                         observe.mask(boards, rules, masked, b, allowed_after[cuts])
@@ -199,7 +198,7 @@ def play_segment(
     """
     layers, packed, *buffers = kernel
     sheet, (observation, masked) = Sheet(environment, lanes, horizon, outputs), environment.codes
-    alone = np.empty(int(np.prod(environment.shape)), np.float32), np.empty(outputs, np.float32)
+    alone = np.empty(2 * int(np.prod(environment.shape)), np.float32), np.empty(2 * outputs, np.float32)
     ending = play_lanes(
         layers, packed, environment.rules, observation, masked, environment.shape, sheet.boards, sheet.lanes, rule,
         epsilon, room_for(environment), (*buffers, *alone), sheet.steps, sheet.after_at, sheet.after, sheet.episodes,

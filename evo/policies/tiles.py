@@ -1,0 +1,259 @@
+"""A layer on some lanes: sixteen of them are a vector; of fewer, the filters are, so that vectors are full in any case.
+
+A tile takes sums of a block of filters for all sixteen lanes of a pixel, or of one or two for some (pixel, lane) pairs:
+up to eight vectors of sums that advance together, so that no addition waits for the one before it. One factor is a
+vector of weights or inputs, the other a single number that the multiplication itself spreads. Every sum takes the same
+steps in the same order in all of them; vectors of filters are turned into lanes when they are written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from evo.policies.layout import (
+    BLOCK,
+    CHANNELS,
+    FILTERS,
+    HEIGHT,
+    KERNEL,
+    OUT_HEIGHT,
+    OUT_WIDTH,
+    PACKED,
+    PAD,
+    PAD_LEFT,
+    RELU,
+    STRIDE,
+    WIDTH,
+)
+from evo.policies.products import add_product
+from snake import kernel_cache
+
+kernel_cache.use(__name__)
+
+LANES = 16
+FEW = 3  # pixels; fewer than that are summed one by one rather than as a tile that is partly idle
+
+
+@intrinsic(prefer_literal=True)
+def _tile(typing, lanes, pixels, blocks, told):  # type: ignore[no-untyped-def]
+    """out[pixel, f, lane] = bias[f] + sum over rows and count of w[., f] * x[pixel, ., lane], for some blocks of f.
+
+    Row r of the sum starts at x[x_at + r x_row] and w[w_at + r w_row], the next block `w_block` later. The next pixel
+    is `x_step` and `out_step` further, and `x_jump` and `out_jump` more where a row of `row_pixels` ends, of which
+    `row_left` are left; behind the `left` pixels, the last is repeated. `store` of the filters are written. Where `x`
+    and `w` are words, they are pairs of bfloat16, but for the floats of the bias; `out` is floats always.
+    """
+    literals = (lanes, pixels, blocks)
+    if not all(isinstance(literal, types.IntegerLiteral) for literal in literals):
+        return None
+    lane_count, pixel_count, block_count = (literal.literal_value for literal in literals)
+    by_lanes = lane_count == LANES  # else by filters
+    filters = block_count * BLOCK
+    width = lane_count if by_lanes else filters
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        parts = [cgutils.unpack_tuple(builder, part) for part in cgutils.unpack_tuple(builder, arguments[3])]
+        arrays = [
+            context.make_array(part[0])(context, builder, values[0]).data
+            for part, values in zip(signature.args[3], parts[:3], strict=False)
+        ]
+        x_data, w_data, out_data = arrays
+        x_at, x_row, x_step, x_jump = parts[0][1:]
+        w_at, w_row, w_block, bias = parts[1][1:]
+        out_at, out_step, out_jump = parts[2][1:]
+        rows, count, store, relu, left, row_left, row_pixels = parts[3]
+        number = context.get_value_type(signature.args[3][0][0].dtype)  # a float, or a word that is a pair
+        floats = ir.VectorType(ir.FloatType(), width)
+        i32, i64 = ir.IntType(32), x_at.type
+
+        def whole(value: int) -> Any:
+            return ir.Constant(i64, value)
+
+        def load(pointer: Any, at: Any, kind: Any) -> Any:
+            value = builder.load(builder.bitcast(builder.gep(pointer, [at]), kind.as_pointer()))
+            value.align = 4
+            return value
+
+        def shuffle(one: Any, other: Any, mask: list[int]) -> Any:
+            return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(i32, len(mask)), mask))
+
+        def spread(pointer: Any, at: Any, kind: Any) -> Any:
+            value = load(pointer, at, ir.VectorType(kind, 1))
+            return shuffle(value, ir.Constant(value.type, ir.Undefined), [0] * width)
+
+        def filter_vector(at: Any, kind: Any) -> Any:
+            part = ir.VectorType(kind, BLOCK)
+            first = load(w_data, at, part)
+            if block_count == 1:
+                return first
+            return shuffle(first, load(w_data, builder.add(at, w_block), part), list(range(filters)))
+
+        def each(at: Any, amount: int) -> list[Any]:
+            return [builder.add(at, whole(k)) for k in range(amount)]
+
+        # Where every pixel of the tile lies.
+        starts, targets = [x_at], [out_at]
+        for pixel in range(1, pixel_count):
+            more = builder.icmp_signed(">", left, whole(pixel))
+            wraps = builder.icmp_signed("==", row_left, whole(1))
+            row_left = builder.select(wraps, row_pixels, builder.sub(row_left, whole(1)))
+            for places, step, jump in ((starts, x_step, x_jump), (targets, out_step, out_jump)):
+                further = builder.add(step, builder.select(wraps, jump, whole(0)))
+                places.append(builder.add(places[-1], builder.select(more, further, whole(0))))
+
+        if by_lanes:
+            begin = [spread(w_data, at, ir.FloatType()) for at in each(bias, filters)]
+        else:
+            begin = [filter_vector(bias, ir.FloatType())] * (pixel_count * lane_count)
+        sums = [cgutils.alloca_once_value(builder, value) for value in begin]
+        with cgutils.for_range(builder, rows) as row:
+            x_first = builder.mul(row.index, x_row)
+            w_first = builder.add(w_at, builder.mul(row.index, w_row))
+            pointers = [builder.gep(x_data, [builder.add(start, x_first)]) for start in starts]
+            with cgutils.for_range(builder, count) as k:
+                seen = each(builder.mul(k.index, whole(lane_count)), 1 if by_lanes else lane_count)
+                weights = builder.add(w_first, builder.mul(k.index, whole(BLOCK)))
+                if by_lanes:
+                    inputs = load(pointers[0], seen[0], ir.VectorType(number, width))
+                    factors = [(inputs, spread(w_data, at, number)) for at in each(weights, filters)]
+                else:
+                    vector = filter_vector(weights, number)
+                    factors = [(vector, spread(pointer, at, number)) for pointer in pointers for at in seen]
+                for total, (one, other) in zip(sums, factors, strict=True):
+                    builder.store(add_product(builder, builder.load(total), one, other), total)
+        clipped = builder.icmp_signed("!=", relu, whole(0))
+        zero = ir.Constant(floats, [0.0] * width)
+
+        def clip(total: Any) -> Any:
+            # "below zero -> zero" keeps a NaN, where the maximum with zero would hide it.
+            negative = builder.fcmp_ordered("<", total, zero)
+            return builder.select(clipped, builder.select(negative, zero, total), total)
+
+        low, high = ([k // 2 + k % 2 * width + first for k in range(width)] for first in (0, width // 2))
+
+        def in_turns(vectors: list[Any]) -> list[Any]:
+            """Return the first number of each vector, then the second of each, and so on, as vectors."""
+            if len(vectors) == 1:
+                return vectors
+            pairs = zip(in_turns(vectors[::2]), in_turns(vectors[1::2]), strict=True)
+            return [shuffle(*pair, mask) for pair in pairs for mask in (low, high)]
+
+        totals = [clip(builder.load(total)) for total in sums]
+        spilled = cgutils.alloca_once(builder, floats)
+        amount = builder.mul(store, whole(lane_count))  # of numbers that are written for a pixel
+        for pixel, target in enumerate(targets):
+            written = totals if by_lanes else in_turns(totals[pixel * lane_count : (pixel + 1) * lane_count])
+            for v, total in enumerate(written):
+                to = builder.gep(out_data, [builder.add(target, whole(v * width))])
+                to = builder.bitcast(to, ir.FloatType().as_pointer())
+                full = builder.icmp_signed(">=", amount, whole((v + 1) * width))
+                with builder.if_then(full):
+                    builder.store(total, builder.bitcast(to, floats.as_pointer())).align = 4
+                if width > lane_count:  # the last filters may take a part of a vector
+                    with builder.if_then(builder.not_(full)):
+                        builder.store(total, spilled)
+                        flat = builder.bitcast(spilled, ir.FloatType().as_pointer())
+                        with cgutils.for_range(builder, builder.sub(amount, whole(v * width))) as i:  # never below zero
+                            builder.store(builder.load(builder.gep(flat, [i.index])), builder.gep(to, [i.index]))
+        return context.get_dummy_value()
+
+    return types.void(*literals, told), generate
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _end(start, stop, stride, pad, kernel, side):  # type: ignore[no-untyped-def]
+    """Return the first position after `start` at which the border clips the kernel in another way."""
+    first = start * stride - pad
+    end = start + 1
+    while end < stop:
+        at = end * stride - pad
+        if max(0, -at) != max(0, -first) or min(kernel, side - at) != min(kernel, side - first):
+            break
+        end += 1
+    return end
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def compute(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
+    """Write the output of one layer for 16, 8, 4 or 2 lanes."""
+    height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
+    kernel, stride, pad, pad_left = layer[KERNEL], layer[STRIDE], layer[PAD], layer[PAD_LEFT]
+    out_height, out_width, relu = layer[OUT_HEIGHT], layer[OUT_WIDTH], layer[RELU]
+    w_block = (kernel * kernel * channels + 1) * BLOCK
+    x_row, w_row = width * channels * lanes, kernel * channels * BLOCK
+    x_step, out_step = stride * channels * lanes, filters * lanes
+    most = max(1, 8 // lanes)  # pixels of a tile
+    f0 = 0
+    while f0 < filters:
+        bias = layer[PACKED] + f0 // BLOCK * w_block
+        blocks = 2 if filters - f0 > BLOCK and lanes < LANES else 1
+        store = min(blocks * BLOCK, filters - f0)
+        i = 0
+        while i < out_height:
+            i_end = _end(i, out_height, stride, pad, kernel, height)
+            top = i * stride - pad
+            r0, r1 = max(0, -top), min(kernel, height - top)
+            j = 0
+            while j < out_width:
+                # All pixels of rows i to i_end and columns j to j_end see the same part of the kernel.
+                j_end = _end(j, out_width, stride, pad_left, kernel, width)
+                first = j * stride - pad_left
+                c0, c1 = max(0, -first), min(kernel, width - first)
+                w_at = bias + BLOCK + (r0 * kernel + c0) * channels * BLOCK
+                count = (c1 - c0) * channels
+                row_pixels = j_end - j
+                x_jump = stride * x_row - row_pixels * x_step
+                out_jump = (out_width - row_pixels) * out_step
+                left, row, column = (i_end - i) * row_pixels, i, j
+                while left > 0:
+                    x_at = ((row * stride - pad + r0) * width + column * stride - pad_left + c0) * channels * lanes
+                    out_at = (row * out_width + column) * out_step + f0 * lanes
+                    taken = min(left, most) if left >= min(most, FEW) else 1
+                    single = taken == 1
+                    row_left = j_end - column
+                    told = (
+                        (x, x_at, x_row, x_step, x_jump),
+                        (packed, w_at, w_row, w_block, bias),
+                        (out, out_at, out_step, out_jump),
+                        (r1 - r0, count, store, relu, left, row_left, row_pixels),
+                    )
+                    _any_tile(lanes, single, blocks, told)
+                    left -= taken
+                    column += taken
+                    while column >= j_end:
+                        column -= row_pixels
+                        row += 1
+                j = j_end
+            i = i_end
+        f0 += store
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _any_tile(lanes, single, blocks, told):  # type: ignore[no-untyped-def]
+    if lanes == 16:
+        _tile(16, 1, 1, told)
+    elif lanes == 8 and blocks == 2:
+        _tile(8, 1, 2, told)
+    elif lanes == 8:
+        _tile(8, 1, 1, told)
+    elif lanes == 4 and single and blocks == 2:
+        _tile(4, 1, 2, told)
+    elif lanes == 4 and single:
+        _tile(4, 1, 1, told)
+    elif lanes == 4 and blocks == 2:
+        _tile(4, 2, 2, told)
+    elif lanes == 4:
+        _tile(4, 2, 1, told)
+    elif single and blocks == 2:
+        _tile(2, 1, 2, told)
+    elif single:
+        _tile(2, 1, 1, told)
+    elif blocks == 2:
+        _tile(2, 4, 2, told)
+    else:
+        _tile(2, 4, 1, told)
