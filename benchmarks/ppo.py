@@ -51,7 +51,8 @@ def ours(generations: int, dtype: str, setting: Setting) -> Lines:
         run = Path(directory) / "run"
         command = [sys.executable, "-m", "evo.run", str(EXPERIMENT), "--run-dir", str(run), "--quiet"]
         command += ["--generations", str(generations)]
-        for words in (*setting, *QUIET, f"learner.dtype={dtype}"):
+        inference = "lanes" if dtype == "float32" else f"lanes-{dtype}"
+        for words in (*setting, *QUIET, f"learner.dtype={dtype}", f"policy.inference={inference}"):
             command += ["--set", words]
         subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
         metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -98,8 +99,9 @@ def run(form: Form) -> list[Table]:
         "Learning by PPO",
         f"Frames a second, learning included, on two threads: {512 * 64:,} frames a generation in 512 lanes. *Three "
         "epochs* of eight batches, 415,000 weights, the board as the head sees it; *as published* is "
-        "`experiments/ppo_snake.toml` as it is, one epoch of 32 batches. Medians over generations and turns. *Ratio* "
-        "is over Stable-Baselines3 in the same setting. Peers step our compiled boards.",
+        "`experiments/ppo_snake.toml` as it is, one epoch of 32 batches. In bfloat16 it both learns and acts, with "
+        '`policy.inference = "lanes-bfloat16"`. Medians over generations and turns. *Ratio* is over '
+        "Stable-Baselines3 in the same setting. Peers step our compiled boards.",
         ("setting, who", "frames/s", "ratio"),
     )
     python = form.peers and interpreter(form.peers, "torch")
