@@ -27,7 +27,7 @@ TARGET = 12_000.0  # useful frames a second and core
 AGREES = 0.5  # of episodes are as long as the exact kernel's, at the least: rounding changes near ties
 WAYS = {
     "lanes": "exact kernel", "lanes-bfloat16": "kernel in pairs",
-    "tensorflow": "TensorFlow, float32", "tensorflow-bfloat16": "bfloat16",
+    "tensorflow": "TensorFlow, float32", "tensorflow-bfloat16": "TensorFlow, bfloat16",
 }  # fmt: skip
 OURS = list(WAYS).index("lanes-bfloat16")
 

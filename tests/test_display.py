@@ -150,18 +150,29 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
     assert "…" not in shown
 
 
-def test_only_this_checkout_s_kernels_are_taken_for_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_this_checkout_s_kernels_of_this_arithmetic_are_taken_for_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evo.policies import layout, pairs
     from evo.rollouts.episodes import play_episodes
     from snake import kernel_cache
 
-    compiled = Path(play_episodes.stats.cache_path)
+    places = [Path(kernel.stats.cache_path) for kernel in (play_episodes, layout.pack, pairs.pack)]
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    experiment = config.load(ROOT / "experiments/ga_snake.toml")
-    for folder, missing in ((f"rollouts_{'0' * 40}", True), (compiled.name, False)):
-        place = kernel_cache.root() / compiled.parent.name / folder
-        place.mkdir(parents=True)
-        (place / "episodes.play_episodes-1.py311.nbi").touch()
-        assert kernels_are_missing(experiment) is missing
+    kept = kernel_cache.root() / places[0].parent.name
+    plain, paired = (
+        config.load(ROOT / "experiments/ga_snake.toml", [f"policy.inference={name}"])
+        for name in ("lanes", "lanes-bfloat16")
+    )
+    for folder, kernel, missing in (
+        (f"rollouts_{'0' * 40}", "episodes.play_episodes", (True, True)),
+        (places[0].name, "episodes.play_episodes", (True, True)),
+        (places[1].name, "layout.pack", (False, True)),
+        (places[2].name, "pairs.pack", (False, False)),
+    ):
+        (kept / folder).mkdir(parents=True, exist_ok=True)
+        (kept / folder / f"{kernel}-1.py311.nbi").touch()
+        assert (kernels_are_missing(plain), kernels_are_missing(paired)) == missing
 
 
 @pytest.mark.parametrize("experiment", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)

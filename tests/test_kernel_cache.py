@@ -20,7 +20,8 @@ def test_every_module_with_kernels_says_where_they_are_kept() -> None:
     compiled = [path for path in modules if "@njit(" in path.read_text("utf-8")]
     assert {path.name for path in compiled} >= {
         "lanes.py",
-        "narrow.py",
+        "tiles.py",
+        "pairs.py",
         "episodes.py",
         "batch.py",
         "observe.py",
@@ -42,7 +43,7 @@ def sources(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "edited",
     ["snake/philox_compiled.py", "evo/rollouts/episodes.py"]
-    + [f"evo/policies/{name}.py" for name in ("lanes", "layout", "narrow")],
+    + [f"evo/policies/{name}.py" for name in ("lanes", "layout", "pairs", "products", "tiles")],
 )
 def test_an_edited_kernel_is_kept_elsewhere(sources: Path, edited: str) -> None:
     folders = [sources / "evo", sources / "snake"]

@@ -111,7 +111,7 @@ def test_auto_plays_with_tensorflow_what_the_exact_kernel_does_not_know(tmp_path
     assert tanh.identity()["policy"]["activation"] == "tanh"
     path.write_text(tanh.to_toml())
     assert config.load(path).identity() == tanh.identity()
-    with pytest.raises(ConfigurationError, match='"lanes" is exact and has no tanh'):
+    with pytest.raises(ConfigurationError, match='"lanes" has no tanh'):
         config.load(path, ['policy.inference="lanes"'])
     assert config.load(path, ['policy.kind="linear"', 'policy.inference="lanes"']).policy.player == "lanes"
 

@@ -1,12 +1,11 @@
-"""The lanes kernel: one network on 16, 8, 4 or 2 episodes at a time, with the same bits on every IEEE-754 machine.
+"""The lanes kernel: one network on 16, 8, 4 or 2 episodes at a time, in float32 with the same bits on every machine.
 
 The innermost axis of every activation is the lane, one episode each. Each lane's sum is taken in one fixed order (bias,
 then kernel rows, columns, channels) with a separate multiplication and addition, never fused or reassociated; so a
 lane's bits depend neither on its neighbours nor on the width of the machine's vectors. What the vectors hold, lanes or
-filters, is the business of `evo.policies.tiles`.
+filters, is the business of `evo.policies.tiles`; pairs of bfloat16, whose order is another one, that of `pairs`.
 
-`forward` is the kernel; `forward_plain` is the same arithmetic without intrinsics, to read, to test against, and to
-fall back on.
+`forward` is the kernel; `forward_plain` is the same float32 arithmetic without intrinsics, to read and to test against.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ from snake import kernel_cache
 
 kernel_cache.use(__name__)
 
-ARITHMETIC = "muladd-1"  # the version of the order of operations: part of every hash
+ARITHMETIC = "muladd-1"  # the version of the order of operations: part of the hash of every run that is played so
 IN_PAIRS = "pairs-1"  # the same of hidden layers in bfloat16
 WIDTHS = (16, 8, 4, 2)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
@@ -100,7 +99,7 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def forward_plain(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
-    """Do what `forward` does, in plain loops and for any number of lanes."""
+    """Do what `forward` does with floats, in plain loops and for any number of lanes."""
     last = layers.shape[0] - 1
     for i in range(last + 1):
         source = x if i == 0 else (first if i % 2 == 1 else second)

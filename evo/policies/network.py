@@ -35,7 +35,9 @@ class Options(Section):
         description="of hidden layers; tanh differs between machines, so TensorFlow plays it",
     )
     inference: Literal["auto", "lanes", "lanes-bfloat16", "tensorflow", "tensorflow-bfloat16"] = Field(
-        "auto", description="what plays the network; only lanes is exact on every machine"
+        "auto",
+        description="what plays the network; only lanes is exact on every machine, and lanes-bfloat16 is for large "
+        "networks on processors with AVX512-BF16",
     )
 
     @model_validator(mode="after")
@@ -92,6 +94,8 @@ class Options(Section):
             layers = {**layers, "conv": []}
         if self.kind == "linear":
             layers = {**layers, "dense": []}
+        if inference == "lanes-bfloat16" and not (layers["conv"] or layers["dense"]):
+            inference = "lanes"  # without a hidden layer there is nothing to round
         norm = self.norm if self.kind != "linear" else "none"
         return Options.model_construct(
             kind=self.kind,

@@ -1,9 +1,9 @@
 """One step of a sum in LLVM: a product of floats, or of pairs of bfloat16, is added to a vector of sums.
 
-A pair is a word of 32 bits: the first number below, the second above. A product of two bfloat16 is exact in float32;
-it is added as it is, the second one first, rounded to the nearest each time. Processors with AVX512-BF16 do both in one
-instruction; on others, shifts make floats of the halves, and the sums have the same bits but for subnormal numbers,
-which the instruction takes for zero.
+A pair is a word of 32 bits: the first number below, the second above. A product of two bfloat16 that is in float32's
+range is exact; it is added as it is, the second one first, rounded to the nearest each time. Processors with
+AVX512-BF16 do both in one instruction; on others, shifts make floats of the halves, and the sums have the same bits but
+where a product leaves the range, or a number is subnormal, which the instruction takes for zero.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WORD = ir.IntType(32)
 
 
 def fingerprint() -> str:
-    """Return how this processor multiplies pairs; sums that meet subnormal numbers differ between the ways."""
+    """Return how this processor multiplies pairs; sums that meet subnormal or huge numbers differ."""
     return f"lanes in pairs of bfloat16, {'avx512bf16' if NATIVE else 'float32'}"
 
 

@@ -1,9 +1,9 @@
 """A layer on some lanes: sixteen of them are a vector; of fewer, the filters are, so that vectors are full in any case.
 
-A tile takes sums of a block of filters for all sixteen lanes of a pixel, or of one or two for some (pixel, lane) pairs:
-up to eight vectors of sums that advance together, so that no addition waits for the one before it. One factor is a
-vector of weights or inputs, the other a single number that the multiplication itself spreads. Every sum takes the same
-steps in the same order in all of them; vectors of filters are turned into lanes when they are written.
+A tile takes sums of a block of filters for all sixteen lanes of a pixel, or of one or two for a few lanes of some
+pixels: up to eight vectors of sums that advance together, so that no addition waits for the one before it. One factor
+is a vector of weights or inputs, the other a single number that the multiplication itself spreads. Every sum takes the
+same steps in the same order in all of them; vectors of filters are turned into lanes when they are written.
 """
 
 from __future__ import annotations
@@ -158,7 +158,9 @@ def _tile(typing, lanes, pixels, blocks, told):  # type: ignore[no-untyped-def]
                     with builder.if_then(builder.not_(full)):
                         builder.store(total, spilled)
                         flat = builder.bitcast(spilled, ir.FloatType().as_pointer())
-                        with cgutils.for_range(builder, builder.sub(amount, whole(v * width))) as i:  # never below zero
+                        with cgutils.for_range(
+                            builder, builder.sub(amount, whole(v * width))
+                        ) as i:  # none where it is negative
                             builder.store(builder.load(builder.gep(flat, [i.index])), builder.gep(to, [i.index]))
         return context.get_dummy_value()
 

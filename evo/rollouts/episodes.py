@@ -103,8 +103,8 @@ def choose(scores, width, lane, allowed, rule, epsilon, seed, step):  # type: ig
 def together(live):  # type: ignore[no-untyped-def]
     """Return how many lanes to compute at once where `live` are left: a fixed rule, so that slots can be counted on.
 
-    Even counts are a sum of widths without an idle lane, 10 = 8 + 2. Where the sum costs more than the next width (7, 11,
-    and 13 to 15), lanes are left idle instead.
+    Counts are sums of widths, 10 = 8 + 2, with an idle lane where they are odd. Where such a sum costs more than one
+    with wider parts (8 for 7, 8 + 4 for 11, 16 for 13 to 15), lanes are left idle instead.
     """
     if live >= 13:
         return 16
@@ -252,7 +252,7 @@ def play_snake(
     frames, slots, finite = episodes(NO_TAPE)
     if not finite or not (task.trace or task.record):
         return frames, slots, finite, [NO_TAPE.actions] * len(seeds), None
-    # Lengths are known only now; exact arithmetic plays the same episodes again.
+    # Lengths are known only now; the same arithmetic plays the same episodes again.
     last = np.cumsum(one["lengths"], dtype=np.int64)
     sizes = row_size(boards), environment.actions if masked else 0, len(buffers[-1]) // 16
     tape = _blank(last - one["lengths"], frames, frames if task.record else 0, *sizes)

@@ -32,10 +32,15 @@ def kernels_are_missing(experiment: Experiment) -> bool:
 
     folders = [Path(package.__path__[0]) for package in (evo, snake)]
     compiled = kernel_cache.root() / kernel_cache.directory_name(folders)
-    source = folders[0] / "rollouts"
-    # Numba names a folder by its path too, so another checkout of the same sources has kernels of its own.
-    place = f"{source.name}_{hashlib.sha1(str(source).encode(), usedforsecurity=False).hexdigest()}"
-    return not any((compiled / place).glob("episodes.play_episodes*.nbi"))
+    packer = "pairs" if experiment.policy.in_pairs else "layout"  # each way has one of its own
+
+    def missing(folder: str, kernel: str) -> bool:
+        # Numba names a folder by its path too, so another checkout of the same sources has kernels of its own.
+        source = folders[0] / folder
+        place = f"{source.name}_{hashlib.sha1(str(source).encode(), usedforsecurity=False).hexdigest()}"
+        return not any((compiled / place).glob(f"{kernel}-*.nbi"))
+
+    return missing("rollouts", "episodes.play_episodes") or missing("policies", f"{packer}.pack")
 
 
 def watched(display: Display) -> bool:
