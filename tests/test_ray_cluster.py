@@ -304,6 +304,7 @@ def test_notes_of_players_arrive_which_are_made_once_and_see_their_part_of_a_gpu
     tmp_path: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No GPU is needed: Ray believes what a node says of itself."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # the benchmarks, which are imported here too, set it
     (tmp_path / "wandering.py").write_text(WANDERING.format(notes=SEEN))
     monkeypatch.syspath_prepend(tmp_path)
     walk = {**WALK, "environment": {"id": "wandering"}, "plugins": ("wandering",)}
