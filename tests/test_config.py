@@ -61,6 +61,8 @@ def test_bfloat16_is_computed_only_where_it_is_asked_for_and_is_another_run(tmp_
     }  # fmt: skip
     assert played["rounded"].policy.player == "tensorflow"
     assert played["paired"].policy.player == "lanes"
+    linear = load(path, ['policy.kind="linear"', "policy.inference=lanes-bfloat16"])  # nothing is hidden, or rounded
+    assert linear.identity() == load(path, ['policy.kind="linear"', "policy.inference=lanes"]).identity()
     assert difference(played["lanes"].identity(), played["paired"].identity()) == [
         'arithmetic: "muladd-1" in the run, "pairs-1" now',
         'policy.inference: "lanes" in the run, "lanes-bfloat16" now',
