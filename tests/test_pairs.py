@@ -45,7 +45,10 @@ def test_a_hidden_layer_rounds_and_the_last_does_not() -> None:
     assert scores.ravel().tolist() == [np.float32(4.25) * fine, 0]
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+FULL = np.full(1, 2**32 - 1, np.uint32).view(np.float32)[0]  # a NaN that overflows where it is rounded like a number
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, FULL])
 def test_what_is_not_finite_stays_so_and_in_its_lane(value: float) -> None:
     network = in_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[7]), (4, 4, 3), 3))
     weights, observations = random_weights(network, 3), random_observations(network, 16, 4)
