@@ -13,8 +13,13 @@ starvation. Every value is one float32 quotient, the same on every path.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
 
 from snake import kernel_cache
 from snake.batch import LEAN, blocked, cell_ahead
@@ -48,6 +53,26 @@ def shape(observation: str, size: int, window: int = 0) -> tuple[int, int, int]:
     if side % 2 == 0:
         raise ValueError(f"window is {side}, not an odd number")
     return side, side, CHANNELS[code]
+
+
+@intrinsic
+def flat_of(typing, array):  # type: ignore[no-untyped-def]
+    """Return all of an array in C order as one row of the same memory, without the call that `reshape` makes."""
+    if not isinstance(array, types.Array) or array.layout != "C":
+        raise TypingError("an observation is an array in C order")
+    row = array.copy(ndim=1)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        whole = context.make_array(array)(context, builder, arguments[0])
+        flat = context.make_array(row)(context, builder)
+        shape, strides = cgutils.pack_array(builder, [whole.nitems]), cgutils.pack_array(builder, [whole.itemsize])
+        flat.data, flat.nitems, flat.itemsize, flat.shape, flat.strides = (
+            whole.data, whole.nitems, whole.itemsize, shape, strides,
+        )  # fmt: skip
+        flat.meminfo, flat.parent = whole.meminfo, whole.parent  # borrowed: kernels count no references
+        return flat._getvalue()
+
+    return row(array), generate
 
 
 @njit(forceinline=True, **LEAN)
@@ -175,15 +200,14 @@ def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place)
 
 
 @njit(**LEAN)
-def write(boards, rules, code, index, out):  # type: ignore[no-untyped-def]
-    """Write what board index[l] looks like into out[..., l], for every lane l.
+def write(boards, rules, code, side, index, flat):  # type: ignore[no-untyped-def]
+    """Write what board index[l] looks like into lane l of `flat`, for every lane l.
 
-    `code` is a place in OBSERVATIONS, `index` int64 [L], `out` float32 [H, W, C, L] in C order, with (H, W, C) as
-    `shape` says.
+    `code` is a place in OBSERVATIONS, `side` the H and W that `shape` says, `index` int64 [L], and `flat` all of a
+    float32 array [H, W, C, L] in C order.
     """
-    side, channels, lanes = out.shape[0], out.shape[2], out.shape[3]
+    channels, lanes = CHANNELS[code], index.shape[0]
     period = channels * lanes
-    flat = out.reshape(-1)
     flat[:period] = np.float32(0)
     for lane in range(lanes):
         if code != FRAME:
@@ -202,9 +226,9 @@ def write(boards, rules, code, index, out):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True, **LEAN)
 def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
-    """Write what board b looks like, by a shorter way than `write` with one lane.  # out float32 [H, W, C]"""
+    """Write what board b looks like, by a shorter way than `write` with one lane.  # out float32 [H, W, C] in C order"""
     side = out.shape[0]
-    flat = out.reshape(-1)
+    flat = flat_of(out)
     hunger = hunger_of(boards, rules, b)
     place = view(boards, rules, code, side, b)
     if code == FRAME:

@@ -37,7 +37,9 @@ class ReadableSnake(gymnasium.Env):
 
     def _observation(self) -> np.ndarray:
         batch.load(self.board, self.rules, 0, self.game.state())
-        observe.write(self.board, self.rules, self.codes[0], np.zeros(1, np.int64), self.image)
+        observe.write(
+            self.board, self.rules, self.codes[0], self.shape[0], np.zeros(1, np.int64), self.image.reshape(-1)
+        )
         return self.image[..., 0].copy()
 
     def _info(self) -> dict[str, Any]:

@@ -138,8 +138,8 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
                 start, width = place, together(live - place)
                 for idle in range(live, start + width):  # computed, never played
                     index[idle] = index[start]
-                image = x[: height * columns * planes * width].reshape((height, columns, planes, width))
-                observe.write(boards, rules, observation, index[start : start + width], image)
+                image = x[: height * columns * planes * width]
+                observe.write(boards, rules, observation, height, index[start : start + width], image)
                 forward(layers, packed, x, first, second, scores, width)
                 slots += width
             board = index[place]

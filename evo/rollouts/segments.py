@@ -81,9 +81,9 @@ def play_lanes(layers, packed, rules, observation, masked, shape, boards, lanes,
         live = min(width, count - start)
         for lane in range(width):  # idle ones are computed, never played
             index[lane] = start + (lane if lane < live else 0)
-        image = x[: size * width].reshape((shape[0], shape[1], shape[2], width))
+        image = x[: size * width]
         for t in range(horizon + 1):
-            observe.write(boards, rules, observation, index[:width], image)
+            observe.write(boards, rules, observation, shape[0], index[:width], image)
             forward(layers, packed, x, one, two, scores, width)
             slots += width
             for lane in range(live):
@@ -106,9 +106,7 @@ def play_lanes(layers, packed, rules, observation, masked, shape, boards, lanes,
                     continue
                 if status == TRUNCATED:
                     twice[:2] = b  # two lanes are the fewest
-                    observe.write(
-                        boards, rules, observation, twice[:2], x_alone.reshape((shape[0], shape[1], shape[2], 2))
-                    )
+                    observe.write(boards, rules, observation, shape[0], twice[:2], x_alone)
                     forward(layers, packed, x_alone, one, two, scores_alone, 2)
                     slots += 2
                     for o in range(width_of_outputs):
