@@ -35,7 +35,7 @@ def scores_of_width(network: Network, weights: np.ndarray, observations: np.ndar
     first, second = np.full(room, np.nan, np.float32), np.full(room, np.nan, np.float32)
     out = np.full(network.actions * width, np.nan, np.float32)
     x = np.ascontiguousarray(observations.reshape(width, -1).T).ravel()
-    forward(layers, packed, x, first, second, out, width)
+    forward(layers, packed, lanes.norms_of(network, packed), x, first, second, out, width)
     return out.reshape(network.actions, width).T
 
 
@@ -97,7 +97,7 @@ def test_a_kernel_of_few_lanes_writes_nothing_but_its_output(width: int, side: i
     guard = np.float32(7)
     first, second = np.full(room + 64, guard), np.full(room + 64, guard)
     out = np.full(3 * width + 64, guard)
-    lanes.forward(layers, packed, np.ones(side * side * 2 * width, np.float32), first, second, out, width)
+    lanes.forward(layers, packed, None, np.ones(side * side * 2 * width, np.float32), first, second, out, width)
     assert (out[: 3 * width] == 0).all()
     assert (out[3 * width :] == guard).all()
     assert (first[room:] == guard).all()

@@ -118,12 +118,12 @@ class Environment:
         )
 
     @property
-    def codes(self) -> tuple[int, int]:
-        """Return the codes of the observation and of the mask in the compiled game."""
+    def codes(self) -> tuple[int, int | None]:
+        """Return the codes of the observation and of the mask in the compiled game; None where nothing is masked."""
         from snake.observe import OBSERVATIONS
         from snake.rules import MASKS
 
-        return OBSERVATIONS.index(self.options.observation), MASKS.index(self.options.mask)
+        return OBSERVATIONS.index(self.options.observation), MASKS.index(self.options.mask) or None
 
     def begin(self, first: NDArray[np.uint64]) -> Lanes:
         """Return lanes at the beginning of their first episodes, whose seeds are `first` [L]."""

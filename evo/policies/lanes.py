@@ -51,11 +51,11 @@ WIDTHS = (16, 8, 4, 2)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
+def forward(layers, packed, norms, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
     `first` and `second` hold `activation_size` floats a lane; `lanes` is one of WIDTHS. Where `packed` are words, hidden
-    layers compute with pairs of bfloat16 (`evo.policies.pairs`), and `x` is lost.
+    layers compute with pairs of bfloat16 (`evo.policies.pairs`), and `x` is lost. `norms` is what `norms_of` returns.
     """
     floats = pairs.like(packed, x)
     last = layers.shape[0] - 1
@@ -65,8 +65,9 @@ def forward(layers, packed, x, first, second, scores, lanes):  # type: ignore[no
         inputs = pairs.like(source, packed)
         pairs.pair_up(layers[i], inputs, lanes)  # type: ignore[no-untyped-call]
         compute(layers[i], packed, inputs, target, lanes)
-        if layers[i, NORM] >= 0:
-            normalise(layers[i], floats, target, lanes)
+        if norms is not None:  # told by its type: what is None is not compiled
+            if layers[i, NORM] >= 0:
+                normalise(layers[i], norms, target, lanes)
     compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes)
 
 
@@ -98,15 +99,16 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def forward_plain(layers, packed, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
+def forward_plain(layers, packed, norms, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
     """Do what `forward` does with floats, in plain loops and for any number of lanes."""
     last = layers.shape[0] - 1
     for i in range(last + 1):
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = scores if i == last else (first if i % 2 == 0 else second)
         _layer_plain(layers[i], packed, source, target, lanes)
-        if layers[i, NORM] >= 0:
-            normalise_plain(layers[i], packed, target, lanes)
+        if norms is not None:
+            if layers[i, NORM] >= 0:
+                normalise_plain(layers[i], norms, target, lanes)
 
 
 def arithmetic(options: Options) -> str:
@@ -121,6 +123,11 @@ def room_for_weights(network: Network) -> tuple[NDArray[np.int64], NDArray[Any],
     return table(network), np.zeros(packed_size(network), np.float32), pack
 
 
+def norms_of(network: Network, packed: NDArray[Any]) -> NDArray[np.float32] | None:
+    """Return packed weights as floats, among which layer norms find theirs; None where no layer has one."""
+    return packed.view(np.float32) if any(layer.norm for layer in network.layers) else None
+
+
 def scores(
     network: Network, weights: NDArray[np.float32], observations: NDArray[np.float32], width: int = 16
 ) -> NDArray[np.float32]:
@@ -129,6 +136,7 @@ def scores(
     `width`, one of WIDTHS, is how many are computed together; it changes no bit.
     """
     layers, packed, fill = room_for_weights(network)
+    norms = norms_of(network, packed)
     fill(layers, np.ascontiguousarray(weights, np.float32), packed)
     size, room = int(np.prod(network.shape)), activation_size(network)
     first, second = np.empty(room * width, np.float32), np.empty(room * width, np.float32)
@@ -138,6 +146,6 @@ def scores(
         part = observations[start : start + width].reshape(-1, size)
         batch[: len(part)] = part
         lanes_out = np.empty(network.outputs * width, np.float32)
-        forward(layers, packed, np.ascontiguousarray(batch.T).ravel(), first, second, lanes_out, width)
+        forward(layers, packed, norms, np.ascontiguousarray(batch.T).ravel(), first, second, lanes_out, width)
         out[start : start + width] = lanes_out.reshape(network.outputs, width).T[: len(part)]
     return out

@@ -35,7 +35,7 @@ def play_again(rules, masked, kept, boards, lanes, actions, steps, after):  # ty
         for t in range(actions.shape[1]):
             if kept:
                 save(boards, b, observed[b, t])
-                if masked:
+                if masked is not None:
                     observe.mask(boards, rules, masked, b, allowed[b, t])
             reward, status = step_board(boards, rules, b, np.int64(actions[b, t]))
             earned[b] += reward
@@ -45,7 +45,7 @@ def play_again(rules, masked, kept, boards, lanes, actions, steps, after):  # ty
                 ends[b, t] = CUT if cut else status
                 if cut or status == TRUNCATED:
                     save(boards, b, seen_after[cuts])
-                    if masked:
+                    if masked is not None:
                         observe.mask(boards, rules, masked, b, allowed_after[cuts])
                     cuts += 1
             if status:

@@ -114,7 +114,7 @@ def together(live):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_episodes(layers, packed, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, x, first, second, scores, returns, lengths, measures, tape):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_episodes(layers, packed, norms, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, x, first, second, scores, returns, lengths, measures, tape):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode; return (frames, lane slots, finite).
 
     `boards` are 16, `seeds` [E]; `room` is what `room_for` makes; `x`, `first`, `second`, `scores` are the kernel's
@@ -140,11 +140,11 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
                     index[idle] = index[start]
                 image = x[: height * columns * planes * width]
                 observe.write(boards, rules, observation, height, index[start : start + width], image)
-                forward(layers, packed, x, first, second, scores, width)
+                forward(layers, packed, norms, x, first, second, scores, width)
                 slots += width
             board = index[place]
             e = episode[board]
-            if masked:
+            if masked is not None:
                 observe.mask(boards, rules, masked, board, allowed)
             step = boards.steps[board]
             action = choose(scores, width, place - start, allowed, rule, epsilon, seeds[e], step)
@@ -156,7 +156,7 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
                 tape.actions[at] = action
                 if tape.observed.shape[0]:
                     save(boards, board, tape.observed[at])
-                    if tape.allowed.shape[0]:
+                    if masked is not None:
                         for action_of in range(allowed.shape[0]):
                             tape.allowed[at, action_of] = allowed[action_of]
                     for o in range(tape.outputs.shape[1]):
@@ -178,7 +178,7 @@ def play_episodes(layers, packed, rules, observation, masked, shape, boards, see
             earned[board] = 0
             if tape.after.shape[0]:
                 save(boards, board, tape.after[e])
-                if tape.after_allowed.shape[0]:
+                if masked is not None:
                     observe.mask(boards, rules, masked, board, tape.after_allowed[e])
             if begun < count:
                 episode[board] = begun
@@ -234,18 +234,18 @@ def play_snake(
 ) -> tuple[int, int, bool, list[NDArray[np.generic]], Steps | None]:
     """Play whole episodes with one candidate; return (frames, lane slots, finite, traces, steps), both if asked for.
 
-    `kernel` is its layers, its packed weights and the buffers for 16 lanes; `score` asks the same network. What an
+    `kernel` is its layers, its packed weights, those of its norms and the buffers for 16 lanes; `score` asks the same network. What an
     episode came to is written into the arrays of `one`, each [E, ...].
     """
     assert isinstance(task.play, Episodes)
-    layers, packed, *buffers = kernel
+    layers, packed, norms, *buffers = kernel
     seeds, how = task.play.seeds, task.choose
     observation, masked = environment.codes
     room = room_for(environment)
 
     def episodes(tape: Tape) -> tuple[int, int, bool]:
         return play_episodes(  # type: ignore[no-any-return]
-            layers, packed, environment.rules, observation, masked, environment.shape, boards, seeds, RULES[how.rule],
+            layers, packed, norms, environment.rules, observation, masked, environment.shape, boards, seeds, RULES[how.rule],
             how.epsilon, room, *buffers, one["returns"], one["lengths"], one["measures"], tape,
         )  # fmt: skip
 

@@ -106,6 +106,7 @@ class Rollout:
         self.network, self.environment = network, environment
         self._rebuilder = Rebuilder(network)
         self._layers, self._packed, self._pack = lanes.room_for_weights(network)
+        self._norms = lanes.norms_of(network, self._packed)
         self._weights = np.empty(network.size, np.float32)
         room = layout.activation_size(network) * 16
         self._first, self._second = np.zeros(room, np.float32), np.zeros(room, np.float32)
@@ -164,7 +165,7 @@ class Rollout:
         return Result(**arrays, frames=frames, slots=slots, actions=actions, steps=steps)
 
     def _kernel(self) -> tuple[Any, ...]:
-        return self._layers, self._packed, self._x, self._first, self._second, self._scores
+        return self._layers, self._packed, self._norms, self._x, self._first, self._second, self._scores
 
     def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
         if len(task.weights) != 1 or self._boards is None:
@@ -182,6 +183,6 @@ class Rollout:
         for start in range(0, len(observations), 16):
             part = observations[start : start + 16].reshape(-1, size)
             self._x.reshape(size, 16)[:, : len(part)] = part.T
-            lanes.forward(self._layers, self._packed, self._x, self._first, self._second, self._scores, 16)
+            lanes.forward(*self._kernel(), 16)
             out[start : start + 16] = self._scores.reshape(-1, 16).T[: len(part)]
         return out

@@ -52,7 +52,7 @@ def _advance(boards, rules, masked, t, scores, rule, epsilon, choices, lanes, st
         status = step_lane(boards, rules, masked, b, t, scores[b], 1, 0, rule, epsilon, choices, earned, steps, episodes)  # fmt: skip
         if ends[b, t] == TRUNCATED or ends[b, t] == CUT:
             save(boards, b, seen_after[cuts])
-            if masked:
+            if masked is not None:
                 observe.mask(boards, rules, masked, b, allowed_after[cuts])
             after_at[cuts] = b * ends.shape[1] + t
             cuts += 1

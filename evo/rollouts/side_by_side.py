@@ -111,7 +111,7 @@ def _advance(boards, rules, masked, scores, rule, epsilon, seeds, playing, resul
             e, board = episode[candidate, lane], candidate * lanes + lane
             if e < 0:
                 continue
-            if masked:
+            if masked is not None:
                 observe.mask(boards, rules, masked, board, allowed)
             action = choose(scores[candidate, lane], 1, 0, allowed, rule, epsilon, seeds[e], boards.steps[board])
             if action < 0:
