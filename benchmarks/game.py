@@ -44,12 +44,12 @@ def play(boards, rules, code, table, steps, seed, out):  # type: ignore[no-untyp
     columns = table.shape[1]
     for step in range(steps):
         for b in range(out.shape[0]):
-            if boards.over[b] != 0:
+            if boards.state[b].over != 0:
                 reset_board(boards, rules, b, seed)
                 seed += np.uint64(1)
-            cell = boards.body[b, np.int64(boards.head[b])]
+            cell = boards.body[b, np.int64(boards.state[b].head)]
             step_board(boards, rules, b, np.int64(table[cell, (step + b) % columns]))
-            lengths += np.int64(boards.length[b])
+            lengths += np.int64(boards.state[b].length)
             observe_board(boards, rules, code, b, out[b])
     return lengths
 

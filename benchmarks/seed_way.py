@@ -58,7 +58,7 @@ class SeedWay:
                 scores = self._scores(self._to_tensor(self._observation)).numpy()
                 _, status = step_board(boards, rules, 0, int(np.argmax(scores[0])))
                 played += 1
-            fruits.append(int(boards.length[0]) - rules.start_length)
+            fruits.append(int(boards.state["length"][0]) - rules.start_length)
             if played >= frames:
                 break
         return fruits, played

@@ -30,7 +30,7 @@ def describe_board(boards, rules, code, mask_code, b, out, masks, scores):  # ty
     """Write observation, action mask and score of board b.  # out [B, H, W, C], masks [B, A], scores [B]"""
     observe_board(boards, rules, code, b, out[b])
     mask(boards, rules, mask_code, b, masks[b])
-    scores[b] = np.int64(boards.length[b]) - rules.start_length
+    scores[b] = np.int64(boards.state[b].length) - rules.start_length
 
 
 @njit(**LEAN)
@@ -42,7 +42,7 @@ def describe(boards, rules, code, mask_code, out, masks, scores):  # type: ignor
             masks[b, :] = 1
         else:
             mask(boards, rules, mask_code, b, masks[b])
-        scores[b] = np.int64(boards.length[b]) - rules.start_length
+        scores[b] = np.int64(boards.state[b].length) - rules.start_length
 
 
 @njit(**LEAN)
@@ -64,7 +64,7 @@ def advance(  # type: ignore[no-untyped-def]
     in the next one, whose action is not played (NEXT_STEP), or never (DISABLED).
     """
     for b in range(out.shape[0]):
-        if mode == NEXT_STEP and boards.over[b] != ALIVE:
+        if mode == NEXT_STEP and boards.state[b].over != ALIVE:
             begin_next(boards, rules, b, first, episode)
             rewards[b] = 0.0
             status[b] = ALIVE

@@ -15,8 +15,8 @@ from snake.rules import LARGEST, SMALLEST, Game, whole
 
 kernel_cache.use(__name__)
 
-# A board is eleven arrays. Counting references to each of them at every call would cost four times what a step does,
-# and these functions own no memory: they run without reference counts, and the ones of every step are inlined.
+# Counting references to the arrays of a board at every call would cost more than a step does, and these functions own
+# no memory: they run without reference counts, and the ones of every step are inlined.
 LEAN: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
 
 ALIVE, TERMINATED, TRUNCATED = 0, 1, 2
@@ -41,20 +41,27 @@ class Rules(NamedTuple):
     reward_win: int
 
 
+STATE = np.dtype(
+    [
+        ("seed", np.uint64),  # key of the episode's stream
+        ("hunger", np.int32),  # steps since the last fruit
+        ("steps", np.int32),
+        ("head", np.uint16),  # where the head is in the ring
+        ("length", np.uint16),
+        ("fruit", np.int16),  # cell, or -1 on a full board
+        ("heading", np.uint8),  # 0 up, 1 right, 2 down, 3 left
+        ("over", np.uint8),  # ALIVE, TERMINATED or TRUNCATED
+    ]
+)
+
+
 class Boards(NamedTuple):
     """The state of B boards of N x N cells, one row a board; a cell is the number row * N + column."""
 
     body: NDArray[Any]  # [B, N*N] ring of cells, from `head` on to the tail; uint8 up to 16 x 16, else uint16
     occupied: NDArray[np.uint64]  # [B, ceil(N*N / 64)] one bit a cell of the body; bits beyond the board are set
     forced: NDArray[np.int16]  # [B, F] forced fruits to come, then -1
-    head: NDArray[np.uint16]  # [B] where the head is in the ring
-    length: NDArray[np.uint16]  # [B]
-    fruit: NDArray[np.int16]  # [B] cell, or -1 on a full board
-    heading: NDArray[np.uint8]  # [B] 0 up, 1 right, 2 down, 3 left
-    over: NDArray[np.uint8]  # [B] ALIVE, TERMINATED or TRUNCATED
-    hunger: NDArray[np.int32]  # [B] steps since the last fruit
-    steps: NDArray[np.int32]  # [B]
-    seed: NDArray[np.uint64]  # [B] key of the episode's stream
+    state: NDArray[np.void]  # [B] STATE
 
 
 def make_rules(
@@ -74,19 +81,14 @@ def make_rules(
 def make_boards(count: int, size: int, forced: int = 0) -> Boards:
     """Return `count` boards, all over and waiting for `reset_board`, with room for `forced` forced fruits each."""
     cells = whole("size", size, SMALLEST, LARGEST) ** 2
-    return Boards(
+    boards = Boards(
         body=np.zeros((count, cells), np.uint8 if cells <= 256 else np.uint16),
         occupied=np.zeros((count, (cells + 63) // 64), np.uint64),
         forced=np.full((count, forced), -1, np.int16),
-        head=np.zeros(count, np.uint16),
-        length=np.ones(count, np.uint16),
-        fruit=np.full(count, -1, np.int16),
-        heading=np.zeros(count, np.uint8),
-        over=np.full(count, TERMINATED, np.uint8),
-        hunger=np.zeros(count, np.int32),
-        steps=np.zeros(count, np.int32),
-        seed=np.zeros(count, np.uint64),
+        state=np.zeros(count, STATE),
     )
+    boards.state["length"], boards.state["fruit"], boards.state["over"] = 1, -1, TERMINATED
+    return boards
 
 
 @njit(**LEAN)
@@ -123,27 +125,29 @@ def free_cell(occupied, b, rank):  # type: ignore[no-untyped-def]
 @njit(**LEAN)
 def place_fruit(boards, rules, b):  # type: ignore[no-untyped-def]
     """Place the next fruit: a forced one, else draw number `length` of the episode's stream; -1 on a full board."""
-    length = np.int64(boards.length[b])
+    state = boards.state[b]
+    length = np.int64(state.length)
     cells = rules.size * rules.size
     if length == cells:
-        boards.fruit[b] = -1
+        state.fruit = -1
         return
     waiting = boards.forced.shape[1]
     if waiting > 0 and boards.forced[b, 0] >= 0:
-        boards.fruit[b] = boards.forced[b, 0]
+        fruit = np.int64(boards.forced[b, 0])
+        state.fruit = fruit
         for k in range(1, waiting):
             boards.forced[b, k - 1] = boards.forced[b, k]
         boards.forced[b, waiting - 1] = -1
-        if is_occupied(boards, b, np.int64(boards.fruit[b])):
+        if is_occupied(boards.occupied, b, fruit):
             raise ValueError("a forced fruit is on the body")
         return
-    boards.fruit[b] = free_cell(boards.occupied, b, draw(boards.seed[b], length, cells - length, FRUITS))
+    state.fruit = free_cell(boards.occupied, b, draw(state.seed, length, cells - length, FRUITS))
 
 
 @njit(forceinline=True, **LEAN)
-def is_occupied(boards, b, cell):  # type: ignore[no-untyped-def]
+def is_occupied(occupied, b, cell):  # type: ignore[no-untyped-def]
     """Return whether the body of board b lies on a cell."""
-    return (boards.occupied[b, cell >> 6] >> np.uint64(cell & 63)) & ONE != np.uint64(0)
+    return (occupied[b, cell >> 6] >> np.uint64(cell & 63)) & ONE != np.uint64(0)
 
 
 @njit(forceinline=True, **LEAN)
@@ -159,18 +163,19 @@ def reset_board(boards, rules, b, seed):  # type: ignore[no-untyped-def]
     for k in range(boards.forced.shape[1]):
         boards.forced[b, k] = -1
     length = rules.start_length
-    boards.seed[b] = np.uint64(seed)
     cell = draw(np.uint64(seed), np.int64(0), (size - length + 1) * size, FRUITS)
     for k in range(length):
         boards.body[b, k] = cell
         boards.occupied[b, cell >> 6] |= ONE << np.uint64(cell & 63)
         cell += size
-    boards.head[b] = 0
-    boards.length[b] = length
-    boards.heading[b] = 0
-    boards.over[b] = ALIVE
-    boards.hunger[b] = 0
-    boards.steps[b] = 0
+    state = boards.state[b]
+    state.seed = np.uint64(seed)
+    state.head = 0
+    state.length = length
+    state.heading = 0
+    state.over = ALIVE
+    state.hunger = 0
+    state.steps = 0
     place_fruit(boards, rules, b)
 
 
@@ -188,11 +193,11 @@ def cell_ahead(size, cell, direction):  # type: ignore[no-untyped-def]
 
 
 @njit(forceinline=True, **LEAN)
-def tail_cell(boards, rules, b):  # type: ignore[no-untyped-def]
-    """Return the cell of the tail of board b."""
-    position = np.int64(boards.head[b]) + np.int64(boards.length[b]) - 1
-    cells = rules.size * rules.size
-    return np.int64(boards.body[b, position - cells if position >= cells else position])
+def tail_cell(body, state, b):  # type: ignore[no-untyped-def]
+    """Return the cell of the tail of board b, whose state is `state`."""
+    position = np.int64(state.head) + np.int64(state.length) - 1
+    cells = body.shape[1]
+    return np.int64(body[b, position - cells if position >= cells else position])
 
 
 @njit(forceinline=True, **LEAN)
@@ -200,10 +205,11 @@ def blocked(boards, rules, b, cell):  # type: ignore[no-untyped-def]
     """Return whether the head of board b would die by entering a cell (-1 is the wall)."""
     if cell < 0:
         return True
-    if not is_occupied(boards, b, cell):
+    if not is_occupied(boards.occupied, b, cell):
         return False
     # The fruit never lies on the body, so whoever enters the tail's cell does not eat and the tail moves on.
-    return rules.tail_fatal != 0 or boards.length[b] == 1 or cell != tail_cell(boards, rules, b)
+    state = boards.state[b]
+    return rules.tail_fatal != 0 or state.length == 1 or cell != tail_cell(boards.body, state, b)
 
 
 @njit(forceinline=True, **LEAN)
@@ -212,34 +218,35 @@ def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
 
     A board that is over stays as it is, with reward 0. Actions are not checked: 0..2 relative, 0..3 absolute.
     """
-    if boards.over[b] != ALIVE:
-        return np.int64(0), np.int64(boards.over[b])
+    state = boards.state[b]
+    if state.over != ALIVE:
+        return np.int64(0), np.int64(state.over)
     cells = rules.size * rules.size
-    direction = (np.int64(boards.heading[b]) + action + 3) & 3 if rules.relative else np.int64(action)
-    start = np.int64(boards.head[b])
+    direction = (np.int64(state.heading) + action + 3) & 3 if rules.relative else np.int64(action)
+    start = np.int64(state.head)
     target = cell_ahead(rules.size, np.int64(boards.body[b, start]), direction)
-    hunger = np.int64(boards.hunger[b]) + 1
-    steps = np.int64(boards.steps[b]) + 1
-    boards.steps[b] = steps
-    boards.hunger[b] = hunger
+    hunger = np.int64(state.hunger) + 1
+    steps = np.int64(state.steps) + 1
+    state.steps = steps
+    state.hunger = hunger
     if blocked(boards, rules, b, target):
-        boards.over[b] = TERMINATED
+        state.over = TERMINATED
         return np.int64(rules.reward_death), np.int64(TERMINATED)
-    eats = target == boards.fruit[b]
+    eats = target == state.fruit
     if not eats:
-        tail = tail_cell(boards, rules, b)
+        tail = tail_cell(boards.body, state, b)
         boards.occupied[b, tail >> 6] &= ~(ONE << np.uint64(tail & 63))
     boards.occupied[b, target >> 6] |= ONE << np.uint64(target & 63)
     start = start - 1 if start > 0 else cells - 1
     boards.body[b, start] = target
-    boards.head[b] = start
-    boards.heading[b] = direction
+    state.head = start
+    state.heading = direction
     reward = np.int64(0)
     status = np.int64(ALIVE)
     if eats:
-        length = np.int64(boards.length[b]) + 1
-        boards.length[b] = length
-        boards.hunger[b] = 0
+        length = np.int64(state.length) + 1
+        state.length = length
+        state.hunger = 0
         hunger = np.int64(0)
         reward += rules.reward_fruit
         if length == cells:
@@ -250,7 +257,7 @@ def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
     out_of_time = 0 < rules.max_steps <= steps
     if status == ALIVE and (starved or out_of_time):
         status = np.int64(TRUNCATED)
-    boards.over[b] = status
+    state.over = status
     return reward, status
 
 
@@ -270,15 +277,15 @@ def step_many(boards, rules, actions, rewards, status):  # type: ignore[no-untyp
 
 def positions(boards: Boards, rules: Rules, b: int) -> tuple[list[tuple[int, int]], tuple[int, int] | None]:
     """Return the body of board b, head first, and its fruit, as (row, column); also after the end of an episode."""
-    ring = np.roll(boards.body[b], -int(boards.head[b]))[: int(boards.length[b])]
-    fruit = int(boards.fruit[b])
+    ring = np.roll(boards.body[b], -int(boards.state["head"][b]))[: int(boards.state["length"][b])]
+    fruit = int(boards.state["fruit"][b])
     body = [divmod(int(cell), rules.size) for cell in ring]
     return body, None if fruit < 0 else divmod(fruit, rules.size)
 
 
 def dump(boards: Boards, rules: Rules, b: int) -> dict[str, Any]:
     """Return what `snake.rules.Game.state` returns of the same position; RuntimeError after the end of the episode."""
-    if boards.over[b] != ALIVE:
+    if boards.state["over"][b] != ALIVE:
         raise RuntimeError("the episode is over: it has no state to go on from")
     body, fruit = positions(boards, rules, b)
     return {
@@ -286,7 +293,7 @@ def dump(boards: Boards, rules: Rules, b: int) -> dict[str, Any]:
         "body": body,
         "fruit": fruit,
         "fruits": [divmod(int(cell), rules.size) for cell in boards.forced[b] if cell >= 0],
-        "seed": int(boards.seed[b]),
+        "seed": int(boards.state["seed"][b]),
         "tail": "fatal" if rules.tail_fatal else "legal",
         "starvation": rules.starvation,
         "max_steps": rules.max_steps,
@@ -297,9 +304,9 @@ def dump(boards: Boards, rules: Rules, b: int) -> dict[str, Any]:
             "win": rules.reward_win / 1000,
         },
         "actions": "relative" if rules.relative else "absolute",
-        "heading": int(boards.heading[b]),
-        "hunger": int(boards.hunger[b]),
-        "steps": int(boards.steps[b]),
+        "heading": int(boards.state["heading"][b]),
+        "hunger": int(boards.state["hunger"][b]),
+        "steps": int(boards.state["steps"][b]),
     }
 
 
@@ -317,14 +324,14 @@ def load(boards: Boards, rules: Rules, b: int, state: Mapping[str, Any]) -> None
     boards.occupied[b] = _occupied(body, size * size)
     boards.forced[b] = -1
     boards.forced[b, : len(forced)] = [row * size + column for row, column in forced]
-    boards.head[b] = 0
-    boards.length[b] = len(body)
-    boards.fruit[b] = -1 if game.fruit is None else game.fruit[0] * size + game.fruit[1]
-    boards.heading[b] = game.heading
-    boards.over[b] = TERMINATED if game.over else ALIVE
-    boards.hunger[b] = game.hunger
-    boards.steps[b] = game.steps
-    boards.seed[b] = game.seed
+    boards.state["head"][b] = 0
+    boards.state["length"][b] = len(body)
+    boards.state["fruit"][b] = -1 if game.fruit is None else game.fruit[0] * size + game.fruit[1]
+    boards.state["heading"][b] = game.heading
+    boards.state["over"][b] = TERMINATED if game.over else ALIVE
+    boards.state["hunger"][b] = game.hunger
+    boards.state["steps"][b] = game.steps
+    boards.state["seed"][b] = game.seed
 
 
 def _occupied(body: list[int], cells: int) -> NDArray[np.uint64]:

@@ -71,7 +71,7 @@ def shown(boards: Boards, rules: Rules, b: int) -> Position:
     """Return what a picture of board b shows."""
     body, fruit = positions(boards, rules, b)
     score = len(body) - rules.start_length
-    return Position(rules.size, body, fruit, int(boards.heading[b]), score, bool(boards.over[b]))
+    return Position(rules.size, body, fruit, int(boards.state["heading"][b]), score, bool(boards.state["over"][b]))
 
 
 def with_colour() -> bool:
@@ -118,7 +118,7 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, Info]:
         """Play one action; ValueError where there is no such action, RuntimeError after the end of an episode."""
         number = whole("action", int(action), 0, self._setting.actions - 1)
-        if self._boards.over[0] != ALIVE:
+        if self._boards.state["over"][0] != ALIVE:
             raise RuntimeError("the episode is over, or has not begun: call reset")
         thousandths, status = step_board(self._boards, self._rules, 0, number)
         self._show()
@@ -144,7 +144,7 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
     def _info(self) -> Info:
         allowed = np.empty(self._setting.actions, np.int8)
         mask(self._boards, self._rules, self._setting.mask_code, 0, allowed)
-        return {"action_mask": allowed, "score": int(self._boards.length[0]) - self._rules.start_length}
+        return {"action_mask": allowed, "score": int(self._boards.state["length"][0]) - self._rules.start_length}
 
     def _show(self) -> None:
         if self.render_mode == "human":
@@ -220,7 +220,7 @@ class SnakeVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
             raise ValueError(f"actions are {self.num_envs} whole numbers, not {chosen.dtype} {chosen.shape}")
         if chosen.min() < 0 or chosen.max() >= self._setting.actions:
             raise ValueError(f"an action is not between 0 and {self._setting.actions - 1}")
-        if (self._episode < 0).any() or (self._mode == DISABLED and self._boards.over.any()):
+        if (self._episode < 0).any() or (self._mode == DISABLED and self._boards.state["over"].any()):
             raise RuntimeError("an episode is over, or has not begun: call reset")
         advance(
             self._boards,

@@ -76,19 +76,18 @@ def flat_of(typing, array):  # type: ignore[no-untyped-def]
 
 
 @njit(forceinline=True, **LEAN)
-def hunger_of(boards, rules, b):  # type: ignore[no-untyped-def]
-    """Return hunger / starvation of board b as float32, 0 where there is no starvation."""
+def hunger_of(state, rules):  # type: ignore[no-untyped-def]
+    """Return hunger / starvation of a board's state as float32, 0 where there is no starvation."""
     if rules.starvation == 0:
         return np.float32(0)
-    return np.float32(boards.hunger[b]) / np.float32(rules.starvation)
+    return np.float32(state.hunger) / np.float32(rules.starvation)
 
 
 @njit(forceinline=True, **LEAN)
-def view(boards, rules, code, side, b):  # type: ignore[no-untyped-def]
+def view(body, state, size, code, side, b):  # type: ignore[no-untyped-def]
     """Return (i0, ir, ic, j0, jr, jc): (row, column) is seen at (i0 + ir row + ic column, j0 + jr row + jc column)."""
-    size = rules.size
     last = size - 1
-    heading = boards.heading[b]
+    heading = state.heading
     i0, ir, ic, j0, jr, jc = 0, 1, 0, 0, 0, 1
     if code >= EGO:
         if heading == 1:
@@ -98,7 +97,7 @@ def view(boards, rules, code, side, b):  # type: ignore[no-untyped-def]
         elif heading == 3:
             i0, ir, ic, j0, jr, jc = 0, 0, 1, last, -1, 0
     if code == WINDOW:  # move the head to the centre
-        cell = np.int64(boards.body[b, np.int64(boards.head[b])])
+        cell = np.int64(body[b, np.int64(state.head)])
         row = np.int64(np.uint32(cell) // np.uint32(size))
         column = cell - row * size
         i0 = (side >> 1) - ir * row - ic * column
@@ -156,8 +155,9 @@ def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place)
     i0, ir, ic, j0, jr, jc = place
     size = rules.size
     cells = size * size
-    start = np.int64(boards.head[b])
-    length = np.int64(boards.length[b])
+    state = boards.state[b]
+    start = np.int64(state.head)
+    length = np.int64(state.length)
     clipped = code == WINDOW and side < 2 * size - 1
     # position in flat = origin + row * down + column * right = origin + cell * right + row * wrap
     origin = (i0 * side + j0) * channels * lanes + lane
@@ -186,7 +186,7 @@ def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place)
         flat[position + np.uint64(lanes)] = np.float32(0)
     if code != WINDOW:
         flat[position] = np.float32(1)
-    cell = np.int64(boards.fruit[b])
+    cell = np.int64(state.fruit)
     if cell >= 0:
         row = (cell * inverse) >> 32
         column = cell - row * size
@@ -211,14 +211,14 @@ def write(boards, rules, code, side, index, flat):  # type: ignore[no-untyped-de
     flat[:period] = np.float32(0)
     for lane in range(lanes):
         if code != FRAME:
-            flat[4 * lanes + lane] = hunger_of(boards, rules, index[lane])
+            flat[4 * lanes + lane] = hunger_of(boards.state[index[lane]], rules)
         if code == EGO:
             flat[5 * lanes + lane] = np.float32(1)
         if code == WINDOW:
             flat[lane] = np.float32(1)
     repeat(flat, period)
     for lane in range(lanes):
-        place = view(boards, rules, code, side, index[lane])
+        place = view(boards.body, boards.state[index[lane]], rules.size, code, side, index[lane])
         if code == WINDOW:
             clear_inside(flat, side, rules.size, period, lane, place)
         foreground(boards, rules, code, index[lane], flat, side, channels, lanes, lane, place)
@@ -226,11 +226,11 @@ def write(boards, rules, code, side, index, flat):  # type: ignore[no-untyped-de
 
 @njit(forceinline=True, **LEAN)
 def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
-    """Write what board b looks like, by a shorter way than `write` with one lane.  # out float32 [H, W, C] in C order"""
+    """Write what board b looks like, by a shorter way than `write`.  # out float32 [H, W, C] in C order"""
     side = out.shape[0]
     flat = flat_of(out)
-    hunger = hunger_of(boards, rules, b)
-    place = view(boards, rules, code, side, b)
+    hunger = hunger_of(boards.state[b], rules)
+    place = view(boards.body, boards.state[b], rules.size, code, side, b)
     if code == FRAME:
         flat[:] = np.float32(0)
     elif code == PLANES:
@@ -256,9 +256,10 @@ def mask(boards, rules, mask_code, b, out):  # type: ignore[no-untyped-def]
 
     `mask_code` is a place in MASKS, `out` int8 [A], A = 3 relative or 4 absolute.
     """
-    heading = np.int64(boards.heading[b])
-    length = boards.length[b]
-    head = np.int64(boards.body[b, np.int64(boards.head[b])])
+    state = boards.state[b]
+    heading = np.int64(state.heading)
+    length = state.length
+    head = np.int64(boards.body[b, np.int64(state.head)])
     allowed = 0
     for action in range(out.shape[0]):
         direction = (heading + action + 3) & 3 if rules.relative else action

@@ -56,7 +56,8 @@ def save(boards, b, row):  # type: ignore[no-untyped-def]
     """Write the copy of board b into `row`, uint8 [row_size]."""
     cells = boards.body.shape[1]
     size = 1 if cells <= 256 else 2
-    length, position = np.int64(boards.length[b]), np.int64(boards.head[b])
+    state = boards.state[b]
+    length, position = np.int64(state.length), np.int64(state.head)
     at = np.int64(0)
     for k in range(cells):
         at = _put(row, at, np.int64(boards.body[b, position]) if k < length else np.int64(0), size)
@@ -66,12 +67,12 @@ def save(boards, b, row):  # type: ignore[no-untyped-def]
     for k in range(boards.forced.shape[1]):
         at = _put(row, at, np.int64(boards.forced[b, k]), TWO_BYTES)
     at = _put(row, at, length, TWO_BYTES)
-    at = _put(row, at, np.int64(boards.fruit[b]), TWO_BYTES)
-    at = _put(row, at, np.int64(boards.heading[b]), ONE_BYTE)
-    at = _put(row, at, np.int64(boards.over[b]), ONE_BYTE)
-    at = _put(row, at, np.int64(boards.hunger[b]), FOUR_BYTES)
-    at = _put(row, at, np.int64(boards.steps[b]), FOUR_BYTES)
-    seed = boards.seed[b]
+    at = _put(row, at, np.int64(state.fruit), TWO_BYTES)
+    at = _put(row, at, np.int64(state.heading), ONE_BYTE)
+    at = _put(row, at, np.int64(state.over), ONE_BYTE)
+    at = _put(row, at, np.int64(state.hunger), FOUR_BYTES)
+    at = _put(row, at, np.int64(state.steps), FOUR_BYTES)
+    seed = state.seed
     for k in range(8):
         row[at + k] = np.uint8((seed >> np.uint64(8 * k)) & BYTE)
 
@@ -86,14 +87,15 @@ def take(boards, b, row):  # type: ignore[no-untyped-def]
         boards.forced[b, k] = _get_signed(row, at, 2)
         at += 2
     length = np.int64(_get(row, at, 2))
-    boards.head[b] = 0
-    boards.length[b] = length
-    boards.fruit[b] = _get_signed(row, at + 2, 2)
-    boards.heading[b] = row[at + 4]
-    boards.over[b] = row[at + 5]
-    boards.hunger[b] = _get_signed(row, at + 6, 4)
-    boards.steps[b] = _get_signed(row, at + 10, 4)
-    boards.seed[b] = _get(row, at + 14, 8)
+    state = boards.state[b]
+    state.head = 0
+    state.length = length
+    state.fruit = _get_signed(row, at + 2, 2)
+    state.heading = row[at + 4]
+    state.over = row[at + 5]
+    state.hunger = _get_signed(row, at + 6, 4)
+    state.steps = _get_signed(row, at + 10, 4)
+    state.seed = _get(row, at + 14, 8)
     words = boards.occupied.shape[1]
     for word in range(words):
         boards.occupied[b, word] = np.uint64(0)

@@ -36,9 +36,13 @@ def step_both(game: Game, boards: Boards, rules: Rules, b: int, action: int) -> 
     reward, terminated, truncated = game.step(action)
     thousandths, status = step_board(boards, rules, b, action)
     assert (thousandths, status) == (round(1000 * reward), TERMINATED if terminated else TRUNCATED if truncated else 0)
-    assert boards.over[b] == status
+    assert boards.state["over"][b] == status
     assert positions(boards, rules, b) == (game.body, game.fruit)
-    assert (boards.heading[b], boards.hunger[b], boards.steps[b]) == (game.heading, game.hunger, game.steps)
+    assert (boards.state["heading"][b], boards.state["hunger"][b], boards.state["steps"][b]) == (
+        game.heading,
+        game.hunger,
+        game.steps,
+    )
     if not game.over:
         assert dump(boards, rules, b) == game.state()
 
@@ -77,8 +81,8 @@ def test_the_compiled_board_is_the_readable_one_on_any_play(
         step_both(game, boards, rules, 1, allowed[choice % len(allowed)])
         if game.over:
             break
-    assert boards.over[0] == TERMINATED  # the neighbour has not been touched
-    assert boards.steps[0] == 0
+    assert boards.state["over"][0] == TERMINATED  # the neighbour has not been touched
+    assert boards.state["steps"][0] == 0
 
 
 @pytest.mark.parametrize("size", [4, 5, 6, 7, 10, 16, 17])
@@ -96,7 +100,7 @@ def test_whole_games_to_a_full_board_are_the_same(size: int, tail: str, actions:
             assert positions(boards, rules, 0) == (game.body, game.fruit)
     assert game.won or (size % 2 and tail == "fatal")
     assert positions(boards, rules, 0) == (game.body, game.fruit)
-    assert int(boards.length[0]) - rules.start_length == game.score
+    assert int(boards.state["length"][0]) - rules.start_length == game.score
 
 
 @pytest.mark.parametrize("size", [5, 10])
@@ -115,7 +119,7 @@ def test_every_fruit_is_uniform_over_the_free_cells(size: int, length: int) -> N
     start = snapshot(boards, 0)
     for seed in range(rounds):
         restore(boards, [0], start[None])
-        boards.seed[0] = seed
+        boards.state["seed"][0] = seed
         step_board(boards, rules, 0, direction)
         fruit = positions(boards, rules, 0)[1]
         fruits[fruit] = fruits.get(fruit, 0) + 1
@@ -162,7 +166,7 @@ def test_many_boards_step_as_each_alone() -> None:
         expected = [step_board(alone, rules, b, actions[step, b]) for b in range(50)]
         assert list(zip(rewards.tolist(), status.tolist(), strict=True)) == expected
     np.testing.assert_array_equal(snapshots(many, range(50)), snapshots(alone, range(50)))
-    assert set(many.over.tolist()) == {ALIVE, TERMINATED, TRUNCATED}  # so the play has met every end
+    assert set(many.state["over"].tolist()) == {ALIVE, TERMINATED, TRUNCATED}  # so the play has met every end
 
 
 @settings(max_examples=60, deadline=None)
@@ -196,7 +200,7 @@ def test_dumps_loads_and_snapshots_are_exact_and_equal_positions_have_equal_byte
 
 def test_a_snapshot_of_a_ten_by_ten_board_is_small_and_a_board_too() -> None:
     boards = make_boards(1000, 10)
-    assert sum(field.nbytes for field in boards) == 140 * 1000
+    assert sum(field.nbytes for field in boards) == 140 * 1000  # of which the state takes 24
     assert snapshot(boards, 0).nbytes == 122
     assert [make_boards(1, size).body.dtype for size in (16, 17)] == [np.uint8, np.uint16]
     assert snapshots(boards, []).shape == (0, 122)
@@ -234,7 +238,7 @@ def test_a_full_board_is_loaded_as_won() -> None:
     way = [(row, column if row % 2 == 0 else 3 - column) for row in range(4) for column in range(4)]
     rules, boards = make_rules(size=4), make_boards(1, 4)
     load(boards, rules, 0, {"size": 4, "body": way})
-    assert (boards.over[0], boards.length[0], boards.fruit[0]) == (TERMINATED, 16, -1)
+    assert (boards.state["over"][0], boards.state["length"][0], boards.state["fruit"][0]) == (TERMINATED, 16, -1)
 
 
 @settings(max_examples=60, deadline=None)

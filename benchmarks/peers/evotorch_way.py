@@ -24,7 +24,7 @@ kernel_cache.use("benchmarks.peers.evotorch_way")  # it runs as __main__
 
 @njit(cache=True, error_model="numpy")
 def _begin(boards, rules, seeds):  # type: ignore[no-untyped-def]
-    for b in range(boards.over.shape[0]):
+    for b in range(boards.state.shape[0]):
         reset_board(boards, rules, b, seeds[b % seeds.shape[0]])
 
 
@@ -33,7 +33,7 @@ def _advance(boards, rules, actions):  # type: ignore[no-untyped-def]
     """Play an action on every board that is not over; return how many there were."""
     played = 0
     for b in range(actions.shape[0]):
-        if boards.over[b] == ALIVE:
+        if boards.state[b].over == ALIVE:
             step_board(boards, rules, b, actions[b])
             played += 1
     return played
@@ -60,11 +60,17 @@ def play(policy: dict[str, Any], rules: list[int], observation: int, seeds: list
         chosen = scores(flat, planes).argmax(-1).reshape(-1).numpy()
         played = _advance(boards, game, chosen)
         frames, computed = frames + played, computed + len(chosen)
-        if (boards.over != ALIVE).all():
+        if (boards.state["over"] != ALIVE).all():
             break
     took = time.perf_counter() - began
-    fruits = (boards.length.astype(np.int64) - game.start_length).tolist()
-    return {"seconds": took, "frames": frames, "computed": computed, "fruits": fruits, "lengths": boards.steps.tolist()}
+    fruits = (boards.state["length"].astype(np.int64) - game.start_length).tolist()
+    return {
+        "seconds": took,
+        "frames": frames,
+        "computed": computed,
+        "fruits": fruits,
+        "lengths": boards.state["steps"].tolist(),
+    }
 
 
 if __name__ == "__main__":

@@ -80,6 +80,11 @@ class Options(Section):
     minibatches: int = Field(16, ge=1, le=1 << 20, description="pqn: updates of an epoch")
     asynchronous: bool = Field(False, description="play while learning from what was played before")
 
+    @property
+    def learns_from(self) -> str:
+        """What is played to learn from, in an environment that has segments."""
+        return "segments"
+
     @field_validator("epsilon")
     @classmethod
     def _points(cls, value: Points) -> Points:

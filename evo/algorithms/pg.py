@@ -82,6 +82,11 @@ class Options(Section):
             raise ValueError("episodes: leave_one_out compares at least 2")
         return self
 
+    @property
+    def learns_from(self) -> str:
+        """What is played to learn from, in an environment that has both: "segments" or whole "episodes"."""
+        return "episodes" if self.method == "reinforce" else "segments"
+
 
 class PolicyGradient:
     """A network that acts and values, its learner, the lanes it plays on, and the champion."""
@@ -100,7 +105,7 @@ class PolicyGradient:
         self.options, self.seed, self.network, self.environment = options, seed, network, environment
         self._learner_options, self._start = learner, start
         self.notices = ([LAG] if options.asynchronous else []) + learner.notices
-        self._segments = hasattr(environment, "begin") and options.method != "reinforce"
+        self._segments = hasattr(environment, "begin") and options.learns_from == "segments"
         self._gaussian = bool(getattr(environment, "continuous", False))
         self._choose = Choose("gaussian" if self._gaussian else "softmax")
         self._observations = Observations(network) if options.normalise_observations else None

@@ -144,6 +144,7 @@ def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]
         plugins=tuple(modules),
         extra_outputs=experiment.extra_outputs,
         learner=experiment.learner.model_dump() if experiment.learns else None,
+        learns_from=getattr(experiment.options, "learns_from", ""),
     )
     evaluator: Evaluator = plugins.find("evaluators", experiment.workers.backend).make(context, **how)
     return evaluator

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from evo import devices, plugins
-from evo.records import Episodes, Result, Task, WeightSource
+from evo.records import Episodes, Result, Segment, Task, WeightSource
 
 if TYPE_CHECKING:
     from evo.rollouts.rollout import Rollout
@@ -28,6 +28,7 @@ class Context:
     plugins: tuple[str, ...] = ()  # modules of --plugin
     extra_outputs: int = 0  # of the network, beside the scores of actions
     learner: Mapping[str, Any] | None = None  # [learner], where something learns
+    learns_from: str = ""  # "segments" or "episodes" whose steps are brought back; "": from neither
 
 
 class Player(Protocol):
@@ -67,13 +68,18 @@ def prepare(context: Context) -> None:
         devices.import_tensorflow(on_gpu=bool(wanted))
         warm_up(rollout.environment)
     else:
-        compiled = hasattr(rollout.environment, "rules")
-        one = np.zeros(1, np.int32)
+        environment: Any = rollout.environment
+        compiled = hasattr(environment, "rules")
+        one, parents = np.zeros(1, np.int32), np.zeros((1, rollout.network.size), np.float32)
         source = WeightSource(one, one - 1, one.astype(np.uint64), one.astype(np.float32) + np.float32(1))
-        episodes = Episodes(np.zeros(int(compiled), np.uint64))  # of what is not compiled, none: it could hang
-        rollout.play(Task(source, episodes), np.zeros((1, rollout.network.size), np.float32))
+        seeds = np.zeros(int(compiled), np.uint64)  # of what is not compiled, none: it could hang
+        rollout.play(Task(source, Episodes(seeds)), parents)
         if not compiled:
-            rollout.score(np.zeros((1, *rollout.environment.shape), np.float32))
+            rollout.score(np.zeros((1, *environment.shape), np.float32))
+        elif context.learns_from == "segments":
+            rollout.play(Task(source, Segment(environment.begin(seeds), 1)), parents)
+        elif context.learns_from == "episodes":
+            rollout.play(Task(source, Episodes(seeds), record=True), parents)
 
 
 def measures_of(context: Context) -> int:

@@ -65,9 +65,8 @@ def forward(layers, packed, norms, x, first, second, scores, lanes):  # type: ig
         inputs = pairs.like(source, packed)
         pairs.pair_up(layers[i], inputs, lanes)  # type: ignore[no-untyped-call]
         compute(layers[i], packed, inputs, target, lanes)
-        if norms is not None:  # told by its type: what is None is not compiled
-            if layers[i, NORM] >= 0:
-                normalise(layers[i], norms, target, lanes)
+        if norms is not None and layers[i, NORM] >= 0:  # None is told by its type: the rest is not compiled
+            normalise(layers[i], norms, target, lanes)
     compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes)
 
 
@@ -106,9 +105,8 @@ def forward_plain(layers, packed, norms, x, first, second, scores, lanes):  # ty
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = scores if i == last else (first if i % 2 == 0 else second)
         _layer_plain(layers[i], packed, source, target, lanes)
-        if norms is not None:
-            if layers[i, NORM] >= 0:
-                normalise_plain(layers[i], norms, target, lanes)
+        if norms is not None and layers[i, NORM] >= 0:
+            normalise_plain(layers[i], norms, target, lanes)
 
 
 def arithmetic(options: Options) -> str:

@@ -29,11 +29,16 @@ ACTION, EXPLORE = int(Purpose.ACTION), np.int64(Purpose.EXPLORE)
 SQUARINGS = 10
 
 
-class Tape(NamedTuple):
-    """What is written of M steps of E episodes; arrays that are not wanted are empty."""
+class Trace(NamedTuple):
+    """Which actions were played in E episodes of M steps; no step is written where there is no room for one."""
 
     starts: NDArray[np.int64]  # [E] number of each episode's first step
     actions: NDArray[np.int8]  # [M]
+
+
+class Record(NamedTuple):
+    """What else is written of these episodes to learn from; A is 0 where nothing is masked."""
+
     observed: NDArray[np.uint8]  # [M, S] snapshots
     allowed: NDArray[np.int8]  # [M, A]
     rewards: NDArray[np.int32]  # [M] thousandths
@@ -114,12 +119,12 @@ def together(live):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_episodes(layers, packed, norms, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, x, first, second, scores, returns, lengths, measures, tape):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_episodes(layers, packed, norms, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, x, first, second, scores, returns, lengths, measures, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode; return (frames, lane slots, finite).
 
     `boards` are 16, `seeds` [E]; `room` is what `room_for` makes; `x`, `first`, `second`, `scores` are the kernel's
-    buffers for 16 lanes; `returns`, `lengths` [E] and `measures` [E, 3] are written, and what `tape`, a Tape, has room
-    for.
+    buffers for 16 lanes; `returns`, `lengths` [E] and `measures` [E, 3] are written, the actions that `trace`, a Trace,
+    has room for, and `record`, a Record or None. `masked` and `norms` may be None too: then it is compiled without.
     """
     count = seeds.shape[0]
     index, episode, earned, allowed = room
@@ -146,40 +151,39 @@ def play_episodes(layers, packed, norms, rules, observation, masked, shape, boar
             e = episode[board]
             if masked is not None:
                 observe.mask(boards, rules, masked, board, allowed)
-            step = boards.steps[board]
+            step = boards.state[board].steps
             action = choose(scores, width, place - start, allowed, rule, epsilon, seeds[e], step)
             if action < 0:
                 return frames, slots, False
             at = -1
-            if tape.actions.shape[0]:
-                at = tape.starts[e] + step
-                tape.actions[at] = action
-                if tape.observed.shape[0]:
-                    save(boards, board, tape.observed[at])
-                    if masked is not None:
-                        for action_of in range(allowed.shape[0]):
-                            tape.allowed[at, action_of] = allowed[action_of]
-                    for o in range(tape.outputs.shape[1]):
-                        tape.outputs[at, o] = scores[o * width + place - start]
+            if trace.actions.shape[0]:
+                at = trace.starts[e] + step
+                trace.actions[at] = action
+            if record is not None:
+                save(boards, board, record.observed[at])
+                for action_of in range(record.allowed.shape[1]):
+                    record.allowed[at, action_of] = allowed[action_of]
+                for o in range(record.outputs.shape[1]):
+                    record.outputs[at, o] = scores[o * width + place - start]
             reward, status = step_board(boards, rules, board, action)
-            if tape.rewards.shape[0]:
-                tape.rewards[at] = reward
+            if record is not None:
+                record.rewards[at] = reward
             frames += 1
             earned[board] += reward
             if status == 0:
                 continue
-            score = np.int64(boards.length[board]) - rules.start_length
-            won = np.int64(boards.length[board]) == rules.size * rules.size
+            score = np.int64(boards.state[board].length) - rules.start_length
+            won = np.int64(boards.state[board].length) == rules.size * rules.size
             returns[e] = earned[board]
-            lengths[e] = boards.steps[board]
+            lengths[e] = boards.state[board].steps
             measures[e, 0] = score
             measures[e, 1] = 1 if won else 0
             measures[e, 2] = 1 if status == 2 else 0
             earned[board] = 0
-            if tape.after.shape[0]:
-                save(boards, board, tape.after[e])
+            if record is not None:
+                save(boards, board, record.after[e])
                 if masked is not None:
-                    observe.mask(boards, rules, masked, board, tape.after_allowed[e])
+                    observe.mask(boards, rules, masked, board, record.after_allowed[e])
             if begun < count:
                 episode[board] = begun
                 reset_board(boards, rules, board, seeds[begun])
@@ -206,22 +210,7 @@ def room_for(environment: Any) -> tuple[NDArray[Any], ...]:
     return index, episode, earned, np.ones(environment.actions, np.int8)
 
 
-def _blank(starts: NDArray[np.int64], steps: int, kept: int, size: int, actions: int, outputs: int) -> Tape:
-    """Return a tape for the actions of `steps` steps and for all the rest of `kept` of them."""
-    ended = len(starts) if kept else 0
-    return Tape(
-        starts,
-        np.empty(steps, np.int8),
-        np.empty((kept, size), np.uint8),
-        np.empty((kept if actions else 0, actions), np.int8),
-        np.empty(kept, np.int32),
-        np.empty((kept, outputs), np.float32),
-        np.empty((ended, size), np.uint8),
-        np.empty((ended if actions else 0, actions), np.int8),
-    )
-
-
-NO_TAPE = _blank(np.zeros(0, np.int64), 0, 0, 0, 0, 0)
+NO_TRACE = Trace(np.zeros(0, np.int64), np.zeros(0, np.int8))
 
 
 def play_snake(
@@ -234,8 +223,8 @@ def play_snake(
 ) -> tuple[int, int, bool, list[NDArray[np.generic]], Steps | None]:
     """Play whole episodes with one candidate; return (frames, lane slots, finite, traces, steps), both if asked for.
 
-    `kernel` is its layers, its packed weights, those of its norms and the buffers for 16 lanes; `score` asks the same network. What an
-    episode came to is written into the arrays of `one`, each [E, ...].
+    `kernel` is its layers, its packed weights, those of its norms and the buffers for 16 lanes; `score` asks the same
+    network. What an episode came to is written into the arrays of `one`, each [E, ...].
     """
     assert isinstance(task.play, Episodes)
     layers, packed, norms, *buffers = kernel
@@ -243,36 +232,50 @@ def play_snake(
     observation, masked = environment.codes
     room = room_for(environment)
 
-    def episodes(tape: Tape) -> tuple[int, int, bool]:
+    def episodes(trace: Trace, record: Record | None) -> tuple[int, int, bool]:
         return play_episodes(  # type: ignore[no-any-return]
-            layers, packed, norms, environment.rules, observation, masked, environment.shape, boards, seeds, RULES[how.rule],
-            how.epsilon, room, *buffers, one["returns"], one["lengths"], one["measures"], tape,
+            layers, packed, norms, environment.rules, observation, masked, environment.shape, boards, seeds,
+            RULES[how.rule], how.epsilon, room, *buffers, one["returns"], one["lengths"], one["measures"], trace, record,
         )  # fmt: skip
 
-    frames, slots, finite = episodes(NO_TAPE)
+    frames, slots, finite = episodes(NO_TRACE, None)
     if not finite or not (task.trace or task.record):
-        return frames, slots, finite, [NO_TAPE.actions] * len(seeds), None
+        return frames, slots, finite, [NO_TRACE.actions] * len(seeds), None
     # Lengths are known only now; the same arithmetic plays the same episodes again.
     last = np.cumsum(one["lengths"], dtype=np.int64)
-    sizes = row_size(boards), environment.actions if masked else 0, len(buffers[-1]) // 16
-    tape = _blank(last - one["lengths"], frames, frames if task.record else 0, *sizes)
-    episodes(tape)
-    steps = _steps(tape, last - 1, one["measures"][:, 2] == 1, environment, score) if task.record else None
-    return frames, slots, True, list(np.split(tape.actions, last[:-1])), steps
+    trace = Trace(last - one["lengths"], np.empty(frames, np.int8))
+    record = None
+    if task.record:
+        size, actions, outputs = row_size(boards), environment.actions if masked else 0, len(buffers[-1]) // 16
+        record = Record(
+            observed=np.empty((frames, size), np.uint8),
+            allowed=np.empty((frames, actions), np.int8),
+            rewards=np.empty(frames, np.int32),
+            outputs=np.empty((frames, outputs), np.float32),
+            after=np.empty((len(seeds), size), np.uint8),
+            after_allowed=np.empty((len(seeds), actions), np.int8),
+        )
+    episodes(trace, record)
+    steps = None
+    if record is not None:
+        steps = _steps(trace, record, last - 1, one["measures"][:, 2] == 1, environment, score)
+    return frames, slots, True, list(np.split(trace.actions, last[:-1])), steps
 
 
-def _steps(tape: Tape, last: NDArray[np.int64], truncated: NDArray[np.bool_], environment: Any, score: Any) -> Steps:
-    ends = np.zeros(len(tape.actions), np.uint8)
+def _steps(
+    trace: Trace, record: Record, last: NDArray[np.int64], truncated: NDArray[np.bool_], environment: Any, score: Any
+) -> Steps:
+    ends = np.zeros(len(trace.actions), np.uint8)
     ends[last] = np.where(truncated, TRUNCATED, TERMINATED)
-    after, masked = tape.after[truncated], len(tape.allowed) > 0
+    after, masked = record.after[truncated], record.allowed.shape[1] > 0
     return Steps(
-        observed=tape.observed,
-        allowed=tape.allowed if masked else None,
-        actions=tape.actions,
-        rewards=(tape.rewards / 1000.0).astype(np.float32),
+        observed=record.observed,
+        allowed=record.allowed if masked else None,
+        actions=trace.actions,
+        rewards=(record.rewards / 1000.0).astype(np.float32),
         ends=ends,
-        outputs=tape.outputs,
+        outputs=record.outputs,
         after=after,
-        after_allowed=tape.after_allowed[truncated] if masked else None,
+        after_allowed=record.after_allowed[truncated] if masked else None,
         after_outputs=score(environment.observe(after)),
     )

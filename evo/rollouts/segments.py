@@ -39,7 +39,7 @@ def step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, c
         observe.mask(boards, rules, masked, b, choices)
         for action_of in range(choices.shape[0]):
             allowed[b, t, action_of] = choices[action_of]
-    action = choose(scores, width, lane, choices, rule, epsilon, boards.seed[b], boards.steps[b])
+    action = choose(scores, width, lane, choices, rule, epsilon, boards.state[b].seed, boards.state[b].steps)
     reward, status = step_board(boards, rules, b, action)
     actions[b, t] = action
     rewards[b, t] = reward
@@ -49,9 +49,9 @@ def step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, c
         if t == actions.shape[1] - 1:
             ends[b, t] = CUT
         return status
-    length = np.int64(boards.length[b])
+    length = np.int64(boards.state[b].length)
     returns[b, t] = earned[b]
-    lengths[b, t] = boards.steps[b]
+    lengths[b, t] = boards.state[b].steps
     measures[b, t, 0] = length - rules.start_length
     measures[b, t, 1] = 1 if length == rules.size * rules.size else 0
     measures[b, t, 2] = 1 if status == TRUNCATED else 0

@@ -113,7 +113,7 @@ def _advance(boards, rules, masked, scores, rule, epsilon, seeds, playing, resul
                 continue
             if masked is not None:
                 observe.mask(boards, rules, masked, board, allowed)
-            action = choose(scores[candidate, lane], 1, 0, allowed, rule, epsilon, seeds[e], boards.steps[board])
+            action = choose(scores[candidate, lane], 1, 0, allowed, rule, epsilon, seeds[e], boards.state[board].steps)
             if action < 0:
                 finite[candidate] = False
                 break
@@ -122,8 +122,8 @@ def _advance(boards, rules, masked, scores, rule, epsilon, seeds, playing, resul
             played += 1
             returns[candidate, e] += reward
             if status != 0:
-                lengths[candidate, e] = boards.steps[board]
-                length = np.int64(boards.length[board])
+                lengths[candidate, e] = boards.state[board].steps
+                length = np.int64(boards.state[board].length)
                 measures[candidate, e, 0] = length - rules.start_length
                 measures[candidate, e, 1] = 1 if length == rules.size * rules.size else 0
                 measures[candidate, e, 2] = 1 if status == 2 else 0
