@@ -133,6 +133,29 @@ def test_a_task_that_always_ends_its_worker_is_named(pools: Pools, tmp_path: Pat
     assert pool.map(jobs[:4]) == want(jobs[:4])
 
 
+def test_a_task_that_waits_behind_a_fatal_one_is_not_to_blame(pools: Pools, tmp_path: Path) -> None:
+    with Processes(Upbringing("players:make", None), [{}, {}], 1, 10.0, attempts=2) as pool:  # each may do it once
+        jobs = [Job(number, 0.002, "kill", tally=tmp_path) for number in range(12)]
+        assert pool.map(jobs) == want(jobs)
+        assert pool.effort.replaced == 12
+
+
+def test_a_worker_goes_on_with_its_next_task_while_the_master_is_at_something_else(pools: Pools) -> None:
+    pool = pools(1)
+    pool.map([Job(0)])
+    pool.meanwhile = lambda: time.sleep(0.6)
+    jobs = [Job(number, seconds=0.25) for number in range(4)]
+    assert pool.map(jobs) == want(jobs)
+    assert 0.05 < pool.effort.held < 0.2  # one task alone would leave 0.35 of it
+
+
+def test_tasks_and_results_that_no_socket_holds_block_nobody(pools: Pools) -> None:
+    jobs = [Job(number, padding=bytes(1 << 21)) for number in range(12)]
+    pool = pools(2, patience=5.0)
+    assert pool.map(jobs) == want(jobs)
+    assert pool.effort.replaced == 0
+
+
 def test_all_workers_killed_at_once_while_playing_change_nothing(pools: Pools) -> None:
     jobs = [Job(number, 0.02) for number in range(30)]
     pool = pools(3)

@@ -1,8 +1,8 @@
 """Plays tasks in long-lived worker processes that may be killed, stopped or hung at any instant without a trace.
 
 Every worker has a slot that keeps its number and its device when the worker is replaced, and one private socket.
-The master hands out one task at a time and puts results in task order, so neither the number of workers nor the
-order of completion shows in what `map` returns.
+The master puts results in task order, so neither the number of workers nor the order of completion shows in what
+`map` returns. A worker has its next task at hand while it plays one, as long as there are enough for the others too.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ NURSERIES = 3  # times in a row that the nursery may be lost
 PATIENCE = 30.0  # seconds that any task may take, however quick others are
 UNMEASURED = 120.0  # seconds that tasks may take while none has been played
 STANDSTILL = 1.0  # seconds of the master's from which on workers are given as much more: it may have been stopped
+AHEAD = 1 << 16  # bytes of a task that may wait in a socket whose worker plays: far less than the socket holds
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
 
 
@@ -46,6 +47,7 @@ class Slot:
     pid: int = 0
     ready: bool = False
     ticket: int | None = None  # of the task that it plays
+    ahead: int | None = None  # and of the one that it plays next
     since: float = 0.0  # monotonic seconds when it was started or got its task
     unheard: float = 0.0  # seconds with its task in which the master was at something else
     losses: int = 0  # workers lost in a row before they had played anything
@@ -112,6 +114,9 @@ class Processes:
                 for slot in self._slots:
                     if slot.ready and slot.ticket is None and now.waiting:
                         self._hand(slot, now)
+                for slot in self._slots:
+                    if slot.ticket in now and slot.ahead is None and len(now.waiting) > len(self._slots):
+                        self._hand(slot, now, AHEAD)
                     if slot.channel is None:
                         self._start(slot)
                 if not together:
@@ -153,8 +158,7 @@ class Processes:
         if self._nurseries_lost >= NURSERIES:
             raise ResourceError(f"the process that starts workers was lost {NURSERIES} times in a row")
         for slot in self._slots:
-            if slot.ticket is not None and slot.ticket in now:
-                now.waiting.appendleft(slot.ticket)
+            now.put_first(slot.ticket, slot.ahead)
             self._empty(slot)
         self._nursery.close()
         self._nursery = Nursery(self._upbringing, self._threads)
@@ -164,19 +168,21 @@ class Processes:
         slot.channel, slot.pid = self._nursery.birth(slot.environment, self._patience)
         slot.since = time.monotonic()
 
-    def _hand(self, slot: Slot, now: Round) -> None:
-        """Give an idle worker the next task."""
+    def _hand(self, slot: Slot, now: Round, most: int | None = None) -> None:
+        """Give an idle worker the next task, or one that plays the task after that, if it has no more bytes."""
         assert slot.channel is not None
         try:
-            before = slot.channel.sent
-            slot.channel.send((now.waiting[0], now.task(now.waiting[0])))
-            self.effort.sent += slot.channel.sent - before
+            sent = slot.channel.send((now.waiting[0], now.task(now.waiting[0])), most)
         except TimeoutError:
             self._lose(slot, "did not take its task", now)
         except OSError:
             self._lose(slot, "", now)
         else:
-            slot.ticket, slot.since, slot.unheard = now.waiting.popleft(), time.monotonic(), 0.0
+            self.effort.sent += sent
+            if slot.ticket is None:
+                slot.ticket, slot.since, slot.unheard = now.waiting.popleft(), time.monotonic(), 0.0
+            elif sent:
+                slot.ahead = now.waiting.popleft()
 
     def _listen(self, now: Round) -> list[tuple[Slot, str]]:
         """Take in what the workers say, and return the slots whose worker is gone (or overdue, and why)."""
@@ -233,7 +239,8 @@ class Processes:
                 )
             self.fingerprint = message.fingerprint
             return
-        slot.ticket, slot.losses = None, 0
+        slot.ticket, slot.ahead, slot.losses = slot.ahead, None, 0
+        slot.since = time.monotonic()
         if isinstance(message, Failed):
             if message.ticket in now or message.ticket < 0:
                 raise message.error()
@@ -246,13 +253,16 @@ class Processes:
                 self._pace.note(message.seconds, size(now.task(message.ticket)))
                 now.answer(message.ticket, message.result)
                 self.effort.busy[slot.number] += message.seconds
-                self.effort.held += max(slot.unheard - message.seconds, 0.0) / self._count
+                slot.unheard = max(slot.unheard - message.seconds, 0.0)
+                if slot.ticket is None:
+                    self.effort.held += slot.unheard / self._count
 
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
         """Clear away the worker of a slot, and let its task be played again."""
         ending = self._nursery.end(slot.pid)
         why = why or str(ending)
         ticket = slot.ticket
+        now.put_first(slot.ahead)
         self._empty(slot)
         self.effort.replaced += 1
         if ticket is None:
@@ -269,6 +279,7 @@ class Processes:
         """Go on without a slot whose device is too small, and let its task be played in another."""
         who = f"worker {slot.number} (process {slot.pid}) on {place(slot.environment)} gives up: {message.why}"
         self._nursery.end(slot.pid)
+        now.put_first(message.ticket, slot.ahead)
         self._empty(slot)
         self._slots = [other for other in self._slots if other is not slot]
         if not self._slots:
@@ -276,8 +287,6 @@ class Processes:
                 f"{who}; no worker is left. Give each more memory (fewer of them on a device, or another "
                 "workers.memory), or let it compute less at once (workers.candidates_per_call)"
             )
-        if message.ticket in now:
-            now.waiting.appendleft(message.ticket)
         self.notes.append(f"{who}; {len(self._slots)} go on without it")
 
     def _introduce(self) -> None:
@@ -299,7 +308,7 @@ class Processes:
     def _empty(self, slot: Slot) -> None:
         if slot.channel is not None:
             slot.channel.close()
-        slot.channel, slot.pid, slot.ready, slot.ticket = None, 0, False, None
+        slot.channel, slot.pid, slot.ready, slot.ticket, slot.ahead = None, 0, False, None, None
 
 
 def _nothing() -> None:

@@ -77,6 +77,10 @@ class Round:
         """Take in a result."""
         self._results[ticket] = result
 
+    def put_first(self, *tickets: int | None) -> None:
+        """Let tasks be played next that were handed out and are not to blame; other rounds' are left alone."""
+        self.waiting.extendleft(ticket for ticket in reversed(tickets) if ticket is not None and ticket in self)
+
     def put_back(self, ticket: int, why: str) -> None:
         """Let a task be played again whose worker was lost; PoisonError where that has happened too often."""
         self._lost[ticket] += 1

@@ -41,7 +41,7 @@ class Channel:
         self.connection = connection
         self._timeout = timeout  # seconds for a `send` or a `receive`
         self._bytes = bytearray()
-        self.sent = self.received = 0  # bytes, by `send` and `arrived`
+        self.received = 0  # bytes, by `arrived`
 
     def fileno(self) -> int:
         """Return the file descriptor, for selectors."""
@@ -51,12 +51,17 @@ class Channel:
         """Close this side; the other side sees it at once."""
         self.connection.close()
 
-    def send(self, message: object) -> None:
-        """Send one object; OSError where the other side is gone, TimeoutError where it does not read."""
+    def send(self, message: object, most: int | None = None) -> int:
+        """Send one object and return its bytes; of more than `most` bytes none is sent, which is 0.
+
+        OSError where the other side is gone, TimeoutError where it does not read.
+        """
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        if most is not None and len(body) > most:
+            return 0
         self.connection.settimeout(self._timeout)
         self.connection.sendall(HEADER.pack(len(body)) + body)
-        self.sent += HEADER.size + len(body)
+        return HEADER.size + len(body)
 
     def receive(self) -> Any:
         """Wait for one object; EOFError where the other side is gone, TimeoutError where it says nothing."""
