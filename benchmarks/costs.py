@@ -67,9 +67,13 @@ def answer(task: Task) -> Result:
 
 
 class Counted(Processes):
-    """A pool that counts how often it looks for results."""
+    """A pool that counts how often it looks for results, and whose workers wait for every task."""
 
     loops = 0
+
+    def _hand(self, slot: Any, now: Any, most: int | None = None) -> None:
+        if most is None:
+            super()._hand(slot, now)
 
     def _listen(self, now: Any) -> Any:
         self.loops += 1

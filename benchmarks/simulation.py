@@ -1,7 +1,8 @@
 """How a generation scales from one worker to thousands: simulated from measured costs, checked against measurement.
 
 The simulation is of the loop in `evo/evaluators/processes.py`: the master hands a task to every worker that waits,
-looks for results, takes in those that have arrived, and begins again; a worker that has answered waits for its next.
+and one more to each that plays, as long as more tasks than workers are left; looks for results, takes in those that
+have arrived, and begins again. A worker that has answered goes on with what it has, or waits for its next.
 Assumptions, and what follows: `docs/scaling.md`.
 """
 
@@ -51,21 +52,31 @@ def simulate(durations: NDArray[np.float64], workers: int, master: Master, trans
     `durations` [N] are seconds of playing, in the order of tasks; `transit` is a task's way and its result's.
     """
     now = worked = 0.0
-    idle, playing = workers, []
     waiting = deque(durations.tolist())
+    idle, alone = list(range(workers)), dict[int, None]()  # alone: whoever plays and has no task for afterwards
+    playing: list[tuple[float, int]] = []  # when a worker's result is there
+    ahead: dict[int, tuple[float, float]] = {}  # when a worker's next task is there, and how long it takes
     while waiting or playing:
-        for _ in range(min(idle, len(waiting))):
-            now += master.task / 2
-            worked += master.task / 2
-            heapq.heappush(playing, now + transit + waiting.popleft())
-            idle -= 1
-        now = max(now, playing[0])
+        for worker in [idle.pop() for _ in range(min(len(idle), len(waiting)))]:
+            now, worked = now + master.task / 2, worked + master.task / 2
+            heapq.heappush(playing, (now + transit + waiting.popleft(), worker))
+            alone[worker] = None
+        while alone and len(waiting) > workers:
+            now, worked = now + master.task / 2, worked + master.task / 2
+            ahead[alone.popitem()[0]] = (now + transit, waiting.popleft())
+        now = max(now, playing[0][0])
         look = master.loop + master.slot * workers
         until = now
-        while playing and playing[0] <= until:
-            heapq.heappop(playing)
-            idle += 1
+        while playing and playing[0][0] <= until:
+            ended, worker = heapq.heappop(playing)
             look += master.task / 2
+            if worker in ahead:
+                there, takes = ahead.pop(worker)
+                heapq.heappush(playing, (max(ended, there) + takes, worker))
+                alone[worker] = None
+            else:
+                del alone[worker]
+                idle.append(worker)
         now, worked = now + look, worked + look
     return now, worked / now
 
