@@ -24,12 +24,13 @@ from benchmarks import costs
 from benchmarks.costs import Master, Own
 from benchmarks.peers import ROOT
 from benchmarks.rollout import Case, cases
-from benchmarks.scaling import spin
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.configuration import config
 from evo.configuration.experiment import Experiment, environment_of, evaluator_of
 from evo.directory.store import Store
 from evo.evaluators.context import Context, make_player
+from evo.evaluators.processes import Processes
+from evo.evaluators.worker import Upbringing
 from evo.records import Episodes, Request, Task
 from evo.rounds import addressed, make_algorithm, play_out
 
@@ -162,22 +163,55 @@ def _played(experiment: Experiment, directory: Path, tasks: Sequence[Task]) -> t
     return np.median(took, 0), frames, slots
 
 
-def measured(experiment: Experiment, directory: Path, tasks: Sequence[Task], rounds: int) -> dict[int, float]:
-    """Return the seconds in which pools of different sizes play tasks, medians of rounds in turns."""
-    pools = {}
+class Everything:
+    """A player of whole lists of tasks, so that nobody has to be asked in between."""
+
+    fingerprint = ""
+
+    def __init__(self, context: Context) -> None:
+        self._player = make_player(context)
+
+    def play(self, tasks: Sequence[Task]) -> None:
+        """Play them all."""
+        for task in tasks:
+            self._player.play(task)
+
+
+def make_everything(context: Context) -> Everything:
+    """Return one, in a worker."""
+    return Everything(context)
+
+
+def measured(
+    experiment: Experiment, directory: Path, tasks: Sequence[Task], rounds: int
+) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
+    """Return the seconds of each round in which pools of CHECKED workers play tasks, and of playing without a master.
+
+    For the latter as many processes, but no more than cores, play all tasks each for itself; all take turns.
+    """
+    cores, pools, without = len(os.sched_getaffinity(0)), {}, {}
+    took: dict[int, list[float]] = {workers: [] for workers in CHECKED}
+    alone: dict[int, list[float]] = {workers: [] for workers in CHECKED if workers <= cores}
+    context = Context(directory, experiment.environment.model_dump(), experiment.policy.model_dump(), {"count": 1})
+    upbringing = Upbringing("benchmarks.simulation:make_everything", context)
     try:
         for workers in CHECKED:
             sized = experiment.workers.model_copy(update={"backend": "processes", "count": workers})
             pools[workers] = evaluator_of(_with_workers(experiment, sized), directory, ())
             pools[workers].map(tasks)
-        took: dict[int, list[float]] = {workers: [] for workers in CHECKED}
+        for workers in alone:
+            without[workers] = Processes(upbringing, [{}] * workers)
+            without[workers].map([tasks[:1]] * workers)
         for _ in range(rounds):
             for workers, pool in pools.items():
                 took[workers].append(seconds(lambda: pool.map(tasks)))  # noqa: B023
+                if workers in alone:
+                    without[workers].map([tasks] * workers)
+                    alone[workers].append(sum(without[workers].effort.busy) / workers)
     finally:
-        for pool in pools.values():
+        for pool in (*pools.values(), *without.values()):
             pool.close()
-    return {workers: median(all_) for workers, all_ in took.items()}
+    return took, alone
 
 
 def _with_workers(experiment: Experiment, workers: object) -> Experiment:
@@ -214,26 +248,28 @@ def check(form: Form, master: Master, place: Path, own: Own) -> tuple[Table, Wor
     experiment = config.load(ROOT / "experiments" / "ga_snake.toml")
     request = _in_mid_run(experiment, place / "run", 3 if form.smoke else GENERATIONS)
     work, busy = work_of("ga_snake", experiment, place / "run", request.tasks, own)
-    found = measured(experiment, place / "run", request.tasks, 2 if form.smoke else 5)
-    gain = median(spin(2) / spin(1) for _ in range(3)) / 2
-    cores = len(os.sched_getaffinity(0))
+    found, alone = measured(experiment, place / "run", request.tasks, 2 if form.smoke else 5)
+    most = max(alone)
+    gain = median(most * one / all_ for one, all_ in zip(alone[1], alone[most], strict=True))
     table = Table(
         "Scaling, simulated and measured",
         f"Seconds of playing generation {3 if form.smoke else GENERATIONS} of experiments/ga_snake.toml "
         f"({len(request.tasks)} tasks), with as many workers; medians of rounds in turns. The simulation knows "
         f"how long each task takes alone, what the master does a task ({1e6 * master.task:.0f} us), a look for results "
         f"({1e6 * master.loop:.0f} us, and {1e6 * master.slot:.1f} us a worker), and what a task's way takes "
-        f"({1e6 * master.transit:.0f} us); that two processes that only count reach {2 * gain:.2f} times one; and that "
-        f"workers share the {cores} cores.",
+        f"({1e6 * master.transit:.0f} us); in each round, how long all tasks take a process that asks no master, by "
+        f"itself and beside others ({most} of them do {gain:.2f} times as much as one); and that workers share the cores.",
         ("workers", "simulated, s", "measured, s", "simulated / measured", "speed, of one worker"),
     )
     for workers in CHECKED:
-        slower = (max(1.0, workers / cores)) / (1.0 if workers == 1 else min(1.0, gain))
-        predicted = simulate(work.durations * slower, workers, master, master.transit)[0]
-        speed = found[1] / found[workers]
-        row = [str(workers), number(predicted), number(found[workers]), f"{predicted / found[workers]:.2f}"]
+        beside = min(workers, most)
+        slower = [workers / beside * took / work.durations.sum() for took in alone[beside]]
+        predicted = [simulate(work.durations * s, workers, master, master.transit)[0] for s in slower]
+        ratio = median(a / b for a, b in zip(predicted, found[workers], strict=True))
+        speed = median(a / b for a, b in zip(found[1], found[workers], strict=True))
+        row = [str(workers), number(median(predicted)), number(median(found[workers])), f"{ratio:.2f}"]
         table.rows.append([*row, f"{speed:.2f}"])
-        away = abs(predicted / found[workers] - 1)
+        away = abs(ratio - 1)
         table.limits.append(Limit(f"{workers} workers: prediction off by", away, AGREES, most=True))
     table.limits.append(Limit("lanes busy in that generation of 32 episodes", busy, 0.80))
     return table, work
