@@ -258,7 +258,7 @@ def check(form: Form, master: Master, place: Path, own: Own) -> tuple[Table, Wor
         f"how long each task takes alone, what the master does a task ({1e6 * master.task:.0f} us), a look for results "
         f"({1e6 * master.loop:.0f} us, and {1e6 * master.slot:.1f} us a worker), and what a task's way takes "
         f"({1e6 * master.transit:.0f} us); in each round, how long all tasks take a process that asks no master, by "
-        f"itself and beside others ({most} of them do {gain:.2f} times as much as one); and that workers share the cores.",
+        f"itself and beside others ({most} do {gain:.2f} times as much as one); and that workers share the cores.",
         ("workers", "simulated, s", "measured, s", "simulated / measured", "speed, of one worker"),
     )
     for workers in CHECKED:
