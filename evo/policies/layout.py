@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from evo.policies.network import Layer, Network
@@ -48,6 +52,24 @@ def activation_size(network: Network) -> int:
     return max(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
 
 
+@intrinsic
+def _copy_block(typing, target, at, source, start):  # type: ignore[no-untyped-def]
+    """target[at : at + BLOCK] = source[start : start + BLOCK], as one vector: a loop would test if they overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        vector = ir.VectorType(context.get_value_type(target.dtype), BLOCK).as_pointer()
+
+        def place(kind: Any, array: Any, index: Any) -> Any:
+            return builder.bitcast(builder.gep(context.make_array(kind)(context, builder, array).data, [index]), vector)
+
+        block = builder.load(place(source, *arguments[2:]))
+        block.align = 4
+        builder.store(block, place(target, *arguments[:2])).align = 4
+        return context.get_dummy_value()
+
+    return types.void(target, at, source, start), generate
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
     """Lay `weights` [P] out block by block: the biases of a block of filters, then its rows of the kernel.
@@ -66,12 +88,11 @@ def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     filters, at = layer[FILTERS], layer[PACKED]
     biases, block_size = offset + fan_in * filters, (fan_in + 1) * BLOCK
     for row in range(fan_in + 1):
-        # Numbers without a sign need no test for the end of the array, and eight of them are one vector.
+        # Numbers without a sign need no test for the end of the array.
         source = np.uint64(biases if row == 0 else offset + (row - 1) * filters)
         target = np.uint64(at + row * BLOCK)
         for _ in range(filters // BLOCK):
-            for f in range(BLOCK):
-                packed[target + np.uint64(f)] = weights[source + np.uint64(f)]
+            _copy_block(packed, target, weights, source)
             source += np.uint64(BLOCK)
             target += np.uint64(block_size)
         if filters % BLOCK:

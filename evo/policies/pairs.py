@@ -34,6 +34,36 @@ def table(network: Network) -> NDArray[np.int64]:
     return layers
 
 
+@intrinsic(prefer_literal=True)
+def _join(typing, lanes, out, at, x, below, above):  # type: ignore[no-untyped-def]
+    """out[at + lane] = the pair of the floats at x[below + lane] and x[above + lane], or zero where `above` is -1."""
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+    width = lanes.literal_value
+    signature = types.void(lanes, out, types.intp, x, types.intp, types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, out_, at_, x_, below_, above_ = arguments
+        floats, words = ir.VectorType(ir.FloatType(), width), ir.VectorType(ir.IntType(32), width)
+        data, target = (
+            context.make_array(kind)(context, builder, array).data for kind, array in ((x, x_), (out, out_))
+        )
+
+        def load(place: Any) -> Any:
+            value = builder.load(builder.bitcast(builder.gep(data, [place]), floats.as_pointer()))
+            value.align = 4
+            return value
+
+        second = cgutils.alloca_once_value(builder, ir.Constant(floats, [0.0] * width))
+        with builder.if_then(builder.icmp_signed(">=", above_, ir.Constant(above_.type, 0))):
+            builder.store(load(above_), second)
+        word = join(builder, load(below_), builder.load(second))
+        builder.store(word, builder.bitcast(builder.gep(target, [at_]), words.as_pointer())).align = 4
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def _rounded(bits):  # type: ignore[no-untyped-def]
     """Return the bfloat16 nearest to a finite float32, of two the even one, both as bits."""
@@ -57,11 +87,9 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
             alone = row >= 0 and 2 * word + 1 == channels
             for f0 in range(0, filters, BLOCK):
                 full = f0 + BLOCK <= filters
-                if row >= 0 and full and not alone:  # as `layout.pack_layer` does, a vector at a time
-                    above = source + np.uint64(filters)
-                    for f in range(BLOCK):
-                        low, high = _rounded(bits[source + np.uint64(f)]), _rounded(bits[above + np.uint64(f)])
-                        packed[target + np.uint64(f)] = low | high << np.uint32(16)
+                if row >= 0 and full:
+                    below = np.int64(source)
+                    _join(BLOCK, packed, np.int64(target), bits, below, -1 if alone else below + filters)
                 else:
                     for f in range(BLOCK if full else filters - f0):
                         low = bits[source + np.uint64(f)]
@@ -77,34 +105,6 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
                 packed[layers[i, NORM] + k] = bits[offset + k]
             offset += 2 * filters
     pack_layer(layers[-1], weights, offset, packed.view(np.float32))
-
-
-@intrinsic(prefer_literal=True)
-def _join(typing, lanes, x, below, above, out):  # type: ignore[no-untyped-def]
-    """x[out + lane] = the pair of the floats at x[below + lane] and x[above + lane], or zero where `above` is -1."""
-    if not isinstance(lanes, types.IntegerLiteral):
-        return None
-    width = lanes.literal_value
-    signature = types.void(lanes, x, types.intp, types.intp, types.intp)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, x_, below_, above_, out_ = arguments
-        floats, words = ir.VectorType(ir.FloatType(), width), ir.VectorType(ir.IntType(32), width)
-        data = context.make_array(signature.args[1])(context, builder, x_).data
-
-        def load(at: Any) -> Any:
-            value = builder.load(builder.bitcast(builder.gep(data, [at]), floats.as_pointer()))
-            value.align = 4
-            return value
-
-        second = cgutils.alloca_once_value(builder, ir.Constant(floats, [0.0] * width))
-        with builder.if_then(builder.icmp_signed(">=", above_, ir.Constant(above_.type, 0))):
-            builder.store(load(above_), second)
-        word = join(builder, load(below_), builder.load(second))
-        builder.store(word, builder.bitcast(builder.gep(data, [out_]), words.as_pointer())).align = 4
-        return context.get_dummy_value()
-
-    return signature, generate
 
 
 @intrinsic
@@ -139,13 +139,13 @@ def _pair_up(layer, x, lanes):  # type: ignore[no-untyped-def]
                 above = below + lanes if channel + 1 < channels else -1
                 # What is read later lies behind what is written: a pair takes half of the room of its numbers.
                 if lanes == 16:
-                    _join(16, x, below, above, out)
+                    _join(16, x, out, x, below, above)
                 elif lanes == 8:
-                    _join(8, x, below, above, out)
+                    _join(8, x, out, x, below, above)
                 elif lanes == 4:
-                    _join(4, x, below, above, out)
+                    _join(4, x, out, x, below, above)
                 else:
-                    _join(2, x, below, above, out)
+                    _join(2, x, out, x, below, above)
                 out += lanes
 
     return paired if x.dtype == types.uint32 else nothing
