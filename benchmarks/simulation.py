@@ -1,7 +1,7 @@
 """How a generation scales from one worker to thousands: simulated from measured costs, checked against measurement.
 
 The simulation is of the loop in `evo/evaluators/processes.py`: the master hands a task to every worker that waits,
-and one more to each that plays, as long as more tasks than workers are left; looks for results, takes in those that
+and one more to each that plays, as long as more than two for each are left; looks for results, takes in those that
 have arrived, and begins again. A worker that has answered goes on with what it has, or waits for its next.
 Assumptions, and what follows: `docs/scaling.md`.
 """
@@ -62,7 +62,7 @@ def simulate(durations: NDArray[np.float64], workers: int, master: Master, trans
             now, worked = now + master.task / 2, worked + master.task / 2
             heapq.heappush(playing, (now + transit + waiting.popleft(), worker))
             alone[worker] = None
-        while alone and len(waiting) > workers:
+        while alone and len(waiting) > 2 * workers:
             now, worked = now + master.task / 2, worked + master.task / 2
             ahead[alone.popitem()[0]] = (now + transit, waiting.popleft())
         now = max(now, playing[0][0])
@@ -191,7 +191,7 @@ def measured(
     """
     cores, pools, without = len(os.sched_getaffinity(0)), {}, {}
     took: dict[int, list[float]] = {workers: [] for workers in CHECKED}
-    alone: dict[int, list[float]] = {workers: [] for workers in CHECKED if workers <= cores}
+    alone: dict[int, list[float]] = {min(workers, cores): [] for workers in CHECKED}
     context = Context(directory, experiment.environment.model_dump(), experiment.policy.model_dump(), {"count": 1})
     upbringing = Upbringing("benchmarks.simulation:make_everything", context)
     try:
@@ -205,9 +205,9 @@ def measured(
         for _ in range(rounds):
             for workers, pool in pools.items():
                 took[workers].append(seconds(lambda: pool.map(tasks)))  # noqa: B023
-                if workers in alone:
-                    without[workers].map([tasks] * workers)
-                    alone[workers].append(sum(without[workers].effort.busy) / workers)
+            for workers, pool in without.items():
+                pool.map([tasks] * workers)
+                alone[workers].append(sum(pool.effort.busy) / workers)
     finally:
         for pool in (*pools.values(), *without.values()):
             pool.close()

@@ -167,7 +167,7 @@ def go_on(
                 evaluator.meanwhile, store.patient = store.settle, True
             crown = Crown(experiment, environment.measures, algorithm, evaluator, store)
             if show.kernels_are_missing(experiment):
-                display.say("compiling the kernels for this machine, once (about 15 s) ...")
+                display.say("compiling the kernels for this machine, once (about 10 s) ...")
             with display:
                 quarantine = Quarantine(evaluator, store, plugins)
                 train(experiment, algorithm, quarantine, store, crown, display, summary, allow_drift)

@@ -150,29 +150,39 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
     assert "…" not in shown
 
 
-def test_only_this_checkout_s_kernels_of_this_arithmetic_are_taken_for_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from evo.policies import layout, pairs
-    from evo.rollouts.episodes import play_episodes
-    from snake import kernel_cache
+def test_kernels_are_missing_until_this_checkout_has_played_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from evo.evaluators.context import Context, prepare
+    from evo.rollouts import compiled
 
-    places = [Path(kernel.stats.cache_path) for kernel in (play_episodes, layout.pack, pairs.pack)]
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    kept = kernel_cache.root() / places[0].parent.name
-    plain, paired = (
-        config.load(ROOT / "experiments/ga_snake.toml", [f"policy.inference={name}"])
-        for name in ("lanes", "lanes-bfloat16")
-    )
-    for folder, kernel, missing in (
-        (f"rollouts_{'0' * 40}", "episodes.play_episodes", (True, True)),
-        (places[0].name, "episodes.play_episodes", (True, True)),
-        (places[1].name, "layout.pack", (False, True)),
-        (places[2].name, "pairs.pack", (False, False)),
-    ):
-        (kept / folder).mkdir(parents=True, exist_ok=True)
-        (kept / folder / f"{kernel}-1.py311.nbi").touch()
-        assert (kernels_are_missing(plain), kernels_are_missing(paired)) == missing
+    wanted = {
+        "ga_snake": [],
+        "ga_snake, masked": ["environment.mask=fatal"],
+        "ga_snake, normed": ["policy.norm=layer"],
+        "ga_snake, in pairs": ["policy.inference=lanes-bfloat16"],
+        "ppo_snake": [],
+        "reinforce_snake": [],
+        "pqn_snake": [],
+    }
+    read = {
+        name: config.load(ROOT / f"experiments/{name.partition(',')[0]}.toml", sets) for name, sets in wanted.items()
+    }
+
+    def missing() -> set[str]:
+        return {name for name, experiment in read.items() if kernels_are_missing(experiment)}
+
+    left = set(wanted)
+    assert missing() == left
+    compiled.marker(read["ga_snake"].network(), False, "").parent.mkdir(parents=True)  # by Numba, if it had to compile
+    for name, experiment in read.items():
+        sections = experiment.environment.model_dump(), experiment.policy.model_dump()
+        prepare(
+            Context(tmp_path, *sections, extra_outputs=experiment.extra_outputs, learns_from=experiment.learns_from)
+        )
+        left.remove(name)
+        assert missing() == left, name
+    monkeypatch.setattr(compiled.evo, "__path__", [str(tmp_path / "evo")])  # another checkout
+    assert missing() == set(wanted)
 
 
 @pytest.mark.parametrize("experiment", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)

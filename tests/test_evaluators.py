@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,9 +18,10 @@ import pytest
 from players import Job
 
 from evo.errors import DataError, ResourceError
-from evo.evaluators import processes, serial
+from evo.evaluators import nursery, processes, serial
 from evo.evaluators.context import Context
 from evo.evaluators.processes import Processes
+from evo.evaluators.round import Round
 from evo.evaluators.worker import Upbringing, WorkerTraceback
 from evo.records import Episodes, Task, WeightSource
 
@@ -149,10 +151,56 @@ def test_a_worker_goes_on_with_its_next_task_while_the_master_is_at_something_el
     assert 0.05 < pool.effort.held < 0.2  # one task alone would leave 0.35 of it
 
 
-def test_tasks_and_results_that_no_socket_holds_block_nobody(pools: Pools) -> None:
-    jobs = [Job(number, padding=bytes(1 << 21)) for number in range(12)]
+@pytest.mark.parametrize(("room", "padding"), [(0, 1 << 21), (8192, 60_000)])
+def test_tasks_and_results_that_no_socket_holds_block_nobody(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch, room: int, padding: int
+) -> None:
+    def narrow() -> tuple[socket.socket, socket.socket]:
+        pair = socket.socketpair()
+        for end in pair:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
+        return pair
+
+    if room:
+        monkeypatch.setattr(nursery, "_sockets", narrow)
+    jobs = [Job(number, 0.01, padding=bytes(padding)) for number in range(12)]
     pool = pools(2, patience=5.0)
     assert pool.map(jobs) == want(jobs)
+    assert pool.effort.replaced == 0
+
+
+def test_what_a_worker_has_said_counts_also_where_it_is_gone_when_its_next_task_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with Processes(Upbringing("players:make", None), [{}], 1, 10.0, attempts=1) as pool:  # nothing may be its fault
+        pool.map([Job(0)])
+        sends, killed = pool._hand_ahead, []
+
+        def send(now: Round) -> None:
+            if not killed:
+                killed.append(pool.pids[0])
+                time.sleep(0.1)  # it has answered by now
+                os.kill(killed[0], signal.SIGKILL)
+                threads = Path(f"/proc/{killed[0]}/task")
+                assert until(lambda: not alive(killed[0]) and len(list(threads.iterdir())) < 2, 5)
+            sends(now)
+
+        monkeypatch.setattr(pool, "_hand_ahead", send)
+        jobs = [Job(number) for number in range(6)]
+        assert pool.map(jobs) == want(jobs)
+        assert pool.effort.replaced == 1
+
+
+def test_after_a_failure_with_a_task_at_hand_the_next_round_begins_at_once(pools: Pools, tmp_path: Path) -> None:
+    pool = pools(1)
+    pool.map([Job(0)])
+    pool.meanwhile = lambda: time.sleep(0.3)  # both answers are there when the first is heard
+    with pytest.raises(ZeroDivisionError):
+        pool.map([Job(0, 0.0, "bug", tally=tmp_path), *(Job(number) for number in range(1, 6))])
+    pool.meanwhile = lambda: None
+    began = time.monotonic()
+    assert pool.map([Job(7)]) == [(70, b"")]
+    assert time.monotonic() - began < 10
     assert pool.effort.replaced == 0
 
 
@@ -409,6 +457,7 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from players import Job
 from evo.evaluators.processes import Processes
+from evo.evaluators.round import Round
 from evo.evaluators.worker import Upbringing
 pool = Processes(Upbringing("players:make", None), [{{}}, {{}}])
 pool.map([Job(1), Job(2)])

@@ -152,6 +152,18 @@ def test_no_edit_of_a_function_or_a_constant_elsewhere_is_answered_by_old_machin
     assert said == [["11", "0"], ["12", "0"], ["22", "0"], ["11", "1"]]  # the last one is the first again
 
 
+@pytest.mark.parametrize("learns_from", ["", "segments", "episodes"])
+def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> None:
+    script = (
+        "from pathlib import Path; from evo.evaluators.context import Context, prepare; "
+        "from evo.rollouts.episodes import play_episodes; from evo.rollouts.segments import play_lanes; "
+        f"prepare(Context(Path('.'), {{'id': 'snake'}}, {{}}, learns_from={learns_from!r})); "
+        "print(len(play_episodes.signatures), len(play_lanes.signatures))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(1 + (learns_from == "episodes")), str(int(learns_from == "segments"))]
+
+
 def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

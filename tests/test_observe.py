@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.errors import TypingError
 from numpy.typing import NDArray
 
 from snake import observe
@@ -130,6 +131,14 @@ def test_every_lane_shows_its_own_board_along_whole_games(observation: str, lane
                 seed = 1000 * step + b
                 games[b] = Game(size=size, seed=seed, starvation=20, actions="relative", start_length=3)
                 reset_board(boards, rules, b, np.uint64(seed))
+
+
+def test_room_that_is_not_in_c_order_is_refused() -> None:
+    boards, rules = loaded([Game(size=5, seed=1)])
+    turned = np.zeros((5, 5, 5), np.float32).transpose(1, 0, 2)
+    with pytest.raises(TypingError, match="an observation is an array in C order"):
+        observe.observe_board(boards, rules, OBSERVATIONS.index("planes"), 0, turned)
+    assert not turned.any()
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,7 @@ LAG = (
 class Options(Section):
     """The [dqn] section."""
 
+    learns_from: ClassVar[str] = "segments"  # what is played, in an environment that has them
     generations: int = Field(0, ge=0, le=10_000_000, description="generations, instead of [run]'s; 0 = [run]'s")
     method: Literal["dqn", "pqn"] = Field("dqn", description="from a memory, or from fresh steps alone")
     lanes: int = Field(128, ge=1, le=65536, description="episodes side by side")
@@ -79,11 +80,6 @@ class Options(Section):
     epochs: int = Field(2, ge=1, le=1000, description="pqn: times that every step is learnt from")
     minibatches: int = Field(16, ge=1, le=1 << 20, description="pqn: updates of an epoch")
     asynchronous: bool = Field(False, description="play while learning from what was played before")
-
-    @property
-    def learns_from(self) -> str:
-        """What is played to learn from, in an environment that has segments."""
-        return "segments"
 
     @field_validator("epsilon")
     @classmethod

@@ -49,6 +49,11 @@ class Experiment:
         return self.sections[self.run.algorithm]
 
     @property
+    def learns_from(self) -> str:
+        """Return what is played to learn from, where an environment has it: "segments", "episodes" or ""."""
+        return getattr(self.options, "learns_from", "")
+
+    @property
     def generations(self) -> int:
         """Return how many generations the run has in all."""
         return getattr(self.options, "generations", 0) or self.run.generations
@@ -144,7 +149,7 @@ def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]
         plugins=tuple(modules),
         extra_outputs=experiment.extra_outputs,
         learner=experiment.learner.model_dump() if experiment.learns else None,
-        learns_from=getattr(experiment.options, "learns_from", ""),
+        learns_from=experiment.learns_from,
     )
     evaluator: Evaluator = plugins.find("evaluators", experiment.workers.backend).make(context, **how)
     return evaluator

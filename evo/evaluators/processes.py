@@ -2,7 +2,7 @@
 
 Every worker has a slot that keeps its number and its device when the worker is replaced, and one private socket.
 The master puts results in task order, so neither the number of workers nor the order of completion shows in what
-`map` returns. A worker has its next task at hand while it plays one, as long as there are enough for the others too.
+`map` returns. A worker has its next task at hand while it plays one, as long as plenty are left for the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NURSERIES = 3  # times in a row that the nursery may be lost
 PATIENCE = 30.0  # seconds that any task may take, however quick others are
 UNMEASURED = 120.0  # seconds that tasks may take while none has been played
 STANDSTILL = 1.0  # seconds of the master's from which on workers are given as much more: it may have been stopped
-AHEAD = 1 << 16  # bytes of a task that may wait in a socket whose worker plays: far less than the socket holds
+AHEAD = 4  # what a socket may hold, over the most bytes of a task that may wait in one while its worker plays
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
 
 
@@ -48,8 +48,8 @@ class Slot:
     ready: bool = False
     ticket: int | None = None  # of the task that it plays
     ahead: int | None = None  # and of the one that it plays next
-    since: float = 0.0  # monotonic seconds when it was started or got its task
-    unheard: float = 0.0  # seconds with its task in which the master was at something else
+    since: float = 0.0  # monotonic seconds when it was started, got its task, or was last heard
+    unheard: float = 0.0  # seconds with what it had at hand in which the master was at something else
     losses: int = 0  # workers lost in a row before they had played anything
     told: Ready | None = None  # the first words of the worker that was in it last
 
@@ -114,9 +114,8 @@ class Processes:
                 for slot in self._slots:
                     if slot.ready and slot.ticket is None and now.waiting:
                         self._hand(slot, now)
+                self._hand_ahead(now)
                 for slot in self._slots:
-                    if slot.ticket in now and slot.ahead is None and len(now.waiting) > len(self._slots):
-                        self._hand(slot, now, AHEAD)
                     if slot.channel is None:
                         self._start(slot)
                 if not together:
@@ -168,20 +167,34 @@ class Processes:
         slot.channel, slot.pid = self._nursery.birth(slot.environment, self._patience)
         slot.since = time.monotonic()
 
-    def _hand(self, slot: Slot, now: Round, most: int | None = None) -> None:
-        """Give an idle worker the next task, or one that plays the task after that, if it has no more bytes."""
+    def _hand(self, slot: Slot, now: Round) -> None:
+        """Give an idle worker the next task."""
         assert slot.channel is not None
         try:
-            sent = slot.channel.send((now.waiting[0], now.task(now.waiting[0])), most)
+            self.effort.sent += slot.channel.send((now.waiting[0], now.task(now.waiting[0])))
         except TimeoutError:
             self._lose(slot, "did not take its task", now)
         except OSError:
             self._lose(slot, "", now)
         else:
-            self.effort.sent += sent
-            if slot.ticket is None:
-                slot.ticket, slot.since, slot.unheard = now.waiting.popleft(), time.monotonic(), 0.0
-            elif sent:
+            slot.ticket, slot.since, slot.unheard = now.waiting.popleft(), time.monotonic(), 0.0
+
+    def _hand_ahead(self, now: Round) -> None:
+        """Give workers that play one task more, as long as plenty are left for whoever is free first."""
+        for slot in self._slots:
+            if slot.ticket not in now or slot.ahead is not None or len(now.waiting) <= 2 * len(self._slots):
+                continue
+            assert slot.channel is not None
+            try:
+                sent = slot.channel.send((now.waiting[0], now.task(now.waiting[0])), slot.channel.room // AHEAD)
+            except TimeoutError:
+                self._lose(slot, "did not take its task", now)
+            except OSError:  # its last words are still to be heard
+                continue
+            else:
+                if not sent:  # too large, for the next worker too
+                    break
+                self.effort.sent += sent
                 slot.ahead = now.waiting.popleft()
 
     def _listen(self, now: Round) -> list[tuple[Slot, str]]:
@@ -192,13 +205,15 @@ class Processes:
                 assert slot.channel is not None
                 selector.register(slot.channel, selectors.EVENT_READ, slot)
             heard: list[Slot] = [key.data for key, _ in selector.select(min(max(asked, 0.0), 3600.0))]
-        lost = []
+        lost, failures = [], []
         for slot in heard:
             assert slot.channel is not None
             before = slot.channel.received
             messages, gone = slot.channel.arrived()
             self.effort.received += slot.channel.received - before
             for message in messages:
+                if isinstance(message, Failed) and (message.ticket in now or message.ticket < 0):
+                    failures.append(message)
                 self._hear(slot, message, now)
             if gone and slot in self._slots:
                 lost.append((slot, ""))
@@ -209,6 +224,8 @@ class Processes:
             limit = self._limit(slot, now)
             if slot not in heard and time.monotonic() > slot.since + limit:
                 lost.append((slot, f"had no result after {limit:.0f} seconds"))
+        if failures:  # only now, since what follows a failure is heard once
+            raise failures[0].error()
         return lost
 
     def _alone(self, now: Round) -> bool:
@@ -239,12 +256,10 @@ class Processes:
                 )
             self.fingerprint = message.fingerprint
             return
-        slot.ticket, slot.ahead, slot.losses = slot.ahead, None, 0
-        slot.since = time.monotonic()
-        if isinstance(message, Failed):
-            if message.ticket in now or message.ticket < 0:
-                raise message.error()
-        else:
+        slot.losses = 0
+        if message.ticket == slot.ticket:
+            slot.ticket, slot.ahead, slot.since = slot.ahead, None, time.monotonic()
+        if isinstance(message, Played):
             self._nurseries_lost = 0
             self.notes += [
                 f"worker {slot.number} (process {slot.pid}, {place(slot.environment)}): {n}" for n in message.notes
@@ -258,7 +273,7 @@ class Processes:
                     self.effort.held += slot.unheard / self._count
 
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
-        """Clear away the worker of a slot, and let its task be played again."""
+        """Clear away the worker of a slot, and let its task be played again; what it had ahead is not to blame."""
         ending = self._nursery.end(slot.pid)
         why = why or str(ending)
         ticket = slot.ticket

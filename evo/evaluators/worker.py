@@ -43,6 +43,11 @@ class Channel:
         self._bytes = bytearray()
         self.received = 0  # bytes, by `arrived`
 
+    @property
+    def room(self) -> int:
+        """The bytes that the system keeps for the other side until it reads."""
+        return self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
     def fileno(self) -> int:
         """Return the file descriptor, for selectors."""
         return self.connection.fileno()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -55,6 +56,8 @@ def activation_size(network: Network) -> int:
 @intrinsic
 def _copy_block(typing, target, at, source, start):  # type: ignore[no-untyped-def]
     """target[at : at + BLOCK] = source[start : start + BLOCK], as one vector: a loop would test if they overlap."""
+    if (target.dtype, target.layout, source.layout) != (source.dtype, "C", "C"):
+        raise TypingError("weights and packed weights are float32 in C order")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(context.get_value_type(target.dtype), BLOCK).as_pointer()
@@ -88,7 +91,7 @@ def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     filters, at = layer[FILTERS], layer[PACKED]
     biases, block_size = offset + fan_in * filters, (fan_in + 1) * BLOCK
     for row in range(fan_in + 1):
-        # Numbers without a sign need no test for the end of the array.
+        # Numbers without a sign need no test for the end of the array, in what is left of a row.
         source = np.uint64(biases if row == 0 else offset + (row - 1) * filters)
         target = np.uint64(at + row * BLOCK)
         for _ in range(filters // BLOCK):

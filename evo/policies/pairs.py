@@ -12,6 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
@@ -39,6 +40,8 @@ def _join(typing, lanes, out, at, x, below, above):  # type: ignore[no-untyped-d
     """out[at + lane] = the pair of the floats at x[below + lane] and x[above + lane], or zero where `above` is -1."""
     if not isinstance(lanes, types.IntegerLiteral):
         return None
+    if any(array.dtype.bitwidth != 32 or array.layout != "C" for array in (out, x)):
+        raise TypingError("numbers and pairs have 32 bits, and lie in C order")
     width = lanes.literal_value
     signature = types.void(lanes, out, types.intp, x, types.intp, types.intp)
 

@@ -124,7 +124,7 @@ def play_episodes(layers, packed, norms, rules, observation, masked, shape, boar
 
     `boards` are 16, `seeds` [E]; `room` is what `room_for` makes; `x`, `first`, `second`, `scores` are the kernel's
     buffers for 16 lanes; `returns`, `lengths` [E] and `measures` [E, 3] are written, the actions that `trace`, a Trace,
-    has room for, and `record`, a Record or None. `masked` and `norms` may be None too: then it is compiled without.
+    has room for, and `record`, a Record beside such a trace, or None. `masked` and `norms` may be None too.
     """
     count = seeds.shape[0]
     index, episode, earned, allowed = room

@@ -16,6 +16,7 @@ from evo.errors import ResourceError
 from evo.policies import lanes, layout, products
 from evo.policies.network import Network
 from evo.records import WORST, Choose, Result, Segment, Steps, Task
+from evo.rollouts import compiled
 from evo.rollouts.episodes import RULES, play_snake
 from evo.rollouts.plain import Recorder, is_continuous, play_plainly
 from evo.rollouts.segments import play_segment
@@ -114,6 +115,7 @@ class Rollout:
         self._x = np.zeros(int(np.prod(network.shape)) * 16, np.float32)
         rules: Any = getattr(environment, "rules", None)  # of an environment that is played in compiled code
         self._boards = None if rules is None else make_boards(16, rules.size)
+        self._marked: set[str] = set()  # what is known to have been compiled
 
     @property
     def fingerprint(self) -> str:
@@ -129,7 +131,9 @@ class Rollout:
         check_arithmetic()
         check_rule(task.choose, self.environment, self.network)
         if isinstance(task.play, Segment):
-            return self._play_segment(task, task.play, parents)
+            result = self._play_segment(task, task.play, parents)
+            self._mark(compiled.SEGMENTS)
+            return result
         if task.record and len(task.weights) != 1:
             raise ValueError("steps are recorded of one candidate")
         seeds = task.play.seeds
@@ -161,8 +165,14 @@ class Rollout:
             arrays["finite"][k] = finite
             if not finite:
                 arrays["returns"][k], arrays["lengths"][k], arrays["measures"][k] = WORST, 0, 0
+        self._mark(compiled.SCORES if self._boards is None else compiled.RECORDED if task.record else compiled.EPISODES)
         actions = tuple(traces) if task.trace else None
         return Result(**arrays, frames=frames, slots=slots, actions=actions, steps=steps)
+
+    def _mark(self, what: str) -> None:
+        if what not in self._marked:
+            self._marked.add(what)
+            compiled.mark(self.network, getattr(self.environment, "codes", (0, None))[1] is not None, what)
 
     def _kernel(self) -> tuple[Any, ...]:
         return self._layers, self._packed, self._norms, self._x, self._first, self._second, self._scores

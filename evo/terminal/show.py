@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.terminal.display import Display, Table
@@ -26,21 +24,13 @@ def kernels_are_missing(experiment: Experiment) -> bool:
     """Return whether Numba has to compile what plays this experiment; it has not done so on this machine yet."""
     if experiment.policy.player != "lanes":
         return False
-    import evo
-    import snake
-    from snake import kernel_cache
+    from evo.rollouts import compiled
 
-    folders = [Path(package.__path__[0]) for package in (evo, snake)]
-    compiled = kernel_cache.root() / kernel_cache.directory_name(folders)
-    packer = "pairs" if experiment.policy.in_pairs else "layout"  # each way has one of its own
-
-    def missing(folder: str, kernel: str) -> bool:
-        # Numba names a folder by its path too, so another checkout of the same sources has kernels of its own.
-        source = folders[0] / folder
-        place = f"{source.name}_{hashlib.sha1(str(source).encode(), usedforsecurity=False).hexdigest()}"
-        return not any((compiled / place).glob(f"{kernel}-*.nbi"))
-
-    return missing("rollouts", "episodes.play_episodes") or missing("policies", f"{packer}.pack")
+    wanted = [compiled.EPISODES] if experiment.environment.id == "snake" else [compiled.SCORES]
+    if experiment.environment.id == "snake" and experiment.learns_from:
+        wanted.append(compiled.SEGMENTS if experiment.learns_from == "segments" else compiled.RECORDED)
+    masked = getattr(experiment.environment, "mask", "none") != "none"
+    return not all(compiled.marker(experiment.network(), masked, what).exists() for what in wanted)
 
 
 def watched(display: Display) -> bool:

@@ -1,0 +1,33 @@
+"""Which kernels this installation has compiled on this machine: an empty file beside them for each kind of play."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+
+import evo
+import snake
+from evo.policies.lanes import arithmetic
+from evo.policies.network import Network
+from snake import kernel_cache
+
+EPISODES, RECORDED, SEGMENTS, SCORES = "episodes", "recorded", "segments", "scores"  # what is played, or only scored
+
+
+def marker(network: Network, masked: bool, what: str) -> Path:
+    """Return the file that is there once `what` has been played by such a network, with or without a mask.
+
+    Numba keeps machine code by the place of its sources too, so another checkout of the same ones has files of its own.
+    """
+    folders = [Path(package.__path__[0]) for package in (evo, snake)]
+    place = hashlib.sha1(str(folders[0]).encode(), usedforsecurity=False).hexdigest()
+    normed = any(layer.norm for layer in network.layers)
+    kind = [arithmetic(network.options), *["normed"] * normed, *["masked"] * masked, what]
+    return kernel_cache.root() / kernel_cache.directory_name(folders) / f"{'-'.join(kind)}_{place}.compiled"
+
+
+def mark(network: Network, masked: bool, what: str) -> None:
+    """Note that it has been played; where that cannot be kept, machine code is not kept either."""
+    with suppress(OSError):
+        marker(network, masked, what).touch()
