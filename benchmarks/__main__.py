@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.peers import DEFAULT, ENVIRONMENTS, ROOT, interpreter
+from benchmarks.steadiness import Steadiness
 from benchmarks.tables import Form, Table, failing, machine, number
 
 HERE = Path(__file__).parent
@@ -46,17 +47,23 @@ def main() -> int:
     if arguments.smoke:
         return smoke(arguments.only or SMOKE, form, arguments.keep)
     chosen = arguments.only or SECTIONS
-    tables, broken = measured(chosen, form)
+    steadiness = Steadiness()
+    tables, broken = measured(chosen, form, steadiness)
+    print(steadiness.told(), file=sys.stderr)
     if not arguments.only:
-        write(tables, broken, arguments.peers)
+        write(tables, broken, arguments.peers, steadiness)
         subprocess.run([sys.executable, "-m", "benchmarks", "--smoke", "--keep"], cwd=ROOT, stdout=subprocess.DEVNULL)
     return 1 if broken else 0
 
 
-def measured(sections: tuple[str, ...] | list[str], form: Form) -> tuple[list[Table], dict[str, str]]:
+def measured(
+    sections: tuple[str, ...] | list[str], form: Form, steadiness: Steadiness | None = None
+) -> tuple[list[Table], dict[str, str]]:
     """Return the tables of sections, printed as they come, and why others have none."""
     tables, broken = [], {}
     for name in sections:
+        if steadiness:
+            steadiness.look()
         began = time.perf_counter()
         try:
             found = import_module(f"benchmarks.{name}").run(form)
@@ -68,6 +75,8 @@ def measured(sections: tuple[str, ...] | list[str], form: Form) -> tuple[list[Ta
             print(table.markdown(), flush=True)
             tables.append(table)
         print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    if steadiness:
+        steadiness.look()
     return tables, broken
 
 
@@ -95,7 +104,7 @@ def smoke(sections: tuple[str, ...] | list[str], form: Form, keep: bool) -> int:
     return bad
 
 
-def write(tables: list[Table], broken: dict[str, str], peers: Path) -> None:
+def write(tables: list[Table], broken: dict[str, str], peers: Path, steadiness: Steadiness) -> None:
     """Write the results, the machine and the versions of everybody."""
     head = [
         "# Results",
@@ -103,6 +112,7 @@ def write(tables: list[Table], broken: dict[str, str], peers: Path) -> None:
         "Peers, each in an environment of its own (`python -m benchmarks.peers`): " + "; ".join(_versions(peers)) + ".",
         "Absolute figures are those of that machine at that moment; ratios were measured in the same run, both "
         "sides in turns. The target of a figure stands beside it.",
+        steadiness.told(),
     ]
     tail = [f"`{name}` could not be measured: {why}\n" for name, why in broken.items()]
     RESULTS.write_text("\n\n".join([*head, *(table.markdown() for table in tables), *tail]), encoding="utf-8")

@@ -24,13 +24,12 @@ from benchmarks import costs
 from benchmarks.costs import Master, Own
 from benchmarks.peers import ROOT
 from benchmarks.rollout import Case, cases
+from benchmarks.scaling import Alone
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.configuration import config
 from evo.configuration.experiment import Experiment, environment_of, evaluator_of
 from evo.directory.store import Store
 from evo.evaluators.context import Context, make_player
-from evo.evaluators.processes import Processes
-from evo.evaluators.worker import Upbringing
 from evo.records import Episodes, Request, Task
 from evo.rounds import addressed, make_algorithm, play_out
 
@@ -163,25 +162,6 @@ def _played(experiment: Experiment, directory: Path, tasks: Sequence[Task]) -> t
     return np.median(took, 0), frames, slots
 
 
-class Everything:
-    """A player of whole lists of tasks, so that nobody has to be asked in between."""
-
-    fingerprint = ""
-
-    def __init__(self, context: Context) -> None:
-        self._player = make_player(context)
-
-    def play(self, tasks: Sequence[Task]) -> None:
-        """Play them all."""
-        for task in tasks:
-            self._player.play(task)
-
-
-def make_everything(context: Context) -> Everything:
-    """Return one, in a worker."""
-    return Everything(context)
-
-
 def measured(
     experiment: Experiment, directory: Path, tasks: Sequence[Task], rounds: int
 ) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
@@ -193,21 +173,19 @@ def measured(
     took: dict[int, list[float]] = {workers: [] for workers in CHECKED}
     alone: dict[int, list[float]] = {min(workers, cores): [] for workers in CHECKED}
     context = Context(directory, experiment.environment.model_dump(), experiment.policy.model_dump(), {"count": 1})
-    upbringing = Upbringing("benchmarks.simulation:make_everything", context)
     try:
         for workers in CHECKED:
             sized = experiment.workers.model_copy(update={"backend": "processes", "count": workers})
             pools[workers] = evaluator_of(_with_workers(experiment, sized), directory, ())
             pools[workers].map(tasks)
         for workers in alone:
-            without[workers] = Processes(upbringing, [{}] * workers)
-            without[workers].map([tasks[:1]] * workers)
+            without[workers] = Alone(context, workers)
+            without[workers].seconds(tasks[:1])
         for _ in range(rounds):
             for workers, pool in pools.items():
                 took[workers].append(seconds(lambda: pool.map(tasks)))  # noqa: B023
-            for workers, pool in without.items():
-                pool.map([tasks] * workers)
-                alone[workers].append(sum(pool.effort.busy) / workers)
+            for workers, players in without.items():
+                alone[workers].append(players.seconds(tasks))
     finally:
         for pool in (*pools.values(), *without.values()):
             pool.close()

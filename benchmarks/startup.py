@@ -115,9 +115,11 @@ def run(form: Form) -> Table:
         add("first line of a run", median(firsts), 1.0, ratio=False)
         add("first generation of a run", median(generations), 10.0, ratio=False)
         with tempfile.TemporaryDirectory() as cache:
-            add("kernels are compiled, processor time", kernels(cache)[0], 10.0, ratio=False)
+            compiled = [kernels(os.path.join(cache, str(again)))[0] for again in range(3)]
+            add("kernels are compiled, processor time, least of three", min(compiled), 10.0, ratio=False)
+            cache = os.path.join(cache, "0")
             loaded = [kernels(cache) for _ in range(3)]
-        if any(compiled for _, compiled in loaded):
+        if any(again for _, again in loaded):
             raise RuntimeError("compiled kernels were not found again")
         add("kernels are loaded, processor time", median(took for took, _ in loaded), 0.3, ratio=False)
     return table

@@ -12,6 +12,7 @@ import os
 import selectors
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -91,6 +92,7 @@ class Processes:
         self._count, self._introduced = len(slots), False
         self._tickets = count()
         self._nurseries_lost = 0
+        self._selector = selectors.DefaultSelector()  # of a round: an interrupted one leaves nothing to the next
         self._nursery = Nursery(upbringing, threads)
 
     def __enter__(self) -> Processes:
@@ -109,6 +111,11 @@ class Processes:
         began = time.monotonic()
         self.effort = Effort(busy=[0.0] * self._count)
         now, together = self._round(tasks, self._tickets), False
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        for slot in self._slots:
+            if slot.channel is not None:
+                self._selector.register(slot.channel, selectors.EVENT_READ, slot)
         while not now.finished:
             try:
                 for slot in self._slots:
@@ -150,6 +157,7 @@ class Processes:
         """Stop every worker; afterwards no process of ours is left."""
         for slot in self._slots:
             self._empty(slot)
+        self._selector.close()
         self._nursery.close()
 
     def _replace_nursery(self, now: Round) -> None:
@@ -166,6 +174,7 @@ class Processes:
         """Put a new worker into an empty slot; it says by itself when it is ready."""
         slot.channel, slot.pid = self._nursery.birth(slot.environment, self._patience)
         slot.since = time.monotonic()
+        self._selector.register(slot.channel, selectors.EVENT_READ, slot)
 
     def _hand(self, slot: Slot, now: Round) -> None:
         """Give an idle worker the next task."""
@@ -200,11 +209,7 @@ class Processes:
     def _listen(self, now: Round) -> list[tuple[Slot, str]]:
         """Take in what the workers say, and return the slots whose worker is gone (or overdue, and why)."""
         asked = min(slot.since + self._limit(slot, now) for slot in self._slots) - (began := time.monotonic())
-        with selectors.DefaultSelector() as selector:
-            for slot in self._slots:
-                assert slot.channel is not None
-                selector.register(slot.channel, selectors.EVENT_READ, slot)
-            heard: list[Slot] = [key.data for key, _ in selector.select(min(max(asked, 0.0), 3600.0))]
+        heard: list[Slot] = [key.data for key, _ in self._selector.select(min(max(asked, 0.0), 3600.0))]
         lost, failures = [], []
         for slot in heard:
             assert slot.channel is not None
@@ -322,6 +327,8 @@ class Processes:
 
     def _empty(self, slot: Slot) -> None:
         if slot.channel is not None:
+            with suppress(KeyError):  # between rounds nobody listens
+                self._selector.unregister(slot.channel)
             slot.channel.close()
         slot.channel, slot.pid, slot.ready, slot.ticket, slot.ahead = None, 0, False, None, None
 
