@@ -428,6 +428,12 @@ def test_any_assignment_ends_well(section: str, data: st.DataObject, value: str,
     ends_well(write(folder, ""), f"{section}.{key}={value}", data.draw(st.text(max_size=10)))
 
 
+@pytest.mark.parametrize("value", ["{", "{0}", "a{b}"])
+def test_a_text_where_a_list_is_wanted_is_told_as_it_is(folder: Path, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(f'must be a list, as in ["{value}"], not "{value}"')):
+        load(write(folder, ""), [f"learner.devices={value}"])
+
+
 def test_small_variations_of_a_good_file_are_mostly_good(tmp_path: Path) -> None:
     good = [
         ("environment.size", "8"),

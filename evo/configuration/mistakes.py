@@ -103,9 +103,10 @@ def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[
             expected.setdefault(path, []).append(f"one of {quoted}" if len(options) > 1 else quoted)
         else:
             phrase = EXPECTED.get(one["type"])
+            text = phrase.format(**context) if phrase else f"right: {one['msg']}"
             if one["type"] == "list_type" and isinstance(value := _at(path, values), str):
-                phrase = f"a list, as in [{shown(value)}]"
-            expected.setdefault(path, []).append(phrase.format(**context) if phrase else f"right: {one['msg']}")
+                text = f"a list, as in [{shown(value)}]"  # as it was given, braces and all
+            expected.setdefault(path, []).append(text)
     for path, phrases in expected.items():
         value = _at(path, values)
         suggestion = did_you_mean(value, choices.get(path, [])) if isinstance(value, str) else ""
