@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from evo import devices, plugins
-from evo.records import Episodes, Result, Segment, Task, WeightSource
+from evo.records import Choose, Episodes, Result, Segment, Task, WeightSource
 
 if TYPE_CHECKING:
     from evo.rollouts.rollout import Rollout
@@ -77,9 +77,9 @@ def prepare(context: Context) -> None:
         if not compiled:
             rollout.score(np.zeros((1, *environment.shape), np.float32))
         elif context.learns_from == "segments":
-            rollout.play(Task(source, Segment(environment.begin(seeds), 1)), parents)
+            rollout.play(Task(source, Segment(environment.begin(seeds), 1), Choose("softmax")), parents)
         elif context.learns_from == "episodes":
-            rollout.play(Task(source, Episodes(seeds), record=True), parents)
+            rollout.play(Task(source, Episodes(seeds), Choose("softmax"), record=True), parents)
 
 
 def measures_of(context: Context) -> int:

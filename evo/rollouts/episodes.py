@@ -23,8 +23,8 @@ from snake.snapshots import row_size, save
 
 kernel_cache.use(__name__)
 
-GREEDY, SOFTMAX, EPSILON_GREEDY = 0, 1, 2
-RULES = {"greedy": GREEDY, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY}
+SOFTMAX, EPSILON_GREEDY = 1, 2
+RULES = {"greedy": None, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY}  # None: compiled without any draw
 ACTION, EXPLORE = int(Purpose.ACTION), np.int64(Purpose.EXPLORE)
 SQUARINGS = 10
 
@@ -66,7 +66,8 @@ def exponential(x):  # type: ignore[no-untyped-def]
 def choose(scores, width, lane, allowed, rule, epsilon, seed, step):  # type: ignore[no-untyped-def]
     """Return the action of a lane, the lowest of equals, or -1 where a score is not finite.
 
-    `scores` [A or more, width] flat float32; `allowed` [A] int8; a draw is number `step` of the episode's streams.
+    `scores` [A or more, width] flat float32; `allowed` [A] int8; `rule` is one of RULES; a draw is number `step` of the
+    episode's streams.
     """
     best = -1
     for action in range(allowed.shape[0]):
@@ -75,7 +76,7 @@ def choose(scores, width, lane, allowed, rule, epsilon, seed, step):  # type: ig
             return -1
         if allowed[action] and (best < 0 or score > scores[best * width + lane]):
             best = action
-    if rule == GREEDY:
+    if rule is None:
         return best
     word, coin, _, _ = philox(seed, np.uint64(step), np.uint64(0), np.uint64(ACTION), np.uint64(0))
     if rule == EPSILON_GREEDY:

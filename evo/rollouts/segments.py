@@ -187,7 +187,13 @@ class Sheet:
 
 
 def play_segment(
-    kernel: tuple[Any, ...], environment: Any, lanes: Lanes, horizon: int, outputs: int, rule: int, epsilon: float
+    kernel: tuple[Any, ...],
+    environment: Any,
+    lanes: Lanes,
+    horizon: int,
+    outputs: int,
+    rule: int | None,
+    epsilon: float,
 ) -> Result:
     """Play one network on every lane; `kernel` is its layers, its packed weights, those of its norms and the buffers for 16 lanes.
 

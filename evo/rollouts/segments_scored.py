@@ -22,7 +22,7 @@ Score = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # [E, ...] -> [E, 
 
 
 def play_segment(
-    score: Score, environment: Any, lanes: Lanes, horizon: int, outputs: int, rule: int, epsilon: float
+    score: Score, environment: Any, lanes: Lanes, horizon: int, outputs: int, rule: int | None, epsilon: float
 ) -> Result:
     """Play one network on every lane, as `evo.rollouts.segments` does; `score` is asked for all lanes at once."""
     sheet, (observation, masked) = Sheet(environment, lanes, horizon, outputs), environment.codes
