@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import evo
@@ -24,7 +25,13 @@ def marker(network: Network, masked: bool, what: str) -> Path:
     place = hashlib.sha1(str(folders[0]).encode(), usedforsecurity=False).hexdigest()
     normed = any(layer.norm for layer in network.layers)
     kind = [arithmetic(network.options), *["normed"] * normed, *["masked"] * masked, what]
-    return kernel_cache.root() / kernel_cache.directory_name(folders) / f"{'-'.join(kind)}_{place}.compiled"
+    return kernel_cache.root() / _directory_name(*folders) / f"{'-'.join(kind)}_{place}.compiled"
+
+
+@cache
+def _directory_name(*folders: Path) -> str:
+    """Read the sources once a process: a worker inherits the answer, and does not take longer to be replaced."""
+    return kernel_cache.directory_name(list(folders))
 
 
 def mark(network: Network, masked: bool, what: str) -> None:
