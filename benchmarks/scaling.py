@@ -120,7 +120,7 @@ def run(form: Form) -> Table:
     """Return the table; where there is one core, the second worker has no limit to keep."""
     smoke = form.smoke
     case = cases()[0]
-    rounds = 3 if smoke else 5
+    rounds = 3 if smoke else 9
     work = tasks(case, 40 if smoke else 160)
     with tempfile.TemporaryDirectory() as directory:
         one, two = open_pool(case, 1, directory), open_pool(case, 2, directory)

@@ -16,16 +16,19 @@ class Pace:
         self._shortest = shortest  # seconds that any task may take: a machine may hold its breath
         self._unmeasured = unmeasured  # seconds for tasks while none has been played
         self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
-        self._slowest = self._mean = 0.0  # seconds a task, and an episode, of those
+        self._known: tuple[float, float] | None = None  # seconds of the slowest, and an episode, of those
 
     def note(self, seconds: float, size: int) -> None:
         """Take in how long a task of `size` episodes took."""
         self._recent.append((seconds, size))
-        self._slowest = max(seconds for seconds, _ in self._recent)
-        self._mean = sum(seconds for seconds, _ in self._recent) / sum(episodes for _, episodes in self._recent)
+        self._known = None
 
     def limit(self, size: int) -> float:
         """Return after how many seconds a task of `size` episodes is taken for hung."""
         if not self._recent:
             return self._unmeasured
-        return max(self._shortest, SLOWEST * self._slowest, MEAN * self._mean * size)
+        if self._known is None:
+            seconds, sizes = zip(*self._recent, strict=True)
+            self._known = max(seconds), sum(seconds) / sum(sizes)
+        slowest, mean = self._known
+        return max(self._shortest, SLOWEST * slowest, MEAN * mean * size)

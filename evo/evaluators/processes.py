@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 from evo.devices import slots
@@ -25,7 +25,7 @@ from evo.evaluators.effort import Effort
 from evo.evaluators.nursery import START_PATIENCE, Nursery, NurseryLost
 from evo.evaluators.pace import Pace
 from evo.evaluators.round import ATTEMPTS, Round, size, worst_result
-from evo.evaluators.worker import Channel, Failed, GivesUp, Played, Ready, Upbringing
+from evo.evaluators.worker import Channel, Failed, GivesUp, Packed, Played, Ready, Upbringing
 from evo.placement import place
 from evo.records import Result, Task
 
@@ -33,8 +33,10 @@ STARTS = 10  # times in a row that a worker may be lost before it has played any
 NURSERIES = 3  # times in a row that the nursery may be lost
 PATIENCE = 30.0  # seconds that any task may take, however quick others are
 UNMEASURED = 120.0  # seconds that tasks may take while none has been played
+LOOK = 1.0  # seconds at the most, and a part of the patience, after which deadlines are looked at
 STANDSTILL = 1.0  # seconds of the master's from which on workers are given as much more: it may have been stopped
 AHEAD = 4  # what a socket may hold, over the most bytes of a task that may wait in one while its worker plays
+BEFOREHAND = 16  # tasks that are packed one after the other, which is quicker than when each of them is due
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
 
 
@@ -91,6 +93,8 @@ class Processes:
         self._pace = Pace(self._patience, UNMEASURED)
         self._count, self._introduced = len(slots), False
         self._tickets = count()
+        self._packed: dict[int, Packed] = {}  # tasks that are to be handed out next
+        self._due = 0.0  # monotonic seconds when deadlines are looked at again
         self._nurseries_lost = 0
         self._selector = selectors.DefaultSelector()  # of a round: an interrupted one leaves nothing to the next
         self._nursery = Nursery(upbringing, threads)
@@ -113,6 +117,8 @@ class Processes:
         now, together = self._round(tasks, self._tickets), False
         self._selector.close()
         self._selector = selectors.DefaultSelector()
+        self._packed.clear()
+        self._due = 0.0
         for slot in self._slots:
             if slot.channel is not None:
                 self._selector.register(slot.channel, selectors.EVENT_READ, slot)
@@ -180,22 +186,24 @@ class Processes:
         """Give an idle worker the next task."""
         assert slot.channel is not None
         try:
-            self.effort.sent += slot.channel.send((now.waiting[0], now.task(now.waiting[0])))
+            self.effort.sent += slot.channel.send(self._next(now))
         except TimeoutError:
             self._lose(slot, "did not take its task", now)
         except OSError:
             self._lose(slot, "", now)
         else:
-            slot.ticket, slot.since, slot.unheard = now.waiting.popleft(), time.monotonic(), 0.0
+            slot.ticket, slot.since, slot.unheard = self._handed(now), time.monotonic(), 0.0
 
     def _hand_ahead(self, now: Round) -> None:
         """Give workers that play one task more, as long as plenty are left for whoever is free first."""
         for slot in self._slots:
-            if slot.ticket not in now or slot.ahead is not None or len(now.waiting) <= 2 * len(self._slots):
+            if len(now.waiting) <= 2 * len(self._slots):
+                break
+            if slot.ahead is not None or slot.ticket not in now:
                 continue
             assert slot.channel is not None
             try:
-                sent = slot.channel.send((now.waiting[0], now.task(now.waiting[0])), slot.channel.room // AHEAD)
+                sent = slot.channel.send(self._next(now), slot.channel.room // AHEAD)
             except TimeoutError:
                 self._lose(slot, "did not take its task", now)
             except OSError:  # its last words are still to be heard
@@ -204,11 +212,24 @@ class Processes:
                 if not sent:  # too large, for the next worker too
                     break
                 self.effort.sent += sent
-                slot.ahead = now.waiting.popleft()
+                slot.ahead = self._handed(now)
+
+    def _next(self, now: Round) -> Packed:
+        """Return the task that waits first, as it is sent."""
+        if now.waiting[0] not in self._packed:
+            for ticket in islice(now.waiting, BEFOREHAND):
+                self._packed[ticket] = Packed.of((ticket, now.task(ticket)))
+        return self._packed[now.waiting[0]]
+
+    def _handed(self, now: Round) -> int:
+        """Take what was sent from those that wait, and return its ticket."""
+        ticket = now.waiting.popleft()
+        del self._packed[ticket]
+        return ticket
 
     def _listen(self, now: Round) -> list[tuple[Slot, str]]:
         """Take in what the workers say, and return the slots whose worker is gone (or overdue, and why)."""
-        asked = min(slot.since + self._limit(slot, now) for slot in self._slots) - (began := time.monotonic())
+        asked = self._due - (began := time.monotonic())
         heard: list[Slot] = [key.data for key, _ in self._selector.select(min(max(asked, 0.0), 3600.0))]
         lost, failures = [], []
         for slot in heard:
@@ -223,20 +244,30 @@ class Processes:
             if gone and slot in self._slots:
                 lost.append((slot, ""))
         stood_still = time.monotonic() - began - max(asked, 0.0)  # the master was stopped, so its workers may have been
-        for slot in self._slots:
-            if stood_still > STANDSTILL:
+        if stood_still > STANDSTILL:
+            for slot in self._slots:
                 slot.since += stood_still
-            limit = self._limit(slot, now)
-            if slot not in heard and time.monotonic() > slot.since + limit:
-                lost.append((slot, f"had no result after {limit:.0f} seconds"))
+        if self._due <= (ended := time.monotonic()):
+            lost += self._overdue(heard, now, ended)
         if failures:  # only now, since what follows a failure is heard once
             raise failures[0].error()
         return lost
 
+    def _overdue(self, heard: list[Slot], now: Round, moment: float) -> list[tuple[Slot, str]]:
+        """Return the slots whose worker takes too long, and why, and settle when to look again."""
+        overdue, self._due = [], moment + min(LOOK, self._patience / 4)
+        for slot in self._slots:
+            limit = self._limit(slot, now)
+            if slot not in heard and moment > slot.since + limit:
+                overdue.append((slot, f"had no result after {limit:.0f} seconds"))
+            self._due = min(self._due, max(slot.since + limit, moment))
+        return overdue
+
     def _alone(self, now: Round) -> bool:
         """Return whether one worker of several plays, and no task is left for the others."""
-        playing = sum(slot.ticket is not None and slot.ticket in now for slot in self._slots)
-        return len(self._slots) > 1 and playing == 1 and not now.waiting
+        if now.waiting or len(self._slots) == 1:
+            return False
+        return sum(slot.ticket is not None and slot.ticket in now for slot in self._slots) == 1
 
     def _limit(self, slot: Slot, now: Round) -> float:
         """Return how many seconds a worker may take for what it is doing."""
@@ -248,7 +279,10 @@ class Processes:
             return START_PATIENCE
         return self._pace.limit(size(now.task(slot.ticket))) * GROWTH ** now.lost(slot.ticket)
 
-    def _hear(self, slot: Slot, message: Ready | Played | Failed | GivesUp, now: Round) -> None:
+    def _hear(self, slot: Slot, message: Ready | Failed | GivesUp | tuple[Any, ...], now: Round) -> None:
+        if isinstance(message, tuple):
+            self._take(slot, Played(*message), now)
+            return
         if isinstance(message, GivesUp):
             self._give_up(slot, message, now)
             return
@@ -261,21 +295,27 @@ class Processes:
                 )
             self.fingerprint = message.fingerprint
             return
+        self._done(slot, message.ticket)
+
+    def _take(self, slot: Slot, played: Played, now: Round) -> None:
+        """Take in a result."""
+        self._done(slot, played.ticket)
+        self._nurseries_lost = 0
+        for note in played.notes:
+            self.notes.append(f"worker {slot.number} (process {slot.pid}, {place(slot.environment)}): {note}")
+        if played.ticket in now:
+            self._pace.note(played.seconds, size(now.task(played.ticket)))
+            now.answer(played.ticket, Packed(played.result))
+            self.effort.busy[slot.number] += played.seconds
+            slot.unheard = max(slot.unheard - played.seconds, 0.0)
+            if slot.ticket is None:
+                self.effort.held += slot.unheard / self._count
+
+    def _done(self, slot: Slot, ticket: int) -> None:
+        """Note that a worker has come to the end of a task, and goes on with the one that it has at hand."""
         slot.losses = 0
-        if message.ticket == slot.ticket:
+        if ticket == slot.ticket:
             slot.ticket, slot.ahead, slot.since = slot.ahead, None, time.monotonic()
-        if isinstance(message, Played):
-            self._nurseries_lost = 0
-            self.notes += [
-                f"worker {slot.number} (process {slot.pid}, {place(slot.environment)}): {n}" for n in message.notes
-            ]
-            if message.ticket in now:
-                self._pace.note(message.seconds, size(now.task(message.ticket)))
-                now.answer(message.ticket, message.result)
-                self.effort.busy[slot.number] += message.seconds
-                slot.unheard = max(slot.unheard - message.seconds, 0.0)
-                if slot.ticket is None:
-                    self.effort.held += slot.unheard / self._count
 
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
         """Clear away the worker of a slot, and let its task be played again; what it had ahead is not to blame."""

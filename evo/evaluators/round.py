@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from evo.errors import PoisonError
+from evo.evaluators.worker import Packed
 from evo.records import WORST, Episodes, Result, Task, WeightSource
 
 ATTEMPTS = 3  # times that a task may end its worker
@@ -74,7 +75,7 @@ class Round:
         return self._lost[ticket]
 
     def answer(self, ticket: int, result: Any) -> None:
-        """Take in a result."""
+        """Take in a result, which may be packed."""
         self._results[ticket] = result
 
     def put_first(self, *tickets: int | None) -> None:
@@ -97,8 +98,8 @@ class Round:
             self._results[ticket] = self._worst(part.task)
 
     def results(self) -> list[Any]:
-        """Return the results in task order."""
-        return [_together([self._results[ticket] for ticket in tickets]) for tickets in self._of]
+        """Return the results in task order; once, for those that came packed are given away as they are unpacked."""
+        return [_together([_unpacked(self._results.pop(ticket)) for ticket in tickets]) for tickets in self._of]
 
     def _add(self, part: Part) -> int:
         ticket = next(self._tickets)
@@ -140,6 +141,10 @@ def worst_result(task: Task, measures: int) -> Result:
         slots=0,
         actions=(np.empty(0, np.int8),) * (shape[0] * shape[1]) if task.trace else None,
     )
+
+
+def _unpacked(result: Any) -> Any:
+    return result.unpacked() if isinstance(result, Packed) else result
 
 
 def _together(results: list[Any]) -> Any:

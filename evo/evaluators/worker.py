@@ -23,15 +23,32 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from evo.errors import DeviceMemoryError
 
 HEADER = struct.Struct("<Q")
+PART = 1 << 18  # bytes that are read at once
 START, END = b"+", b"-"
 MASTERS_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # a terminal sends them to us too
 BORN = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.worker import born; born(int(sys.argv[1]))"
 OUT_OF_MEMORY = errno.ENOMEM  # exit status of a worker that got a MemoryError
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An object as the bytes that cross a socket: made beforehand, or to be made an object again later."""
+
+    body: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, message: object) -> Packed:
+        """Return an object as bytes."""
+        return cls(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+    def unpacked(self) -> Any:
+        """Return the object; only for what a process of ours has packed."""
+        return pickle.loads(self.body)
 
 
 class Channel:
@@ -40,8 +57,8 @@ class Channel:
     def __init__(self, connection: socket.socket, timeout: float | None = None) -> None:
         self.connection = connection
         self._timeout = timeout  # seconds for a `send` or a `receive`
-        self._bytes = bytearray()
-        self.received = 0  # bytes, by `arrived`
+        self._bytes = bytearray()  # that have arrived and were not asked for yet
+        self.received = 0  # bytes
 
     @property
     def room(self) -> int:
@@ -61,7 +78,7 @@ class Channel:
 
         OSError where the other side is gone, TimeoutError where it does not read.
         """
-        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        body = (message if isinstance(message, Packed) else Packed.of(message)).body
         if most is not None and len(body) > most:
             return 0
         self.connection.settimeout(self._timeout)
@@ -71,39 +88,40 @@ class Channel:
     def receive(self) -> Any:
         """Wait for one object; EOFError where the other side is gone, TimeoutError where it says nothing."""
         self.connection.settimeout(self._timeout)
-        size = HEADER.unpack(self._exactly(HEADER.size))[0]
-        return pickle.loads(self._exactly(size))
+        while (message := self._next()) is None:
+            if not self._take(self.connection.recv(PART)):
+                raise EOFError
+        return message.unpacked()
 
     def arrived(self) -> tuple[list[Any], bool]:
         """Return the objects that are here in full, without waiting for more, and whether the other side is gone."""
-        gone = False
+        gone, filled = False, True
         self.connection.settimeout(0)
         try:
-            while part := self.connection.recv(1 << 18):
-                self._bytes += part
-                self.received += len(part)
-            gone = True
+            while filled:  # a part that is not full was the last; that nobody is there any more is seen the next time
+                taken = self._take(self.connection.recv(PART))
+                gone, filled = not taken, taken == PART
         except BlockingIOError:
             pass
         except OSError:
             gone = True
-        messages = []
-        while len(self._bytes) >= HEADER.size:
-            end = HEADER.size + HEADER.unpack_from(self._bytes)[0]
-            if len(self._bytes) < end:
-                break
-            messages.append(pickle.loads(self._bytes[HEADER.size : end]))
-            del self._bytes[:end]
-        return messages, gone
+        return [message.unpacked() for message in iter(self._next, None)], gone
 
-    def _exactly(self, count: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
-            part = self.connection.recv(min(count - len(parts), 1 << 20))
-            if not part:
-                raise EOFError
-            parts += part
-        return bytes(parts)
+    def _take(self, part: bytes) -> int:
+        self._bytes += part
+        self.received += len(part)
+        return len(part)
+
+    def _next(self) -> Packed | None:
+        """Return the next object that is here in full."""
+        if len(self._bytes) < HEADER.size:
+            return None
+        end = HEADER.size + HEADER.unpack_from(self._bytes)[0]
+        if len(self._bytes) < end:
+            return None
+        body = bytes(memoryview(self._bytes)[HEADER.size : end])
+        del self._bytes[:end]
+        return Packed(body)
 
 
 @dataclass(frozen=True)
@@ -126,12 +144,15 @@ class Ready:
     megabytes: int = 0  # resident memory
 
 
-@dataclass(frozen=True)
-class Played:
-    """A result, under the ticket that its task came with."""
+class Played(NamedTuple):
+    """A result, under the ticket that its task came with.
+
+    It crosses the socket as a plain tuple: to look up classes takes longer than the rest, in a process that sleeps
+    between results.
+    """
 
     ticket: int
-    result: Any
+    result: bytes  # packed
     seconds: float
     notes: tuple[str, ...] = ()  # what a user should know of
 
@@ -300,7 +321,9 @@ def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) 
             ticket, task = channel.receive()
             began = time.perf_counter()
             try:
-                answer: object = Played(ticket, player.play(task), time.perf_counter() - began, tuple(notes))
+                result = player.play(task)
+                took = time.perf_counter() - began
+                answer: object = tuple(Played(ticket, Packed.of(result).body, took, tuple(notes)))
                 notes.clear()
             except MemoryError:
                 os._exit(OUT_OF_MEMORY)
