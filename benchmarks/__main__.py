@@ -111,7 +111,8 @@ def write(tables: list[Table], broken: dict[str, str], peers: Path, steadiness: 
         f"Written by `python -m benchmarks`. {machine()}",
         "Peers, each in an environment of its own (`python -m benchmarks.peers`): " + "; ".join(_versions(peers)) + ".",
         "Absolute figures are those of that machine at that moment; ratios were measured in the same run, both "
-        "sides in turns. The target of a figure stands beside it.",
+        "sides in turns. The target of a figure stands beside it, and the best round beside the median of what one "
+        "core does by itself, which others on the machine can only make slower.",
         steadiness.told(),
     ]
     tail = [f"`{name}` could not be measured: {why}\n" for name, why in broken.items()]

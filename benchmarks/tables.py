@@ -30,18 +30,29 @@ class Form:
 
 @dataclass(frozen=True)
 class Limit:
-    """A figure and what it should be; `ratio` says that both sides were measured in this run."""
+    """A figure and what it should be; `ratio` says that both sides were measured in this run.
+
+    `best` is that of the best round, where the figure is the median of many: what one core does by itself is only ever
+    made slower by whoever else is on the machine.
+    """
 
     what: str
     value: float
     target: float
     most: bool = False  # the target is the most, not the least
     ratio: bool = False
+    best: float | None = None
+
+    def reached(self, value: float) -> bool:
+        """Return whether a value is where the target is, or beyond."""
+        return value <= self.target if self.most else value >= self.target
 
     @property
-    def met(self) -> bool:
-        """Return whether the target is reached."""
-        return self.value <= self.target if self.most else self.value >= self.target
+    def verdict(self) -> str:
+        """Return whether the target is reached, in words."""
+        if self.reached(self.value):
+            return "met"
+        return "not met" if self.best is None or not self.reached(self.best) else "met in the best round"
 
     def fails(self, stored: Mapping[str, float]) -> bool:
         """Return whether a smoke run should fail: for a ratio that is far below what it was, or else its target.
@@ -57,7 +68,8 @@ class Limit:
     def row(self) -> list[str]:
         """Return the figure as a row of a table."""
         sign = "<=" if self.most else ">="
-        return [self.what, number(self.value), f"{sign} {number(self.target)}", "met" if self.met else "not met"]
+        best = "" if self.best is None else number(self.best)
+        return [self.what, number(self.value), best, f"{sign} {number(self.target)}", self.verdict]
 
 
 @dataclass
@@ -80,7 +92,10 @@ class Table:
         parts = [f"## {self.title}", self.note, grid(self.columns, self.rows)]
         if self.limits:
             rows = [limit.row() for limit in self.limits]
-            parts.append(grid(("figure", "measured", "target", ""), rows))
+            names = ["figure", "measured", "best round", "target", ""]
+            if not any(limit.best is not None for limit in self.limits):
+                rows, names = [[*row[:2], *row[3:]] for row in rows], [*names[:2], *names[3:]]
+            parts.append(grid(names, rows))
         return "\n\n".join(parts) + "\n"
 
 

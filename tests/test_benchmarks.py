@@ -46,6 +46,30 @@ def test_tables_are_markdown_with_every_figure_in_its_column() -> None:
     assert [number(value) for value in (0.01234, 12.34, 1234.0, 7654321.0)] == ["0.0123", "12.3", "1,230", "7,650,000"]
 
 
+@pytest.mark.parametrize(
+    ("value", "best", "most", "verdict"),
+    [
+        (5.0, None, False, "met"),
+        (4.0, None, False, "not met"),
+        (4.0, 4.9, False, "not met"),
+        (4.0, 5.1, False, "met in the best round"),
+        (6.0, 4.0, True, "met in the best round"),
+        (5.0, 4.0, True, "met"),
+    ],
+)
+def test_a_median_below_its_target_is_told_from_a_best_round_that_reached_it(
+    value: float, best: float | None, most: bool, verdict: str
+) -> None:
+    assert Limit("speed", value, 5.0, most=most, best=best).row()[-1] == verdict
+
+
+def test_a_column_of_best_rounds_is_there_where_a_figure_has_one() -> None:
+    limits = [Limit("speed", 4.0, 5.0, best=6.0), Limit("memory", 1.0, 2.0, most=True)]
+    text = Table("Both", "", ("what",), limits=limits).markdown()
+    assert "| speed  |        4 |          6 |   >= 5 | met in the best round |" in text
+    assert "best round" not in Table("One", "", ("what",), limits=limits[1:]).markdown()
+
+
 def test_the_closed_path_wins_every_game() -> None:
     table = game.closed_path(6)
     for seed in range(5):
