@@ -29,6 +29,18 @@ class Job:
         return f"job {self.number}"
 
 
+class Echo:
+    """Says what it was told."""
+
+    fingerprint = ""
+
+    def __init__(self, context: object) -> None:
+        pass
+
+    def play(self, task: object) -> object:
+        return task
+
+
 class StandIn:
     def __init__(self, context: object) -> None:
         self.fingerprint = str(os.environ.get("STAND_IN_FINGERPRINT", ""))

@@ -7,6 +7,7 @@ import signal
 import weakref
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 from learning import tensorflow  # noqa: F401
 
@@ -16,6 +17,7 @@ from evo.evaluators.nursery import Nursery
 from evo.evaluators.worker import GivesUp, Upbringing
 from evo.learning.failures import explained, shortages_explained
 from evo.learning.strategies.cluster import Cluster, Process
+from evo.learning.strategies.messages import Message
 
 NAMES = ("coordinator", "parameter server", "worker 0", "worker 1")
 
@@ -25,7 +27,7 @@ def cluster() -> Iterator[Cluster]:
     """Four real processes under a real nursery, without TensorFlow in them."""
     one = Cluster.__new__(Cluster)
     one._options, one._dead, one.alone = Options(strategy="parameter-server"), set(), True
-    one._nursery = Nursery(Upbringing("players:StandIn", None))
+    one._nursery = Nursery(Upbringing("players:Echo", None))
     one._finalizer = weakref.finalize(one, one._nursery.close)
     one.processes = [Process(name, *one._nursery.birth({}, 60.0)) for name in NAMES]
     for process in one.processes:
@@ -46,6 +48,14 @@ def lost(cluster: Cluster, name: str, *others: int) -> None:
     killed(process.pid)
     with pytest.raises(EOFError):
         process.channel.receive()
+
+
+def test_what_the_leader_answers_comes_back_as_it_was_said(cluster: Cluster) -> None:
+    said = Message("update", {"weights": np.arange(5, dtype=np.float32)}, {"rate": 0.5}, "well")
+    for _ in range(2):
+        heard = cluster.ask(said)
+        assert (heard.method, heard.numbers, heard.text) == (said.method, said.numbers, said.text)
+        assert np.array_equal(heard.arrays["weights"], said.arrays["weights"])
 
 
 def test_a_worker_that_can_be_done_without_is_noted(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,7 @@ LOOK = 1.0  # seconds at the most, and a part of the patience, after which deadl
 STANDSTILL = 1.0  # seconds of the master's from which on workers are given as much more: it may have been stopped
 AHEAD = 4  # what a socket may hold, over the most bytes of a task that may wait in one while its worker plays
 BEFOREHAND = 16  # tasks that are packed one after the other, which is quicker than when each of them is due
+LARGE = 1 << 16  # bytes of a result from which on it takes so long to unpack that it is done while others play
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
 
 
@@ -145,9 +146,10 @@ class Processes:
             self.meanwhile()
         if not self._introduced:
             self._introduce()
+        results = now.results()
         self.effort.seconds = time.monotonic() - began
         self.poisoned = now.poisoned
-        return now.results()
+        return results
 
     def _do_meanwhile(self) -> None:
         began = time.monotonic()
@@ -203,7 +205,7 @@ class Processes:
                 continue
             assert slot.channel is not None
             try:
-                sent = slot.channel.send(self._next(now), slot.channel.room // AHEAD)
+                sent = slot.channel.send(self._next(now), most=slot.channel.room // AHEAD)
             except TimeoutError:
                 self._lose(slot, "did not take its task", now)
             except OSError:  # its last words are still to be heard
@@ -218,7 +220,8 @@ class Processes:
         """Return the task that waits first, as it is sent."""
         if now.waiting[0] not in self._packed:
             for ticket in islice(now.waiting, BEFOREHAND):
-                self._packed[ticket] = Packed.of((ticket, now.task(ticket)))
+                if ticket not in self._packed:
+                    self._packed[ticket] = Packed.of((ticket, now.task(ticket)))
         return self._packed[now.waiting[0]]
 
     def _handed(self, now: Round) -> int:
@@ -305,7 +308,8 @@ class Processes:
             self.notes.append(f"worker {slot.number} (process {slot.pid}, {place(slot.environment)}): {note}")
         if played.ticket in now:
             self._pace.note(played.seconds, size(now.task(played.ticket)))
-            now.answer(played.ticket, Packed(played.result))
+            is_large = len(played.result.body) > LARGE
+            now.answer(played.ticket, played.result.unpacked() if is_large else played.result)
             self.effort.busy[slot.number] += played.seconds
             slot.unheard = max(slot.unheard - played.seconds, 0.0)
             if slot.ticket is None:

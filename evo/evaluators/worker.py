@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from evo.errors import DeviceMemoryError
 
-HEADER = struct.Struct("<Q")
+HEADER = struct.Struct("<QQ")  # bytes of an object, and of what stays packed behind it
 PART = 1 << 18  # bytes that are read at once
 START, END = b"+", b"-"
 MASTERS_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)  # a terminal sends them to us too
@@ -35,7 +35,7 @@ BORN = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.worker impor
 OUT_OF_MEMORY = errno.ENOMEM  # exit status of a worker that got a MemoryError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Packed:
     """An object as the bytes that cross a socket: made beforehand, or to be made an object again later."""
 
@@ -52,7 +52,7 @@ class Packed:
 
 
 class Channel:
-    """Whole Python objects over one private socket, each behind its length."""
+    """Whole Python objects over one private socket, each behind its length, and what is to stay packed behind it."""
 
     def __init__(self, connection: socket.socket, timeout: float | None = None) -> None:
         self.connection = connection
@@ -73,25 +73,30 @@ class Channel:
         """Close this side; the other side sees it at once."""
         self.connection.close()
 
-    def send(self, message: object, most: int | None = None) -> int:
+    def send(self, message: object, last: Packed | None = None, most: int | None = None) -> int:
         """Send one object and return its bytes; of more than `most` bytes none is sent, which is 0.
 
-        OSError where the other side is gone, TimeoutError where it does not read.
+        The other side is given a tuple with `last` as its last item, still packed. OSError where the other side is
+        gone, TimeoutError where it does not read.
         """
         body = (message if isinstance(message, Packed) else Packed.of(message)).body
-        if most is not None and len(body) > most:
+        rest = last.body if last else b""
+        if most is not None and len(body) + len(rest) > most:
             return 0
         self.connection.settimeout(self._timeout)
-        self.connection.sendall(HEADER.pack(len(body)) + body)
-        return HEADER.size + len(body)
+        self.connection.sendall(b"".join((HEADER.pack(len(body), len(rest)), body, rest)))
+        return HEADER.size + len(body) + len(rest)
 
     def receive(self) -> Any:
-        """Wait for one object; EOFError where the other side is gone, TimeoutError where it says nothing."""
+        """Wait for one object; EOFError where the other side is gone, TimeoutError where it says nothing.
+
+        Nothing is read that stands behind it.
+        """
         self.connection.settimeout(self._timeout)
-        while (message := self._next()) is None:
-            if not self._take(self.connection.recv(PART)):
+        while missing := self._missing():
+            if not self._take(self.connection.recv(min(missing, PART))):
                 raise EOFError
-        return message.unpacked()
+        return self._next()
 
     def arrived(self) -> tuple[list[Any], bool]:
         """Return the objects that are here in full, without waiting for more, and whether the other side is gone."""
@@ -105,23 +110,33 @@ class Channel:
             pass
         except OSError:
             gone = True
-        return [message.unpacked() for message in iter(self._next, None)], gone
+        messages = []
+        while not self._missing():
+            messages.append(self._next())
+        return messages, gone
 
     def _take(self, part: bytes) -> int:
         self._bytes += part
         self.received += len(part)
         return len(part)
 
-    def _next(self) -> Packed | None:
-        """Return the next object that is here in full."""
+    def _missing(self) -> int:
+        """Return how many bytes must arrive at the least before an object is here in full."""
         if len(self._bytes) < HEADER.size:
-            return None
-        end = HEADER.size + HEADER.unpack_from(self._bytes)[0]
-        if len(self._bytes) < end:
-            return None
-        body = bytes(memoryview(self._bytes)[HEADER.size : end])
+            return HEADER.size - len(self._bytes)
+        body, rest = HEADER.unpack_from(self._bytes)
+        return max(HEADER.size + int(body) + int(rest) - len(self._bytes), 0)
+
+    def _next(self) -> Any:
+        """Take out the next object, which is here in full."""
+        body, rest = HEADER.unpack_from(self._bytes)
+        middle, end = HEADER.size + body, HEADER.size + body + rest
+        with memoryview(self._bytes) as view:
+            message = pickle.loads(view[HEADER.size : middle])
+            if rest:
+                message = (*message, Packed(bytes(view[middle:end])))
         del self._bytes[:end]
-        return Packed(body)
+        return message
 
 
 @dataclass(frozen=True)
@@ -152,9 +167,9 @@ class Played(NamedTuple):
     """
 
     ticket: int
-    result: bytes  # packed
     seconds: float
-    notes: tuple[str, ...] = ()  # what a user should know of
+    notes: tuple[str, ...]  # what a user should know of
+    result: Packed
 
 
 @dataclass(frozen=True)
@@ -320,10 +335,12 @@ def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) 
         while True:
             ticket, task = channel.receive()
             began = time.perf_counter()
+            answer: object
+            result = None
             try:
-                result = player.play(task)
-                took = time.perf_counter() - began
-                answer: object = tuple(Played(ticket, Packed.of(result).body, took, tuple(notes)))
+                played = player.play(task)
+                answer = ticket, time.perf_counter() - began, tuple(notes)
+                result = Packed.of(played)
                 notes.clear()
             except MemoryError:
                 os._exit(OUT_OF_MEMORY)
@@ -333,7 +350,7 @@ def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) 
             except Exception as error:
                 answer = Failed.of(error, ticket)
             sys.stdout.flush()  # what a plug-in printed: a worker may be killed at any time
-            channel.send(answer)
+            channel.send(answer, result)
     except (EOFError, OSError):
         os._exit(0)
     except BaseException:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from evo import devices, gpus
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError
 from evo.evaluators.nursery import Nursery, NurseryLost
-from evo.evaluators.worker import Channel, Failed, GivesUp, Upbringing
+from evo.evaluators.worker import Channel, Failed, GivesUp, Played, Upbringing
 from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, part_size
 from evo.learning.q_loss import Target
 from evo.learning.strategies.member import END, Membership, described
@@ -79,7 +79,7 @@ class Cluster:
         leader = self.processes[0]
         self._look()
         self._send(leader, encode(message).tobytes())
-        return decode(np.frombuffer(self._receive(leader).result, "<i4"))
+        return decode(np.frombuffer(Played(*self._receive(leader)).result.unpacked(), "<i4"))
 
     def _send(self, process: Process, task: bytes) -> None:
         try:
