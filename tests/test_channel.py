@@ -6,6 +6,7 @@ import random
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -49,13 +50,14 @@ def test_messages_in_any_pieces_arrive_whole_and_the_end_is_seen(pair: Pair, tri
             begin += count
         pair[0].shutdown(socket.SHUT_WR)
 
-    sender = threading.Thread(target=send)
+    sender = threading.Thread(target=send, daemon=True)
     sender.start()
-    channel, heard, gone = Channel(pair[1]), [], False
+    channel, heard, gone, until = Channel(pair[1]), [], False, time.monotonic() + 30
     with selectors.DefaultSelector() as selector:
         selector.register(channel, selectors.EVENT_READ)
         while not gone:
             assert selector.select(10), "bytes were left behind that nobody is told of"
+            assert time.monotonic() < until, "nothing is read"
             messages, gone = channel.arrived()
             heard += messages
     sender.join()
@@ -73,6 +75,7 @@ def test_what_is_to_stay_packed_stands_last(pair: Pair) -> None:
 def test_a_message_that_is_waited_for_is_all_that_is_read(pair: Pair) -> None:
     pair[0].sendall(framed("one") + b"+")
     assert Channel(pair[1]).receive() == "one"
+    pair[1].setblocking(False)
     assert pair[1].recv(9) == b"+"
 
 
