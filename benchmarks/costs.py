@@ -118,15 +118,21 @@ class Own:
     fixed: float
 
 
-def own(case: Case, populations: Sequence[tuple[int, int]], generations: int) -> Own:
-    """Return what a generation of a GA costs its master, by least squares over (population, parents)."""
+def own(case: Case, populations: Sequence[tuple[int, int]], generations: int) -> tuple[Own, Own]:
+    """Return what a generation of a GA costs its master, by least squares over (population, parents).
+
+    Once by the median of its generations, and once by the quickest of them.
+    """
     rows, took = [], []
     for population, parents in populations:
         with tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-") as place:
-            took.append(median(_generations(case, population, parents, Path(place) / "run", generations)))
+            took.append(_generations(case, population, parents, Path(place) / "run", generations))
             rows.append((population, parents, 1.0))
-    matrix = np.array(rows) / np.array(took)[:, None]
-    return Own(*_not_negative(matrix, np.ones(len(took))))
+
+    def fitted(seconds: Sequence[float]) -> Own:
+        return Own(*_not_negative(np.array(rows) / np.array(seconds)[:, None], np.ones(len(seconds))))
+
+    return fitted([median(each) for each in took]), fitted([min(each) for each in took])
 
 
 def _generations(case: Case, population: int, parents: int, directory: Path, generations: int) -> list[float]:

@@ -297,8 +297,8 @@ def worth(works: Sequence[Work], master: Master, workers: Sequence[int], lengths
     return table
 
 
-def own_costs(own: dict[str, Own], trip: float, speed: float) -> Table:
-    """Return the table of what a generation costs its master."""
+def own_costs(own: dict[str, Own], least: Own, trip: float, speed: float) -> Table:
+    """Return the table of what a generation costs its master; `least`: of 1.18 million weights, at the quickest."""
     table = Table(
         "What a generation costs its master",
         "Naming, ranking and recording a candidate, and rebuilding, publishing and committing a new survivor: the "
@@ -310,19 +310,22 @@ def own_costs(own: dict[str, Own], trip: float, speed: float) -> Table:
     for name, cost in own.items():
         row = [name, number(1e6 * cost.candidate), number(1e3 * cost.survivor), number(1e3 * cost.fixed)]
         table.rows.append(row)
-    table.limits += [
-        Limit("1.18 million weights: us a candidate", 1e6 * own["seed"].candidate, 100.0, most=True),
-        Limit("1.18 million weights: ms a new survivor", 1e3 * own["seed"].survivor, 10.0, most=True),
-    ]
+    large = own["seed"]
+    for what, cost, target, best in (
+        ("us a candidate", 1e6 * large.candidate, 100.0, 1e6 * least.candidate),
+        ("ms a new survivor", 1e3 * large.survivor, 10.0, 1e3 * least.survivor),
+    ):
+        table.limits.append(Limit(f"1.18 million weights: {what}", cost, target, most=True, best=best))
     return table
 
 
 def run(form: Form) -> list[Table]:
     """Return what was measured, how well it predicts, and the predictions."""
     tiny, seed = cases()
-    own = {"tiny": costs.own(tiny, ((64, 8), (1024, 8), (1024, 128)), 2 if form.smoke else 7)}
+    own, least = dict[str, Own](), dict[str, Own]()
+    own["tiny"], least["tiny"] = costs.own(tiny, ((64, 8), (1024, 8), (1024, 128)), 2 if form.smoke else 9)
     if not form.smoke:
-        own["seed"] = costs.own(seed, ((16, 4), (1024, 4), (64, 32)), 5)
+        own["seed"], least["seed"] = costs.own(seed, ((16, 4), (1024, 4), (64, 32)), 9)
     trip, speed = costs.network()
     with tempfile.TemporaryDirectory(dir=os.getcwd(), prefix=".benchmark-") as place:
         table, small = check(form, _master(tiny, form), Path(place), own["tiny"])
@@ -334,7 +337,7 @@ def run(form: Form) -> list[Table]:
     length = (mean - small.rebuild) / (small.episodes * small.frame)
     works = [(small, 512, length), (small, 8192, 1000.0), (large, 1000, 1000.0), (large, 8192, 1000.0)]
     return [
-        own_costs(own, trip, speed),
+        own_costs(own, least["seed"], trip, speed),
         table,
         predictions(works, master, WORKERS),
         worth((small, large), master, WORKERS[3:], LENGTHS),
