@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from llvmlite import binding
 from networks import networks, plain_scores, random_observations, random_weights
 
+from evo.memory import LINE, aligned
 from evo.policies import lanes
 from evo.policies.network import Network, Options
 from evo.policies.products import NATIVE
@@ -209,3 +210,12 @@ def test_every_instruction_set_gives_the_pinned_bits(
     assert found["paired"] == GOLDEN_PAIRED
     assert (found["vdpbf16ps"] > 0) == (not settings and NATIVE)
     assert found["chosen"] == GOLDEN_CHOSEN
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1, np.float32), (37, np.uint32), (100_000, np.float32)])
+def test_kernels_memory_begins_at_a_line_of_the_cache(size: int, dtype: type[np.generic]) -> None:
+    for room in [aligned(size, dtype) for _ in range(8)]:
+        assert room.ctypes.data % LINE == 0
+        assert (room.shape, room.dtype, room.any()) == ((size,), dtype, False)
+        assert room.flags.c_contiguous
+        assert room.flags.writeable

@@ -22,6 +22,7 @@ from evo import devices
 from evo.errors import DeviceError, ResourceError
 from evo.learning.failures import shortages_explained
 from evo.learning.q_loss import Target
+from evo.memory import aligned
 from evo.placement import GROWTH, last_gpu
 from evo.policies.keras_network import build_keras, flat_weights, set_weights
 from evo.policies.network import Network
@@ -45,7 +46,6 @@ class BetweenNetworks(Protocol):
         ...
 
 
-ALIGNED = 16  # floats: TensorFlow wants memory that begins at a multiple of 64 bytes
 NOBODY = -1  # a place of a part that no example takes
 LEAST = 32  # places of a part
 PART_BYTES = 16 << 20  # of a part's activations; measured, and part of how sums are rounded
@@ -188,10 +188,9 @@ class Learner:
 
     def place(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return an array for observations that `load` takes as it is; the next call uses its memory again."""
-        if self._placed.size < prod(shape) + ALIGNED:
-            self._placed = np.empty(prod(shape) + ALIGNED, np.float32)
-        start = -self._placed.ctypes.data // self._placed.itemsize % ALIGNED
-        return self._placed[start : start + prod(shape)].reshape(shape)
+        if self._placed.size < prod(shape):
+            self._placed = aligned(prod(shape))
+        return self._placed[: prod(shape)].reshape(shape)
 
     def updates_on(
         self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]

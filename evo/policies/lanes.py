@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from evo.memory import aligned
 from evo.policies import pairs
 from evo.policies.layer_norm import normalise, normalise_plain
 from evo.policies.layout import (
@@ -117,8 +118,8 @@ def arithmetic(options: Options) -> str:
 def room_for_weights(network: Network) -> tuple[NDArray[np.int64], NDArray[Any], Callable[..., None]]:
     """Return the table of layers, room for packed weights, and what packs them: pack(layers, weights, room)."""
     if network.options.in_pairs:
-        return pairs.table(network), np.zeros(packed_size(network), np.uint32), pairs.pack
-    return table(network), np.zeros(packed_size(network), np.float32), pack
+        return pairs.table(network), aligned(packed_size(network), np.uint32), pairs.pack
+    return table(network), aligned(packed_size(network)), pack
 
 
 def norms_of(network: Network, packed: NDArray[Any]) -> NDArray[np.float32] | None:

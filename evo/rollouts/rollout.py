@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.errors import ResourceError
+from evo.memory import aligned
 from evo.policies import lanes, layout, products
 from evo.policies.network import Network
 from evo.records import WORST, Choose, Result, Segment, Steps, Task
@@ -108,11 +109,11 @@ class Rollout:
         self._rebuilder = Rebuilder(network)
         self._layers, self._packed, self._pack = lanes.room_for_weights(network)
         self._norms = lanes.norms_of(network, self._packed)
-        self._weights = np.empty(network.size, np.float32)
+        self._weights = aligned(network.size)
         room = layout.activation_size(network) * 16
-        self._first, self._second = np.zeros(room, np.float32), np.zeros(room, np.float32)
-        self._scores = np.zeros(network.outputs * 16, np.float32)
-        self._x = np.zeros(int(np.prod(network.shape)) * 16, np.float32)
+        self._first, self._second = aligned(room), aligned(room)
+        self._scores = aligned(network.outputs * 16)
+        self._x = aligned(int(np.prod(network.shape)) * 16)
         rules: Any = getattr(environment, "rules", None)  # of an environment that is played in compiled code
         self._boards = None if rules is None else make_boards(16, rules.size)
         self._marked: set[str] = set()  # what is known to have been compiled
