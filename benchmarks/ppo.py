@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,21 +46,33 @@ Setting = tuple[str, ...]
 SETTINGS: dict[str, Setting] = {"three epochs": THREE_EPOCHS, "as published": ()}
 
 
+def told(command: list[str], begin: str, environment: dict[str, str]) -> list[tuple[float, str]]:
+    """Return the lines of a program that begin so, each with the seconds until it was there."""
+    began, lines = time.perf_counter(), []
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        for line in program.stdout:
+            if line.startswith(begin):
+                lines.append((time.perf_counter() - began, line))
+    if program.returncode:
+        raise subprocess.CalledProcessError(program.returncode, command)
+    return lines
+
+
 def ours(generations: int, dtype: str, setting: Setting) -> Lines:
-    """Return frames, seconds since the beginning and the mean return after each generation of a run."""
+    """Return frames, seconds since the command was given and the mean return after each generation of a run."""
     with tempfile.TemporaryDirectory() as directory:
         run = Path(directory) / "run"
-        command = [sys.executable, "-m", "evo.run", str(EXPERIMENT), "--run-dir", str(run), "--quiet"]
+        command = [sys.executable, "-u", "-m", "evo.run", str(EXPERIMENT), "--run-dir", str(run)]
         command += ["--generations", str(generations)]
         inference = "lanes" if dtype == "float32" else f"lanes-{dtype}"
         for words in (*setting, *QUIET, f"learner.dtype={dtype}", f"policy.inference={inference}"):
             command += ["--set", words]
-        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        ends = told(command, "generation ", dict(os.environ))
         metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines: Lines = [{"frames": 0, "seconds": 0.0, "mean": None}]
-    for line in metrics:
-        frames, passed = lines[-1]["frames"] + line["frames"], lines[-1]["seconds"] + line["seconds"]
-        lines.append({"frames": frames, "seconds": passed, "mean": line["mean"]})
+    for (seconds, _), line in zip(ends, metrics, strict=True):
+        lines.append({"frames": lines[-1]["frames"] + line["frames"], "seconds": seconds, "mean": line["mean"]})
     return lines
 
 
@@ -74,10 +87,8 @@ def theirs(python: Path, module: str, frames: int, good: float, setting: Setting
     }
     command = [str(python), "-m", f"benchmarks.peers.{module}", json.dumps(described), str(PATIENCE), str(frames)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [*command, str(good)], check=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = told([*command, str(good)], "{", environment)
+    return [{**json.loads(line), "seconds": seconds} for seconds, line in lines]
 
 
 def speed(lines: Lines) -> float:
@@ -144,9 +155,9 @@ def race(python: Path) -> Table:
     """Learn the published experiment until it is good, and return the table of seconds."""
     table = Table(
         f"PPO to a mean return of {GOOD:g}",
-        "Seconds until the newest episodes' mean return is there, by `experiments/ppo_snake.toml` as it is, on two "
-        "threads, one after the other; the peer learns the same network from our compiled boards by the same rule, "
-        "with the rates of the beginning.",
+        "Seconds from the Enter key until the newest episodes' mean return is there, by `experiments/ppo_snake.toml` "
+        "as it is, on two threads, one after the other; the peer learns the same network from our compiled boards by "
+        "the same rule, with the rates of the beginning.",
         ("who", "seconds", "frames", "frames/s", "times sooner"),
     )
     first, module = next(iter(PEERS.items()))

@@ -188,9 +188,10 @@ def test_tensorflow_is_set_for_equal_bits() -> None:
 
 
 def test_parts_are_smaller_for_larger_networks_and_never_a_matter_of_threads() -> None:
-    assert part_size(LINEAR) == 4096
-    assert part_size(Network.build(Options(conv=[[16, 3, 1], [32, 3, 1]], dense=[128]), (10, 10, 6), 3, 1)) == 512
-    assert part_size(Network.build(Options(preset="seed"), (64, 64, 1), 4)) == 32
+    two_layers = Network.build(Options(conv=[[16, 3, 1], [32, 3, 1]], dense=[128]), (10, 10, 6), 3, 1)
+    assert part_size(LINEAR, "float32") == 4096
+    assert (part_size(two_layers, "float32"), part_size(two_layers, "bfloat16")) == (2048, 4096)
+    assert part_size(Network.build(Options(preset="seed"), (128, 128, 1), 4), "float32") == 32
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("given", 1.0), ("linear", 4.0), ("root", 2.0)])

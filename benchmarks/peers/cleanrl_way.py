@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.cleanrl_way EXPERIMENT.json SECONDS FRAMES RETURN
 
-Prints a JSON line a rollout: seconds, frames and the mean return of the last hundred episodes; ends by whichever limit
+Prints a JSON line a rollout: frames and the mean return of the last hundred episodes; ends by whichever limit
 is reached first. As there, an episode that is truncated counts as ended.
 """
 
@@ -76,7 +76,7 @@ def main(described: str, seconds: str, frames: str, good: str) -> None:
     began, played = time.perf_counter(), 0
     while True:
         mean, passed = float(np.mean(recent)) if recent else float("nan"), time.perf_counter() - began
-        print(json.dumps({"seconds": passed, "frames": played, "mean": mean}), flush=True)
+        print(json.dumps({"frames": played, "mean": mean}), flush=True)
         if passed > float(seconds) or played >= int(frames) or mean >= float(good):
             return
         for step in range(horizon):

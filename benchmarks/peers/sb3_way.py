@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.sb3_way EXPERIMENT.json SECONDS FRAMES RETURN
 
-Prints a JSON line a rollout: seconds, frames and the mean return of the last hundred episodes; ends by whichever limit
+Prints a JSON line a rollout: frames and the mean return of the last hundred episodes; ends by whichever limit
 is reached first.
 """
 
@@ -95,7 +95,7 @@ class Told(BaseCallback):  # type: ignore[misc]
         recent = [episode["r"] for episode in self.model.ep_info_buffer or ()]
         mean = float(np.mean(recent)) if recent else float("nan")
         passed = time.perf_counter() - self.began
-        print(json.dumps({"seconds": passed, "frames": self.num_timesteps, "mean": mean}), flush=True)
+        print(json.dumps({"frames": self.num_timesteps, "mean": mean}), flush=True)
         if passed > self.seconds or self.num_timesteps >= self.frames or mean >= self.good:
             sys.exit(0)
 

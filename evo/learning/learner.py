@@ -2,8 +2,8 @@
 
 A step is `gradients(batch) -> reduce -> clip -> apply`. Losses are sums over a batch divided by how many examples the
 whole batch has, never means of means, and gradients are clipped after they are reduced; so a batch may be split over
-devices, as `evo/learning/strategies` does. A batch is computed in parts of one shape that the cache holds, in order,
-and a smaller batch in one part that it nearly fills.
+devices, as `evo/learning/strategies` does. A batch is computed in parts of one shape, in order, so that memory does not
+grow with it, and a smaller batch in one part that it nearly fills.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BetweenNetworks(Protocol):
 
 NOBODY = -1  # a place of a part that no example takes
 LEAST = 32  # places of a part
-PART_BYTES = 16 << 20  # of a part's activations; measured, and part of how sums are rounded
+PART_BYTES = 64 << 20  # of a part's activations; measured, and part of how sums are rounded
 BETAS = (0.9, 0.999)
 EPSILON = 1e-5
 GOLDEN = 64  # examples of the known step
@@ -56,11 +56,15 @@ SIDE_BY_SIDE = 8  # operations of several devices, which wait for each other
 CHUNK = 1024  # observations that `Forward` computes at once
 
 
-def part_size(network: Network) -> int:
-    """Return how many examples are computed at once at most: a power of two from 32 to 4096."""
-    floats = sum(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
+def part_size(network: Network, dtype: str) -> int:
+    """Return how many examples are computed at once at most: a power of two from 32 to 4096.
+
+    `dtype` is float32 or bfloat16, what hidden layers compute in.
+    """
+    values = sum(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
+    bytes_each = values * (2 if dtype == "bfloat16" else 4)
     size = LEAST
-    while size < 4096 and 2 * size * floats * 4 <= PART_BYTES:
+    while size < 4096 and 2 * size * bytes_each <= PART_BYTES:
         size *= 2
     return size
 
@@ -142,7 +146,7 @@ class Learner:
     ) -> None:
         """Prepare a learner whose weights are all zero; `max_gradient_norm` 0 clips nothing."""
         tf = start_tensorflow(options)
-        self.network, self.options, self.part = network, options, part_size(network)
+        self.network, self.options, self.part = network, options, part_size(network, options.dtype)
         self._max_norm = max_gradient_norm
         self.target: Target | None = None
         with self._scope():
