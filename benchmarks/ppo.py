@@ -38,7 +38,7 @@ PATIENCE = 1800.0  # seconds that a peer may take for it
 GOOD = 40.0  # the mean return of the newest episodes that counts as that score
 ENOUGH = 90  # generations of ours, in which it is there
 WARM = 1  # generations that are not counted: compiling, caches
-COUNTED = 3  # generations of a turn that are
+COUNTED = {"three epochs": 3, "as published": 12}  # generations of a turn that are, ten seconds of ours or more
 TURNS = 3
 PEERS = {"Stable-Baselines3": "sb3_way", "CleanRL's way": "cleanrl_way"}
 Lines = list[dict[str, Any]]
@@ -121,15 +121,14 @@ def run(form: Form) -> list[Table]:
     for name, setting in SETTINGS.items():
         done: dict[str, list[Lines]] = {}
         for _ in range(1 if form.smoke else TURNS):
-            for who, lines in turn(python or None, setting).items():
+            for who, lines in turn(python or None, setting, WARM + (1 if form.smoke else COUNTED[name])).items():
                 done.setdefault(who, []).append(lines)
         add(table, name, done)
     return [table] if form.smoke or not python else [table, race(python)]
 
 
-def turn(python: Path | None, setting: Setting) -> dict[str, Lines]:
+def turn(python: Path | None, setting: Setting, generations: int) -> dict[str, Lines]:
     """Let everybody learn once, one after the other."""
-    generations = WARM + COUNTED
     frames = generations * 512 * 64
     done = {who: theirs(python, module, frames, 1e9, setting) for who, module in PEERS.items()} if python else {}
     done |= {f"ours, {dtype}": ours(generations, dtype, setting) for dtype in RATIOS}

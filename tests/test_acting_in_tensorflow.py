@@ -55,7 +55,6 @@ def test_a_run_that_acts_in_tensorflow_ends_in_one_state(way: str, tmp_path: Pat
     words += ("--set", "pg.method=reinforce") if way == "reinforce" else ()
     straight = summary_of(tmp_path, "tiny.toml", "--run-dir", "straight", *words, apart=True)
     how = ("tiny.toml", "--run-dir", "stopped", "--backend", "processes", "--workers", 2, *words, "--generations", 1)
-    how += ("--set", "workers.threads=2")  # as many as the learner, whose process the master's own player is in
     summary_of(tmp_path, *how, apart=True)
     resumed = summary_of(tmp_path, "--resume", "stopped", "--generations", 3, apart=True)
     assert resumed["state_hash"] == straight["state_hash"]

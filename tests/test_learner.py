@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,6 +115,29 @@ def test_a_batch_that_is_smaller_than_a_part_is_not_filled_up_to_one() -> None:
     assert set(made._compiled_for) == {256, 128, 64, LEAST}
 
 
+THREADS = """
+import sys
+from test_learner import LearnerOptions, learner, np
+made = learner(options=LearnerOptions(threads=int(sys.argv[1])))
+for _ in range(3):
+    told = made.update(np.arange(70, dtype=np.int32), 1e-3, {"scale": 1.0})
+np.savez(sys.argv[2], first=made.state()["first"], error=told["error"], parts=list(made._compiled_for))
+"""
+
+
+def test_every_thread_has_a_part_of_its_own_and_the_sums_are_in_order(tmp_path: Path) -> None:
+    told = []
+    for number, threads in enumerate((1, 3, 3)):
+        out = tmp_path / f"{number}.npz"
+        subprocess.run([sys.executable, "-c", THREADS, str(threads), out], cwd=Path(__file__).parent, check=True)
+        told.append(dict(np.load(out)))
+    one, three, again = told
+    assert (one["parts"].tolist(), three["parts"].tolist()) == ([128], [LEAST])
+    for name in ("first", "error"):
+        assert three[name].tobytes() == again[name].tobytes()
+        np.testing.assert_allclose(three[name], one[name], rtol=1e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize("counts", [(70,), (33, 70), (70, 33)])
 def test_observations_that_are_placed_are_learned_from_without_a_copy(counts: tuple[int, ...]) -> None:
     copied, placed = learner(), learner()
@@ -188,10 +214,9 @@ def test_tensorflow_is_set_for_equal_bits() -> None:
 
 
 def test_parts_are_smaller_for_larger_networks_and_never_a_matter_of_threads() -> None:
-    two_layers = Network.build(Options(conv=[[16, 3, 1], [32, 3, 1]], dense=[128]), (10, 10, 6), 3, 1)
-    assert part_size(LINEAR, "float32") == 4096
-    assert (part_size(two_layers, "float32"), part_size(two_layers, "bfloat16")) == (2048, 4096)
-    assert part_size(Network.build(Options(preset="seed"), (128, 128, 1), 4), "float32") == 32
+    assert part_size(LINEAR) == 4096
+    assert part_size(Network.build(Options(conv=[[16, 3, 1], [32, 3, 1]], dense=[128]), (10, 10, 6), 3, 1)) == 512
+    assert part_size(Network.build(Options(preset="seed"), (64, 64, 1), 4)) == 32
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("given", 1.0), ("linear", 4.0), ("root", 2.0)])

@@ -139,7 +139,7 @@ def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]
 
     workers = experiment.workers.model_dump()
     if experiment.learns and experiment.workers.backend == "serial":  # in one process TensorFlow has one number of them
-        workers["threads"] = experiment.learner.threads
+        workers["threads"], workers["threads_inter"] = experiment.learner.threading
     context = Context(
         run_dir=directory.absolute(),
         environment=experiment.environment.model_dump(),

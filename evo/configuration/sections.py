@@ -104,11 +104,14 @@ class Workers(Section):
         return self
 
 
+SIDE_BY_SIDE = 8  # operations of several devices
+
+
 class Learner(Section):
     """The [learner] section: how gradient methods compute their updates."""
 
     strategy: Strategy = Field("one", description="how an update is spread over devices")
-    threads: int = Field(2, ge=1, le=1024, description="fixed, since sums depend on it")
+    threads: int = Field(2, ge=1, le=1024, description="parts of a batch at a time; fixed, since sums depend on it")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of hidden layers; weights are float32")
     devices: list[str] = Field(
         [],
@@ -148,6 +151,14 @@ class Learner(Section):
         if self.staleness and self.strategy != "parameter-server":
             raise ValueError('staleness: only strategy "parameter-server" has updates that run ahead')
         return self
+
+    @property
+    def threading(self) -> tuple[int, int]:
+        """Return TensorFlow's threads inside an operation, and for operations side by side.
+
+        One process that learns alone has a part of the batch for every thread; several devices wait for each other.
+        """
+        return (1, self.threads) if self.strategy == "one" else (self.threads, SIDE_BY_SIDE)
 
     @property
     def notices(self) -> list[str]:

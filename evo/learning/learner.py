@@ -2,8 +2,9 @@
 
 A step is `gradients(batch) -> reduce -> clip -> apply`. Losses are sums over a batch divided by how many examples the
 whole batch has, never means of means, and gradients are clipped after they are reduced; so a batch may be split over
-devices, as `evo/learning/strategies` does. A batch is computed in parts of one shape, in order, so that memory does not
-grow with it, and a smaller batch in one part that it nearly fills.
+devices, as `evo/learning/strategies` does. A batch is computed in parts of one shape, so that memory does not grow with
+it, and added up in their order. On a CPU every thread has a part of its own: threads that shared every operation would
+wait for each other at every one.
 """
 
 from __future__ import annotations
@@ -48,25 +49,27 @@ class BetweenNetworks(Protocol):
 
 NOBODY = -1  # a place of a part that no example takes
 LEAST = 32  # places of a part
-PART_BYTES = 64 << 20  # of a part's activations; measured, and part of how sums are rounded
+PART_BYTES = 16 << 20  # of a part's activations; measured, and part of how sums are rounded
 BETAS = (0.9, 0.999)
 EPSILON = 1e-5
 GOLDEN = 64  # examples of the known step
-SIDE_BY_SIDE = 8  # operations of several devices, which wait for each other
 CHUNK = 1024  # observations that `Forward` computes at once
 
 
-def part_size(network: Network, dtype: str) -> int:
-    """Return how many examples are computed at once at most: a power of two from 32 to 4096.
-
-    `dtype` is float32 or bfloat16, what hidden layers compute in.
-    """
-    values = sum(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
-    bytes_each = values * (2 if dtype == "bfloat16" else 4)
+def part_size(network: Network) -> int:
+    """Return how many examples are computed at once at most: a power of two from 32 to 4096."""
+    floats = sum(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
     size = LEAST
-    while size < 4096 and 2 * size * bytes_each <= PART_BYTES:
+    while size < 4096 and 2 * size * floats * 4 <= PART_BYTES:
         size *= 2
     return size
+
+
+def parts_at_a_time(options: Options) -> int:
+    """Return how many parts of a batch are computed at a time: one a thread, if one process learns, on its CPU."""
+    import tensorflow as tf
+
+    return options.threads if options.strategy == "one" and not tf.config.list_physical_devices("GPU") else 1
 
 
 def start_tensorflow(options: Options) -> Any:
@@ -75,8 +78,9 @@ def start_tensorflow(options: Options) -> Any:
     import tensorflow as tf
 
     try:
-        tf.config.threading.set_intra_op_parallelism_threads(options.threads)
-        tf.config.threading.set_inter_op_parallelism_threads(1 if options.strategy == "one" else SIDE_BY_SIDE)
+        inside, side_by_side = options.threading
+        tf.config.threading.set_intra_op_parallelism_threads(inside)
+        tf.config.threading.set_inter_op_parallelism_threads(side_by_side)
         if options.log_placement:
             devices.log_where_operations_run()
         if options.logical_cpus:
@@ -146,7 +150,8 @@ class Learner:
     ) -> None:
         """Prepare a learner whose weights are all zero; `max_gradient_norm` 0 clips nothing."""
         tf = start_tensorflow(options)
-        self.network, self.options, self.part = network, options, part_size(network, options.dtype)
+        self.network, self.options, self.part = network, options, part_size(network)
+        self._parts_at_a_time = parts_at_a_time(options)
         self._max_norm = max_gradient_norm
         self.target: Target | None = None
         with self._scope():
@@ -230,8 +235,9 @@ class Learner:
         return self._finite({name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}, norm)
 
     def _part_of(self, count: int) -> int:
-        """Return how many of `count` examples are computed at once: a power of two, and few places stay empty."""
-        return min(self.part, max(LEAST, 1 << (count - 1).bit_length()))
+        """Return how many of `count` examples a part has: a power of two, and few places stay empty."""
+        share = -(-count // self._parts_at_a_time)
+        return min(self.part, max(LEAST, 1 << (share - 1).bit_length()))
 
     def _count(self) -> list[float]:
         """Count an update, and return Adam's betas to the number of updates."""
@@ -292,7 +298,7 @@ class Learner:
             lambda i, *_: i < parts,
             add,
             (0, [tf.zeros(variable.shape) for variable in self._variables], tf.TensorArray(tf.float32, parts)),
-            parallel_iterations=1,
+            parallel_iterations=self._parts_at_a_time,
         )
         return sums, dict(zip(names, tf.unstack(tf.transpose(values.stack(), [1, 0, 2]), len(names)), strict=True))
 
@@ -369,8 +375,9 @@ class Learner:
         digest = hashlib.sha256(known.weights().tobytes()).hexdigest()[:16]
         gpus = tf.config.list_logical_devices("GPU")
         machine = gpus[0].name if gpus else f"CPU {binding.get_host_cpu_name()}"
+        threads = f"{self.options.threads} threads" + (" side by side" if self._parts_at_a_time > 1 else "")
         return (
-            f"tensorflow {tf.__version__}, keras {keras.__version__}, {machine}, {self.options.threads} threads, "
+            f"tensorflow {tf.__version__}, keras {keras.__version__}, {machine}, {threads}, "
             f"{self.options.dtype}, learning step {digest}{self._spread_over()}"
         )
 

@@ -215,7 +215,7 @@ class ClusterLearner(Learner):
         self, network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
     ) -> None:
         """Start the processes; their weights are all zero."""
-        self.network, self.options, self.part = network, options, part_size(network, options.dtype)
+        self.network, self.options, self.part = network, options, part_size(network)
         self.devices = options.processes
         self._updates = 0
         told = described(network, options, loss, max_gradient_norm)
