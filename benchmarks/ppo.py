@@ -10,7 +10,10 @@ Without the peers' environment ours is measured alone.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,46 +40,60 @@ SOONER = 3.0  # times, to the same return
 PATIENCE = 1800.0  # seconds that a peer may take for it
 GOOD = 40.0  # the mean return of the newest episodes that counts as that score
 ENOUGH = 90  # generations of ours, in which it is there
+SEEDS = (1, 2, 3)  # of that
 WARM = 1  # generations that are not counted: compiling, caches
 COUNTED = {"three epochs": 3, "as published": 12}  # generations of a turn that are, ten seconds of ours or more
 TURNS = 3
 PEERS = {"Stable-Baselines3": "sb3_way", "CleanRL's way": "cleanrl_way"}
+MEAN = re.compile(r" mean +(\S+)")  # in a line of ours
 Lines = list[dict[str, Any]]
 Setting = tuple[str, ...]
 SETTINGS: dict[str, Setting] = {"three epochs": THREE_EPOCHS, "as published": ()}
 
 
-def told(command: list[str], begin: str, environment: dict[str, str]) -> list[tuple[float, str]]:
-    """Return the lines of a program that begin so, each with the seconds until it was there."""
-    began, lines = time.perf_counter(), []
+def told(
+    command: list[str], begin: str, environment: dict[str, str], good: float = math.inf
+) -> list[tuple[float, str]]:
+    """Return the lines of a program that begin so, each with the seconds until it was there.
+
+    A program whose line says that its mean is `good` is told to end.
+    """
+    began, lines, ended = time.perf_counter(), [], False
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         for line in program.stdout:
-            if line.startswith(begin):
+            if line.startswith(begin) and not ended:
                 lines.append((time.perf_counter() - began, line))
-    if program.returncode:
+                mean = MEAN.search(line)
+                ended = mean is not None and float(mean[1]) > good  # it is rounded
+                if ended:
+                    program.send_signal(signal.SIGINT)
+    if program.returncode and not ended:
         raise subprocess.CalledProcessError(program.returncode, command)
     return lines
 
 
-def ours(generations: int, dtype: str, setting: Setting) -> Lines:
-    """Return frames, seconds since the command was given and the mean return after each generation of a run."""
+def ours(generations: int, dtype: str, setting: Setting, good: float = math.inf, seed: int = 1) -> Lines:
+    """Return frames, seconds since the command was given and the mean return after each generation of a run.
+
+    It ends where the mean is `good`.
+    """
     with tempfile.TemporaryDirectory() as directory:
         run = Path(directory) / "run"
         command = [sys.executable, "-u", "-m", "evo.run", str(EXPERIMENT), "--run-dir", str(run)]
-        command += ["--generations", str(generations)]
+        command += ["--generations", str(generations), "--seed", str(seed)]
         inference = "lanes" if dtype == "float32" else f"lanes-{dtype}"
         for words in (*setting, *QUIET, f"learner.dtype={dtype}", f"policy.inference={inference}"):
             command += ["--set", words]
-        ends = told(command, "generation ", dict(os.environ))
+        ends = told(command, "generation ", dict(os.environ), good)
         metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines: Lines = [{"frames": 0, "seconds": 0.0, "mean": None}]
-    for (seconds, _), line in zip(ends, metrics, strict=True):
+    for (seconds, _), line in zip(ends, metrics, strict=False):  # an ended run may have gone on for one
         lines.append({"frames": lines[-1]["frames"] + line["frames"], "seconds": seconds, "mean": line["mean"]})
     return lines
 
 
-def theirs(python: Path, module: str, frames: int, good: float, setting: Setting) -> Lines:
+def theirs(python: Path, module: str, frames: int, good: float, setting: Setting, seed: int = 1) -> Lines:
     """Return the same of a peer."""
     experiment = config.load(EXPERIMENT, setting)
     described: dict[str, Any] = {
@@ -84,6 +101,7 @@ def theirs(python: Path, module: str, frames: int, good: float, setting: Setting
         "policy": experiment.policy.model_dump(),
         "pg": experiment.options.model_dump(),
         "threads": experiment.learner.threads,
+        "seed": seed,
     }
     command = [str(python), "-m", f"benchmarks.peers.{module}", json.dumps(described), str(PATIENCE), str(frames)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
@@ -151,28 +169,38 @@ def add(table: Table, name: str, done: dict[str, list[Lines]]) -> None:
 
 
 def race(python: Path) -> Table:
-    """Learn the published experiment until it is good, and return the table of seconds."""
+    """Learn the published experiment until it is good, with every seed; return the table of seconds."""
     table = Table(
         f"PPO to a mean return of {GOOD:g}",
         "Seconds from the Enter key until the newest episodes' mean return is there, by `experiments/ppo_snake.toml` "
         "as it is, on two threads, one after the other; the peer learns the same network from our compiled boards by "
-        "the same rule, with the rates of the beginning.",
-        ("who", "seconds", "frames", "frames/s", "times sooner"),
+        f"the same rule, with the rates of the beginning. Medians of {len(SEEDS)} seeds; how long each took stands "
+        "beside them.",
+        ("who", "seconds", "of each", "frames", "frames/s", "times sooner"),
     )
     first, module = next(iter(PEERS.items()))
-    learnt = {first: theirs(python, module, 1 << 40, GOOD, ())}
-    for dtype in RATIOS:
-        learnt[f"ours, {dtype}"] = ours(ENOUGH, dtype, ())
+    learnt: dict[str, list[Lines]] = {}
+    for seed in SEEDS:
+        learnt.setdefault(first, []).append(theirs(python, module, 1 << 40, GOOD, (), seed))
+        for dtype in RATIOS:
+            learnt.setdefault(f"ours, {dtype}", []).append(ours(ENOUGH, dtype, (), GOOD, seed))
     seconds = 0.0
-    for who, lines in learnt.items():
-        there = next((x for x in lines if x["mean"] is not None and x["mean"] >= GOOD), None)
-        if there is None:
-            raise RuntimeError(f"{who}: a mean return of {GOOD:g} was not reached in {lines[-1]['frames']} frames")
-        row = [who, number(there["seconds"]), f"{there['frames']:,.0f}", number(speed(lines)), ""]
-        seconds = seconds or there["seconds"]
+    for who, runs in learnt.items():
+        there = [arrival(who, lines) for lines in runs]
+        took = median(line["seconds"] for line in there)
+        each, frames = ", ".join(number(line["seconds"]) for line in there), median(line["frames"] for line in there)
+        row = [who, number(took), each, f"{frames:,.0f}", number(median(map(speed, runs))), ""]
+        seconds = seconds or took
         if who != first:
-            sooner = seconds / there["seconds"]
-            row[-1] = f"{sooner:.1f}"
-            table.limits.append(Limit(f"{who}: times sooner", sooner, SOONER, ratio=True))
+            row[-1] = f"{seconds / took:.1f}"
+            table.limits.append(Limit(f"{who}: times sooner", seconds / took, SOONER, ratio=True))
         table.rows.append(row)
     return table
+
+
+def arrival(who: str, lines: Lines) -> dict[str, Any]:
+    """Return the first line that is good; RuntimeError where there is none."""
+    for line in lines:
+        if line["mean"] is not None and line["mean"] >= GOOD:
+            return line
+    raise RuntimeError(f"{who}: a mean return of {GOOD:g} was not reached in {lines[-1]['frames']} frames")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,12 +11,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calling import ROOT
 from learning import tensorflow  # noqa: F401
 from numpy.typing import NDArray
 
 from evo.configuration.sections import Learner as LearnerOptions
 from evo.errors import DeviceError, ResourceError
-from evo.learning.learner import BETAS, CHUNK, EPSILON, LEAST, Forward, Learner, part_size, start_tensorflow
+from evo.learning.learner import (
+    BETAS,
+    CHUNK,
+    EPSILON,
+    LEAST,
+    Forward,
+    Learner,
+    part_size,
+    parts_at_a_time,
+    start_tensorflow,
+)
+from evo.placement import NO_GPU, VISIBLE
 from evo.policies import lanes
 from evo.policies.network import Network, Options
 
@@ -117,25 +130,40 @@ def test_a_batch_that_is_smaller_than_a_part_is_not_filled_up_to_one() -> None:
 
 THREADS = """
 import sys
+import tensorflow as tf
 from test_learner import LearnerOptions, learner, np
 made = learner(options=LearnerOptions(threads=int(sys.argv[1])))
 for _ in range(3):
     told = made.update(np.arange(70, dtype=np.int32), 1e-3, {"scale": 1.0})
-np.savez(sys.argv[2], first=made.state()["first"], error=told["error"], parts=list(made._compiled_for))
+((part, step),) = made._compiled_for.items()
+nodes = step.get_concrete_function().graph.as_graph_def().node
+(loop,) = [node for node in nodes if node.op in ("While", "StatelessWhile")]
+threading = tf.config.threading
+inside, beside = threading.get_intra_op_parallelism_threads(), threading.get_inter_op_parallelism_threads()
+how = [part, loop.attr["parallel_iterations"].i, inside, beside]
+np.savez(sys.argv[2], first=made.state()["first"], error=told["error"], how=how)
 """
 
 
 def test_every_thread_has_a_part_of_its_own_and_the_sums_are_in_order(tmp_path: Path) -> None:
-    told = []
+    told, environment = [], {**os.environ, "PYTHONPATH": str(ROOT), VISIBLE: NO_GPU}
     for number, threads in enumerate((1, 3, 3)):
         out = tmp_path / f"{number}.npz"
-        subprocess.run([sys.executable, "-c", THREADS, str(threads), out], cwd=Path(__file__).parent, check=True)
+        command = [sys.executable, "-c", THREADS, str(threads), str(out)]
+        subprocess.run(command, cwd=Path(__file__).parent, env=environment, check=True)
         told.append(dict(np.load(out)))
     one, three, again = told
-    assert (one["parts"].tolist(), three["parts"].tolist()) == ([128], [LEAST])
+    assert (one["how"].tolist(), three["how"].tolist()) == ([128, 1, 1, 1], [LEAST, 3, 1, 3])
     for name in ("first", "error"):
         assert three[name].tobytes() == again[name].tobytes()
         np.testing.assert_allclose(three[name], one[name], rtol=1e-3, atol=1e-6)
+
+
+def test_a_learner_that_is_given_a_device_computes_one_part_at_a_time() -> None:
+    alone, placed = LearnerOptions(threads=4), LearnerOptions(threads=4, devices=["CPU:0"])
+    spread = LearnerOptions(threads=4, strategy="mirrored", devices=["CPU:0", "CPU:1"], logical_cpus=2)
+    assert (alone.threading, placed.threading, spread.threading) == ((1, 4), (4, 1), (4, 8))
+    assert (parts_at_a_time(placed), parts_at_a_time(spread)) == (1, 1)
 
 
 @pytest.mark.parametrize("counts", [(70,), (33, 70), (70, 33)])

@@ -28,14 +28,15 @@ from snake.envs import SnakeVectorEnv
 class Boards(VecEnv):  # type: ignore[misc]
     """Our compiled boards as Stable-Baselines3 wants them: planes first, finals in `infos`."""
 
-    def __init__(self, count: int, options: dict[str, Any]) -> None:
+    def __init__(self, count: int, options: dict[str, Any], seed: int) -> None:
+        self.first_seed = seed
         self.boards = SnakeVectorEnv(num_envs=count, autoreset_mode="SameStep", **options)
         height, width, planes = self.boards.single_observation_space.shape
         space = gymnasium.spaces.Box(0.0, 1.0, (planes, height, width), np.float32)
         super().__init__(count, space, gymnasium.spaces.Discrete(int(self.boards.single_action_space.n)))
 
     def reset(self) -> Any:
-        seen, _ = self.boards.reset(seed=1)
+        seen, _ = self.boards.reset(seed=self.first_seed)
         return np.moveaxis(seen, -1, 1)
 
     def step_async(self, actions: Any) -> None:
@@ -105,12 +106,12 @@ def main(described: str, seconds: str, frames: str, good: str) -> None:
     experiment = json.loads(described)
     torch.set_num_threads(experiment["threads"])
     pg = experiment["pg"]
-    boards = VecMonitor(Boards(pg["lanes"], experiment["environment"]))
+    boards = VecMonitor(Boards(pg["lanes"], experiment["environment"], experiment["seed"]))
     model = PPO(
         "MlpPolicy", boards, n_steps=pg["horizon"], batch_size=pg["lanes"] * pg["horizon"] // pg["minibatches"],
         n_epochs=pg["epochs"], learning_rate=pg["learning_rate"], gamma=pg["gamma"], gae_lambda=pg["gae_lambda"],
         clip_range=pg["clip"], ent_coef=pg["entropy"], vf_coef=pg["value_coefficient"],
-        max_grad_norm=pg["max_gradient_norm"], device="cpu",
+        max_grad_norm=pg["max_gradient_norm"], device="cpu", seed=experiment["seed"],
         policy_kwargs={
             "features_extractor_class": Trunk,
             "features_extractor_kwargs": {"policy": experiment["policy"]},

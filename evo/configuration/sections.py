@@ -111,7 +111,7 @@ class Learner(Section):
     """The [learner] section: how gradient methods compute their updates."""
 
     strategy: Strategy = Field("one", description="how an update is spread over devices")
-    threads: int = Field(2, ge=1, le=1024, description="parts of a batch at a time; fixed, since sums depend on it")
+    threads: int = Field(2, ge=1, le=1024, description="fixed, since sums depend on it; a power of two is best")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="of hidden layers; weights are float32")
     devices: list[str] = Field(
         [],
@@ -156,9 +156,11 @@ class Learner(Section):
     def threading(self) -> tuple[int, int]:
         """Return TensorFlow's threads inside an operation, and for operations side by side.
 
-        One process that learns alone has a part of the batch for every thread; several devices wait for each other.
+        A learner that is not spread has a part of the batch for every thread; several devices wait for each other.
         """
-        return (1, self.threads) if self.strategy == "one" else (self.threads, SIDE_BY_SIDE)
+        if self.strategy != "one":
+            return self.threads, SIDE_BY_SIDE
+        return (self.threads, 1) if self.devices else (1, self.threads)
 
     @property
     def notices(self) -> list[str]:

@@ -2,9 +2,9 @@
 
 A step is `gradients(batch) -> reduce -> clip -> apply`. Losses are sums over a batch divided by how many examples the
 whole batch has, never means of means, and gradients are clipped after they are reduced; so a batch may be split over
-devices, as `evo/learning/strategies` does. A batch is computed in parts of one shape, so that memory does not grow with
-it, and added up in their order. On a CPU every thread has a part of its own: threads that shared every operation would
-wait for each other at every one.
+devices, as `evo/learning/strategies` does. A batch is computed in parts of one shape, which are added up in order, so
+memory does not grow with it. Where one process learns on its CPU, every thread has a part of its own: threads that
+shared every operation would wait for each other at every one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def parts_at_a_time(options: Options) -> int:
     """Return how many parts of a batch are computed at a time: one a thread, if one process learns, on its CPU."""
     import tensorflow as tf
 
-    return options.threads if options.strategy == "one" and not tf.config.list_physical_devices("GPU") else 1
+    alone = options.strategy == "one" and not options.devices
+    return options.threads if alone and not tf.config.list_physical_devices("GPU") else 1
 
 
 def start_tensorflow(options: Options) -> Any:
@@ -235,7 +236,10 @@ class Learner:
         return self._finite({name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}, norm)
 
     def _part_of(self, count: int) -> int:
-        """Return how many of `count` examples a part has: a power of two, and few places stay empty."""
+        """Return how many of `count` examples a part has: a power of two from LEAST on, and few places stay empty.
+
+        So some threads have no part where they are many, or not a power of two.
+        """
         share = -(-count // self._parts_at_a_time)
         return min(self.part, max(LEAST, 1 << (share - 1).bit_length()))
 
@@ -371,7 +375,8 @@ class Learner:
         noise(np.uint64(2), observations.reshape(-1))
         known.begin(weights * np.float32(0.05))
         known.load({"observations": observations})
-        known.update(np.resize(np.arange(GOLDEN, dtype=np.int32), self.part), 1e-3, {})  # a whole part
+        count = self.part * self._parts_at_a_time  # whole parts
+        known.update(np.resize(np.arange(GOLDEN, dtype=np.int32), count), 1e-3, {})
         digest = hashlib.sha256(known.weights().tobytes()).hexdigest()[:16]
         gpus = tf.config.list_logical_devices("GPU")
         machine = gpus[0].name if gpus else f"CPU {binding.get_host_cpu_name()}"
