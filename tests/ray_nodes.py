@@ -43,6 +43,15 @@ class Nodes:
         """The process of every node, the head's first."""
         return [self._raylet(node) for node in (self._cluster.head_node, *self._others)]
 
+    @property
+    def spilled(self) -> int:
+        """Bytes that the nodes' object stores have put on disk; only the living are asked."""
+        from ray._private.internal_api import node_stats
+
+        living = (self._cluster.head_node, *self._others)
+        asked = [node_stats(node.node_ip_address, node.node_manager_port, include_memory_info=False) for node in living]
+        return sum(int(stats.store_stats.spilled_bytes_total) for stats in asked)
+
     def be(self, count: int) -> None:
         """Let there be so many nodes."""
         while len(self._others) + 1 < count:
