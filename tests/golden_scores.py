@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evo.policies import lanes
+from evo.policies import lanes, layout
 from evo.policies.network import Network, Options
 from evo.rollouts.episodes import EPSILON_GREEDY, SOFTMAX, choose, exponential
 from evo.rollouts.gaussian import draw_action
@@ -32,6 +32,13 @@ NORMED = (
     (Options(conv=[[8, 3, 2], [11, 3, 1]], dense=[16], norm="layer"), (19, 19, 5), 3),
     (Options(conv=[[3, 5, 3]], dense=[23, 1], norm="layer"), (4, 7, 2), 3),
     (Options(kind="mlp", dense=[33, 8], norm="layer"), (4,), 2),
+)
+
+
+# Layers that are computed from what is not zero: of 8, 10 and 4 blocks of filters, the last of each in part or whole.
+LARGE = (
+    (Options(conv=[[40, 3, 1], [120, 4, 2]], dense=[150, 16]), (9, 8, 3), 3),
+    (Options(kind="mlp", dense=[1100, 63], norm="layer"), (4,), 2),
 )
 
 
@@ -81,7 +88,8 @@ def chosen() -> str:
 
 
 if __name__ == "__main__":
-    told = {"golden": golden(), "normed": golden(NORMED), "paired": golden(paired()), "chosen": chosen()}
+    told = {"golden": golden(), "normed": golden(NORMED), "paired": golden(paired())}
+    told |= {"large": golden(LARGE), "chosen": chosen()}
     assembly = "".join(lanes.forward.inspect_asm().values())
     wide = {name: assembly.count(name) for name in ("%xmm", "%ymm", "%zmm", "fmadd", "vdpbf16ps")}
-    print(json.dumps({**told, "block": lanes.BLOCK, "length": len(assembly), **wide}))
+    print(json.dumps({**told, "block": layout.BLOCK, "length": len(assembly), **wide}))

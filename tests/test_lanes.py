@@ -10,33 +10,37 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden_scores import NORMED, golden
+from golden_scores import LARGE, NORMED, golden
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llvmlite import binding
 from networks import networks, plain_scores, random_observations, random_weights
 
 from evo.memory import LINE, aligned
-from evo.policies import lanes
+from evo.policies import lanes, layout, sparse
 from evo.policies.network import Network, Options
 from evo.policies.products import NATIVE
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = "f024d19c062434fb4aae74ec2cd141963aa603b98b0f0ea7cbf9ce2a60f862cb"  # arithmetic muladd-1
 GOLDEN_NORMED = "37a60bb5ecbe55b6d3b61735b6bbf107baf694a3f01ca68f28094047c1241156"
+GOLDEN_LARGE = "e7892a509209e87faf9edd7924f7d60e204adce0877f8f0253600d883daa394b"
 GOLDEN_PAIRED = "5e13f3fb80214fd4881557fabc7bba98451fb5145f18bdf2ab61c33ef7eadbb2"  # arithmetic pairs-1
 GOLDEN_CHOSEN = "f8bfc13cf19ef26cf9d1092cac40d4480108bf31e9b0b1df3507529faa050fdf"  # how actions are drawn from scores
 
 
-def scores_of_width(network: Network, weights: np.ndarray, observations: np.ndarray, width: int, forward) -> np.ndarray:
-    """Return the scores of exactly `width` observations by a kernel of that width.  # [width, A]"""
+def scores_of_width(
+    network: Network, weights: np.ndarray, observations: np.ndarray, width: int, forward, live: int | None = None
+) -> np.ndarray:
+    """Return the scores of exactly `width` observations, or the first `live`, by a kernel of that width.  # [width, A]"""
     layers, packed = lanes.table(network), np.zeros(lanes.packed_size(network), np.float32)
     lanes.pack(layers, weights, packed)
     room = lanes.activation_size(network) * width
     first, second = np.full(room, np.nan, np.float32), np.full(room, np.nan, np.float32)
     out = np.full(network.actions * width, np.nan, np.float32)
     x = np.ascontiguousarray(observations.reshape(width, -1).T).ravel()
-    forward(layers, packed, lanes.norms_of(network, packed), x, first, second, out, width)
+    large = sparse.room_for(layers)
+    forward(layers, packed, lanes.norms_of(network, packed), large, x, first, second, out, width, live or width)
     return out.reshape(network.actions, width).T
 
 
@@ -62,7 +66,7 @@ def test_no_bit_depends_on_the_width_the_lane_or_the_neighbours(network: Network
             assert bits(scores_of_width(network, weights, observations[order], width, forward)) == bits(expected[order])
 
 
-@pytest.mark.parametrize("filters", range(1, 2 * lanes.BLOCK + 2))
+@pytest.mark.parametrize("filters", range(1, 2 * layout.BLOCK + 2))
 def test_the_kernel_equals_its_plain_form_for_any_number_of_filters(filters: int) -> None:
     network = Network.build(Options(conv=[[filters, 3, 2]], dense=[filters]), (5, 6, 2), 3)
     weights, observations = random_weights(network, filters), random_observations(network, 8, filters)
@@ -74,7 +78,7 @@ def test_the_kernel_equals_its_plain_form_for_any_number_of_filters(filters: int
 # Sides and strides that leave every rest of a tile of pixels: one, fewer than a few, nearly all, and a wrapped row.
 @pytest.mark.parametrize("width", [8, 4, 2])
 @pytest.mark.parametrize("padding", ["same", "valid"])
-@pytest.mark.parametrize("filters", [1, lanes.BLOCK, 2 * lanes.BLOCK - 1, 2 * lanes.BLOCK + 1])
+@pytest.mark.parametrize("filters", [1, layout.BLOCK, 2 * layout.BLOCK - 1, 2 * layout.BLOCK + 1])
 @pytest.mark.parametrize(
     ("shape", "kernel", "stride"),
     [((3, 3, 2), 3, 1), ((5, 5, 1), 1, 1), ((7, 8, 3), 3, 1), ((9, 6, 2), 4, 2), ((1, 1, 5), 1, 1), ((4, 12, 1), 2, 3)],
@@ -98,11 +102,62 @@ def test_a_kernel_of_few_lanes_writes_nothing_but_its_output(width: int, side: i
     guard = np.float32(7)
     first, second = np.full(room + 64, guard), np.full(room + 64, guard)
     out = np.full(3 * width + 64, guard)
-    lanes.forward(layers, packed, None, np.ones(side * side * 2 * width, np.float32), first, second, out, width)
+    x = np.ones(side * side * 2 * width, np.float32)
+    lanes.forward(layers, packed, None, None, x, first, second, out, width, width)
     assert (out[: 3 * width] == 0).all()
     assert (out[3 * width :] == guard).all()
     assert (first[room:] == guard).all()
     assert (second[5 * width :] == guard).all()
+
+
+# Four to eight blocks of filters and more, some of them filled in part; borders, strides, and rows of many inputs.
+SPARSE = [
+    (Options(conv=[[16, 3, 1], [50, 3, 2]], dense=[64], padding="same"), (9, 7, 2)),
+    (Options(conv=[[5, 3, 1], [80, 5, 1], [113, 3, 2]], dense=[49]), (11, 12, 2)),
+    (Options(conv=[[70, 4, 1], [97, 4, 3]], dense=[130, 200], padding="same"), (5, 13, 1)),
+    (Options(conv=[[33, 5, 1], [128, 5, 1]], dense=[], padding="same"), (3, 3, 2)),
+    (Options(kind="mlp", dense=[300, 129, 96], norm="layer"), (4,)),
+]
+
+
+@pytest.mark.parametrize("width", lanes.WIDTHS)
+@pytest.mark.parametrize(("options", "shape"), SPARSE)
+def test_layers_without_their_zeros_equal_their_plain_form(
+    options: Options, shape: tuple[int, ...], width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "LARGE", 0)
+    network = Network.build(options, shape, 3)
+    assert (layout.table(network)[1:-1, layout.GROUP] == layout.WIDE).all()
+    weights, observations = random_weights(network, 5), random_observations(network, width, 6)
+    found = [scores_of_width(network, weights, observations, width, f) for f in (lanes.forward, lanes.forward_plain)]
+    assert bits(found[0]) == bits(found[1])
+    assert np.isfinite(found[0]).all()
+    for live in range(1, width):  # the others are left out where a layer is computed lane by lane
+        alone = scores_of_width(network, weights, observations, width, lanes.forward, live)
+        assert bits(alone[:live]) == bits(found[0][:live])
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, np.float32(1e-45)])
+def test_what_is_not_zero_is_not_left_out(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "LARGE", 0)
+    network = Network.build(Options(kind="mlp", dense=[1, 50]), (1,), 1)
+    hidden, out = [1.0] * 50 + [0.0] * 50, [2.0**100, *[0.0] * 49, 0.0]
+    weights = np.array([1.0, 0.0, *hidden, *out], np.float32)
+    observations = np.array([[0.0], [value], [1.0], [-1.0]], np.float32)
+    expected = scores_of_width(network, weights, observations, 4, lanes.forward_plain)
+    found = scores_of_width(network, weights, observations, 4, lanes.forward)
+    assert bits(found) == bits(expected)
+    assert not np.isfinite(found[1, 0]) or found[1, 0] > 0
+    assert found[:, 0].tolist()[::2] == [0.0, 2.0**100]
+
+
+def test_the_largest_layers_behind_a_relu_are_those_without_their_zeros() -> None:
+    seed = Network.build(Options(preset="seed"), (10, 10, 1), 4)
+    assert (layout.table(seed)[:, layout.GROUP] == layout.WIDE).tolist() == [False, True, True, False]
+    paired = Network.build(Options(preset="seed", inference="lanes-bfloat16"), (10, 10, 1), 4)
+    assert sparse.room_for(layout.table(paired)) is None
+    wide = Network.build(Options(kind="mlp", dense=[2000, 48, 2000]), (100,), 4)  # the first, few filters, the last
+    assert (layout.table(wide)[:, layout.GROUP] == layout.WIDE).tolist() == [False, False, True, False]
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])
@@ -139,6 +194,9 @@ def test_hidden_layers_clip_below_zero_and_the_last_does_not() -> None:
 def test_scores_have_the_pinned_bits() -> None:
     assert golden() == GOLDEN
     assert golden(NORMED) == GOLDEN_NORMED
+    assert golden(LARGE) == GOLDEN_LARGE
+    for options, shape, actions in LARGE:
+        assert sparse.room_for(layout.table(Network.build(options, shape, actions))) is not None
 
 
 @pytest.mark.parametrize("filters", [*range(1, 10), 16, 23])
@@ -207,6 +265,7 @@ def test_every_instruction_set_gives_the_pinned_bits(
     assert found["block"] == (8 if present == "%zmm" else 4)
     assert found["golden"] == GOLDEN
     assert found["normed"] == GOLDEN_NORMED
+    assert found["large"] == GOLDEN_LARGE
     assert found["paired"] == GOLDEN_PAIRED
     assert (found["vdpbf16ps"] > 0) == (not settings and NATIVE)
     assert found["chosen"] == GOLDEN_CHOSEN

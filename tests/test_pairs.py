@@ -69,7 +69,7 @@ def test_pairs_are_written_into_the_room_of_their_numbers_alone() -> None:
         room = lanes.activation_size(network) * width
         x, first, second = (np.full(size + 64, guard) for size in (27 * width, room, room))
         out = np.full(3 * width + 64, guard)
-        lanes.forward(layers, packed, None, x, first, second, out, width)
+        lanes.forward(layers, packed, None, None, x, first, second, out, width, width)
         for array, used in ((x, 27 * width), (first, room), (second, 5 * width), (out, 3 * width)):
             assert (array[used:] == guard).all()
 

@@ -3,7 +3,8 @@
 The innermost axis of every activation is the lane, one episode each. Each lane's sum is taken in one fixed order (bias,
 then kernel rows, columns, channels) with a separate multiplication and addition, never fused or reassociated; so a
 lane's bits depend neither on its neighbours nor on the width of the machine's vectors. What the vectors hold, lanes or
-filters, is the business of `evo.policies.tiles`; pairs of bfloat16, whose order is another one, that of `pairs`.
+filters, is the business of `evo.policies.tiles`, and of `sparse` in large layers; pairs of bfloat16, whose order is
+another one, that of `pairs`.
 
 `forward` is the kernel; `forward_plain` is the same float32 arithmetic without intrinsics, to read and to test against.
 """
@@ -18,12 +19,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.memory import aligned
-from evo.policies import pairs
+from evo.policies import pairs, sparse
 from evo.policies.layer_norm import normalise, normalise_plain
 from evo.policies.layout import (
-    BLOCK,
     CHANNELS,
     FILTERS,
+    GROUP,
     HEIGHT,
     KERNEL,
     NORM,
@@ -34,6 +35,7 @@ from evo.policies.layout import (
     PAD_LEFT,
     RELU,
     STRIDE,
+    WIDE,
     WIDTH,
     activation_size,
     pack,
@@ -52,11 +54,12 @@ WIDTHS = (16, 8, 4, 2)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def forward(layers, packed, norms, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
+def forward(layers, packed, norms, large, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
-    `first` and `second` hold `activation_size` floats a lane; `lanes` is one of WIDTHS. Where `packed` are words, hidden
-    layers compute with pairs of bfloat16 (`evo.policies.pairs`), and `x` is lost. `norms` is what `norms_of` returns.
+    `first` and `second` hold `activation_size` floats a lane; `lanes` is one of WIDTHS, of which the first `live` are
+    asked for. Where `packed` are words, hidden layers compute with pairs of bfloat16 (`evo.policies.pairs`), and `x` is
+    lost. `norms` is what `norms_of` returns, `large` what `sparse.room_for` does.
     """
     floats = pairs.like(packed, x)
     last = layers.shape[0] - 1
@@ -65,8 +68,11 @@ def forward(layers, packed, norms, x, first, second, scores, lanes):  # type: ig
         target = first if i % 2 == 0 else second
         inputs = pairs.like(source, packed)
         pairs.pair_up(layers[i], inputs, lanes)  # type: ignore[no-untyped-call]
-        compute(layers[i], packed, inputs, target, lanes)
-        if norms is not None and layers[i, NORM] >= 0:  # None is told by its type: the rest is not compiled
+        if large is not None and layers[i, GROUP] == WIDE:  # None is told by its type: the rest is not compiled
+            sparse.compute(layers[i], packed, inputs, target, lanes, live, large)
+        else:
+            compute(layers[i], packed, inputs, target, lanes)
+        if norms is not None and layers[i, NORM] >= 0:
             normalise(layers[i], norms, target, lanes)
     compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes)
 
@@ -75,8 +81,9 @@ def forward(layers, packed, norms, x, first, second, scores, lanes):  # type: ig
 def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
     height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
     kernel, stride, pad, pad_left = layer[KERNEL], layer[STRIDE], layer[PAD], layer[PAD_LEFT]
+    group = layer[GROUP]
     for f in range(filters):
-        start = layer[PACKED] + f // BLOCK * (kernel * kernel * channels + 1) * BLOCK + f % BLOCK
+        start = layer[PACKED] + f // group * (kernel * kernel * channels + 1) * group + f % group
         for i in range(layer[OUT_HEIGHT]):
             for j in range(layer[OUT_WIDTH]):
                 at = ((i * layer[OUT_WIDTH] + j) * filters + f) * lanes
@@ -88,7 +95,7 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
                         column = j * stride - pad_left + c
                         if 0 <= row < height and 0 <= column < width:
                             for channel in range(channels):
-                                weight = packed[start + (1 + (r * kernel + c) * channels + channel) * BLOCK]
+                                weight = packed[start + (1 + (r * kernel + c) * channels + channel) * group]
                                 source = ((row * width + column) * channels + channel) * lanes
                                 for lane in range(lanes):
                                     out[at + lane] += weight * x[source + lane]
@@ -99,8 +106,8 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def forward_plain(layers, packed, norms, x, first, second, scores, lanes):  # type: ignore[no-untyped-def]
-    """Do what `forward` does with floats, in plain loops and for any number of lanes."""
+def forward_plain(layers, packed, norms, large, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
+    """Do what `forward` does with floats, in plain loops and for any number of lanes, all of them."""
     last = layers.shape[0] - 1
     for i in range(last + 1):
         source = x if i == 0 else (first if i % 2 == 1 else second)
@@ -135,7 +142,7 @@ def scores(
     `width`, one of WIDTHS, is how many are computed together; it changes no bit.
     """
     layers, packed, fill = room_for_weights(network)
-    norms = norms_of(network, packed)
+    norms, large = norms_of(network, packed), sparse.room_for(layers)
     fill(layers, np.ascontiguousarray(weights, np.float32), packed)
     size, room = int(np.prod(network.shape)), activation_size(network)
     first, second = np.empty(room * width, np.float32), np.empty(room * width, np.float32)
@@ -145,6 +152,7 @@ def scores(
         part = observations[start : start + width].reshape(-1, size)
         batch[: len(part)] = part
         lanes_out = np.empty(network.outputs * width, np.float32)
-        forward(layers, packed, norms, np.ascontiguousarray(batch.T).ravel(), first, second, lanes_out, width)
+        x = np.ascontiguousarray(batch.T).ravel()
+        forward(layers, packed, norms, large, x, first, second, lanes_out, width, len(part))
         out[start : start + width] = lanes_out.reshape(network.outputs, width).T[: len(part)]
     return out

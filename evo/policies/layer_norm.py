@@ -8,6 +8,7 @@ to the last bit in IEEE 754.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from evo.policies import turns
 from evo.policies.layout import FILTERS, NORM, OUT_HEIGHT, OUT_WIDTH
 from evo.policies.network import EPSILON
 from snake import kernel_cache
@@ -50,16 +52,7 @@ def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[n
 
         x, weights = data(1, out_), data(4, packed_)
 
-        def place(pointer: Any, at: Any, vector: Any) -> Any:
-            return builder.bitcast(builder.gep(pointer, [at]), vector.as_pointer())
-
-        def load(pointer: Any, at: Any, vector: Any) -> Any:
-            value = builder.load(place(pointer, at, vector))
-            value.align = 4
-            return value
-
-        def store(value: Any, pointer: Any, at: Any) -> None:
-            builder.store(value, place(pointer, at, value.type)).align = 4
+        load, store = partial(turns.load, builder), partial(turns.store, builder)
 
         def spread(value: Any, vector: Any, mask: list[int]) -> Any:
             picked = ir.Constant(ir.VectorType(i32, vector.count), mask)
@@ -121,10 +114,7 @@ def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[n
 
         def finish(value: Any, is_wide: bool, scale: Any, shift: Any) -> Any:
             distance = builder.fmul(centred(value, is_wide), inverse_wide if is_wide else inverse)
-            value = builder.fadd(builder.fmul(distance, scale), shift)
-            zero = constant(value.type, 0.0)
-            # "below zero -> zero" keeps a NaN, where the maximum with zero would hide it.
-            return builder.select(builder.fcmp_ordered("<", value, zero), zero, value)
+            return turns.clip(builder, builder.fadd(builder.fmul(distance, scale), shift))
 
         with each_chunk() as chunk:
             first = builder.mul(chunk.index, whole(PARTS))

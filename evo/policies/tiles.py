@@ -31,6 +31,7 @@ from evo.policies.layout import (
     WIDTH,
 )
 from evo.policies.products import add_product
+from evo.policies.turns import clip, in_turns, load, shuffle, spread
 from snake import kernel_cache
 
 kernel_cache.use(__name__)
@@ -69,29 +70,17 @@ def _tile(typing, lanes, pixels, blocks, told):  # type: ignore[no-untyped-def]
         rows, count, store, relu, left, row_left, row_pixels = parts[3]
         number = context.get_value_type(signature.args[3][0][0].dtype)  # a float, or a word that is a pair
         floats = ir.VectorType(ir.FloatType(), width)
-        i32, i64 = ir.IntType(32), x_at.type
+        i64 = x_at.type
 
         def whole(value: int) -> Any:
             return ir.Constant(i64, value)
 
-        def load(pointer: Any, at: Any, kind: Any) -> Any:
-            value = builder.load(builder.bitcast(builder.gep(pointer, [at]), kind.as_pointer()))
-            value.align = 4
-            return value
-
-        def shuffle(one: Any, other: Any, mask: list[int]) -> Any:
-            return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(i32, len(mask)), mask))
-
-        def spread(pointer: Any, at: Any, kind: Any) -> Any:
-            value = load(pointer, at, ir.VectorType(kind, 1))
-            return shuffle(value, ir.Constant(value.type, ir.Undefined), [0] * width)
-
         def filter_vector(at: Any, kind: Any) -> Any:
             part = ir.VectorType(kind, BLOCK)
-            first = load(w_data, at, part)
+            first = load(builder, w_data, at, part)
             if block_count == 1:
                 return first
-            return shuffle(first, load(w_data, builder.add(at, w_block), part), list(range(filters)))
+            return shuffle(builder, first, load(builder, w_data, builder.add(at, w_block), part), list(range(filters)))
 
         def each(at: Any, amount: int) -> list[Any]:
             return [builder.add(at, whole(k)) for k in range(amount)]
@@ -107,7 +96,7 @@ def _tile(typing, lanes, pixels, blocks, told):  # type: ignore[no-untyped-def]
                 places.append(builder.add(places[-1], builder.select(more, further, whole(0))))
 
         if by_lanes:
-            begin = [spread(w_data, at, ir.FloatType()) for at in each(bias, filters)]
+            begin = [spread(builder, w_data, at, ir.FloatType(), width) for at in each(bias, filters)]
         else:
             begin = [filter_vector(bias, ir.FloatType())] * (pixel_count * lane_count)
         sums = [cgutils.alloca_once_value(builder, value) for value in begin]
@@ -119,35 +108,21 @@ def _tile(typing, lanes, pixels, blocks, told):  # type: ignore[no-untyped-def]
                 seen = each(builder.mul(k.index, whole(lane_count)), 1 if by_lanes else lane_count)
                 weights = builder.add(w_first, builder.mul(k.index, whole(BLOCK)))
                 if by_lanes:
-                    inputs = load(pointers[0], seen[0], ir.VectorType(number, width))
-                    factors = [(inputs, spread(w_data, at, number)) for at in each(weights, filters)]
+                    inputs = load(builder, pointers[0], seen[0], ir.VectorType(number, width))
+                    factors = [(inputs, spread(builder, w_data, at, number, width)) for at in each(weights, filters)]
                 else:
                     vector = filter_vector(weights, number)
-                    factors = [(vector, spread(pointer, at, number)) for pointer in pointers for at in seen]
+                    factors = [(vector, spread(builder, p, at, number, width)) for p in pointers for at in seen]
                 for total, (one, other) in zip(sums, factors, strict=True):
                     builder.store(add_product(builder, builder.load(total), one, other), total)
         clipped = builder.icmp_signed("!=", relu, whole(0))
-        zero = ir.Constant(floats, [0.0] * width)
 
-        def clip(total: Any) -> Any:
-            # "below zero -> zero" keeps a NaN, where the maximum with zero would hide it.
-            negative = builder.fcmp_ordered("<", total, zero)
-            return builder.select(clipped, builder.select(negative, zero, total), total)
-
-        low, high = ([k // 2 + k % 2 * width + first for k in range(width)] for first in (0, width // 2))
-
-        def in_turns(vectors: list[Any]) -> list[Any]:
-            """Return the first number of each vector, then the second of each, and so on, as vectors."""
-            if len(vectors) == 1:
-                return vectors
-            pairs = zip(in_turns(vectors[::2]), in_turns(vectors[1::2]), strict=True)
-            return [shuffle(*pair, mask) for pair in pairs for mask in (low, high)]
-
-        totals = [clip(builder.load(total)) for total in sums]
+        totals = [clip(builder, builder.load(total), clipped) for total in sums]
         spilled = cgutils.alloca_once(builder, floats)
         amount = builder.mul(store, whole(lane_count))  # of numbers that are written for a pixel
         for pixel, target in enumerate(targets):
-            written = totals if by_lanes else in_turns(totals[pixel * lane_count : (pixel + 1) * lane_count])
+            written = totals[pixel * lane_count : (pixel + 1) * lane_count]
+            written = totals if by_lanes else in_turns(builder, written)
             for v, total in enumerate(written):
                 to = builder.gep(out_data, [builder.add(target, whole(v * width))])
                 to = builder.bitcast(to, ir.FloatType().as_pointer())

@@ -10,6 +10,7 @@ from pathlib import Path
 import evo
 import snake
 from evo.policies.lanes import arithmetic
+from evo.policies.layout import GROUP, WIDE, table
 from evo.policies.network import Network
 from snake import kernel_cache
 
@@ -24,7 +25,8 @@ def marker(network: Network, masked: bool, what: str) -> Path:
     folders = [Path(package.__path__[0]) for package in (evo, snake)]
     place = hashlib.sha1(str(folders[0]).encode(), usedforsecurity=False).hexdigest()
     normed = any(layer.norm for layer in network.layers)
-    kind = [arithmetic(network.options), *["normed"] * normed, *["masked"] * masked, what]
+    large = bool((table(network)[:, GROUP] == WIDE).any())
+    kind = [arithmetic(network.options), *["normed"] * normed, *["large"] * large, *["masked"] * masked, what]
     return kernel_cache.root() / _directory_name(*folders) / f"{'-'.join(kind)}_{place}.compiled"
 
 

@@ -120,12 +120,12 @@ def together(live):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_episodes(layers, packed, norms, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, x, first, second, scores, returns, lengths, measures, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_episodes(layers, packed, norms, large, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, x, first, second, scores, returns, lengths, measures, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode; return (frames, lane slots, finite).
 
     `boards` are 16, `seeds` [E]; `room` is what `room_for` makes; `x`, `first`, `second`, `scores` are the kernel's
     buffers for 16 lanes; `returns`, `lengths` [E] and `measures` [E, 3] are written, the actions that `trace`, a Trace,
-    has room for, and `record`, a Record beside such a trace, or None. `masked` and `norms` may be None too.
+    has room for, and `record`, a Record beside such a trace, or None. `masked`, `norms` and `large` may be None too.
     """
     count = seeds.shape[0]
     index, episode, earned, allowed = room
@@ -146,7 +146,7 @@ def play_episodes(layers, packed, norms, rules, observation, masked, shape, boar
                     index[idle] = index[start]
                 image = x[: height * columns * planes * width]
                 observe.write(boards, rules, observation, height, index[start : start + width], image)
-                forward(layers, packed, norms, x, first, second, scores, width)
+                forward(layers, packed, norms, large, x, first, second, scores, width, min(width, live - place))
                 slots += width
             board = index[place]
             e = episode[board]
@@ -224,18 +224,18 @@ def play_snake(
 ) -> tuple[int, int, bool, list[NDArray[np.generic]], Steps | None]:
     """Play whole episodes with one candidate; return (frames, lane slots, finite, traces, steps), both if asked for.
 
-    `kernel` is its layers, its packed weights, those of its norms and the buffers for 16 lanes; `score` asks the same
-    network. What an episode came to is written into the arrays of `one`, each [E, ...].
+    `kernel` is what `Rollout` keeps of its network; `score` asks the same one. What an episode came to is written into
+    the arrays of `one`, each [E, ...].
     """
     assert isinstance(task.play, Episodes)
-    layers, packed, norms, *buffers = kernel
+    layers, packed, norms, large, *buffers = kernel
     seeds, how = task.play.seeds, task.choose
     observation, masked = environment.codes
     room = room_for(environment)
 
     def episodes(trace: Trace, record: Record | None) -> tuple[int, int, bool]:
         return play_episodes(  # type: ignore[no-any-return]
-            layers, packed, norms, environment.rules, observation, masked, environment.shape, boards, seeds,
+            layers, packed, norms, large, environment.rules, observation, masked, environment.shape, boards, seeds,
             RULES[how.rule], how.epsilon, room, *buffers, one["returns"], one["lengths"], one["measures"], trace, record,
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from evo.errors import ResourceError
 from evo.memory import aligned
-from evo.policies import lanes, layout, products
+from evo.policies import lanes, layout, products, sparse
 from evo.policies.network import Network
 from evo.records import WORST, Choose, Result, Segment, Steps, Task
 from evo.rollouts import compiled
@@ -108,7 +108,7 @@ class Rollout:
         self.network, self.environment = network, environment
         self._rebuilder = Rebuilder(network)
         self._layers, self._packed, self._pack = lanes.room_for_weights(network)
-        self._norms = lanes.norms_of(network, self._packed)
+        self._norms, self._large = lanes.norms_of(network, self._packed), sparse.room_for(self._layers)
         self._weights = aligned(network.size)
         room = layout.activation_size(network) * 16
         self._first, self._second = aligned(room), aligned(room)
@@ -176,7 +176,9 @@ class Rollout:
             compiled.mark(self.network, getattr(self.environment, "codes", (0, None))[1] is not None, what)
 
     def _kernel(self) -> tuple[Any, ...]:
-        return self._layers, self._packed, self._norms, self._x, self._first, self._second, self._scores
+        """Return the network's layers, its packed weights, room for large layers, and the buffers for 16 lanes."""
+        weights = self._layers, self._packed, self._norms, self._large
+        return *weights, self._x, self._first, self._second, self._scores
 
     def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
         if len(task.weights) != 1 or self._boards is None:
@@ -194,6 +196,6 @@ class Rollout:
         for start in range(0, len(observations), 16):
             part = observations[start : start + 16].reshape(-1, size)
             self._x.reshape(size, 16)[:, : len(part)] = part.T
-            lanes.forward(*self._kernel(), 16)
+            lanes.forward(*self._kernel(), 16, len(part))
             out[start : start + 16] = self._scores.reshape(-1, 16).T[: len(part)]
         return out

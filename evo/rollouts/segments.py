@@ -59,7 +59,7 @@ def step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, c
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_lanes(layers, packed, norms, rules, observation, masked, shape, boards, lanes, rule, epsilon, room, buffers, steps, after_at, after, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_lanes(layers, packed, norms, large, rules, observation, masked, shape, boards, lanes, rule, epsilon, room, buffers, steps, after_at, after, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play a segment on every board; return (steps in `after`, lane slots, finite).
 
     `lanes` is (first, episode, earned), each [L]; `room` what `room_for` makes, `buffers` the kernel's for 16 lanes and,
@@ -84,7 +84,7 @@ def play_lanes(layers, packed, norms, rules, observation, masked, shape, boards,
         image = x[: size * width]
         for t in range(horizon + 1):
             observe.write(boards, rules, observation, shape[0], index[:width], image)
-            forward(layers, packed, norms, x, one, two, scores, width)
+            forward(layers, packed, norms, large, x, one, two, scores, width, live)
             slots += width
             for lane in range(live):
                 b = start + lane
@@ -107,7 +107,7 @@ def play_lanes(layers, packed, norms, rules, observation, masked, shape, boards,
                 if status == TRUNCATED:
                     twice[:2] = b  # two lanes are the fewest
                     observe.write(boards, rules, observation, shape[0], twice[:2], x_alone)
-                    forward(layers, packed, norms, x_alone, one, two, scores_alone, 2)
+                    forward(layers, packed, norms, large, x_alone, one, two, scores_alone, 2, 1)
                     slots += 2
                     for o in range(width_of_outputs):
                         if not np.isfinite(scores_alone[2 * o]):
@@ -195,16 +195,16 @@ def play_segment(
     rule: int | None,
     epsilon: float,
 ) -> Result:
-    """Play one network on every lane; `kernel` is its layers, its packed weights, those of its norms and the buffers for 16 lanes.
+    """Play one network on every lane; `kernel` is what `Rollout` keeps of it.
 
     The result has one candidate, the episodes that ended in the order of their last steps, and every step; where an
     output was not finite it has neither.
     """
-    layers, packed, norms, *buffers = kernel
+    layers, packed, norms, large, *buffers = kernel
     sheet, (observation, masked) = Sheet(environment, lanes, horizon, outputs), environment.codes
     alone = np.empty(2 * int(np.prod(environment.shape)), np.float32), np.empty(2 * outputs, np.float32)
     ending = play_lanes(
-        layers, packed, norms, environment.rules, observation, masked, environment.shape, sheet.boards, sheet.lanes, rule,
+        layers, packed, norms, large, environment.rules, observation, masked, environment.shape, sheet.boards, sheet.lanes, rule,
         epsilon, room_for(environment), (*buffers, *alone), sheet.steps, sheet.after_at, sheet.after, sheet.episodes,
     )  # fmt: skip
     return sheet.result(*ending)
