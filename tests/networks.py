@@ -40,9 +40,13 @@ def random_weights(network: Network, seed: int) -> np.ndarray:
     return weights
 
 
-def random_observations(network: Network, count: int, seed: int) -> np.ndarray:
-    """Return observations of both signs.  # [E, ...]"""
-    return np.random.default_rng(seed).standard_normal((count, *network.shape)).astype(np.float32)
+def random_observations(network: Network, count: int, seed: int, zeros: float = 0.0) -> np.ndarray:
+    """Return observations of both signs, a share of which is zero in all of them, and half of the rest.  # [E, ...]"""
+    random = np.random.default_rng(seed)
+    observations = random.standard_normal((count, *network.shape)).astype(np.float32)
+    if zeros:
+        observations *= (random.random(network.shape) >= zeros) & (random.random(observations.shape) < 0.5)
+    return observations
 
 
 def rounded(values: np.ndarray) -> np.ndarray:

@@ -29,10 +29,12 @@ def bits(array: np.ndarray) -> bytes:
 
 
 @settings(max_examples=60, deadline=None)
-@given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(lanes.WIDTHS))
-def test_scores_equal_a_plain_loop_of_rounded_numbers_bit_for_bit(network: Network, seed: int, width: int) -> None:
+@given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(lanes.WIDTHS), st.sampled_from((0.0, 0.7)))
+def test_scores_equal_a_plain_loop_of_rounded_numbers_bit_for_bit(
+    network: Network, seed: int, width: int, zeros: float
+) -> None:
     network = in_pairs(network)
-    weights, observations = random_weights(network, seed), random_observations(network, 16, seed + 1)
+    weights, observations = random_weights(network, seed), random_observations(network, 16, seed + 1, zeros)
     expected = plain_scores(network, weights, observations, pairs=True)
     assert bits(lanes.scores(network, weights, observations, width)) == bits(expected)
 
@@ -69,7 +71,7 @@ def test_pairs_are_written_into_the_room_of_their_numbers_alone() -> None:
         room = lanes.activation_size(network) * width
         x, first, second = (np.full(size + 64, guard) for size in (27 * width, room, room))
         out = np.full(3 * width + 64, guard)
-        lanes.forward(layers, packed, None, None, x, first, second, out, width, width)
+        lanes.forward(layers, packed, None, None, lanes.marks_for(network), x, first, second, out, width, width)
         for array, used in ((x, 27 * width), (first, room), (second, 5 * width), (out, 3 * width)):
             assert (array[used:] == guard).all()
 

@@ -43,7 +43,7 @@ from evo.policies.layout import (
     table,
 )
 from evo.policies.network import Network, Options
-from evo.policies.tiles import compute
+from evo.policies.tiles import compute, mark
 from snake import kernel_cache
 
 kernel_cache.use(__name__)
@@ -54,12 +54,12 @@ WIDTHS = (16, 8, 4, 2)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def forward(layers, packed, norms, large, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
+def forward(layers, packed, norms, large, marks, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
     `first` and `second` hold `activation_size` floats a lane; `lanes` is one of WIDTHS, of which the first `live` are
     asked for. Where `packed` are words, hidden layers compute with pairs of bfloat16 (`evo.policies.pairs`), and `x` is
-    lost. `norms` is what `norms_of` returns, `large` what `sparse.room_for` does.
+    lost. `norms` is what `norms_of` returns, `large` what `sparse.room_for` does, `marks` what `marks_for` does.
     """
     floats = pairs.like(packed, x)
     last = layers.shape[0] - 1
@@ -71,10 +71,11 @@ def forward(layers, packed, norms, large, x, first, second, scores, lanes, live)
         if large is not None and layers[i, GROUP] == WIDE:  # None is told by its type: the rest is not compiled
             sparse.compute(layers[i], packed, inputs, target, lanes, live, large)
         else:
-            compute(layers[i], packed, inputs, target, lanes)
+            compute(layers[i], packed, inputs, target, lanes, marks, i == 0 and mark(layers[0], x, lanes, marks))
         if norms is not None and layers[i, NORM] >= 0:
             normalise(layers[i], norms, target, lanes)
-    compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes)
+    source = x if last == 0 else (first if last % 2 == 1 else second)
+    compute(layers[last], floats, source, scores, lanes, marks, False)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -106,7 +107,7 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def forward_plain(layers, packed, norms, large, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
+def forward_plain(layers, packed, norms, large, marks, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
     """Do what `forward` does with floats, in plain loops and for any number of lanes, all of them."""
     last = layers.shape[0] - 1
     for i in range(last + 1):
@@ -127,6 +128,11 @@ def room_for_weights(network: Network) -> tuple[NDArray[np.int64], NDArray[Any],
     if network.options.in_pairs:
         return pairs.table(network), aligned(packed_size(network), np.uint32), pairs.pack
     return table(network), aligned(packed_size(network)), pack
+
+
+def marks_for(network: Network) -> NDArray[np.uint64]:
+    """Return room for a bit of every input, and a word more."""
+    return aligned(-(-int(np.prod(network.shape)) // 64) + 1, np.uint64)
 
 
 def norms_of(network: Network, packed: NDArray[Any]) -> NDArray[np.float32] | None:
@@ -153,6 +159,6 @@ def scores(
         batch[: len(part)] = part
         lanes_out = np.empty(network.outputs * width, np.float32)
         x = np.ascontiguousarray(batch.T).ravel()
-        forward(layers, packed, norms, large, x, first, second, lanes_out, width, len(part))
+        forward(layers, packed, norms, large, marks_for(network), x, first, second, lanes_out, width, len(part))
         out[start : start + width] = lanes_out.reshape(network.outputs, width).T[: len(part)]
     return out

@@ -34,7 +34,7 @@ from evo.policies.layout import (
     WIDE,
     WIDTH,
 )
-from evo.policies.turns import apart, clip, in_turns, load, spread, store
+from evo.policies.turns import apart, bits_from, clip, each_bit, in_turns, load, spread, store
 from snake import kernel_cache
 
 kernel_cache.use(__name__)
@@ -92,8 +92,8 @@ def _walk(typing, blocks, told):  # type: ignore[no-untyped-def]
     """Add the products of some neighbouring inputs, at most WALK, to the sums of one pixel, for each lane.
 
     sums[at + lane blocks WIDE + f] begins at the bias where `first` is not zero; inputs are rows[rows_at + lane
-    stride], their bits those from `shift` of word `word` on that `mask` allows; weights of block b, input k and filter
-    f are packed[w_at + b w_block + k WIDE + f].
+    stride], `amount` of them, their bits those from bits_at + lane words on; weights of block b, input k and filter f
+    are packed[w_at + b w_block + k WIDE + f].
     """
     if not isinstance(blocks, types.IntegerLiteral):
         return None
@@ -107,7 +107,7 @@ def _walk(typing, blocks, told):  # type: ignore[no-untyped-def]
         )
         at, first = parts[0][1:]
         rows_at, stride = parts[1][1:]
-        words, word, shift, mask = parts[2][1:]
+        bits_at, words, amount = parts[2][1:]
         w_at, w_block, bias = parts[3][1:]
         i64, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), WIDE)
 
@@ -119,34 +119,22 @@ def _walk(typing, blocks, told):  # type: ignore[no-untyped-def]
         biases = [builder.gep(packed, [builder.add(bias, start)]) for start in starts]
         begins = builder.icmp_signed("!=", first, whole(0))
         totals = [cgutils.alloca_once(builder, vector) for _ in range(count)]
-        left = cgutils.alloca_once(builder, i64)
-        kind = ir.FunctionType(i64, (i64, i64, i64))
-        funnel = cgutils.get_or_insert_function(builder.module, kind, "llvm.fshr.i64")
         with cgutils.for_range(builder, parts[4][0]) as lane:
-            pointer = builder.gep(bits, [builder.add(word, builder.mul(lane.index, words))])
-            low, high = builder.load(pointer), builder.load(builder.gep(pointer, [whole(1)]))
-            builder.store(builder.and_(builder.call(funnel, (high, low, shift)), mask), left)
+            start = builder.add(bits_at, builder.mul(lane.index, words))
             place = builder.add(at, builder.mul(lane.index, whole(count * WIDE)))
             targets = [builder.gep(sums, [builder.add(place, whole(b * WIDE))]) for b in range(count)]
             for total, target, begin in zip(totals, targets, biases, strict=True):
                 source = builder.select(begins, begin, target)
                 builder.store(load(builder, source, whole(0), vector), total)
             inputs = builder.gep(rows, [builder.add(rows_at, builder.mul(lane.index, stride))])
-            test, step, done = (builder.append_basic_block(name) for name in ("test", "step", "done"))
-            builder.branch(test)
-            builder.position_at_end(test)
-            some = builder.load(left)
-            builder.cbranch(builder.icmp_unsigned("!=", some, whole(0)), step, done)
-            builder.position_at_end(step)
-            k = builder.cttz(some, ir.Constant(ir.IntType(1), 1))
-            builder.store(builder.and_(some, builder.sub(some, whole(1))), left)
-            x = spread(builder, inputs, k, ir.FloatType(), WIDE)
-            row = builder.mul(k, whole(WIDE))
-            for total, weight in zip(totals, weights, strict=True):
-                product = builder.fmul(load(builder, weight, row, vector), x)
-                builder.store(builder.fadd(builder.load(total), product), total)
-            builder.branch(test)
-            builder.position_at_end(done)
+
+            def add(k: Any, inputs: Any = inputs) -> None:
+                x, row = spread(builder, inputs, k, ir.FloatType(), WIDE), builder.mul(k, whole(WIDE))
+                for total, weight in zip(totals, weights, strict=True):
+                    product = builder.fmul(load(builder, weight, row, vector), x)
+                    builder.store(builder.fadd(builder.load(total), product), total)
+
+            each_bit(builder, bits_from(builder, bits, start, amount), add)
             for total, target in zip(totals, targets, strict=True):
                 store(builder, builder.load(total), target, whole(0))
         return context.get_dummy_value()
@@ -212,7 +200,7 @@ def compute(layer, packed, x, out, lanes, live, room):  # type: ignore[no-untype
                         told = (
                             (sums, (i * out_width + j) * lanes * count * WIDE, np.int64(first)),
                             (rows, at, row_stride),
-                            (bits, words, at >> 6, np.uint64(at & 63), ~np.uint64(0) >> np.uint64(64 - (end - begin))),
+                            (bits, at, words * 64, end - begin),
                             (packed, bias + WIDE * (1 + r * w_row + begin - left), w_block, bias),
                             (live,),
                         )

@@ -1,10 +1,12 @@
-"""Vectors in LLVM: loaded and stored where they lie, spread, and turned from one axis to the other."""
+"""Vectors in LLVM: loaded and stored where they lie, spread, and turned from one axis to the other; and bits."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
+from numba.core import cgutils
 
 
 def load(builder: Any, pointer: Any, at: Any, vector: Any) -> Any:
@@ -58,3 +60,30 @@ def clip(builder: Any, vector: Any, clipped: Any = None) -> Any:
     zero = ir.Constant(vector.type, [0.0] * vector.type.count)
     above = builder.select(builder.fcmp_ordered("<", vector, zero), zero, vector)
     return above if clipped is None else builder.select(clipped, above, vector)
+
+
+def bits_from(builder: Any, words: Any, at: Any, count: Any) -> Any:
+    """Return `count` bits, 1 to 64, from bit `at` of an array of words of 64; one word more may be read."""
+    i64 = at.type
+    pointer = builder.gep(words, [builder.lshr(at, i64(6))])
+    low, high = builder.load(pointer), builder.load(builder.gep(pointer, [i64(1)]))
+    kind = ir.FunctionType(i64, (i64, i64, i64))
+    funnel = cgutils.get_or_insert_function(builder.module, kind, "llvm.fshr.i64")
+    mask = builder.lshr(i64(-1), builder.sub(i64(64), count))
+    return builder.and_(builder.call(funnel, (high, low, builder.and_(at, i64(63)))), mask)
+
+
+def each_bit(builder: Any, bits: Any, body: Callable[[Any], None]) -> None:
+    """Build `body(k)` for every bit that is set, the lowest first."""
+    left = cgutils.alloca_once(builder, bits.type)
+    builder.store(bits, left)
+    test, step, done = (builder.append_basic_block(name) for name in ("test", "step", "done"))
+    builder.branch(test)
+    builder.position_at_end(test)
+    some = builder.load(left)
+    builder.cbranch(builder.icmp_unsigned("!=", some, bits.type(0)), step, done)
+    builder.position_at_end(step)
+    builder.store(builder.and_(some, builder.sub(some, bits.type(1))), left)
+    body(builder.cttz(some, ir.IntType(1)(1)))
+    builder.branch(test)
+    builder.position_at_end(done)

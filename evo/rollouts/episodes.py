@@ -120,10 +120,10 @@ def together(live):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_episodes(layers, packed, norms, large, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, x, first, second, scores, returns, lengths, measures, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_episodes(layers, packed, norms, large, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, marks, x, first, second, scores, returns, lengths, measures, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode; return (frames, lane slots, finite).
 
-    `boards` are 16, `seeds` [E]; `room` is what `room_for` makes; `x`, `first`, `second`, `scores` are the kernel's
+    `boards` are 16, `seeds` [E]; `room` is what `room_for` makes; `marks`, `x`, `first`, `second`, `scores` are the kernel's
     buffers for 16 lanes; `returns`, `lengths` [E] and `measures` [E, 3] are written, the actions that `trace`, a Trace,
     has room for, and `record`, a Record beside such a trace, or None. `masked`, `norms` and `large` may be None too.
     """
@@ -146,7 +146,7 @@ def play_episodes(layers, packed, norms, large, rules, observation, masked, shap
                     index[idle] = index[start]
                 image = x[: height * columns * planes * width]
                 observe.write(boards, rules, observation, height, index[start : start + width], image)
-                forward(layers, packed, norms, large, x, first, second, scores, width, min(width, live - place))
+                forward(layers, packed, norms, large, marks, x, first, second, scores, width, min(width, live - place))
                 slots += width
             board = index[place]
             e = episode[board]

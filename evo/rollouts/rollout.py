@@ -113,7 +113,7 @@ class Rollout:
         room = layout.activation_size(network) * 16
         self._first, self._second = aligned(room), aligned(room)
         self._scores = aligned(network.outputs * 16)
-        self._x = aligned(int(np.prod(network.shape)) * 16)
+        self._x, self._marks = aligned(int(np.prod(network.shape)) * 16), lanes.marks_for(network)
         rules: Any = getattr(environment, "rules", None)  # of an environment that is played in compiled code
         self._boards = None if rules is None else make_boards(16, rules.size)
         self._marked: set[str] = set()  # what is known to have been compiled
@@ -178,7 +178,7 @@ class Rollout:
     def _kernel(self) -> tuple[Any, ...]:
         """Return the network's layers, its packed weights, room for large layers, and the buffers for 16 lanes."""
         weights = self._layers, self._packed, self._norms, self._large
-        return *weights, self._x, self._first, self._second, self._scores
+        return *weights, self._marks, self._x, self._first, self._second, self._scores
 
     def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
         if len(task.weights) != 1 or self._boards is None:

@@ -69,7 +69,7 @@ def play_lanes(layers, packed, norms, large, rules, observation, masked, shape, 
     steps, and of the episodes that end (returns, lengths [L, T], measures [L, T, 3]).
     """
     first, episode, earned = lanes
-    x, one, two, scores, x_alone, scores_alone = buffers
+    marks, x, one, two, scores, x_alone, scores_alone = buffers
     _, _, actions, _, ends, outputs = steps
     seen_after, allowed_after, outputs_after = after
     count, horizon = actions.shape
@@ -84,7 +84,7 @@ def play_lanes(layers, packed, norms, large, rules, observation, masked, shape, 
         image = x[: size * width]
         for t in range(horizon + 1):
             observe.write(boards, rules, observation, shape[0], index[:width], image)
-            forward(layers, packed, norms, large, x, one, two, scores, width, live)
+            forward(layers, packed, norms, large, marks, x, one, two, scores, width, live)
             slots += width
             for lane in range(live):
                 b = start + lane
@@ -107,7 +107,7 @@ def play_lanes(layers, packed, norms, large, rules, observation, masked, shape, 
                 if status == TRUNCATED:
                     twice[:2] = b  # two lanes are the fewest
                     observe.write(boards, rules, observation, shape[0], twice[:2], x_alone)
-                    forward(layers, packed, norms, large, x_alone, one, two, scores_alone, 2, 1)
+                    forward(layers, packed, norms, large, marks, x_alone, one, two, scores_alone, 2, 1)
                     slots += 2
                     for o in range(width_of_outputs):
                         if not np.isfinite(scores_alone[2 * o]):
