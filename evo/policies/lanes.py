@@ -43,7 +43,7 @@ from evo.policies.layout import (
     table,
 )
 from evo.policies.network import Network, Options
-from evo.policies.tiles import compute, mark
+from evo.policies.tiles import compute
 from snake import kernel_cache
 
 kernel_cache.use(__name__)
@@ -71,11 +71,10 @@ def forward(layers, packed, norms, large, marks, x, first, second, scores, lanes
         if large is not None and layers[i, GROUP] == WIDE:  # None is told by its type: the rest is not compiled
             sparse.compute(layers[i], packed, inputs, target, lanes, live, large)
         else:
-            compute(layers[i], packed, inputs, target, lanes, marks, i == 0 and mark(layers[0], x, lanes, marks))
+            compute(layers[i], packed, inputs, target, lanes, marks)
         if norms is not None and layers[i, NORM] >= 0:
             normalise(layers[i], norms, target, lanes)
-    source = x if last == 0 else (first if last % 2 == 1 else second)
-    compute(layers[last], floats, source, scores, lanes, marks, False)
+    compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, marks)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
