@@ -163,7 +163,8 @@ def run(form: Form) -> Table:
         "which all ways take turns. *Useful* frames are those of episodes that are not over; peers play all episodes "
         "on until the last of them ends, and those count as *computed*. *Ratio* is our useful frames a second over "
         "theirs; *of computed* is the same as if none of their frames were wasted. *Of limit* is our useful frames, "
-        "or all that they compute, over the arithmetic limit (a large float32 matrix product on one thread).",
+        "or all that they compute, over the arithmetic limit (a large float32 matrix product on one thread), "
+        "which counts products with zeros too.",
         ("network, way", "useful frames/s", "computed/s", "ratio", "of computed", "of limit"),
     )
     for case in cases():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -41,6 +41,16 @@ class Case:
     environment: snake.Environment
     frames_target: float  # useful frames a second and core
     ratio_target: float  # times the usual way
+    sigma: float = 0.0  # candidates are mutants of a fresh network, by so much, instead of fresh ones
+
+    def candidates(self) -> tuple[NDArray[np.float32], Callable[[int, int], WeightSource]]:
+        """Return published parents, and what gives a number of candidates, from another number on."""
+        parents = np.empty((0, self.network.size), np.float32)
+        if not self.sigma:
+            return parents, fresh
+        first = np.empty((1, self.network.size), np.float32)
+        Rebuilder(self.network).rebuild(parents, fresh(1, 0), 0, first[0])
+        return first, lambda count, start: children(1, count, self.sigma, start)
 
 
 def cases() -> list[Case]:
@@ -52,6 +62,14 @@ def cases() -> list[Case]:
         _case("tiny", tiny, planes, 400_000, 20.0),
         _case("seed", Policy(preset="seed"), frame, 7_500, 5.0),
     ]
+
+
+def mutated() -> Case:
+    """Return the large network as evolution has it: behind a relu half of everything is zero.
+
+    Of a fresh one, whose biases are zero, nearly all that sees an empty part of the board is.
+    """
+    return replace(cases()[1], name="seed, mutated", sigma=0.1)
 
 
 def _case(name: str, policy: Policy, options: snake.Options, frames: float, ratio: float) -> Case:
@@ -89,36 +107,36 @@ def fresh(candidates: int, first: int) -> WeightSource:
     return WeightSource(none, none, np.array(keys, np.uint64), np.ones(candidates, np.float32))
 
 
-def children(parents: int, candidates: int, sigma: float) -> WeightSource:
-    """Return mutants of the first `parents` rows of a published matrix, in turn."""
-    rows = np.arange(candidates, dtype=np.int32) % parents
-    keys = [stream(0, Purpose.MUTATION, 0, i) for i in range(candidates)]
+def children(parents: int, candidates: int, sigma: float, first: int = 0) -> WeightSource:
+    """Return mutants of the first `parents` rows of a published matrix, in turn, from number `first` on."""
+    rows = np.arange(first, first + candidates, dtype=np.int32) % parents
+    keys = [stream(0, Purpose.MUTATION, 0, first + i) for i in range(candidates)]
     sigmas = np.full(candidates, sigma, np.float32)
     return WeightSource(rows, np.full(candidates, -1, np.int32), np.array(keys, np.uint64), sigmas)
 
 
 def compare(case: Case, rounds: int, enough: float, clock: Callable[[], float]) -> tuple[list[list[str]], list[Limit]]:
-    """Play fresh networks our way and the usual way in turns; return the rows and limits of a case."""
+    """Play its candidates our way and the usual way in turns; return the rows and limits of a case."""
     rollout, peer = Rollout(case.network, case.environment), SeedWay(case.network, case.environment)
-    parents = np.empty((0, case.network.size), np.float32)
+    parents, source = case.candidates()
     weights = np.empty(case.network.size, np.float32)
     seeds = episode_keys(0, Purpose.TRAIN, 0, max(EPISODES))
     rebuilder = Rebuilder(case.network)
-    rebuilder.rebuild(parents, fresh(1, 0), 0, weights)
+    rebuilder.rebuild(parents, source(1, 0), 0, weights)
     peer.set_weights(weights)
     peer.play(seeds, 50)  # traces the graph
-    candidates = {episodes: _enough(rollout, parents, seeds[:episodes], enough) for episodes in EPISODES}
+    candidates = {n: _enough(rollout, parents, source, seeds[:n], enough) for n in EPISODES}
     ours: dict[int, list[float]] = {episodes: [] for episodes in EPISODES}
     busy: dict[int, float] = {}
     theirs, limits = [], []
     for _ in range(rounds):
         for episodes, count in candidates.items():
-            task = Task(fresh(count, 0), Episodes(seeds[:episodes]))
+            task = Task(source(count, 0), Episodes(seeds[:episodes]))
             speed, busy[episodes] = _speed(rollout, task, parents, clock)
             ours[episodes].append(speed)
         frames, took, turn = 0, 0.0, 0
         while frames < PEER_FRAMES:  # networks that die at once need many episodes
-            rebuilder.rebuild(parents, fresh(1, turn), 0, weights)
+            rebuilder.rebuild(parents, source(1, turn), 0, weights)
             peer.set_weights(weights)
             began = clock()
             frames += peer.play(seeds, PEER_FRAMES - frames)[1]
@@ -150,11 +168,17 @@ def compare(case: Case, rounds: int, enough: float, clock: Callable[[], float]) 
     ]
 
 
-def _enough(rollout: Rollout, parents: NDArray[np.float32], seeds: NDArray[np.uint64], enough: float) -> int:
+def _enough(
+    rollout: Rollout,
+    parents: NDArray[np.float32],
+    source: Callable[[int, int], WeightSource],
+    seeds: NDArray[np.uint64],
+    enough: float,
+) -> int:
     """Return how many candidates take about `enough` seconds."""
     few = 4
-    rollout.play(Task(fresh(1, 0), Episodes(seeds)), parents)  # compiles
-    took = seconds(lambda: rollout.play(Task(fresh(few, 0), Episodes(seeds)), parents))
+    rollout.play(Task(source(1, 0), Episodes(seeds)), parents)  # compiles
+    took = seconds(lambda: rollout.play(Task(source(few, 0), Episodes(seeds)), parents))
     return max(few, min(4096, round(few * enough / took)))
 
 
@@ -202,11 +226,12 @@ def run(form: Form) -> Table:
         "Playing Snake with many different networks, one core",
         "Useful frames a second, observation, network, choice and game included; medians over rounds that measure both "
         "ways in turn. *Busy* is useful frames over lane slots, *of limit* is our speed over the arithmetic limit "
-        "(a large float32 matrix product on one thread). The usual way is one frame, one TensorFlow graph call on one "
-        "thread (`benchmarks/seed_way.py`), with the same network and our compiled game.",
+        "(a large float32 matrix product on one thread), which counts products with zeros too: ours leaves them out. "
+        "*Mutated* are mutants of one fresh network, by 0.1, whose biases are not zero. The usual way is one frame, "
+        "one TensorFlow graph call on one thread (`benchmarks/seed_way.py`), with the same network and our compiled game.",
         ("network", "ours", "busy", "of limit", "usual way", "ratio", "`predict`", "limit"),
     )
-    for case in cases()[1 if smoke else 0 :]:
+    for case in cases()[1:] if smoke else [*cases(), mutated()]:
         rows, limits = compare(case, 2 if smoke else ROUNDS, 0.3 if smoke else SECONDS, form.clock)
         table.rows += rows
         table.limits += limits
