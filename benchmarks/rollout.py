@@ -228,7 +228,8 @@ def run(form: Form) -> Table:
         "ways in turn. *Busy* is useful frames over lane slots, *of limit* is our speed over the arithmetic limit "
         "(a large float32 matrix product on one thread), which counts products with zeros too: ours leaves them out. "
         "*Mutated* are mutants of one fresh network, by 0.1, whose biases are not zero. The usual way is one frame, "
-        "one TensorFlow graph call on one thread (`benchmarks/seed_way.py`), with the same network and our compiled game.",
+        "one TensorFlow graph call on one thread (`benchmarks/seed_way.py`), with the same network and our compiled "
+        "game.",
         ("network", "ours", "busy", "of limit", "usual way", "ratio", "`predict`", "limit"),
     )
     for case in cases()[1:] if smoke else [*cases(), mutated()]:

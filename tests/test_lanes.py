@@ -179,6 +179,16 @@ def test_what_is_not_zero_is_not_left_out(value: float, monkeypatch: pytest.Monk
     assert found[:, 0].tolist()[::2] == [0.0, 2.0**100]
 
 
+@pytest.mark.parametrize("inference", ["lanes", "lanes-bfloat16"])
+def test_a_bias_of_minus_zero_is_zero_so_that_no_zero_is_told_from_another(inference: str) -> None:
+    network = Network.build(Options(conv=[[3, 3, 1]], dense=[5], padding="same", inference=inference), (6, 6, 2), 2)
+    weights = np.full(network.size, -0.0, np.float32)
+    for observation in (np.zeros((6, 6, 2), np.float32), np.ones((6, 6, 2), np.float32)):
+        beside = np.concatenate([observation[None], random_observations(network, 15, 1)])
+        for seen in (observation[None], beside):
+            assert not np.signbit(lanes.scores(network, weights, seen)).any()
+
+
 def test_the_largest_layers_behind_a_relu_are_those_without_their_zeros() -> None:
     seed = Network.build(Options(preset="seed"), (10, 10, 1), 4)
     assert (layout.table(seed)[:, layout.GROUP] == layout.WIDE).tolist() == [False, True, True, False]

@@ -115,6 +115,10 @@ def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
                 packed[target] = weights[source] if f < filters else np.float32(0)
                 source += np.uint64(1)
                 target += np.uint64(1)
+    for f in range(
+        filters
+    ):  # -0 becomes 0: a sum that begins with it never is -0, so products with 0 are nothing to it
+        packed[at + f // group * (fan_in + 1) * group + f % group] += np.float32(0)
     offset = biases + filters
     if layer[NORM] >= 0:
         for k in range(2 * filters):

@@ -99,6 +99,8 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
                         if row >= 0:
                             high = none if alone else _rounded(bits[source + np.uint64(filters + f)])
                             low = _rounded(low) | high << np.uint32(16)
+                        elif low == np.uint32(1 << 31):  # -0, as in `layout.pack_layer`
+                            low = none
                         packed[target + np.uint64(f)] = low
                 source += np.uint64(BLOCK)
                 target += np.uint64(block_size)

@@ -1,9 +1,9 @@
 """Large layers, one lane after the other, from the inputs that are not zero: behind a relu many are.
 
-A product with a zero adds nothing, so it is left out: sums take the same steps in the same order without them, and only
-a sum that is zero may have the other sign. Which inputs of a lane are not zero is kept as bits. Up to 64 neighbouring
-inputs of a row of the kernel are one walk over the bits that are set, during which the sums of up to 112 filters of a
-pixel stay in registers; the weights of a walk stay in the nearest cache for all pixels and lanes.
+A product with a zero adds nothing, so it is left out: sums take the same steps in the same order without them, and as
+none begins with -0, not even the sign of a zero is another. Which inputs of a lane are not zero is kept as bits. Up to
+64 neighbouring inputs of a row of the kernel are one walk over the bits that are set, during which the sums of up to
+112 filters of a pixel stay in registers; the weights of a walk stay in the nearest cache for all pixels and lanes.
 """
 
 from __future__ import annotations
