@@ -8,16 +8,17 @@ from hypothesis import strategies as st
 from evo.errors import ConfigurationError
 from evo.policies.network import EPSILON, Network, Options
 
+FEW = st.integers(1, 19)
 NORMS = st.sampled_from(("none", "layer"))
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> Network:
+def networks(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW) -> Network:
     """Draw a network of up to two convolutions and two hidden layers, for an image of any sides."""
     height, width, channels = draw(st.integers(1, 9)), draw(st.integers(1, 9)), draw(st.integers(1, 6))
-    layer = st.tuples(st.integers(1, 19), st.integers(1, 5), st.integers(1, 3)).map(list)
+    layer = st.tuples(filters, st.integers(1, 5), st.integers(1, 3)).map(list)
     conv = draw(st.lists(layer, max_size=2))
-    dense = draw(st.lists(st.integers(1, 19), max_size=2))
+    dense = draw(st.lists(filters, max_size=2))
     padding = draw(st.sampled_from(("same", "valid")))
     actions = draw(st.integers(1, 5))
     layers = {"kind": "cnn" if conv else "mlp", "conv": conv, "dense": dense, "norm": draw(NORMS)}

@@ -42,6 +42,8 @@ def scores_of_width(
     out = np.full(network.actions * width, np.nan, np.float32)
     x = np.ascontiguousarray(observations.reshape(width, -1).T).ravel()
     rooms = lanes.norms_of(network, packed), sparse.room_for(layers), lanes.marks_for(network)
+    for room_of_bytes in (*(rooms[1] or ()), rooms[2]):
+        room_of_bytes.view(np.uint8).fill(255)  # NaN, or every bit: what is not written must not be read
     forward(layers, packed, *rooms, x, first, second, out, width, live or width)
     return out.reshape(network.actions, width).T
 
@@ -144,6 +146,7 @@ SPARSE = [
     (Options(conv=[[5, 3, 1], [80, 5, 1], [113, 3, 2]], dense=[49]), (11, 12, 2)),
     (Options(conv=[[70, 4, 1], [97, 4, 3]], dense=[130, 200], padding="same"), (5, 13, 1)),
     (Options(conv=[[33, 5, 1], [128, 5, 1]], dense=[], padding="same"), (3, 3, 2)),
+    (Options(conv=[[64, 3, 1], [64, 3, 1]], dense=[], padding="same"), (4, 3, 1)),  # the border is 64 inputs
     (Options(kind="mlp", dense=[300, 129, 96], norm="layer"), (4,)),
 ]
 
@@ -163,6 +166,22 @@ def test_layers_without_their_zeros_equal_their_plain_form(
     for live in range(1, width):  # the others are left out where a layer is computed lane by lane
         alone = scores_of_width(network, weights, observations, width, lanes.forward, live)
         assert bits(alone[:live]) == bits(found[0][:live])
+        assert bits(alone[live:]) != bits(found[0][live:])
+
+
+@settings(max_examples=60, deadline=None)
+@given(networks(st.one_of(st.integers(1, 19), st.integers(49, 140))), st.integers(0, 2**32 - 1), ZEROS, st.data())
+def test_layers_of_any_shape_without_their_zeros_equal_their_plain_form(
+    network: Network, seed: int, zeros: float, data: st.DataObject
+) -> None:
+    width = data.draw(st.sampled_from(lanes.WIDTHS))
+    live = data.draw(st.integers(1, width))
+    weights, observations = random_weights(network, seed), random_observations(network, width, seed + 1, zeros)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "LARGE", 0)
+        expected = scores_of_width(network, weights, observations, width, lanes.forward_plain)
+        found = scores_of_width(network, weights, observations, width, lanes.forward, live)
+    assert bits(found[:live]) == bits(expected[:live])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, np.float32(1e-45)])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from evo.environments import snake
 from evo.policies import lanes as kernel
+from evo.policies import layout
 from evo.policies.network import Network, Options
 from evo.records import CUT, TERMINATED, TRUNCATED, Choose, Lanes, Result, Segment, Task, WeightSource
 from evo.rollouts import segments_scored
@@ -148,6 +149,22 @@ def test_scores_that_are_not_finite_bring_back_no_steps() -> None:
     assert not result.finite[0]
     assert result.steps is None
     assert result.lanes is None
+
+
+def test_weights_that_are_not_finite_bring_back_no_steps_also_where_only_zeros_meet_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layout, "LARGE", 0)
+    environment, _, _ = world()
+    network = Network.build(Options(conv=[[5, 3, 1]], dense=[64]), environment.shape, environment.actions, EXTRA)
+    weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32) * np.float32(0.3)
+    first, second = network.layers[:2]
+    weights[second.offset - first.filters : second.offset] = -1e9  # biases: nothing is seen behind the relu
+    assert play(environment, network, weights, begin(environment, 4), Choose("softmax"), 5).finite[0]
+    weights[second.offset] = np.nan
+    result = play(environment, network, weights, begin(environment, 4), Choose("softmax"), 5)
+    assert not result.finite[0]
+    assert result.steps is None
 
 
 def test_a_segment_of_two_candidates_is_refused() -> None:

@@ -1,10 +1,10 @@
 """The lanes kernel: one network on 16, 8, 4 or 2 episodes at a time, in float32 with the same bits on every machine.
 
 The innermost axis of every activation is the lane, one episode each. Each lane's sum is taken in one fixed order (bias,
-then kernel rows, columns, channels) with a separate multiplication and addition, never fused or reassociated; so a
-lane's bits depend neither on its neighbours nor on the width of the machine's vectors. What the vectors hold, lanes or
-filters, is the business of `evo.policies.tiles`, and of `sparse` in large layers; pairs of bfloat16, whose order is
-another one, that of `pairs`.
+then kernel rows, columns, channels) with a separate multiplication and addition, never fused or reassociated; so with
+finite weights a lane's bits depend neither on its neighbours, nor on the width of the machine's vectors, nor on which
+products with zero are left out. What the vectors hold, lanes or filters, is the business of `evo.policies.tiles`, and of
+`sparse` in large layers; pairs of bfloat16, whose order is another one, that of `pairs`.
 
 `forward` is the kernel; `forward_plain` is the same float32 arithmetic without intrinsics, to read and to test against.
 """
@@ -129,9 +129,9 @@ def room_for_weights(network: Network) -> tuple[NDArray[np.int64], NDArray[Any],
     return table(network), aligned(packed_size(network)), pack
 
 
-def marks_for(network: Network) -> NDArray[np.uint64]:
-    """Return room for a bit of every input, and a word more."""
-    return aligned(-(-int(np.prod(network.shape)) // 64) + 1, np.uint64)
+def marks_for(network: Network) -> NDArray[np.uint64] | None:
+    """Return room for a bit of every input, and a word more; None in pairs, as adding zero may round a tiny sum there."""
+    return None if network.options.in_pairs else aligned(-(-int(np.prod(network.shape)) // 64) + 1, np.uint64)
 
 
 def norms_of(network: Network, packed: NDArray[Any]) -> NDArray[np.float32] | None:

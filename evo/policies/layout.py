@@ -115,9 +115,8 @@ def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
                 packed[target] = weights[source] if f < filters else np.float32(0)
                 source += np.uint64(1)
                 target += np.uint64(1)
-    for f in range(
-        filters
-    ):  # -0 becomes 0: a sum that begins with it never is -0, so products with 0 are nothing to it
+    # A bias of -0 becomes 0: a sum that begins with it never is -0, so products with zero are nothing to it.
+    for f in range(filters):
         packed[at + f // group * (fan_in + 1) * group + f % group] += np.float32(0)
     offset = biases + filters
     if layer[NORM] >= 0:

@@ -91,9 +91,9 @@ def _by_lanes(typing, lanes, x, x_at, rows, rows_at, stride, bits, bits_at, word
 def _walk(typing, blocks, told):  # type: ignore[no-untyped-def]
     """Add the products of some neighbouring inputs, at most WALK, to the sums of one pixel, for each lane.
 
-    sums[at + lane blocks WIDE + f] begins at the bias where `first` is not zero; inputs are rows[rows_at + lane
-    stride], `amount` of them, their bits those from bits_at + lane words on; weights of block b, input k and filter f
-    are packed[w_at + b w_block + k WIDE + f].
+    sums[at + lane blocks WIDE + f] begins at packed[bias + b w_block + f] where `first` is not zero; inputs are
+    rows[rows_at + lane stride], `amount` of them, their bits those from bits_at + lane words on; weights of block b,
+    input k and filter f are packed[w_at + b w_block + k WIDE + f].
     """
     if not isinstance(blocks, types.IntegerLiteral):
         return None
@@ -169,7 +169,7 @@ def _by_filters(typing, lanes, sums, at, stride, out, out_at, relu):  # type: ig
 def compute(layer, packed, x, out, lanes, live, room):  # type: ignore[no-untyped-def]
     """Write the output of one layer for `live` of 16, 8, 4 or 2 lanes; what the others get has no meaning.
 
-    `x` [inputs, lanes] and `out` [outputs, lanes], flat, have room for fifteen inputs or outputs more.
+    `x` [inputs, lanes] and `out` [outputs, lanes] are flat; up to fifteen inputs more are read, and not used.
     """
     rows, bits, sums = room
     height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]

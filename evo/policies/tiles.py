@@ -217,8 +217,13 @@ def _end(start, stop, stride, pad, kernel, side):  # type: ignore[no-untyped-def
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def compute(layer, packed, x, out, lanes, marks):  # type: ignore[no-untyped-def]
-    """Write the output of one layer for 16, 8, 4 or 2 lanes; `marks` is room for a bit of every input of the first."""
-    marked = layer[PACKED] == 0 and mark(layer, x, lanes, marks)  # the first layer's, of which few may not be zero
+    """Write the output of one layer for 16, 8, 4 or 2 lanes.
+
+    `marks` is room for a bit of every input of the first layer, of which few may not be zero, or None.
+    """
+    marked = False
+    if marks is not None and layer[PACKED] == 0:
+        marked = mark(layer, x, lanes, marks)
     height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
     kernel, stride, pad, pad_left = layer[KERNEL], layer[STRIDE], layer[PAD], layer[PAD_LEFT]
     out_height, out_width, relu = layer[OUT_HEIGHT], layer[OUT_WIDTH], layer[RELU]
@@ -261,7 +266,7 @@ def compute(layer, packed, x, out, lanes, marks):  # type: ignore[no-untyped-def
                         (r1 - r0, count, store, relu, left, row_left, row_pixels),
                         (marks, x_at // lanes, width * channels),
                     )
-                    if marked:
+                    if marks is not None and marked:
                         _marked_tile(lanes, told)
                     else:
                         _any_tile(lanes, single, blocks, told)

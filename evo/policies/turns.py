@@ -33,10 +33,7 @@ def spread(builder: Any, pointer: Any, at: Any, number: Any, width: int) -> Any:
 
 
 def in_turns(builder: Any, vectors: list[Any]) -> list[Any]:
-    """Return the first number of each vector, then the second of each, and so on, as vectors.
-
-    There are a power of two of them, and no more than each is wide.
-    """
+    """Return the first number of each of 1, 2, 4... vectors, then the second of each, and so on, as vectors."""
     if len(vectors) == 1:
         return vectors
     width = vectors[0].type.count

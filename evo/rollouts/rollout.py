@@ -20,7 +20,7 @@ from evo.records import WORST, Choose, Result, Segment, Steps, Task
 from evo.rollouts import compiled
 from evo.rollouts.episodes import RULES, play_snake
 from evo.rollouts.plain import Recorder, is_continuous, play_plainly
-from evo.rollouts.segments import play_segment
+from evo.rollouts.segments import Sheet, play_segment
 from evo.weights import Rebuilder
 from snake import kernel_cache
 from snake.batch import make_boards
@@ -183,9 +183,11 @@ class Rollout:
     def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
         if len(task.weights) != 1 or self._boards is None:
             raise ValueError("a segment is played by one candidate, in an environment that has snapshots")
-        self._rebuilder.rebuild(parents, task.weights, 0, self._weights)
-        self._pack(self._layers, self._weights, self._packed)
         how, begun, outputs = task.choose, segment.lanes, self.network.outputs
+        self._rebuilder.rebuild(parents, task.weights, 0, self._weights)
+        if not np.isfinite(self._weights).all():
+            return Sheet(self.environment, begun, segment.horizon, outputs).result(0, 0, False)
+        self._pack(self._layers, self._weights, self._packed)
         return play_segment(
             self._kernel(), self.environment, begun, segment.horizon, outputs, RULES[how.rule], how.epsilon
         )
