@@ -47,6 +47,20 @@ def test_a_hidden_layer_rounds_and_the_last_does_not() -> None:
     assert scores.ravel().tolist() == [np.float32(4.25) * fine, 0]
 
 
+@pytest.mark.parametrize("width", lanes.WIDTHS)
+def test_a_tiny_sum_does_not_depend_on_what_its_neighbours_see(width: int) -> None:
+    network = in_pairs(Network.build(Options(kind="mlp", dense=[16]), (4,), 1))
+    weights = np.ones(network.size, np.float32)
+    first = network.layers[0]
+    weights[first.fan_in * first.filters :][: first.filters] = 1e-39  # which the instruction takes for zero
+    weights[network.layers[1].offset :] = 2.0**126
+    alone, beside = np.zeros((2, width, 4), np.float32)
+    beside[1] = 1
+    assert bits(lanes.scores(network, weights, alone, width)[0]) == bits(
+        lanes.scores(network, weights, beside, width)[0]
+    )
+
+
 FULL = np.full(1, 2**32 - 1, np.uint32).view(np.float32)[0]  # a NaN that overflows where it is rounded like a number
 
 

@@ -147,7 +147,7 @@ def scores(
     `width`, one of WIDTHS, is how many are computed together; it changes no bit.
     """
     layers, packed, fill = room_for_weights(network)
-    norms, large = norms_of(network, packed), sparse.room_for(layers)
+    norms, large, marks = norms_of(network, packed), sparse.room_for(layers), marks_for(network)
     fill(layers, np.ascontiguousarray(weights, np.float32), packed)
     size, room = int(np.prod(network.shape)), activation_size(network)
     first, second = np.empty(room * width, np.float32), np.empty(room * width, np.float32)
@@ -158,6 +158,6 @@ def scores(
         batch[: len(part)] = part
         lanes_out = np.empty(network.outputs * width, np.float32)
         x = np.ascontiguousarray(batch.T).ravel()
-        forward(layers, packed, norms, large, marks_for(network), x, first, second, lanes_out, width, len(part))
+        forward(layers, packed, norms, large, marks, x, first, second, lanes_out, width, len(part))
         out[start : start + width] = lanes_out.reshape(network.outputs, width).T[: len(part)]
     return out

@@ -21,7 +21,7 @@ kernel_cache.use(__name__)
 BLOCK = 8 if "+avx512f" in kernel_cache.features().split(",") else 4
 WIDE = 16  # the same of layers that are computed from the inputs that are not zero (`evo.policies.sparse`)
 LARGE = 1 << 16  # weights from which on a layer is; smaller ones are as quick with all inputs
-LEAST = 3 * WIDE + 1  # filters that such a layer has at least
+LEAST = 3 * WIDE + 1  # filters that such a layer has at least: four blocks, whose sums advance together
 
 # Columns of a network's table of layers.
 HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, PAD_LEFT, OUT_HEIGHT, OUT_WIDTH = range(10)
