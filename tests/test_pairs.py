@@ -54,6 +54,7 @@ def test_a_tiny_sum_does_not_depend_on_what_its_neighbours_see(width: int) -> No
     first = network.layers[0]
     weights[first.fan_in * first.filters :][: first.filters] = 1e-39  # which the instruction takes for zero
     weights[network.layers[1].offset :] = 2.0**126
+    weights[-1] = 0
     alone, beside = np.zeros((2, width, 4), np.float32)
     beside[1] = 1
     assert bits(lanes.scores(network, weights, alone, width)[0]) == bits(
