@@ -21,6 +21,17 @@ from evo.policies.network import Network, Options
 from evo.records import WORST, Choose, Episodes, Task, WeightSource
 from evo.weights import Rebuilder
 
+STRIDED = [  # rows and columns, side of the kernel, stride, padding, channels, filters
+    ((10, 10), 3, 2, "SAME", 16, 32),
+    ((19, 19), 3, 2, "SAME", 5, 16),
+    ((10, 7), 3, 2, "VALID", 4, 8),
+    ((11, 8), 5, 3, "SAME", 2, 3),
+    ((11, 11), 5, 3, "VALID", 2, 3),
+    ((12, 12), 4, 4, "SAME", 2, 3),  # no two strides share an input
+    ((9, 9), 1, 2, "SAME", 2, 3),  # most inputs are never looked at
+    ((13, 13), 2, 3, "VALID", 2, 3),
+]
+
 
 @pytest.fixture(scope="module", autouse=True)
 def tensorflow() -> Any:
@@ -52,6 +63,54 @@ def test_networks_without_convolutions_take_flat_and_image_observations(kind: st
         model = build_keras(network)
         set_weights(model, network, weights)
         np.testing.assert_allclose(model(observations), lanes.scores(network, weights, observations), rtol=2e-5)
+
+
+@pytest.mark.parametrize(("size", "side", "stride", "padding", "channels", "filters"), STRIDED)
+def test_the_gradient_of_a_strided_convolutions_input_is_that_of_tensorflows_convolution(
+    size: tuple[int, int], side: int, stride: int, padding: str, channels: int, filters: int
+) -> None:
+    import tensorflow as tf
+
+    from evo.policies.strided import input_gradient
+
+    draws = np.random.default_rng(1)
+    kernel = tf.constant(draws.integers(-3, 4, (side, side, channels, filters)), tf.float32)  # no sum is rounded
+    outputs = tf.nn.conv2d(tf.zeros((2, *size, channels)), kernel, stride, padding).shape
+    of_outputs = tf.constant(draws.integers(-3, 4, outputs), tf.float32)
+    own = tf.raw_ops.Conv2DBackpropInput(
+        input_sizes=(2, *size, channels), filter=kernel, out_backprop=of_outputs,
+        strides=(1, stride, stride, 1), padding=padding,
+    )  # fmt: skip
+    assert np.array_equal(input_gradient(of_outputs, kernel, size, stride, padding), own)
+
+
+def test_a_network_of_strided_convolutions_in_bfloat16_has_the_outputs_and_gradients_of_kerass_own() -> None:
+    import keras
+    import tensorflow as tf
+
+    from evo.policies.keras_network import build_keras
+    from evo.policies.strided import quickest_layer
+
+    network = Network.build(Options(conv=[[4, 3, 2], [8, 3, 2]], dense=[16], padding="same"), (19, 19, 3), 4)
+    ours = build_keras(network, "bfloat16")
+    assert [type(layer) for layer in ours.layers].count(quickest_layer()) == 2
+
+    def plain(layer: keras.Layer) -> keras.Layer:
+        kind = keras.layers.Conv2D if isinstance(layer, quickest_layer()) else type(layer)
+        return kind.from_config(layer.get_config())
+
+    keras_own = keras.models.clone_model(ours, clone_function=plain)
+    keras_own.set_weights(ours.get_weights())
+    seen = tf.constant(np.random.default_rng(1).random((32, 19, 19, 3)) < 0.1, tf.float32)
+    found = []
+    for model in (ours, keras_own):
+        with tf.GradientTape() as tape:
+            outputs = model(seen)
+            loss = tf.reduce_sum(tf.square(outputs - 1.0))
+        found.append([np.asarray(array) for array in (outputs, *tape.gradient(loss, model.trainable_variables))])
+    for one, other in zip(*found, strict=True):
+        assert np.abs(other).max() > 0
+        np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())  # bfloat16 has eight bits
 
 
 def publish(run_dir: Path, rows: list[np.ndarray]) -> str:

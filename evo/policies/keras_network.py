@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.policies.network import EPSILON, Network
+from evo.policies.strided import quickest_layer
 
 if TYPE_CHECKING:
     import keras
@@ -36,10 +37,11 @@ def build_keras(
         activation = chosen if layer.relu and not layer.norm else None
         policy = low if dtype == "bfloat16" and layer.relu else "float32"
         if layer.kind == "conv":
-            padding = network.options.padding
-            x = keras.layers.Conv2D(
-                layer.filters, layer.kernel, layer.stride, padding, activation=activation, name=name, dtype=policy
-            )(x)
+            conv = quickest_layer() if policy == "mixed_bfloat16" and layer.stride > 1 else keras.layers.Conv2D
+            x = conv(
+                layer.filters, layer.kernel, layer.stride, network.options.padding, activation=activation, name=name,
+                dtype=policy,
+            )(x)  # fmt: skip
         else:
             if not flat:
                 x, flat = keras.layers.Flatten(name="flatten", dtype=policy)(x), True
