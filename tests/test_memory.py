@@ -17,7 +17,6 @@ from evo.directory.arrays import encode
 from evo.directory.store import Store
 from evo.evaluators import processes
 from evo.evaluators.context import Context
-from evo.memory import Again
 from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import Episodes, Task, WeightSource
@@ -144,23 +143,3 @@ def test_a_generation_takes_less_than_200_bytes_a_candidate_beside_its_survivors
     assert (len(records) == generations) is (durable == 0.0)
     assert sum(path.stat().st_size for path in files) < 200 * population * generations
     assert len(Store.read(run).lines) == generations
-
-
-def test_memory_is_used_again_only_where_nobody_has_it_or_a_view_of_it() -> None:
-    memory = Again()
-    first = memory.empty((3, 4))
-    first.setflags(write=False)
-    row = first[1]
-    place = first.ctypes.data
-    del first
-    second = memory.empty((3, 4))
-    assert second.ctypes.data != place  # a row of the first is still there
-    buffer = memoryview(row)
-    del row
-    assert memory.empty((3, 4)).ctypes.data not in (place, second.ctypes.data)
-    buffer.release()
-    again = memory.empty((3, 4))
-    assert again.ctypes.data == place
-    assert again.flags.writeable
-    assert again.base is None
-    assert memory.empty((2, 4)).shape == (2, 4)

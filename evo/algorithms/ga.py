@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.configuration.options import Section
-from evo.memory import Again
 from evo.policies.network import Network
 from evo.records import WORST, Arrays, Episodes, Metrics, Request, Result, Rounds, Task, WeightSource
 from evo.streams import Purpose, candidates_keys, episode_keys, stream
@@ -124,7 +123,6 @@ class GeneticAlgorithm:
         self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
         self._crowned = np.zeros(3, np.int64)  # summed select return, generation, candidate
         self._record: dict[str, NDArray[Any]] = {}
-        self._memory = Again()  # of parents
         self._generation = 0
 
     def generation(self, number: int) -> Rounds:
@@ -156,7 +154,7 @@ class GeneticAlgorithm:
             retests = yield Request(None, tasks)
             everything += retests
         rebuilder = Rebuilder(self.network)
-        survivors = self._memory.empty((len(chosen), self.network.size))
+        survivors = np.empty((len(chosen), self.network.size), np.float32)
         for row, i in enumerate(chosen):
             rebuilder.rebuild(self._parents, source, i, survivors[row])
         survivors.setflags(write=False)  # so that they need not be copied, nor hashed again
