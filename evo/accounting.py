@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from evo.records import Evaluator, Metrics, Result, Task
+    from evo.records import Evaluator, Metrics
 
 PARTS = ("seconds_acting", "seconds_waiting", "seconds_moving", "seconds_learning", "seconds_master")
 
@@ -65,8 +65,8 @@ class Account:
         """Note weights that workers have not seen before."""
         self._published += weights.nbytes
 
-    def play(self, evaluator: Evaluator, tasks: Sequence[Task]) -> list[Result]:
-        """Have the tasks played, and note what that took."""
+    def play(self, evaluator: Evaluator, tasks: Sequence[Any]) -> list[Any]:
+        """Have the tasks played, or whatever else they are, and note what that took."""
         began = time.monotonic()
         results = evaluator.map(tasks)
         seconds = time.monotonic() - began

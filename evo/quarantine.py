@@ -17,7 +17,7 @@ from evo.errors import PoisonError, ResourceError
 
 if TYPE_CHECKING:
     from evo.directory.store import Store
-    from evo.records import Arrays, Evaluator, Result, Task
+    from evo.records import Arrays, Evaluator, Task
 
 
 class Quarantine:
@@ -29,7 +29,7 @@ class Quarantine:
         self._generation, self._round = -1, 0
         self._poisoned: list[tuple[int, int]] = []  # round and candidate
 
-    def map(self, tasks: Sequence[Task]) -> list[Result]:
+    def map(self, tasks: Sequence[Any]) -> list[Any]:
         """Return the results; ResourceError names a candidate that ends its workers, or says that all of them do."""
         if self._store.next_generation != self._generation:
             self._generation, self._round, self._poisoned = self._store.next_generation, -1, []
@@ -52,6 +52,11 @@ class Quarantine:
     def effort(self) -> Any:
         """What the last `map` took, where the evaluator says so."""
         return getattr(self._evaluator, "effort", None)
+
+    @property
+    def rebuilds(self) -> bool:
+        """Whether workers write what is to be kept."""
+        return getattr(self._evaluator, "rebuilds", False)
 
     def close(self) -> None:
         """Close the evaluator."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,11 @@ class WeightSource:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def some(self, which: slice | Sequence[int]) -> WeightSource:
+        """Return some of the candidates."""
+        rows, mates, keys, sigmas = self.rows[which], self.mates[which], self.keys[which], self.sigmas[which]
+        return replace(self, rows=rows, mates=mates, keys=keys, sigmas=sigmas)
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,15 @@ class Task:
     record: bool = False  # also bring back every step, to learn from; a segment always does
 
 
+@dataclass(frozen=True)
+class Rebuild:
+    """Write the weights of these candidates into a file that is there: row after row, from byte `offset` on."""
+
+    weights: WeightSource
+    file: str  # relative to the run directory
+    offset: int
+
+
 GOES_ON, TERMINATED, TRUNCATED, CUT = range(4)  # what follows a step; a segment's last step is CUT where it goes on
 
 
@@ -137,7 +151,18 @@ class Request:
     tasks: Sequence[Task]
 
 
-Rounds = Generator[Request, Sequence[Result], Metrics]
+@dataclass(frozen=True)
+class Keep:
+    """What an algorithm may ask for as well: candidates whose weights are needed further on, as one matrix.
+
+    The answer is that matrix [K, P], not to be written into, or None: the algorithm has to rebuild them itself.
+    """
+
+    weights: WeightSource  # of what was published last
+    size: int  # P
+
+
+Rounds = Generator[Request | Keep, Any, Metrics]  # a request is answered by a sequence of results
 
 
 class Algorithm(Protocol):
@@ -198,7 +223,19 @@ class Evaluator(Protocol):
 
 
 @runtime_checkable
+class Near(Protocol):
+    """An evaluator whose workers reach the files of the run directory: `map` takes `Rebuild` too."""
+
+    rebuilds: bool  # whether it really is one: an evaluator may stand before another
+
+
+@runtime_checkable
 class Elsewhere(Protocol):
     """An evaluator whose workers play while the master does something else."""
 
-    meanwhile: Callable[[], None]  # `map` calls it once, when its workers have tasks, and raises what it raises
+    meanwhile: Callable[[], Iterator[None] | None]
+    """Called by `map` once, when its workers have tasks.
+
+    What it yields are moments at which workers can be served, and `map` goes through all of them. What it raises,
+    `map` raises.
+    """

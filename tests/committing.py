@@ -79,7 +79,7 @@ def main(
             while store.next_generation < int(generations):
                 store.publish(state(store.next_generation)["weights"])  # type: ignore[arg-type]
                 if later:
-                    store.settle()
+                    list(store.settle())
                 commit(store, store.next_generation, int(rows))
                 time.sleep(float(pause))
                 if store.next_generation % 3 == 0 and not later:

@@ -25,6 +25,8 @@ killed = 0  # in all
 class Shaken:
     """Returns what the processes return, or the test that uses it fails."""
 
+    rebuilds = True
+
     def __init__(self, pool: Processes, dice: random.Random, kills: int) -> None:
         self.fingerprint = ""
         self._pool, self._dice, self._kills = pool, dice, kills

@@ -15,6 +15,7 @@ from evo.policies.network import Network
 from evo.policies.network import Options as Policy
 from evo.records import WORST, Metrics, Request, Result, Task
 from evo.rollouts.rollout import Rollout
+from evo.rounds import next_request
 from evo.streams import Purpose, episode_keys, stream
 from evo.weights import Rebuilder
 from snake.philox import draw, philox
@@ -38,10 +39,10 @@ def result_of(returns: Sequence[Sequence[int]], lengths: Sequence[Sequence[int]]
 def drive(algorithm: ga.GeneticAlgorithm, number: int, answer: Callable[[Request], list[Result]]) -> Metrics:
     """Run one generation, answering every request; return its metrics."""
     rounds = algorithm.generation(number)
-    request = next(rounds)
+    request = next_request(rounds)
     while True:
         try:
-            request = rounds.send(answer(request))
+            request = next_request(rounds, answer(request))
         except StopIteration as stop:
             return stop.value
 

@@ -284,10 +284,10 @@ def test_a_patient_store_leaves_what_is_due_to_a_moment_when_others_are_at_work(
             store.publish(state(generation)["weights"])  # type: ignore[arg-type]
             assert (store.durable, store.next_generation) == (generation, generation + 1)
             assert store.state_hash == hashes[generation + 1]
-            store.settle()
+            list(store.settle())
             assert Store.read(tmp_path / "run").next_generation == store.durable == generation + 1
         before = store.committing.take()
-        store.settle()
+        list(store.settle())
         assert store.settling.take() > 0 == store.committing.take()
         assert before > 0
         commit(store, 4)

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from evo.configuration.options import Section
 from evo.policies.network import Network
-from evo.records import WORST, Arrays, Episodes, Metrics, Request, Result, Rounds, Task, WeightSource
+from evo.records import WORST, Arrays, Episodes, Keep, Metrics, Request, Result, Rounds, Task, WeightSource
 from evo.streams import Purpose, candidates_keys, episode_keys, stream
 from snake.philox import draw
 from snake.philox_arrays import draws, philox
@@ -127,8 +127,6 @@ class GeneticAlgorithm:
 
     def generation(self, number: int) -> Rounds:
         """Play the population, choose the parents of the next one, and now and then crown a champion."""
-        from evo.weights import Rebuilder
-
         options = self.options
         self._generation = number
         source, steps = self._candidates(number)
@@ -150,16 +148,14 @@ class GeneticAlgorithm:
             if self._begins and number == 0 and 0 not in contenders:
                 contenders.append(0)
             select = episode_keys(self.seed, Purpose.SELECT, 0, options.select_episodes)
-            tasks = [Task(_rows(source, [contender]), Episodes(select)) for contender in contenders]
+            tasks = [Task(source.some([contender]), Episodes(select)) for contender in contenders]
             retests = yield Request(None, tasks)
             everything += retests
-        rebuilder = Rebuilder(self.network)
-        survivors = np.empty((len(chosen), self.network.size), np.float32)
-        for row, i in enumerate(chosen):
-            rebuilder.rebuild(self._parents, source, i, survivors[row])
-        survivors.setflags(write=False)  # so that they need not be copied, nor hashed again
         if number % options.select_every == 0:
-            self._crown(rebuilder, source, contenders, retests)
+            self._crown(source, contenders, retests)
+        survivors = yield Keep(source.some(chosen), self.network.size)
+        if survivors is None:
+            survivors = self._rebuilt(source.some(chosen))
         self._parents, self._steps = survivors, steps[chosen]
         self._ages, self._means = ages[chosen], fitness[chosen]
         self._record = {
@@ -209,7 +205,7 @@ class GeneticAlgorithm:
     def _split(self, source: WeightSource, seeds: NDArray[np.uint64]) -> list[Task]:
         n = len(source)
         parts = [list(range(i, min(i + self._per_task, n))) for i in range(0, n, self._per_task)]
-        return [Task(_rows(source, part), Episodes(seeds)) for part in parts]
+        return [Task(source.some(part), Episodes(seeds)) for part in parts]
 
     def _rank_by(self, returns: NDArray[np.int64], lengths: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return what selection ranks: summed returns and the bonus for steps alive, thousandths.  # [N]"""
@@ -244,17 +240,24 @@ class GeneticAlgorithm:
             winners += tools.selBest([population[i] for i in numbers], 1)
         return elites + tools.selBest(sorted(winners, key=lambda winner: winner.number), len(winners))  # type: ignore[no-any-return]
 
-    def _crown(self, rebuilder: Any, source: WeightSource, contenders: list[int], retests: Sequence[Result]) -> None:
+    def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
+        """Return the weights of candidates, marked as read-only so that they need not be copied, nor hashed again."""
+        from evo.weights import Rebuilder
+
+        rebuilder, weights = Rebuilder(self.network), np.empty((len(source), self.network.size), np.float32)
+        for k, row in enumerate(weights):
+            rebuilder.rebuild(self._parents, source, k, row)
+        weights.setflags(write=False)
+        return weights
+
+    def _crown(self, source: WeightSource, contenders: list[int], retests: Sequence[Result]) -> None:
         for contender, retest in zip(contenders, retests, strict=True):
             if not retest.finite[0]:
                 continue
             value = int(retest.returns.sum())
             if len(self._champion) and value <= self._crowned[0]:
                 continue
-            weights = np.empty((1, self.network.size), np.float32)
-            rebuilder.rebuild(self._parents, source, contender, weights[0])
-            weights.setflags(write=False)
-            self._champion = weights
+            self._champion = self._rebuilt(source.some([contender]))
             self._crowned = np.array([value, self._generation, contender], np.int64)
             self.hall.update([self._individual(self._generation * self.options.population + contender, value)])
 
@@ -314,11 +317,6 @@ class GeneticAlgorithm:
         if len(self._champion):
             number = int(self._crowned[1]) * self.options.population + int(self._crowned[2])
             self.hall.update([self._individual(number, int(self._crowned[0]))])
-
-
-def _rows(source: WeightSource, part: list[int]) -> WeightSource:
-    """Return the candidates numbered in `part`."""
-    return WeightSource(source.rows[part], source.mates[part], source.keys[part], source.sigmas[part], source.crossover)
 
 
 def make(

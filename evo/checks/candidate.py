@@ -19,9 +19,8 @@ from evo.directory.durable import replace_file
 from evo.directory.run_directory import CONFIG
 from evo.directory.store import Store
 from evo.errors import ConfigurationError, DataError
-from evo.evaluators.round import candidates
 from evo.records import Result, Task
-from evo.rounds import addressed, make_algorithm, take_up
+from evo.rounds import addressed, make_algorithm, next_request, take_up
 
 if TYPE_CHECKING:
     from evo.records import Rounds
@@ -73,12 +72,12 @@ def play_again(directory: Path, generation: int, number: int, candidate: int, mo
 
 def _asked(experiment: Experiment, rounds: Rounds, number: int, place: Place, modules: Sequence[str]) -> list[Task]:
     """Return what a generation asks for in a round; earlier rounds are played as the run has played them."""
-    published, tasks = addressed(next(rounds), place)
+    published, tasks = addressed(next_request(rounds), place)
     if number:
         evaluator = evaluator_of(experiment, place.directory, modules)
         try:
             for _ in range(number):
-                published, tasks = addressed(rounds.send(evaluator.map(tasks)), place, published)
+                published, tasks = addressed(next_request(rounds, evaluator.map(tasks)), place, published)
         except StopIteration as end:
             raise ConfigurationError(f"--round: that generation has no round {number}") from end
         finally:
@@ -92,7 +91,7 @@ def _holding(tasks: Sequence[Task], candidate: int) -> Task:
     for task in tasks:
         source = task.weights
         if rest < len(source):
-            return replace(task, weights=candidates(source, slice(rest, rest + 1)))
+            return replace(task, weights=source.some(slice(rest, rest + 1)))
         rest -= len(source)
     raise ConfigurationError(f"--candidate: there are candidates 0 to {candidate - rest - 1} in that round")
 

@@ -25,7 +25,7 @@ from evo.directory.places import PUBLISHED
 from evo.directory.published import Published
 from evo.errors import DataError
 from evo.records import Episodes, Task, WeightSource
-from evo.rounds import addressed, make_algorithm, play_out, take_up
+from evo.rounds import addressed, make_algorithm, next_request, play_out, take_up
 from snake.philox import draw
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Replayer:
             if algorithm is None:
                 return
             rounds = algorithm.generation(generation)
-            request = next(rounds)
+            request = next_request(rounds)
             rounds.close()
             _, tasks = addressed(request, self.desk)
             ends = np.cumsum([len(task.weights) for task in tasks])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.evaluators.round import candidates, worst_result
+from evo.evaluators.round import worst_result
 from evo.records import Result, Task
 
 if TYPE_CHECKING:
@@ -58,4 +58,4 @@ def _only(task: Task, some: list[int]) -> Task:
     """Return a task of some of its candidates."""
     if len(some) == len(task.weights):
         return task
-    return replace(task, weights=candidates(task.weights, some))
+    return replace(task, weights=task.weights.some(some))

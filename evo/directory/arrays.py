@@ -54,16 +54,21 @@ def pieces(arrays: Arrays) -> list[Piece]:
     stored = dict(sorted(checked(arrays).items()))
     if sum(array.nbytes for array in stored.values()) < LARGE:
         return [_image(stored)[0]]
-    between, end = _frame(tuple(layouts(stored).items()))
+    between, end = frame(layouts(stored))
     found: list[Piece] = []
     for gap, name in between:
         found += [gap, stored[name].reshape(-1).view(np.uint8).data]
     return [*found, end]
 
 
+def frame(expected: Mapping[str, Layout]) -> tuple[list[tuple[bytes, str]], bytes]:
+    """Return what stands before each array in a file of such arrays, in the order of the file, and what comes last."""
+    return _frame(tuple(expected.items()))
+
+
 @lru_cache(maxsize=8)
 def _frame(expected: tuple[tuple[str, Layout], ...]) -> tuple[list[tuple[bytes, str]], bytes]:
-    """Return what stands before each array in a file of such arrays, in the order of the file, and what comes last.
+    """Return what `frame` returns.
 
     HDF5 takes many times as long for a large array as copying it does, and this depends on no array's values.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -38,12 +38,19 @@ def replace_file(path: Path, data: bytes | memoryview | Sequence[bytes | memoryv
     `data` may come in pieces, which are written one after the other. The rename itself is durable after
     `sync_directory`. On any failure the temporary file is removed.
     """
+    for _ in replacing(path, [data] if isinstance(data, bytes | memoryview) else data, durable=durable):
+        pass
+
+
+def replacing(path: Path, data: Iterable[bytes | memoryview], *, durable: bool = True) -> Iterator[None]:
+    """Do what `replace_file` does, and yield after every piece; to leave it there is a failure like any other."""
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
         try:
-            for piece in [data] if isinstance(data, bytes | memoryview) else data:
+            for piece in data:
                 write_all(descriptor, piece)
+                yield
             if durable:
                 os.fsync(descriptor)
         finally:

@@ -18,7 +18,7 @@ from evo.errors import DataError
 KEEP_LAST = 3  # population files, besides the best and every hundredth
 LARGEST_MANIFEST = 1 << 31
 
-_OURS = re.compile(r"(gen-\d+(-\d+)?|[0-9a-f]{64})\.h5(\.tmp)?")
+_OURS = re.compile(r"(gen-\d+(-\d+)?|[0-9a-f]{64}|room|spare)\.h5(\.tmp)?")
 
 
 class Believed(NamedTuple):

@@ -37,19 +37,20 @@ from evo.accounting import Stopwatch
 from evo.directory.arrays import Arrays, checked, layouts, pieces
 from evo.directory.champion import Layers, encode_champion, write_champion
 from evo.directory.committed import read_all_records, read_record, read_state
-from evo.directory.durable import replace_file, resources, sync_directory, write_all
+from evo.directory.durable import replacing, resources, sync_directory, write_all
 from evo.directory.hashing import Digests, array_digest, frozen, next_hash
 from evo.directory.lock import acquire, release
 from evo.directory.manifest import FileStamp, Line
 from evo.directory.metrics import MetricsFile
 from evo.directory.places import MANIFEST, POPULATION, RECORDS
-from evo.directory.published import Published
+from evo.directory.published import Published, Room
 from evo.directory.recovery import KEEP_LAST, Believed, believe, clean, population_file, refuse_foreign
 from evo.directory.run_directory import make_run_directory
 from evo.errors import ResourceError
 
 DURABLE_SECONDS = 2.0
 KEEP_EVERY = 100
+STEP = 1 << 22  # bytes, after which others may be heard
 
 _POPULATION = re.compile(r"gen-(\d+)\.h5")
 
@@ -176,6 +177,19 @@ class Store:
             self.flush()
         return self._published.add(weights, self._newest_population())
 
+    def room(self, rows: int, size: int) -> Room:
+        """Return a file in which others write a matrix of weights that comes next, row by row; one at a time.
+
+        It is of the kind that `publish` writes.
+        """
+        self._writable()
+        return self._published.room(rows, size)
+
+    def filled(self, room: Room, digests: Sequence[bytes]) -> NDArray[np.float32]:
+        """Return the matrix whose rows are there now and have these SHA-256: published, mapped and read-only."""
+        self._writable()
+        return self._published.filled(room, digests)
+
     def commit(
         self, generation: int, state: Arrays, record: Arrays, metrics: Mapping[str, float], *, best: bool = False
     ) -> None:
@@ -220,11 +234,13 @@ class Store:
         elif due or self._due:
             self.flush()
 
-    def settle(self) -> None:
-        """Make durable what is due to be, at a moment when others are at work. ResourceError: as `flush`."""
+    def settle(self) -> Iterator[None]:
+        """Make durable what is due to be while others are at work, in steps between which they can be heard.
+
+        ResourceError: as `flush`.
+        """
         if self._due or self._has_waited:
-            with self.settling:
-                self._flush()
+            yield from _timed(self.settling, self._flushing())
 
     def flush(self) -> None:
         """Make every commit durable, then the champion. ResourceError: the disk does not take them.
@@ -232,12 +248,14 @@ class Store:
         What it did not take does not count as committed any more.
         """
         with self.committing:
-            self._flush()
+            for _ in self._flushing():
+                pass
 
-    def _flush(self) -> None:
+    def _flushing(self) -> Iterator[None]:
+        """Flush in steps; to leave it between two of them is an interrupt."""
         self._writable()
         try:
-            self._flush_lines()
+            yield from self._flushing_lines()
             if self._champion is not None:
                 write_champion(self.directory, *self._champion)
                 self._champion = None
@@ -335,7 +353,7 @@ class Store:
             if kept.state is not None and generation not in wanted and not self._kept_for_ever(generation):
                 self._kept[generation] = kept._replace(state=None)
 
-    def _flush_lines(self) -> None:
+    def _flushing_lines(self) -> Iterator[None]:
         """Everything up to the manifest's append can be repeated, so an interrupt here loses nothing."""
         count, size = self._durable
         pending = self._lines[count:]
@@ -343,12 +361,11 @@ class Store:
             return
         files: dict[int, dict[str, FileStamp]] = {line.generation: {} for line in pending}
         for generations, name, arrays in self._files(pending):
-            data = pieces(arrays)
+            data = _Stamped(pieces(arrays))
             with resources("write", self.directory / name):
-                replace_file(self.directory / name, data)
-            stamp = _stamp(data)
+                yield from replacing(self.directory / name, data)
             for generation in generations:
-                files[generation][name] = stamp
+                files[generation][name] = data.stamp
         with resources("write", self.directory):
             sync_directory(self.directory / POPULATION)
             sync_directory(self.directory / RECORDS)
@@ -413,8 +430,31 @@ def _copies(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
     return copies
 
 
-def _stamp(data: Sequence[bytes | memoryview]) -> FileStamp:
-    digest = hashlib.sha256()
-    for piece in data:
-        digest.update(piece)
-    return FileStamp(sum(map(len, data)), digest.hexdigest())
+def _timed(watch: Stopwatch, steps: Iterator[None]) -> Iterator[None]:
+    """Go through steps and count the time that they take, without what is done between them."""
+    while True:
+        with watch:
+            try:
+                next(steps)
+            except StopIteration:
+                return
+        yield
+
+
+class _Stamped:
+    """The bytes of a file on their way to the disk, no more than `STEP` at once, and the stamp of what has passed."""
+
+    def __init__(self, data: Sequence[bytes | memoryview]) -> None:
+        self._data, self._bytes, self._digest = data, 0, hashlib.sha256()
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for piece in self._data:
+            for first in range(0, len(piece), STEP):
+                part = memoryview(piece)[first : first + STEP]
+                self._digest.update(part)
+                self._bytes += len(part)
+                yield part
+
+    @property
+    def stamp(self) -> FileStamp:
+        return FileStamp(self._bytes, self._digest.hexdigest())

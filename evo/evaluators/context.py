@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from evo import devices, plugins
-from evo.records import Choose, Episodes, Result, Segment, Task, WeightSource
+from evo.records import Choose, Episodes, Rebuild, Segment, Task, WeightSource
 
 if TYPE_CHECKING:
     from evo.rollouts.rollout import Rollout
@@ -36,8 +36,11 @@ class Player(Protocol):
 
     fingerprint: str  # results of players that differ here may differ; empty: exact arithmetic
 
-    def play(self, task: Task) -> Result:
-        """Play the task's episodes with each of its candidates."""
+    def play(self, task: Task | Rebuild) -> Any:
+        """Play the task's episodes with each of its candidates: a `Result`.
+
+        Or, where it reaches the run directory, write their weights into a file there: the SHA-256 of each.
+        """
         ...
 
 
@@ -94,8 +97,10 @@ class LanesPlayer:
         self._rollout, self._files = rollout, files
         self.fingerprint = rollout.fingerprint
 
-    def play(self, task: Task) -> Result:
-        """Play the task's episodes with each of its candidates."""
+    def play(self, task: Task | Rebuild) -> Any:
+        """Play the task's episodes with each of its candidates, or rebuild them."""
+        if isinstance(task, Rebuild):
+            return self._files.rebuild(task, self._rollout.rebuilder)
         parents = self._files.matrix(task.weights.published, self._rollout.network.size)
         return self._rollout.play(task, parents)
 

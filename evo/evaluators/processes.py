@@ -11,8 +11,8 @@ import math
 import os
 import selectors
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
@@ -38,6 +38,7 @@ STANDSTILL = 1.0  # seconds of the master's from which on workers are given as m
 AHEAD = 4  # what a socket may hold, over the most bytes of a task that may wait in one while its worker plays
 BEFOREHAND = 16  # tasks that are packed one after the other, which is quicker than when each of them is due
 LARGE = 1 << 16  # bytes of a result from which on it takes so long to unpack that it is done while others play
+DONE = object()
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
 
 
@@ -67,6 +68,8 @@ class Processes:
     another one; DeviceMemoryError where none is left.
     """
 
+    rebuilds = True
+
     def __init__(
         self,
         upbringing: Upbringing,
@@ -86,7 +89,7 @@ class Processes:
         self._upbringing = upbringing
         self._threads = threads
         self.notes: list[str] = []  # what a user should know of, and nobody has told yet
-        self.meanwhile: Callable[[], None] = _nothing  # the master's, to be called while workers play
+        self.meanwhile: Callable[[], Iterator[None] | None] = _nothing  # the master's, to be called while workers play
         self.poisoned: Sequence[PoisonError] = ()  # what the last `map` answered by the worst result
         self._patience = PATIENCE if patience is None else patience
         self._round = partial(Round, attempts=attempts, separable=separable, worst=worst)
@@ -115,7 +118,7 @@ class Processes:
         """Return the results in task order, whatever order they were played in."""
         began = time.monotonic()
         self.effort = Effort(busy=[0.0] * self._count)
-        now, together = self._round(tasks, self._tickets), False
+        now = self._round(tasks, self._tickets)
         self._selector.close()
         self._selector = selectors.DefaultSelector()
         self._packed.clear()
@@ -123,6 +126,20 @@ class Processes:
         for slot in self._slots:
             if slot.channel is not None:
                 self._selector.register(slot.channel, selectors.EVENT_READ, slot)
+        with closing(self._meanwhile()) as steps:
+            self._play(now, steps)
+            for _ in steps:
+                pass
+        if not self._introduced:
+            self._introduce()
+        results = now.results()
+        self.effort.seconds = time.monotonic() - began
+        self.poisoned = now.poisoned
+        return results
+
+    def _play(self, now: Round, steps: Iterator[None]) -> None:
+        """Hand out tasks until all results are there; once workers have tasks, take these steps as well."""
+        busy = True
         while not now.finished:
             try:
                 for slot in self._slots:
@@ -132,34 +149,29 @@ class Processes:
                 for slot in self._slots:
                     if slot.channel is None:
                         self._start(slot)
-                if not together:
-                    together = True
-                    self._do_meanwhile()
+                busy = busy and self._step(steps)
                 alone, listening = self._alone(now), time.monotonic()
-                lost = self._listen(now)
+                lost = self._listen(now, wait=not busy)
                 self.effort.alone += alone * (time.monotonic() - listening)
                 for slot, why in lost:
                     self._lose(slot, why, now)
             except NurseryLost:
                 self._replace_nursery(now)
-        if not together:
-            self.meanwhile()
-        if not self._introduced:
-            self._introduce()
-        results = now.results()
-        self.effort.seconds = time.monotonic() - began
-        self.poisoned = now.poisoned
-        return results
 
-    def _do_meanwhile(self) -> None:
+    def _meanwhile(self) -> Generator[None]:
+        yield from self.meanwhile() or ()
+
+    def _step(self, steps: Iterator[None]) -> bool:
+        """Do a part of what is to be done meanwhile, and return whether there is more of it."""
         began = time.monotonic()
-        self.meanwhile()
+        more = next(steps, DONE) is not DONE
         ended = time.monotonic()
         for slot in self._slots:
             if slot.ticket is not None:
                 slot.unheard = ended - slot.since
             if ended - began > STANDSTILL:
                 slot.since += ended - began
+        return more
 
     def close(self) -> None:
         """Stop every worker; afterwards no process of ours is left."""
@@ -230,9 +242,10 @@ class Processes:
         del self._packed[ticket]
         return ticket
 
-    def _listen(self, now: Round) -> list[tuple[Slot, str]]:
+    def _listen(self, now: Round, wait: bool = True) -> list[tuple[Slot, str]]:
         """Take in what the workers say, and return the slots whose worker is gone (or overdue, and why)."""
-        asked = self._due - (began := time.monotonic())
+        began = time.monotonic()
+        asked = self._due - began if wait else 0.0
         heard: list[Slot] = [key.data for key, _ in self._selector.select(min(max(asked, 0.0), 3600.0))]
         lost, failures = [], []
         for slot in heard:

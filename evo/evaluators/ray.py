@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -46,7 +46,7 @@ class Driver:
         self.effort = Effort()
         self.fingerprint = ""
         self.notes: list[str] = []  # what a user should know of, and nobody has told yet
-        self.meanwhile: Callable[[], None] = _nothing  # the master's, to be called while workers play
+        self.meanwhile: Callable[[], Iterator[None] | None] = _nothing  # the master's, to be called while workers play
         self.poisoned: Sequence[PoisonError] = ()
         self._context, self._scratch, self._joined = joining.context, joining.scratch, False
         ours, theirs = socket.socketpair()
@@ -78,7 +78,8 @@ class Driver:
             self._answer()
             self._joined = True
         self._ask(list(tasks))
-        self.meanwhile()
+        for _ in self.meanwhile() or ():
+            pass
         answers: Answers = self._answer()
         self.effort, self.fingerprint, self.poisoned = answers.effort, answers.fingerprint, answers.poisoned
         self.notes += answers.notes

@@ -15,7 +15,7 @@ import numpy as np
 
 from evo.errors import PoisonError
 from evo.evaluators.worker import Packed
-from evo.records import WORST, Episodes, Result, Task, WeightSource
+from evo.records import WORST, Episodes, Result, Task
 
 ATTEMPTS = 3  # times that a task may end its worker
 
@@ -109,7 +109,7 @@ class Round:
     def _take_apart(self, ticket: int, part: Part) -> None:
         del self._parts[ticket], self._lost[ticket]
         source = part.task.weights
-        alone = [replace(part.task, weights=candidates(source, slice(k, k + 1))) for k in range(len(source))]
+        alone = [replace(part.task, weights=source.some(slice(k, k + 1))) for k in range(len(source))]
         self._of[part.index] = [self._add(Part(task, part.index, k)) for k, task in enumerate(alone)]
         self.waiting.extendleft(reversed(self._of[part.index]))
 
@@ -120,12 +120,6 @@ class Round:
             f"{which}task {part.index + 1} of {self._count} has ended its worker{times} because the worker {why}; "
             f"the task is {_described(part.task)}"
         )
-
-
-def candidates(source: WeightSource, which: slice | list[int]) -> WeightSource:
-    """Return some of the candidates of a source."""
-    rows, mates, keys, sigmas = source.rows[which], source.mates[which], source.keys[which], source.sigmas[which]
-    return replace(source, rows=rows, mates=mates, keys=keys, sigmas=sigmas)
 
 
 def worst_result(task: Task, measures: int) -> Result:

@@ -8,22 +8,24 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from evo.devices import slot_of_master
 from evo.evaluators.context import Context, Player, make_player
 from evo.evaluators.effort import Effort
-from evo.records import Result, Task
 
 
 class Serial:
     """An evaluator with no worker."""
+
+    rebuilds = True
 
     def __init__(self, player: Player) -> None:
         self.effort = Effort()
         self.fingerprint = player.fingerprint
         self._player = player
 
-    def map(self, tasks: Sequence[Task]) -> list[Result]:
+    def map(self, tasks: Sequence[Any]) -> list[Any]:
         """Return the results in task order."""
         began = time.monotonic()
         results = [self._play(task) for task in tasks]
@@ -34,7 +36,7 @@ class Serial:
     def close(self) -> None:
         """Do nothing: there is no worker to stop."""
 
-    def _play(self, task: Task) -> Result:
+    def _play(self, task: Any) -> Any:
         """Play beside this thread, which an interrupt reaches at once; compiled code would keep it waiting."""
         playing = _Playing(self._player, task)
         playing.start()
@@ -49,10 +51,10 @@ class Serial:
 class _Playing(threading.Thread):
     """A task that is being played."""
 
-    def __init__(self, player: Player, task: Task) -> None:
+    def __init__(self, player: Player, task: Any) -> None:
         super().__init__(daemon=True)
         self._player, self._task = player, task
-        self._result: Result | None = None
+        self._result: Any = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
@@ -61,11 +63,10 @@ class _Playing(threading.Thread):
         except BaseException as error:
             self._error = error
 
-    def answer(self) -> Result:
+    def answer(self) -> Any:
         """Return the result, or raise what the player raised."""
         if self._error is not None:
             raise self._error
-        assert self._result is not None
         return self._result
 
 

@@ -22,7 +22,7 @@ from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError
 from evo.placement import NETWORKS_PER_CALL
 from evo.policies.keras_network import build_keras, set_weights
 from evo.policies.together import Together
-from evo.records import WORST, Choose, Result, Segment, Task
+from evo.records import WORST, Choose, Rebuild, Result, Segment, Task
 from evo.rollouts.plain import Recorder, play_plainly
 from evo.rollouts.rollout import RULES, check_arithmetic, empty_result
 from evo.rollouts.segments_scored import play_segment
@@ -71,8 +71,10 @@ class TensorFlowPlayer:
         assert self._networks is not None
         return self._networks.networks
 
-    def play(self, task: Task) -> Result:
+    def play(self, task: Task | Rebuild) -> Any:
         """Return what each candidate of `task` did, and its steps where they are asked for, of one candidate."""
+        if isinstance(task, Rebuild):
+            return self._files.rebuild(task, self._rebuilder)
         check_arithmetic()
         parents = self._files.matrix(task.weights.published, self.network.size)
         if isinstance(task.play, Segment) or task.record:

@@ -106,7 +106,7 @@ class Rollout:
 
     def __init__(self, network: Network, environment: Environment) -> None:
         self.network, self.environment = network, environment
-        self._rebuilder = Rebuilder(network)
+        self.rebuilder = Rebuilder(network)
         self._layers, self._packed, self._pack = lanes.room_for_weights(network)
         self._norms, self._large = lanes.norms_of(network, self._packed), sparse.room_for(self._layers)
         self._weights = aligned(network.size)
@@ -143,7 +143,7 @@ class Rollout:
         traces: list[NDArray[np.generic]] = []
         steps: Steps | None = None
         for k in range(len(task.weights)):
-            self._rebuilder.rebuild(parents, task.weights, k, self._weights)
+            self.rebuilder.rebuild(parents, task.weights, k, self._weights)
             if not np.isfinite(self._weights).all():
                 traces += [NOTHING] * len(seeds)
                 continue
@@ -184,7 +184,7 @@ class Rollout:
         if len(task.weights) != 1 or self._boards is None:
             raise ValueError("a segment is played by one candidate, in an environment that has snapshots")
         how, begun, outputs = task.choose, segment.lanes, self.network.outputs
-        self._rebuilder.rebuild(parents, task.weights, 0, self._weights)
+        self.rebuilder.rebuild(parents, task.weights, 0, self._weights)
         if not np.isfinite(self._weights).all():
             return Sheet(self.environment, begun, segment.horizon, outputs).result(0, 0, False)
         self._pack(self._layers, self._weights, self._packed)
