@@ -25,8 +25,10 @@ from evo.configuration.experiment import environment_of
 from evo.directory.store import Store
 from evo.evaluators.processes import Processes
 from evo.evaluators.worker import Upbringing
-from evo.records import Episodes, Result, Task
-from evo.rounds import addressed, make_algorithm
+from evo.policies.network import Network
+from evo.records import Episodes, Rebuild, Result, Task
+from evo.rounds import make_algorithm, play_out
+from evo.weights import PublishedFiles, Rebuilder
 
 WORKERS = (1, 2, 8, 24)  # that answer at once, for what the master does about each
 
@@ -111,10 +113,10 @@ def _not_negative(matrix: Any, wanted: Any) -> list[float]:
 
 @dataclass(frozen=True)
 class Own:
-    """Seconds of a generation in which no worker plays."""
+    """Seconds of a generation in which no worker plays, with a master that is alone."""
 
     candidate: float  # naming it, ranking it, recording it
-    survivor: float  # a new one: rebuilding, publishing, committing
+    survivor: float  # a new one: rebuilding, of which workers of this machine relieve it, and committing
     fixed: float
 
 
@@ -135,30 +137,40 @@ def own(case: Case, populations: Sequence[tuple[int, int]], generations: int) ->
     return fitted([median(each) for each in took]), fitted([min(each) for each in took])
 
 
+class AtOnce:
+    """An evaluator that answers at once, and rebuilds what is to be kept, as the serial backend does."""
+
+    rebuilds, fingerprint = True, ""
+
+    def __init__(self, directory: Path, network: Network) -> None:
+        self._files, self._rebuilder = PublishedFiles(directory), Rebuilder(network)
+        self.answering = 0.0  # seconds
+
+    def map(self, tasks: Sequence[Any]) -> list[Any]:
+        """Return the results in task order."""
+        if tasks and isinstance(tasks[0], Rebuild):
+            return [self._files.rebuild(task, self._rebuilder) for task in tasks]
+        results: list[Result] = []
+        self.answering += seconds(lambda: results.extend(map(answer, tasks)))
+        return results
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 def _generations(case: Case, population: int, parents: int, directory: Path, generations: int) -> list[float]:
     experiment = experiment_of(case, population, parents)
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
-    took = []
+    evaluator, took = AtOnce(directory, experiment.network()), []
     with Store.create(directory, experiment.to_toml(), experiment.identity()) as store:
-        published = ""
         for generation in range(generations + 1):
-            playing, began = 0.0, time.perf_counter()
-            rounds = algorithm.generation(generation)
-            request = next(rounds)
-            while True:
-                published, tasks = addressed(request, store, published)
-                results: list[Result] = []
-                playing += seconds(lambda: results.extend(map(answer, tasks)))  # noqa: B023
-                try:
-                    request = rounds.send(results)
-                except StopIteration as end:
-                    metrics = end.value
-                    break
+            evaluator.answering, began = 0.0, time.perf_counter()
+            metrics = play_out(algorithm.generation(generation), evaluator, store)
             store.commit(generation, algorithm.state(), algorithm.record(), {**metrics, "seconds": 1.0})
             if generation == generations:
                 store.flush()
             if generation:  # the first one has no parents
-                took.append(time.perf_counter() - began - playing)
+                took.append(time.perf_counter() - began - evaluator.answering)
     return took
 
 

@@ -301,9 +301,10 @@ def own_costs(own: dict[str, Own], least: Own, trip: float, speed: float) -> Tab
     """Return the table of what a generation costs its master; `least`: of 1.18 million weights, at the quickest."""
     table = Table(
         "What a generation costs its master",
-        "Naming, ranking and recording a candidate, and rebuilding, publishing and committing a new survivor: the "
-        "master's work in which no worker plays, by least squares over populations of different sizes, with an "
-        f"evaluator that answers at once. TCP on this machine: {1e6 * trip:.0f} us there and back, "
+        "Naming, ranking and recording a candidate, and rebuilding, publishing and committing a new survivor, where "
+        "nobody plays: by least squares over populations of different sizes, with an evaluator that answers at once "
+        "and rebuilds alone, as the serial backend does, and a master on Ray. Processes share out the rebuilding. TCP"
+        f" on this machine: {1e6 * trip:.0f} us there and back, "
         f"{speed / 1e9:.1f} GB/s.",
         ("network", "a candidate, us", "a new survivor, ms", "a generation, ms"),
     )

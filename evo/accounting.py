@@ -1,10 +1,10 @@
 """Where the time of a generation goes, and what it moves: every second of it is counted once, so that it adds up.
 
-    seconds = seconds_acting    workers play, on the mean of them
+    seconds = seconds_acting    workers play, and rebuild survivors, on the mean of them
             + seconds_waiting   the master waits, and workers have no task: starts, hand-overs, stragglers
             + seconds_moving    weights are published, and what was played is brought to where it is learnt from
             + seconds_learning  gradients; 0 in evolution
-            + seconds_master    whatever else the master does: naming candidates, ranking, rebuilding survivors
+            + seconds_master    whatever else the master does: naming candidates, ranking
 
 In the first two the master is idle, in the other three the workers are. While workers play, the master makes the
 commit before durable; where they had to wait for that, it is in seconds_waiting.

@@ -4,7 +4,7 @@
     manifest.jsonl                 who the run is, and a line a committed generation (see evo.directory.manifest)
     population/gen-GGGGGG.h5       the state after a generation: the last three, the best, every hundredth
     records/gen-AAAAAA-BBBBBB.h5   what generations A to B did, every array stacked over them; kept for ever
-    published/SHA256.h5            weights for the workers, the last two
+    published/SHA256.h5            weights for the workers, the last two (see evo.directory.published)
     champion.h5 champion.json      see evo.directory.champion
     metrics.jsonl                  a line a generation, for watching; nothing depends on it
     lock                           see evo.directory.lock
