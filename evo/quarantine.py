@@ -17,7 +17,7 @@ from evo.errors import PoisonError, ResourceError
 
 if TYPE_CHECKING:
     from evo.directory.store import Store
-    from evo.records import Arrays, Evaluator, Task
+    from evo.records import Arrays, Evaluator, Rebuild, Task
 
 
 class Quarantine:
@@ -31,6 +31,10 @@ class Quarantine:
 
     def map(self, tasks: Sequence[Any]) -> list[Any]:
         """Return the results; ResourceError names a candidate that ends its workers, or says that all of them do."""
+        from evo.records import Rebuild
+
+        if tasks and isinstance(tasks[0], Rebuild):
+            return self._rebuilt(tasks)
         if self._store.next_generation != self._generation:
             self._generation, self._round, self._poisoned = self._store.next_generation, -1, []
         self._round += 1
@@ -40,13 +44,30 @@ class Quarantine:
             raise ResourceError(self._stopped(poison, tasks)) from poison
         self.fingerprint = self._evaluator.fingerprint
         self._take_in(getattr(self._evaluator, "poisoned", ()), tasks)
+        self._tell()
+        return results
+
+    def _rebuilt(self, tasks: Sequence[Rebuild]) -> list[Any]:
+        """Have survivors written, in which no candidate is to blame for anything."""
+        try:
+            digests = self._evaluator.map(tasks)  # type: ignore[arg-type]
+        except PoisonError as poison:
+            resume = ["python", "-m", "evo.run", "--resume", str(self._store.directory), *self._modules()]
+            raise ResourceError(
+                f"the survivors of generation {self._store.next_generation} could not be written: {poison}; "
+                f"go on from before it by: {shlex.join(resume)}"
+            ) from poison
+        self._tell()
+        return digests
+
+    def _tell(self) -> None:
+        """Show what a user should know of."""
         if notes := getattr(self._evaluator, "notes", None):
             from evo.terminal.display import notice
 
             for text in notes:
                 notice(text)
             notes.clear()
-        return results
 
     @property
     def effort(self) -> Any:

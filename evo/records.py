@@ -102,6 +102,11 @@ class Rebuild:
     file: str  # relative to the run directory
     offset: int
 
+    @property
+    def name(self) -> str:
+        """What it is called where it goes wrong."""
+        return f"rebuilding {len(self.weights)} survivors into {self.file}"
+
 
 GOES_ON, TERMINATED, TRUNCATED, CUT = range(4)  # what follows a step; a segment's last step is CUT where it goes on
 

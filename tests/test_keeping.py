@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from test_store import small_disk
 
 from evo import rounds
 from evo.directory import store as stores
-from evo.directory.published import ROOM, Published
+from evo.directory.published import ROOM, SPARE, Published
 from evo.directory.store import Store
-from evo.errors import ResourceError
+from evo.errors import PoisonError, ResourceError
+from evo.evaluators.pace import Pace
 from evo.evaluators.processes import Processes
 from evo.policies.network import Network, Options
 from evo.records import Rebuild, WeightSource
@@ -118,6 +120,16 @@ def test_who_has_mapped_a_file_sees_another_one_of_the_same_name(tmp_path: Path)
     assert seen[3] == seen[0] != seen[4]
 
 
+def test_a_place_that_somebody_has_cleared_away_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "published").mkdir()
+    published = Published(tmp_path)
+    for seed in range(4):
+        there = filled(published, matrix(4, seed), tmp_path)
+        published.add(there)
+    (tmp_path / SPARE).unlink()
+    assert filled(published, matrix(4, 9), tmp_path).tobytes() == matrix(4, 9).tobytes()
+
+
 def test_equal_rows_are_the_same_file_and_both_matrices_stay(tmp_path: Path) -> None:
     (tmp_path / "published").mkdir()
     published = Published(tmp_path)
@@ -165,7 +177,9 @@ def test_the_master_rebuilds_no_survivor_and_what_they_are_is_the_same(
     (tmp_path / "small.toml").write_text(SMALL)
     words = ("small.toml", "--backend", backend, "--workers", 2, "--set", "ga.select_every=100")
     kept: list[Any] = []
+    paced: list[int] = []
     real = rounds._kept
+    monkeypatch.setattr(Pace, "note", lambda pace, seconds, size: paced.append(size))
 
     def noted(*those: Any) -> Any:
         kept.append(real(*those))
@@ -177,6 +191,7 @@ def test_the_master_rebuilds_no_survivor_and_what_they_are_is_the_same(
         by_workers = summary_of(tmp_path, *words, "--run-dir", "workers")
     assert len(kept) == 4
     assert all(weights is not None for weights in kept)
+    assert min(paced, default=4) >= 4  # of episodes, and never of a survivor
     monkeypatch.setattr(rounds, "_kept", lambda *those: None)
     by_master = summary_of(tmp_path, *words, "--run-dir", "master")
     assert by_workers["state_hash"] == by_master["state_hash"]
@@ -202,6 +217,28 @@ def test_workers_that_are_killed_while_they_write_leave_no_trace(
     words = ("small.toml", "--run-dir", "killed", "--backend", "processes", "--workers", 2)
     assert summary_of(tmp_path, *words)["state_hash"] == wanted
     assert len(set(dying)) == 8
+
+
+def test_workers_that_cannot_write_survivors_end_the_run_and_no_candidate_is_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    real = Processes.map
+
+    def lost(pool: Processes, tasks: Any) -> Any:
+        if isinstance(tasks[0], Rebuild) and tasks[0].weights.published:  # from generation 1 on
+            raise PoisonError(f"task 1 of 1 ended its worker; the task is {tasks[0].name}", 0, 0, 1, "was killed")
+        return real(pool, tasks)
+
+    monkeypatch.setattr(Processes, "map", lost)
+    words = ("small.toml", "--run-dir", "run", "--backend", "processes", "--workers", 2)
+    out, err = called(tmp_path, *words, code=5)
+    assert "the survivors of generation 1 could not be written: task 1 of 1 ended its worker; the task is" in out + err
+    assert "rebuilding 4 survivors into published/room.h5.tmp; go on from before it by: python -m evo.run" in out + err
+    assert "candidate" not in err
+    monkeypatch.setattr(Processes, "map", real)
+    straight = summary_of(tmp_path, "small.toml", "--run-dir", "straight")["state_hash"]
+    assert summary_of(tmp_path, "--resume", "run")["state_hash"] == straight
 
 
 @pytest.mark.skipif(shutil.which("mount") is None or os.getuid() != 0, reason="mounting needs root")
@@ -240,12 +277,28 @@ def test_workers_are_served_between_the_steps_of_what_the_master_does_meanwhile(
         for _ in range(20):
             heard.append(sum(pool.effort.busy))
             yield from steps(1, [])
-            signal.sigtimedwait([], 0.02)
+            time.sleep(0.02)
 
     pool.meanwhile = meanwhile
     jobs = [Job(number, 0.02) for number in range(40)]
     assert pool.map(jobs) == want(jobs)
     assert heard[0] == 0.0 < heard[5] < heard[10] < heard[-1]
+
+
+def test_what_is_left_of_a_commit_after_the_last_result_is_what_workers_waited_for(
+    pools: Pools,  # noqa: F811
+) -> None:
+    pool = pools(2)
+    pool.map([Job(0), Job(1)])
+
+    def meanwhile() -> Iterator[None]:
+        for _ in range(10):
+            time.sleep(0.04)
+            yield
+
+    pool.meanwhile = meanwhile
+    pool.map([Job(0), Job(1)])
+    assert 0.3 < pool.effort.held <= pool.effort.seconds
 
 
 def test_all_steps_are_taken_however_short_the_round_and_left_alone_where_it_fails(
@@ -263,7 +316,7 @@ def test_all_steps_are_taken_however_short_the_round_and_left_alone_where_it_fai
     assert done[4:] == ["closed"]
 
 
-@pytest.mark.parametrize("taken", range(7))
+@pytest.mark.parametrize("taken", range(12))
 def test_a_commit_that_is_left_between_two_steps_is_made_by_the_next_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int
 ) -> None:

@@ -43,7 +43,7 @@ def replace_file(path: Path, data: bytes | memoryview | Sequence[bytes | memoryv
 
 
 def replacing(path: Path, data: Iterable[bytes | memoryview], *, durable: bool = True) -> Iterator[None]:
-    """Do what `replace_file` does, and yield after every piece; to leave it there is a failure like any other."""
+    """Do what `replace_file` does, and yield after every piece and the sync; to leave it there is a failure, too."""
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
@@ -53,6 +53,7 @@ def replacing(path: Path, data: Iterable[bytes | memoryview], *, durable: bool =
                 yield
             if durable:
                 os.fsync(descriptor)
+                yield
         finally:
             os.close(descriptor)
         os.rename(temporary, path)

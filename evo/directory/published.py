@@ -79,8 +79,9 @@ class Published:
         room = Room(ROOM, len(before), shape)
         with resources("write", path):
             if spare is not None and spare.room == room and spare.mapped() is None:
-                os.rename(self._directory / SPARE, path)
-                return room
+                with suppress(FileNotFoundError):
+                    os.rename(self._directory / SPARE, path)
+                    return room
             for name in (SPARE, ROOM):
                 (self._directory / name).unlink(missing_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)

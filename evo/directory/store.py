@@ -257,6 +257,7 @@ class Store:
         try:
             yield from self._flushing_lines()
             if self._champion is not None:
+                yield
                 write_champion(self.directory, *self._champion)
                 self._champion = None
         except ResourceError as error:
@@ -367,8 +368,9 @@ class Store:
             for generation in generations:
                 files[generation][name] = data.stamp
         with resources("write", self.directory):
-            sync_directory(self.directory / POPULATION)
-            sync_directory(self.directory / RECORDS)
+            for folder in (POPULATION, RECORDS):
+                sync_directory(self.directory / folder)
+                yield
         lines = [dataclasses.replace(line, files=files[line.generation]) for line in pending]
         appended = b"".join(line.encode() for line in lines)
         self._append_to_manifest(appended, size)
@@ -376,6 +378,7 @@ class Store:
         self._durable = (count + len(lines), size + len(appended))
         self._kept.clear()
         self._waiting_since = math.inf
+        yield
         self._remove_old_populations()
 
     def _files(self, pending: Sequence[Line]) -> Iterator[tuple[list[int], str, Arrays]]:

@@ -99,7 +99,10 @@ class LanesPlayer:
 
     def play(self, task: Task | Rebuild) -> Any:
         """Play the task's episodes with each of its candidates, or rebuild them."""
+        from evo.rollouts.rollout import check_arithmetic
+
         if isinstance(task, Rebuild):
+            check_arithmetic()
             return self._files.rebuild(task, self._rollout.rebuilder)
         parents = self._files.matrix(task.weights.published, self._rollout.network.size)
         return self._rollout.play(task, parents)

@@ -27,7 +27,7 @@ from evo.evaluators.pace import Pace
 from evo.evaluators.round import ATTEMPTS, Round, size, worst_result
 from evo.evaluators.worker import Channel, Failed, GivesUp, Packed, Played, Ready, Upbringing
 from evo.placement import place
-from evo.records import Result, Task
+from evo.records import Rebuild, Result, Task
 
 STARTS = 10  # times in a row that a worker may be lost before it has played anything
 NURSERIES = 3  # times in a row that the nursery may be lost
@@ -128,8 +128,11 @@ class Processes:
                 self._selector.register(slot.channel, selectors.EVENT_READ, slot)
         with closing(self._meanwhile()) as steps:
             self._play(now, steps)
+            late = time.monotonic()
             for _ in steps:
                 pass
+            if tasks:
+                self.effort.held += time.monotonic() - late
         if not self._introduced:
             self._introduce()
         results = now.results()
@@ -293,7 +296,9 @@ class Processes:
             return math.inf
         if slot.ticket not in now:  # what is left of a round that failed
             return START_PATIENCE
-        return self._pace.limit(size(now.task(slot.ticket))) * GROWTH ** now.lost(slot.ticket)
+        task = now.task(slot.ticket)
+        patience = self._patience if isinstance(task, Rebuild) else self._pace.limit(size(task))
+        return patience * GROWTH ** now.lost(slot.ticket)
 
     def _hear(self, slot: Slot, message: Ready | Failed | GivesUp | tuple[Any, ...], now: Round) -> None:
         if isinstance(message, tuple):
@@ -320,7 +325,9 @@ class Processes:
         for note in played.notes:
             self.notes.append(f"worker {slot.number} (process {slot.pid}, {place(slot.environment)}): {note}")
         if played.ticket in now:
-            self._pace.note(played.seconds, size(now.task(played.ticket)))
+            task = now.task(played.ticket)
+            if not isinstance(task, Rebuild):
+                self._pace.note(played.seconds, size(task))
             is_large = len(played.result.body) > LARGE
             now.answer(played.ticket, played.result.unpacked() if is_large else played.result)
             self.effort.busy[slot.number] += played.seconds

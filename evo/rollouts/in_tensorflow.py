@@ -73,9 +73,9 @@ class TensorFlowPlayer:
 
     def play(self, task: Task | Rebuild) -> Any:
         """Return what each candidate of `task` did, and its steps where they are asked for, of one candidate."""
+        check_arithmetic()
         if isinstance(task, Rebuild):
             return self._files.rebuild(task, self._rebuilder)
-        check_arithmetic()
         parents = self._files.matrix(task.weights.published, self.network.size)
         if isinstance(task.play, Segment) or task.record:
             return self._play_recorded(task, parents)
