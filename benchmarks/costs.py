@@ -76,9 +76,9 @@ class Counted(Processes):
     def _hand_ahead(self, now: Any) -> None:
         pass
 
-    def _listen(self, now: Any) -> Any:
+    def _listen(self, now: Any, wait: bool = True) -> Any:
         self.loops += 1
-        return super()._listen(now)
+        return super()._listen(now, wait)
 
 
 def master(tasks: Sequence[Task], smoke: bool) -> Master:

@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -31,7 +31,7 @@ from evo.configuration.experiment import Experiment, environment_of, evaluator_o
 from evo.directory.store import Store
 from evo.evaluators.context import Context, make_player
 from evo.records import Episodes, Request, Task
-from evo.rounds import addressed, make_algorithm, play_out
+from evo.rounds import addressed, make_algorithm, next_request, play_out
 
 WORKERS = tuple(2**i for i in range(13))  # 1 to 4,096
 CHECKED = (1, 2, 4)
@@ -139,7 +139,9 @@ def _in_mid_run(experiment: Experiment, directory: Path, generations: int) -> Re
                 store.commit(number_, algorithm.state(), algorithm.record(), metrics)
             store.flush()  # so that tasks name files that stay
             rounds = algorithm.generation(generations)
-            tasks = addressed(next(rounds), store)[1]
+            request = next_request(rounds)
+            assert request.weights is not None
+            tasks = addressed(replace(request, weights=request.weights.copy()), store)[1]
             rounds.close()
             return Request(None, tasks)
     finally:
