@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import game, gpu, rollout, startup
+from benchmarks import game, gpu, rollout, simulation, startup
 from benchmarks.__main__ import SECTIONS, SMOKE, main, measured
 from benchmarks.peers import ENVIRONMENTS, Peer
 from benchmarks.simulation import Master, simulate
@@ -201,6 +201,13 @@ def test_the_simulated_pool_keeps_the_laws() -> None:
     took = [simulate(tasks, workers, slow, 0.0) for workers in (1, 4, 64)]
     assert took[0][0] > took[1][0] > took[2][0] > 64 * slow.task  # nobody is faster than the master
     assert took[0][1] < took[1][1] < took[2][1] <= 1
+
+
+def test_what_the_simulation_knows_is_measured_and_it_predicts_pools_that_are_measured_too(tmp_path: Path) -> None:
+    (table,) = simulation.run(Form(True, tmp_path, None))
+    predicted = [limit for limit in table.limits if "prediction off by" in limit.what]
+    assert len(predicted) == len(table.rows) == len(simulation.CHECKED)
+    assert all(0 <= limit.value < float("inf") for limit in predicted)
 
 
 def test_without_a_gpu_the_benchmark_of_gpus_says_so_in_a_line(
