@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.rollout import cases, fresh, needed_flops
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.evaluators.context import Context, Player, make_player
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Task
-from evo.streams import Purpose, episode_keys
+from evo.rollouts.player import Context, Player, make_player
 
 EPISODES = (16, 32, 64, 128)
 CANDIDATES = 4

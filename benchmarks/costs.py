@@ -21,14 +21,15 @@ import numpy as np
 from benchmarks.generations import experiment_of
 from benchmarks.rollout import Case
 from benchmarks.tables import seconds
-from evo.configuration.experiment import environment_of
-from evo.directory.store import Store
+from evo.config.experiment import environment_of
 from evo.evaluators.processes import Processes
-from evo.evaluators.worker import Upbringing
-from evo.policies.network import Network
+from evo.networks.candidates import Rebuilder
+from evo.networks.network import Network
 from evo.records import Episodes, Rebuild, Result, Task
-from evo.rounds import make_algorithm, play_out
-from evo.weights import PublishedFiles, Rebuilder
+from evo.rollouts.published_weights import PublishedFiles
+from evo.store.store import Store
+from evo.training.generation import make_algorithm, play_out
+from evo.workers.worker import Upbringing
 
 WORKERS = (1, 2, 8, 24)  # that answer at once, for what the master does about each
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.peers import Peer, interpreter, missing
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from snake import kernel_cache
+from evo.compiled import cache as kernel_cache
 from snake.batch import Boards, Rules, make_boards, make_rules, reset_board, step_board
 from snake.observe import OBSERVATIONS, observe_board, shape
 from snake.rules import Game

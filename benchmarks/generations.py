@@ -18,12 +18,12 @@ import numpy as np
 from benchmarks.peers import ROOT, Peer
 from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Form, Limit, Table, number
-from evo.configuration import config
-from evo.configuration.experiment import Experiment, environment_of, evaluator_of
-from evo.directory.store import Store
-from evo.rounds import make_algorithm, play_out
-from evo.streams import Purpose, episode_keys
-from evo.weights import Rebuilder
+from evo.config import loading
+from evo.config.experiment import Experiment, environment_of, evaluator_of
+from evo.networks.candidates import Rebuilder
+from evo.randomness.streams import Purpose, episode_keys
+from evo.store.store import Store
+from evo.training.generation import make_algorithm, play_out
 
 EPISODES, WORKERS, SIGMA = 16, 2, 0.1
 POPULATION = {"tiny": 128, "seed": 8}
@@ -40,7 +40,7 @@ def experiment_of(case: Case, population: int, parents: int) -> Experiment:
     sets += [f"ga.population={population}", f"ga.parents={parents}", "ga.elites=0", f"ga.episodes={EPISODES}"]
     sets += [f"ga.sigma={SIGMA}", "ga.sigma_spread=0", "ga.contenders=1", "ga.select_episodes=1"]
     sets += ["ga.select_every=1000000", f"workers.count={WORKERS}"]
-    return config.load(ROOT / "experiments" / "ga_snake.toml", sets)
+    return loading.load(ROOT / "experiments" / "ga_snake.toml", sets)
 
 
 def ours(experiment: Experiment, directory: Path, generations: int) -> tuple[list[float], list[float], int]:

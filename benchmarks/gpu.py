@@ -23,24 +23,24 @@ from numpy.typing import NDArray
 
 from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Table, machine, number, seconds
-from evo import gpus, placement
 from evo.errors import DeviceError
-from evo.evaluators.context import Context
 from evo.evaluators.processes import Processes
-from evo.evaluators.worker import Upbringing
+from evo.networks.candidates import Rebuilder
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Result, Task
-from evo.rollouts.in_tensorflow import BATCH
+from evo.rollouts.player import Context
 from evo.rollouts.rollout import empty_result
-from evo.rollouts.side_by_side import play_snake
-from evo.streams import Purpose, episode_keys
-from evo.weights import Rebuilder
+from evo.rollouts.tensorflow_episodes import play_snake
+from evo.rollouts.tensorflow_player import BATCH
+from evo.workers import gpus, placement
+from evo.workers.worker import Upbringing
 
 EPISODES = 32
 PER_CALL = (1, 4, 16, 64, 256)
 WORKERS = (1, 2, 4, 8)
 LIMIT = 2048  # megabytes
 JAX = "benchmarks.gpu:JaxPlayer"
-OURS = "evo.evaluators.context:make_player"
+OURS = "evo.rollouts.player:make_player"
 
 
 class JaxPlayer:
@@ -104,7 +104,7 @@ def pool(
     """Return workers of this kind, one a slot."""
     inference = {OURS: "tensorflow", JAX: "lanes"}[player] if per_call else "lanes"
     policy: dict[str, Any] = {**case.network.options.model_dump(), "inference": inference}
-    prepare = "evo.evaluators.context:prepare"
+    prepare = "evo.rollouts.player:prepare"
     if player == JAX:
         policy, prepare = {"size": case.network.size}, ""
     options = {"candidates_per_call": per_call, **(workers or {})}

@@ -21,10 +21,10 @@ from benchmarks.peers import Peer, interpreter, missing
 from benchmarks.rollout import Case, cases, fresh, gemm_flops, needed_flops
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.environments import snake
+from evo.networks.candidates import Rebuilder
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Result, Task
 from evo.rollouts.rollout import Rollout
-from evo.streams import Purpose, episode_keys
-from evo.weights import Rebuilder
 
 EPISODES, STEPS = 16, 100  # of a candidate; an episode ends after so many steps at the latest
 CANDIDATES = {"tiny": 64, "seed": 2}

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.peers import ROOT, interpreter, missing
 from benchmarks.tables import Form, Limit, Table, number
-from evo.configuration import config
+from evo.config import loading
 
 EXPERIMENT = ROOT / "experiments" / "ppo_snake.toml"
 # 415,000 weights, three epochs of eight batches: followed on, whatever the experiment has become.
@@ -95,7 +95,7 @@ def ours(generations: int, dtype: str, setting: Setting, good: float = math.inf,
 
 def theirs(python: Path, module: str, frames: int, good: float, setting: Setting, seed: int = 1) -> Lines:
     """Return the same of a peer."""
-    experiment = config.load(EXPERIMENT, setting)
+    experiment = loading.load(EXPERIMENT, setting)
     described: dict[str, Any] = {
         "environment": experiment.environment.model_dump(exclude={"id"}),
         "policy": experiment.policy.model_dump(),

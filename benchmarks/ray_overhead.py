@@ -20,11 +20,11 @@ import numpy as np
 from benchmarks.tables import Table, number, seconds
 from evo.environments import snake
 from evo.evaluators import processes, ray
-from evo.evaluators.context import Context
 from evo.learning.acting import begin_lanes, segment_tasks
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 from evo.records import Choose, Episodes, Task, WeightSource
+from evo.rollouts.player import Context
 
 ENVIRONMENT = {"id": "snake", "size": 5, "starvation": 1}
 POLICY = {"kind": "linear"}

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from benchmarks.seed_way import SeedWay
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.environments import snake
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.candidates import Rebuilder
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import Episodes, Task, WeightSource
 from evo.rollouts.rollout import Rollout
-from evo.streams import Purpose, episode_keys, stream
-from evo.weights import Rebuilder
 
 EPISODES = (16, 32, 64)
 SECONDS = 0.25  # that one measurement of ours should take
@@ -193,12 +193,12 @@ def _speed(
 
 def of_run(run_dir: Path, rounds: int) -> list[list[str]]:
     """Return rows for the last population of a run: its parents' children, by the run's own options."""
-    from evo.configuration import config
-    from evo.configuration.experiment import environment_of
-    from evo.directory.run_directory import CONFIG
-    from evo.directory.store import Store
+    from evo.config import loading
+    from evo.config.experiment import environment_of
+    from evo.store.run_directory import CONFIG
+    from evo.store.store import Store
 
-    experiment = config.load(run_dir / CONFIG, resolved=True)
+    experiment = loading.load(run_dir / CONFIG, resolved=True)
     environment = environment_of(experiment.environment)
     network = experiment.network()
     store = Store.read(run_dir)

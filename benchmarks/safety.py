@@ -17,12 +17,12 @@ from statistics import median
 import numpy as np
 
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.configuration import config
-from evo.configuration.experiment import environment_of, evaluator_of
-from evo.directory import foreign
-from evo.directory.champion import WEIGHTS, encode_champion, read_champion
-from evo.directory.store import Store
-from evo.rounds import make_algorithm, play_out
+from evo.config import loading
+from evo.config.experiment import environment_of, evaluator_of
+from evo.store import sandbox
+from evo.store.champion import WEIGHTS, encode_champion, read_champion
+from evo.store.store import Store
+from evo.training.generation import make_algorithm, play_out
 
 EXPERIMENT = Path(__file__).parent.parent / "experiments" / "ga_snake.toml"
 SHARE = 0.02
@@ -34,7 +34,7 @@ def generations(count: int, directory: Path, *, each: bool = False) -> tuple[flo
 
     With `each` every generation is on the disk before the next one begins.
     """
-    experiment = config.load(EXPERIMENT)
+    experiment = loading.load(EXPERIMENT)
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
     evaluator = evaluator_of(experiment, directory, ())
     publishing = 0.0
@@ -72,7 +72,7 @@ def reading(directory: Path, rounds: int) -> tuple[float, float]:
     """Return the seconds to read a champion of 1.2 million weights, in a process of its own and in ours."""
     weights = np.ones(1_200_000, np.float32)
     (directory / WEIGHTS).write_bytes(encode_champion(weights, [("kernel", (1_200_000,))], {})[0])
-    apart = median(seconds(lambda: foreign.read_champion(directory)) for _ in range(rounds))
+    apart = median(seconds(lambda: sandbox.read_champion(directory)) for _ in range(rounds))
     return apart, median(seconds(lambda: read_champion(directory)) for _ in range(rounds))
 
 

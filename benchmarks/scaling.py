@@ -22,10 +22,10 @@ import numpy as np
 from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.evaluators import processes
-from evo.evaluators.context import Context, make_player
-from evo.evaluators.worker import Upbringing
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Result, Task
-from evo.streams import Purpose, episode_keys
+from evo.rollouts.player import Context, make_player
+from evo.workers.worker import Upbringing
 
 CANDIDATES = 16  # of a task
 EPISODES = 32

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.devices import import_tensorflow
 from evo.environments.snake import Environment
-from evo.policies.keras_network import build_keras, set_weights
-from evo.policies.network import Network
+from evo.networks.keras_form import build_keras, set_weights
+from evo.networks.network import Network
+from evo.workers.devices import import_tensorflow
 from snake.batch import ALIVE, make_boards, reset_board, step_board
 from snake.observe import observe_many
 

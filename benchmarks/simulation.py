@@ -26,12 +26,12 @@ from benchmarks.peers import ROOT
 from benchmarks.rollout import Case, cases
 from benchmarks.scaling import Alone
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.configuration import config
-from evo.configuration.experiment import Experiment, environment_of, evaluator_of
-from evo.directory.store import Store
-from evo.evaluators.context import Context, make_player
+from evo.config import loading
+from evo.config.experiment import Experiment, environment_of, evaluator_of
 from evo.records import Episodes, Request, Task
-from evo.rounds import addressed, make_algorithm, next_request, play_out
+from evo.rollouts.player import Context, make_player
+from evo.store.store import Store
+from evo.training.generation import addressed, make_algorithm, next_request, play_out
 
 WORKERS = tuple(2**i for i in range(13))  # 1 to 4,096
 CHECKED = (1, 2, 4)
@@ -214,7 +214,7 @@ def work_of(name: str, experiment: Experiment, directory: Path, tasks: Sequence[
 
 def _rebuilding(network: object) -> float:
     from benchmarks.rollout import children
-    from evo.weights import Rebuilder
+    from evo.networks.candidates import Rebuilder
 
     rebuilder = Rebuilder(network)  # type: ignore[arg-type]
     parents = np.zeros((1, network.size), np.float32)  # type: ignore[attr-defined]
@@ -225,7 +225,7 @@ def _rebuilding(network: object) -> float:
 
 def check(form: Form, master: Master, place: Path, own: Own) -> tuple[Table, Work]:
     """Return the table that holds predictions against measurements, and what was measured."""
-    experiment = config.load(ROOT / "experiments" / "ga_snake.toml")
+    experiment = loading.load(ROOT / "experiments" / "ga_snake.toml")
     request = _in_mid_run(experiment, place / "run", 3 if form.smoke else GENERATIONS)
     work, busy = work_of("ga_snake", experiment, place / "run", request.tasks, own)
     found, alone = measured(experiment, place / "run", request.tasks, 2 if form.smoke else 5)

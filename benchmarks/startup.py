@@ -27,10 +27,10 @@ PYTHON = sys.executable
 PREPARE = """
 import sys, time
 from pathlib import Path
-from evo.configuration import config
-from evo.evaluators.context import Context, prepare
+from evo.config import loading
+from evo.rollouts.player import Context, prepare
 from numba.core import event
-experiment = config.load(Path(sys.argv[1]))
+experiment = loading.load(Path(sys.argv[1]))
 context = Context(Path("."), experiment.environment.model_dump(), experiment.policy.model_dump())
 import evo.rollouts.rollout
 with event.install_recorder("numba:compile") as compiled:

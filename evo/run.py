@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evo.rounds import make_algorithm, play_out, take_up
-from evo.wording import counted
+from evo.errors import counted
+from evo.training.generation import make_algorithm, play_out, take_up
 
 if TYPE_CHECKING:
-    from evo.configuration.experiment import Experiment
-    from evo.configuration.sections import Budget
-    from evo.crown import Crown
-    from evo.directory.store import Store
-    from evo.quarantine import Quarantine
+    from evo.cli.terminal.display import Display
+    from evo.cli.terminal.summary import Summary
+    from evo.config.experiment import Experiment
+    from evo.config.sections import Budget
     from evo.records import Algorithm, Evaluator
-    from evo.terminal.display import Display
-    from evo.terminal.summary import Summary
+    from evo.store.store import Store
+    from evo.training.champion import Crown
+    from evo.training.quarantine import Quarantine
 
 
 def train(
@@ -32,9 +32,9 @@ def train(
     allow_drift: bool = False,
 ) -> None:
     """Play, commit and show one generation after the other, until there are enough of them or a budget is spent."""
-    from evo.directory.fingerprint import LEARNING, hold_to
-    from evo.starting import handed_over
-    from evo.terminal.display import Row
+    from evo.cli.terminal.display import Row
+    from evo.store.fingerprint import LEARNING, hold_to
+    from evo.training.init_from import handed_over
 
     for generation in range(store.next_generation, experiment.generations):
         if stopped := spent(experiment.run.budget, algorithm, store):
@@ -77,18 +77,18 @@ def run(
     experiment: Experiment, directory: Path | None, *, plugins: Sequence[str], quiet: bool, summary: Summary
 ) -> int:
     """Start a run in a new directory; ConfigurationError where something is there already."""
-    from evo.terminal.display import display_for
+    from evo.cli.terminal.display import display_for
 
     display = display_for(quiet)
     display.say(headline(experiment))
-    from evo import starting
-    from evo.directory.provenance import provenance
-    from evo.directory.run_name import in_free_directory
-    from evo.directory.store import Store
+    from evo.store.provenance import provenance
+    from evo.store.run_name import in_free_directory
+    from evo.store.store import Store
+    from evo.training import init_from
 
     def make(place: Path) -> Store:
         identity = experiment.identity()
-        starting.start_of(experiment)  # before anything is made, for it may not fit
+        init_from.start_of(experiment)  # before anything is made, for it may not fit
         return Store.create(place, experiment.to_toml(provenance()), identity)
 
     if directory is None:
@@ -112,11 +112,11 @@ def resume(
 
     ConfigurationError: the experiment would change the run's results. DataError, LockedError: as `Store.open`.
     """
-    from evo.terminal.display import display_for
+    from evo.cli.terminal.display import display_for
 
     display = display_for(quiet)
     display.say(headline(experiment))
-    from evo import resuming
+    from evo.training import resuming
 
     if fork is not None:
         store = resuming.fork(experiment, directory, fork)
@@ -134,22 +134,22 @@ def go_on(
     allow_drift: bool = False,
 ) -> int:
     """Train what is left to train, measure the champion, close everything in order, and show how it ended."""
-    from evo import starting
-    from evo.configuration.experiment import environment_of, evaluator_of
-    from evo.crown import Crown, known_champion
+    from evo.cli.terminal import show
+    from evo.cli.terminal.display import notice
+    from evo.config.experiment import environment_of, evaluator_of
     from evo.errors import PoisonError
-    from evo.quarantine import Quarantine, champion_stopped
     from evo.records import Elsewhere
-    from evo.signals import deaf
-    from evo.terminal import show
-    from evo.terminal.display import notice
+    from evo.training import init_from
+    from evo.training.champion import Crown, known_champion
+    from evo.training.quarantine import Quarantine, champion_stopped
+    from evo.workers.signals import deaf
 
     evaluator: Evaluator | None = None
     algorithm: Algorithm | None = None
     game = None
     try:
         tell_notices(experiment, store, summary)
-        starting.keep(experiment, store)
+        init_from.keep(experiment, store)
         reached = store.next_generation >= experiment.generations
         if reached:
             there, asked = counted(store.next_generation, "generation"), experiment.generations
@@ -208,8 +208,8 @@ def headline(experiment: Experiment) -> str:
 
 def tell_notices(experiment: Experiment, store: Store, summary: Summary) -> None:
     """Note in the summary which run this is, and tell the user what may not be expected."""
-    from evo import devices
-    from evo.terminal.display import notice
+    from evo.cli.terminal.display import notice
+    from evo.workers import devices
 
     summary.run_dir = str(store.directory)
     fill(summary, store)
@@ -234,6 +234,6 @@ def fill(summary: Summary, store: Store, crown: Crown | None = None) -> None:
 
 
 if __name__ == "__main__":
-    from evo.cli import main_run
+    from evo.cli.main import main_run
 
     sys.exit(main_run())

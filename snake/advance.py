@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from snake import kernel_cache
+from evo.compiled import cache as kernel_cache
+from evo.randomness.philox_compiled import philox
 from snake.batch import ALIVE, LEAN, TERMINATED, reset_board, step_board
 from snake.observe import mask, observe_board, observe_many
-from snake.philox_compiled import philox
 from snake.rules import FOLLOWING
 
 kernel_cache.use(__name__)

@@ -9,8 +9,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from snake import kernel_cache
-from snake.philox_compiled import draw
+from evo.compiled import cache as kernel_cache
+from evo.randomness.philox_compiled import draw
 from snake.rules import LARGEST, SMALLEST, Game, whole
 
 kernel_cache.use(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from snake.philox import draw
+from evo.randomness.philox import draw
 from snake.rules import ACTIONS, MOVES, Cell, Game, one_of
 
 RANDOM_MOVES = 1  # the purpose of these draws in an episode's stream; the game's own is 0

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from snake import kernel_cache
+from evo.compiled import cache as kernel_cache
 
 kernel_cache.use(__name__)
 

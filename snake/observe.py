@@ -21,7 +21,7 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from snake import kernel_cache
+from evo.compiled import cache as kernel_cache
 from snake.batch import LEAN, blocked, cell_ahead
 from snake.rules import MASKS as MASKS
 from snake.rules import one_of, whole

@@ -8,7 +8,7 @@ from itertools import pairwise
 from operator import index
 from typing import Any
 
-from snake.philox import draw, philox
+from evo.randomness.philox import draw, philox
 
 Cell = tuple[int, int]  # row, column; (0, 0) is the top left corner
 

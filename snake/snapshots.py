@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from snake import kernel_cache
+from evo.compiled import cache as kernel_cache
 from snake.batch import LEAN, ONE, Boards, Rules, make_boards
 from snake.observe import observe_board
 

@@ -13,8 +13,8 @@ from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from evo.cli import main, main_run
-from evo.signals import STOPPING
+from evo.cli.main import main, main_run
+from evo.workers.signals import STOPPING
 
 ROOT = Path(__file__).parent.parent
 SMALL = """

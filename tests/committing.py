@@ -10,9 +10,9 @@ import numpy as np
 from numpy.random import default_rng
 from numpy.typing import NDArray
 
-from evo.directory import store as stores
-from evo.directory.store import Store
 from evo.errors import EvoError
+from evo.store import store as stores
+from evo.store.store import Store
 
 IDENTITY = {"seed": 1, "algorithm": "ga"}
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from evo.configuration.options import Section
+from evo.plugins.options import Section
 
 plugs_into = "environments"
 

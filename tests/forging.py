@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.directory.arrays import encode
-from evo.directory.champion import encode_champion, read_champion, write_champion
-from evo.directory.committed import read_records, read_state, record_file
-from evo.directory.hashing import array_digest, next_hash
-from evo.directory.manifest import FileStamp, Line, Manifest, header, parse
-from evo.directory.recovery import population_file
+from evo.files.arrays import encode
+from evo.files.hashing import array_digest, next_hash
+from evo.store.champion import encode_champion, read_champion, write_champion
+from evo.store.checkpoints import read_records, read_state, record_file
+from evo.store.manifest import FileStamp, Line, Manifest, header, parse
+from evo.store.recovery import population_file
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import shaken
 from calling import summary_of
 
-from evo.directory.hashing import next_hash
-from evo.directory.store import Store
-from snake import kernel_cache
+from evo.compiled import cache as kernel_cache
+from evo.files.hashing import next_hash
+from evo.store.store import Store
 
 GENERATIONS = 4
 RUN = f"""

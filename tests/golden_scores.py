@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evo.policies import lanes, layout
-from evo.policies.network import Network, Options
+from evo.kernels import lanes, layout
+from evo.networks.candidates import Rebuilder, noise
+from evo.networks.network import Network, Options
 from evo.rollouts.episodes import EPSILON_GREEDY, SOFTMAX, choose, exponential
 from evo.rollouts.gaussian import draw_action
-from evo.weights import Rebuilder, noise
 
 # Filters that are no multiple of the block, strides, both paddings, a side of one cell, and dense layers alone.
 NETWORKS = (

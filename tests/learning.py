@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evo.configuration.sections import Learner
+from evo.config.sections import Learner
 
 
 @pytest.fixture(scope="session", autouse=True)

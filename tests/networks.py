@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from evo.errors import ConfigurationError
-from evo.policies.network import EPSILON, Network, Options
+from evo.networks.network import EPSILON, Network, Options
 
 FEW = st.integers(1, 19)
 NORMS = st.sampled_from(("none", "layer"))

@@ -123,7 +123,7 @@ def prepare_broken(context: object) -> None:
 
 
 def make_pinned(context: object) -> StandIn:
-    from evo import devices
+    from evo.workers import devices
 
     devices.claim()
     return StandIn(context)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from evo.evaluators.cluster import EVERYWHERE, OURS
+from evo.evaluators.ray.cluster import EVERYWHERE, OURS
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (requirements-ray.lock)")
 ROOT = Path(__file__).parent.parent

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.policies import lanes as kernel
-from evo.policies.network import Network
+from evo.kernels import lanes as kernel
+from evo.networks.network import Network
 from evo.records import CUT, GOES_ON, TERMINATED, TRUNCATED, Choose
 from evo.rollouts.episodes import choose
 from evo.rollouts.rollout import RULES

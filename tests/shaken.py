@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from evo.evaluators import processes
-from evo.evaluators.context import Context
 from evo.evaluators.processes import Processes
+from evo.rollouts.player import Context
 
 plugs_into = "evaluators"
 

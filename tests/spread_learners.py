@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.configuration.sections import Learner as Options
+from evo.config.sections import Learner as Options
+from evo.learning.distributed import make_learner
 from evo.learning.learner import Learner
 from evo.learning.losses import PolicyLoss
 from evo.learning.q_loss import QLoss
-from evo.learning.strategies import make_learner
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 
 NETWORK = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), (5, 5, 3), 3, 1)
 SIZES = (33, 3, 50, 1, 40)  # of batches, which no number of devices divides

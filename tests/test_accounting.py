@@ -16,15 +16,15 @@ from learning import tensorflow  # noqa: F401
 from players import Job
 from test_resume import WAYS, written
 
-from evo import accounting
-from evo.accounting import PARTS, Stopwatch
-from evo.directory.store import Store
-from evo.evaluators.effort import Effort
+from evo.cli.terminal.idle import Idle, size
 from evo.evaluators.processes import Processes
-from evo.evaluators.worker import Upbringing
 from evo.records import Metrics, Request, Rounds, Task
-from evo.rounds import play_out
-from evo.terminal.idle import Idle, size
+from evo.store.store import Store
+from evo.training import accounting
+from evo.training.accounting import PARTS, Stopwatch
+from evo.training.generation import play_out
+from evo.workers.effort import Effort
+from evo.workers.worker import Upbringing
 
 
 class Clock:

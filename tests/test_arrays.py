@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 import pytest
 
-from evo.directory import arrays as files
-from evo.directory.arrays import LARGE, Layout, array_layout, decode, encode, layouts, pieces
 from evo.errors import DataError
+from evo.files import arrays as files
+from evo.files.arrays import LARGE, Layout, array_layout, decode, encode, layouts, pieces
 
 ARRAYS = {"weights": np.arange(600, dtype=np.float32).reshape(6, 100), "flags": np.array([True, False])}
 EXPECTED = {"weights": Layout("<f4", (6, 100))}

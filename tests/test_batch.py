@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evo.randomness.philox_compiled import draw as compiled_draw
 from snake.batch import (
     ALIVE,
     TERMINATED,
@@ -26,7 +27,6 @@ from snake.batch import (
     step_many,
 )
 from snake.bots import hamiltonian_player
-from snake.philox_compiled import draw as compiled_draw
 from snake.rules import Game
 from snake.snapshots import restore, snapshot, snapshots
 

@@ -14,10 +14,10 @@ from benchmarks.__main__ import SECTIONS, SMOKE, main, measured
 from benchmarks.peers import ENVIRONMENTS, Peer
 from benchmarks.simulation import Master, simulate
 from benchmarks.tables import Form, Limit, Table, failing, grid, number
-from evo import gpus
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Task
 from evo.rollouts.rollout import Rollout
-from evo.streams import Purpose, episode_keys
+from evo.workers import gpus
 from snake.rules import Game
 
 ROOT = Path(__file__).parent.parent
@@ -111,8 +111,8 @@ def test_the_usual_way_plays_the_same_game() -> None:
     code = (
         "import numpy as np\n"
         "from benchmarks import rollout, seed_way\n"
-        "from evo.streams import Purpose, episode_keys\n"
-        "from evo.weights import Rebuilder\n"
+        "from evo.randomness.streams import Purpose, episode_keys\n"
+        "from evo.networks.candidates import Rebuilder\n"
         "case = rollout.cases()[0]\n"
         "peer, weights = seed_way.SeedWay(case.network, case.environment), np.empty(case.network.size, np.float32)\n"
         "parents = np.empty((0, case.network.size), np.float32)\n"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from committing import IDENTITY
 
-from evo.directory.champion import Champion, encode_champion, read_champion
-from evo.directory.store import Store
 from evo.errors import DataError
+from evo.store.champion import Champion, encode_champion, read_champion
+from evo.store.store import Store
 
 WEIGHTS = np.random.default_rng(1).random(38, np.float32)
 LAYERS = (("conv_0.kernel", (3, 3, 1, 2)), ("conv_0.bias", (2,)), ("dense.kernel", (6, 3)))

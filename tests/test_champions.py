@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.directory.champion import read_champion
+from evo.store.champion import read_champion
 
 ROOT = Path(__file__).parent.parent
 CHAMPIONS = sorted((ROOT / "champions").glob("*.h5"))

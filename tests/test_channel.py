@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from evo.evaluators.worker import HEADER, PART, Channel, Packed
+from evo.workers.worker import HEADER, PART, Channel, Packed
 
 Pair = tuple[socket.socket, socket.socket]
 

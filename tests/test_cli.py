@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from evo import plugins
-from evo.configuration.config import load
-from evo.directory.hashing import first_hash
-from evo.directory.run_name import free_directory, in_free_directory
+from evo.cli.terminal.summary import Champion, Heldout, Summary
+from evo.config.loading import load
 from evo.errors import ConfigurationError
-from evo.terminal.summary import Champion, Heldout, Summary
+from evo.files.hashing import first_hash
+from evo.plugins import registry
+from evo.store.run_name import free_directory, in_free_directory
 
 ROOT = Path(__file__).parent.parent
 KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frames", "seconds", "state_hash", "champion"]
@@ -48,7 +48,7 @@ def test_help_lists_the_commands_that_exist() -> None:
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= 80
     listed = re.findall(r"^  (\w+) +\S", done.stdout, re.MULTILINE)
-    assert listed == plugins.names("commands", "main") == sorted(listed)
+    assert listed == registry.names("cli.commands", "main") == sorted(listed)
     assert {"run", "resume", "list"} <= set(listed)
     for name in listed:
         shown = evo(name, "--help")
@@ -159,7 +159,7 @@ def test_a_closed_standard_output_is_no_failure(experiment: Path) -> None:
 
 PLUGIN = """
 import os, signal, time
-from evo.configuration.options import Section
+from evo.plugins.options import Section
 plugs_into = "algorithms"
 {trouble}
 class Options(Section):
@@ -205,11 +205,11 @@ def test_a_hang_up_that_is_ignored_stays_ignored(experiment: Path, tmp_path: Pat
 def test_list_shows_everything_that_can_be_named() -> None:
     done = evo("list")
     assert (done.returncode, done.stderr) == (0, "")
-    for folder in plugins.FOLDERS:
-        for name in plugins.names(folder):
+    for folder in registry.FOLDERS:
+        for name in registry.names(folder):
             assert f"  {name} " in done.stdout
-            assert plugins.summary(folder, name) in done.stdout
-            for key, info in getattr(getattr(plugins.find(folder, name), "Options", None), "model_fields", {}).items():
+            assert registry.summary(folder, name) in done.stdout
+            for key, info in getattr(getattr(registry.find(folder, name), "Options", None), "model_fields", {}).items():
                 assert re.search(rf"^ +{key} .*{re.escape(info.description)}", done.stdout, re.MULTILINE)
 
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo import plugins
-from evo.configuration.config import FIXED, Experiment, difference, load
-from evo.configuration.sections import Run
-from evo.configuration.toml_text import key_text, value_text
+from evo.config.loading import FIXED, Experiment, difference, load
+from evo.config.sections import Run
+from evo.config.toml_text import key_text, value_text
 from evo.errors import ConfigurationError
+from evo.plugins import registry
 
 PLACE = re.compile(r"(.*\.toml:([1-9]\d*:)? |--(set|seed|workers|generations|backend|algorithm)\b|and more).*")
 
@@ -47,7 +47,7 @@ def test_an_empty_file_is_an_experiment_with_every_default(tmp_path: Path) -> No
 
 def test_an_algorithm_that_starts_from_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, '[run]\ninit_from = "elsewhere"')
-    monkeypatch.setattr(plugins.find("algorithms", "ga"), "STARTS_FROM_CHAMPION", False)
+    monkeypatch.setattr(registry.find("algorithms", "ga"), "STARTS_FROM_CHAMPION", False)
     assert mistakes(path) == ["2: run.init_from: ga cannot start from a champion"]
 
 
@@ -126,7 +126,7 @@ every = 1979-05-27
     assert mistakes(path, "ga.parents=99", "foo", workers="0", backend="proceses") == [
         "1: seed: must be inside of a section, as in [run]",
         '3: run.algorithm: "gaa" is not known - did you mean `ga`? (there are '
-        + ", ".join(plugins.names("algorithms"))
+        + ", ".join(registry.names("algorithms"))
         + ")",
         "4: run.seed: must be a whole number, not true",
         "5: run.generations: must be a whole number, not nan",
@@ -142,7 +142,7 @@ every = 1979-05-27
         "19: evaluation.every: must be a whole number, not a date or time",
         "--set foo: must be SECTION.KEY=VALUE, as in ga.population=256",
         '--backend: "proceses" is not known - did you mean `processes`? (there are '
-        + ", ".join(plugins.names("evaluators"))
+        + ", ".join(registry.names("evaluators"))
         + ")",
         "--set ga.parents: 99 of a population of 10",
         '--workers: must be at least 1 or "auto", not 0',
@@ -330,15 +330,15 @@ def test_a_preset_and_its_layers_are_the_same_identity(tmp_path: Path) -> None:
 def test_a_name_of_a_method_leads_to_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gradients.py").write_text(
         "from typing import Literal\n"
-        "from evo.configuration.options import Section\n"
+        "from evo.plugins.options import Section\n"
         "plugs_into = 'algorithms'\n"
         "class Options(Section):\n"
         "    method: Literal['ppo', 'a2c'] = 'ppo'\n"
         "def make(): ...\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(plugins, "_loaded", {})
-    plugins.load(["gradients"])
+    monkeypatch.setattr(registry, "_loaded", {})
+    registry.load(["gradients"])
     path = write(tmp_path, "[gradients]\nmethod = 'a2c'")
     assert load(path, flags={"algorithm": "gradients"}).options.method == "a2c"
     (line,) = mistakes(path, algorithm="ppo")
@@ -350,15 +350,15 @@ def test_a_plugin_must_say_what_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(tmp_path)
     for module in ("nothing_much", "nowhere_at_all", "", ".relative"):
         with pytest.raises(ConfigurationError, match=re.escape(f"--plugin {module}:")):
-            plugins.load([module])
+            registry.load([module])
 
 
 # Whatever is written, the end is an experiment or a ConfigurationError with a place on every line.
 
 SECTIONS = {name: list(model.model_fields) for name, model in FIXED.items()} | {
-    name: list(plugins.find("algorithms", name).Options.model_fields) for name in plugins.names("algorithms")
+    name: list(registry.find("algorithms", name).Options.model_fields) for name in registry.names("algorithms")
 }
-SECTIONS["environment"] = list(plugins.find("environments", "snake").Options.model_fields)
+SECTIONS["environment"] = list(registry.find("environments", "snake").Options.model_fields)
 SCALARS = st.one_of(
     st.integers(-(1 << 70), 1 << 70),
     st.integers(0, 20),

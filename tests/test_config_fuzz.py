@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_config import SECTIONS, VALUES, experiments
 
-from evo.cli import main
-from evo.configuration.toml_text import value_text
+from evo.cli.main import main
+from evo.config.toml_text import value_text
 
 ROOT = Path(__file__).parent.parent
 GOOD = (ROOT / "experiments" / "ga_snake_6x6.toml").read_text()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from evo import devices
 from evo.errors import ConfigurationError, DeviceError
 from evo.evaluators.processes import Processes
-from evo.evaluators.worker import Upbringing
-from evo.placement import ORDER
+from evo.workers import devices
+from evo.workers.placement import ORDER
+from evo.workers.worker import Upbringing
 
 
 def test_the_plan_needs_no_tensorflow() -> None:
@@ -62,7 +62,7 @@ def test_a_process_that_learns_counts_gpus_as_the_plan_does(
 
 def test_what_prepares_the_workers_touches_no_device() -> None:
     script = (
-        "from pathlib import Path; from evo.evaluators.context import Context, prepare; "
+        "from pathlib import Path; from evo.rollouts.player import Context, prepare; "
         "prepare(Context(Path('.'), {'id': 'snake'}, {'inference': 'tensorflow'}, {}, 'tensorflow')); "
         "from tensorflow.python.eager import context; assert context.context()._physical_devices is None; "
         "import tensorflow as tf; tf.config.set_visible_devices([], 'GPU'); "

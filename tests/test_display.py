@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from evo.configuration import config
+from evo.cli.terminal.display import Lines, Pace, Quiet, Row, Table, count, display_for, duration
+from evo.cli.terminal.show import ending, kernels_are_missing
+from evo.cli.terminal.summary import Champion, Heldout, Summary
+from evo.config import loading
 from evo.run import headline
-from evo.terminal.display import Lines, Pace, Quiet, Row, Table, count, display_for, duration
-from evo.terminal.show import ending, kernels_are_missing
-from evo.terminal.summary import Champion, Heldout, Summary
 
 ROOT = Path(__file__).parent.parent
 METRICS = {"best": 3.214, "mean": 1.0, "champion": 2.5, "frames": 600_000.0, "slots": 800_000.0, "seconds": 2.0}
@@ -151,8 +151,8 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
 
 
 def test_kernels_are_missing_until_this_checkout_has_played_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from evo.evaluators.context import Context, prepare
     from evo.rollouts import compiled
+    from evo.rollouts.player import Context, prepare
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     wanted = {
@@ -165,7 +165,7 @@ def test_kernels_are_missing_until_this_checkout_has_played_so(tmp_path: Path, m
         "pqn_snake": [],
     }
     read = {
-        name: config.load(ROOT / f"experiments/{name.partition(',')[0]}.toml", sets) for name, sets in wanted.items()
+        name: loading.load(ROOT / f"experiments/{name.partition(',')[0]}.toml", sets) for name, sets in wanted.items()
     }
 
     def missing() -> set[str]:
@@ -189,7 +189,7 @@ def test_kernels_are_missing_until_this_checkout_has_played_so(tmp_path: Path, m
 def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    read = config.load(experiment)
+    read = loading.load(experiment)
     score = Heldout(1000, 97.456, (97.123, 98.123), 99.0, 99.0, 0.925, (0.91, 0.94), 1888.8)
     directory = f"runs/{experiment.stem}-{read.algorithm}-seed1-001"
     summary = Summary(run_dir=directory, generations=read.generations, champion=Champion(97.456, score))
@@ -218,7 +218,7 @@ def test_a_narrow_table_leaves_columns_out_and_cuts_none(
 def test_a_fork_that_has_crowned_nobody_yet_is_not_said_to_have_scores_that_are_not_finite(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    read = config.load(ROOT / "experiments/ga_snake_6x6.toml")
+    read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
     ending(read, Summary(run_dir="runs/fork", generations=2), Quiet(), None)
     shown = capsys.readouterr().out
     assert "none was crowned yet, or" in shown

@@ -15,18 +15,18 @@ import pytest
 from pydantic import ValidationError
 
 from evo.algorithms import dqn
-from evo.configuration import config
-from evo.configuration.sections import Learner
-from evo.directory.store import Store
+from evo.config import loading
+from evo.config.sections import Learner
 from evo.environments import snake
 from evo.errors import ConfigurationError, ResourceError
 from evo.learning.acting import initial_weights
 from evo.learning.exploration import epsilon_at
 from evo.learning.q_loss import following_values, penalty
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 from evo.records import Metrics, Request, Steps
 from evo.rollouts.rollout import Rollout
+from evo.store.store import Store
 from snake.batch import make_boards
 from snake.observe import mask
 from snake.snapshots import restore
@@ -548,4 +548,4 @@ def test_what_is_learnt_at_once_is_mirrored_together_too(monkeypatch: pytest.Mon
 
 def test_an_unknown_method_is_guessed(small: Path) -> None:
     with pytest.raises(ConfigurationError, match=r'dqn.method = "pqn"'):
-        config.load(small / "small.toml", flags={"algorithm": "pqn"})
+        loading.load(small / "small.toml", flags={"algorithm": "pqn"})

@@ -18,12 +18,13 @@ import pytest
 from players import Job
 
 from evo.errors import DataError, ResourceError
-from evo.evaluators import nursery, processes, serial
-from evo.evaluators.context import Context
+from evo.evaluators import processes, serial
 from evo.evaluators.processes import Processes
-from evo.evaluators.round import Round
-from evo.evaluators.worker import Upbringing, WorkerTraceback
 from evo.records import Episodes, Task, WeightSource
+from evo.rollouts.player import Context
+from evo.workers import fork_server
+from evo.workers.round import Round
+from evo.workers.worker import Upbringing, WorkerTraceback
 
 Pools = Callable[..., Processes]
 
@@ -162,7 +163,7 @@ def test_tasks_and_results_that_no_socket_holds_block_nobody(
         return pair
 
     if room:
-        monkeypatch.setattr(nursery, "_sockets", narrow)
+        monkeypatch.setattr(fork_server, "_sockets", narrow)
     jobs = [Job(number, 0.01, padding=bytes(padding)) for number in range(12)]
     pool = pools(2, patience=5.0)
     assert pool.map(jobs) == want(jobs)
@@ -457,8 +458,9 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from players import Job
 from evo.evaluators.processes import Processes
-from evo.evaluators.round import Round
-from evo.evaluators.worker import Upbringing
+from evo.workers import fork_server
+from evo.workers.round import Round
+from evo.workers.worker import Upbringing
 pool = Processes(Upbringing("players:make", None), [{{}}, {{}}])
 pool.map([Job(1), Job(2)])
 print(*pool.pids, flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.configuration import config
+from evo.config import loading
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
@@ -18,7 +18,7 @@ QUICKER = [method for method in SCORES_6X6 if method != "pqn"]  # all but one of
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=[path.stem for path in EXPERIMENTS])
 def test_a_published_experiment_loads_and_stops_by_generations(path: Path) -> None:
-    experiment = config.load(path)
+    experiment = loading.load(path)
     assert experiment.generations > 0
     assert not experiment.run.budget.seconds
 

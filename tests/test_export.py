@@ -15,11 +15,11 @@ from learning import tensorflow  # noqa: F401
 from networks import random_observations
 from numpy.typing import NDArray
 
-from evo.commands.export import FORMATS, SUFFIXES
-from evo.directory.champion import read_champion
-from evo.finished import look_at
-from evo.policies import lanes
-from evo.policies.keras_network import build_keras
+from evo.cli.commands.export import FORMATS, SUFFIXES
+from evo.kernels import lanes
+from evo.networks.keras_form import build_keras
+from evo.store.champion import read_champion
+from evo.training.finished import look_at
 
 POLICIES = {
     "mlp": 'kind = "mlp"\ndense = [4]',

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evo.directory.fingerprint import FILE, hold_to
 from evo.errors import DataError
+from evo.store.fingerprint import FILE, hold_to
 
 
 def test_another_arithmetic_is_refused_with_both_named_and_nothing_is_changed(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from ray_nodes import needs_ray
 
 from evo.algorithms import ga
 from evo.environments import snake
-from evo.evaluators.context import Context
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 from evo.records import Result, Task, WeightSource
+from evo.rollouts.player import Context
 from evo.rollouts.rollout import Rollout
-from evo.rounds import next_request
+from evo.training.generation import next_request
 
 ENVIRONMENT = {"size": 5, "starvation": 12}
 POLICY = {"conv": [[6, 3, 2]], "dense": [7]}

@@ -19,11 +19,11 @@ import h5py
 import numpy as np
 import pytest
 
-from evo.directory import foreign
-from evo.directory.champion import encode_champion, read_champion
-from evo.directory.foreign import seems
-from evo.directory.manifest import seal
 from evo.errors import DataError
+from evo.store import sandbox
+from evo.store.champion import encode_champion, read_champion
+from evo.store.manifest import seal
+from evo.store.sandbox import seems
 
 ROOT = Path(__file__).parent.parent
 WEIGHTS = np.random.default_rng(1).random(600, np.float32)
@@ -40,7 +40,7 @@ def refused(path: Path) -> str:
     """Return the one line that refuses a file, within seconds and without having become any larger."""
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(DataError) as caught:
-        foreign.read_champion(path)
+        sandbox.read_champion(path)
     assert time.monotonic() - began < 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # kilobytes
     line = str(caught.value)
@@ -52,7 +52,7 @@ def refused(path: Path) -> str:
 def test_a_champion_is_read_as_it_is_read_by_its_own_run(tmp_path: Path) -> None:
     file = champion(tmp_path / "champion.h5")
     for path in (file, tmp_path):
-        ours, theirs = read_champion(path), foreign.read_champion(path)
+        ours, theirs = read_champion(path), sandbox.read_champion(path)
         assert np.array_equal(ours.weights, theirs.weights)
         assert np.array_equal(theirs.weights, WEIGHTS)
         assert ours[1:] == theirs[1:]
@@ -62,7 +62,7 @@ def test_a_champion_is_read_as_it_is_read_by_its_own_run(tmp_path: Path) -> None
 def test_large_champions_are_read_within_their_limits(tmp_path: Path) -> None:
     many = np.ones(5_000_000, np.float32)
     (tmp_path / "champion.h5").write_bytes(encode_champion(many, [("kernel", (5_000_000,))], {})[0])
-    assert np.array_equal(foreign.read_champion(tmp_path).weights, many)
+    assert np.array_equal(sandbox.read_champion(tmp_path).weights, many)
 
 
 # What is no HDF5 file is named and not parsed
@@ -262,7 +262,7 @@ def test_layers_have_one_name_each_so_that_a_small_file_stays_small(tmp_path: Pa
 
 
 def test_a_file_that_holds_by_that_description_is_read(tmp_path: Path) -> None:
-    assert np.array_equal(foreign.read_champion(build(tmp_path / "champion.h5", described(), whole)).weights, WEIGHTS)
+    assert np.array_equal(sandbox.read_champion(build(tmp_path / "champion.h5", described(), whole)).weights, WEIGHTS)
 
 
 def test_files_of_keras_are_named(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
 
 
 def in_a_child(program: str) -> subprocess.CompletedProcess[str]:
-    statements = f"from evo.directory import foreign\nforeign.PROCESSOR = 1\nforeign._limit(1000)\n{program}"
+    statements = f"from evo.store import foreign\nforeign.PROCESSOR = 1\nforeign._limit(1000)\n{program}"
     return subprocess.run(
         [sys.executable, "-c", statements], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
@@ -323,13 +323,13 @@ ENDINGS = {
 def test_however_the_process_that_reads_ends_it_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
-    monkeypatch.setattr(foreign, "PROGRAM", program)
-    monkeypatch.setattr(foreign, "PATIENCE", 1.0 if "sleep" in program else 20.0)
+    monkeypatch.setattr(sandbox, "PROGRAM", program)
+    monkeypatch.setattr(sandbox, "PATIENCE", 1.0 if "sleep" in program else 20.0)
     assert ENDINGS[program] in refused(champion(tmp_path / "champion.h5"))
 
 
 def test_who_reads_it_leaves_no_process_behind(tmp_path: Path) -> None:
     champion(tmp_path / "champion.h5")
-    foreign.read_champion(tmp_path)
+    sandbox.read_champion(tmp_path)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from evo.algorithms import ga
 from evo.environments import gymnasium, snake
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.candidates import Rebuilder
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.randomness.philox import draw, philox
+from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import WORST, Metrics, Request, Result, Task
 from evo.rollouts.rollout import Rollout
-from evo.rounds import next_request
-from evo.streams import Purpose, episode_keys, stream
-from evo.weights import Rebuilder
-from snake.philox import draw, philox
+from evo.training.generation import next_request
 
 NETWORK = Network.build(Policy(kind="linear"), (4,), 2)  # ten weights
 Score = Callable[[int, Task], Sequence[int]]  # candidate and task to the return of every episode

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from test_rollout import fresh, rows, train
 
-from evo.commands.evaluate import sampled
+from evo.cli.commands.evaluate import sampled
 from evo.environments.gymnasium import Environment, Options, make
 from evo.environments.snake import Options as SnakeOptions
 from evo.environments.snake import make as make_snake
 from evo.errors import ConfigurationError
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.randomness.philox import philox
+from evo.randomness.streams import Purpose
 from evo.records import Choose, Result, Task
 from evo.rollouts.gaussian import draw_action, standard_normal
 from evo.rollouts.rollout import Rollout
-from evo.streams import Purpose
-from snake.philox import philox
 
 
 def pendulum(steps: int = 20, extra: int = 2) -> tuple[Environment, Rollout]:

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from evo.environments.gymnasium import Options, make
 from evo.errors import ConfigurationError
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Choose, Episodes, Result, Task, WeightSource
 from evo.rollouts.rollout import Rollout
-from evo.streams import Purpose, episode_keys
 
 
 def cart_pole(**options: object) -> Rollout:

@@ -13,16 +13,16 @@ from learning import tensorflow  # noqa: F401
 from test_ga import NETWORK, drive, make, result_of
 
 from evo.algorithms import ga
-from evo.configuration.config import load
-from evo.crown import network_layers
-from evo.directory.champion import encode_champion, read_champion
-from evo.directory.store import Store
+from evo.config.loading import load
 from evo.errors import ConfigurationError
-from evo.policies.handover import fit
-from evo.policies.network import Network, Options
+from evo.networks.candidates import Rebuilder
+from evo.networks.network import Network, Options
+from evo.networks.transfer import fit
 from evo.records import Request, Result
-from evo.starting import keep
-from evo.weights import Rebuilder
+from evo.store.champion import encode_champion, read_champion
+from evo.store.store import Store
+from evo.training.champion import network_layers
+from evo.training.init_from import keep
 
 
 def network(extra: int = 0, shape: tuple[int, ...] = (7, 7, 2), **options: object) -> Network:

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli import main
-from evo.directory.hashing import first_hash
-from evo.directory.manifest import seal, unseal
-from evo.directory.run_directory import refuse_existing
-from evo.errors import ConfigurationError
-from evo.terminal.display import Quiet, Table, notice
-from evo.wording import CONTROL, printable
+from evo.cli.main import main
+from evo.cli.terminal.display import Quiet, Table, notice
+from evo.errors import CONTROL, ConfigurationError, printable
+from evo.files.hashing import first_hash
+from evo.store.manifest import seal, unseal
+from evo.store.run_directory import refuse_existing
 
 SMALL = """
 run = {generations = 2}
@@ -165,7 +164,7 @@ def test_a_champion_of_another_file_is_refused_and_named(run: Path) -> None:
 
 
 def test_a_file_of_facts_that_are_none_is_measured_again(run: Path) -> None:
-    from evo.directory.champion import encode_champion, read_champion
+    from evo.store.champion import encode_champion, read_champion
 
     champion = read_champion(run)
     for facts in (
@@ -249,7 +248,7 @@ def test_a_champion_is_measured_and_shown_by_its_file_alone(run: Path) -> None:
     shutil.rmtree(run)
     code, shown = typed("evaluate", str(run.parent / "mine.h5"), "--episodes", "4", "--json")
     assert code == 0, shown
-    from evo.directory.foreign import read_champion
+    from evo.store.sandbox import read_champion
 
     heldout = read_champion(run.parent / "mine.h5").about["heldout"]
     found = json.loads(shown.splitlines()[-1])
@@ -276,7 +275,7 @@ def test_a_champion_is_measured_and_shown_by_its_file_alone(run: Path) -> None:
     ids=str,
 )
 def test_a_champion_that_describes_another_game_or_network_is_refused(run: Path, facts: dict[str, object]) -> None:
-    from evo.directory.champion import encode_champion, read_champion
+    from evo.store.champion import encode_champion, read_champion
 
     champion = read_champion(run)
     changed = encode_champion(champion.weights, champion.layers, {**champion.about, **facts})[0]

@@ -20,16 +20,17 @@ from players import Job
 from test_evaluators import Pools, pools, want  # noqa: F401
 from test_store import small_disk
 
-from evo import rounds
-from evo.directory import store as stores
-from evo.directory.published import ROOM, SPARE, Published
-from evo.directory.store import Store
 from evo.errors import PoisonError, ResourceError
-from evo.evaluators.pace import Pace
 from evo.evaluators.processes import Processes
-from evo.policies.network import Network, Options
+from evo.networks.candidates import Rebuilder
+from evo.networks.network import Network, Options
 from evo.records import Rebuild, WeightSource
-from evo.weights import PublishedFiles, Rebuilder
+from evo.rollouts.published_weights import PublishedFiles
+from evo.store import store as stores
+from evo.store.published import ROOM, SPARE, Published
+from evo.store.store import Store
+from evo.training import generation
+from evo.workers.deadlines import Pace
 
 NETWORK = Network.build(Options(kind="mlp", dense=[30]), (5, 5, 5), 3)
 LARGE = Network.build(Options(kind="mlp", dense=[3000]), (5, 5, 5), 3)  # a row is more than a worker writes at once
@@ -178,7 +179,7 @@ def test_the_master_rebuilds_no_survivor_and_what_they_are_is_the_same(
     words = ("small.toml", "--backend", backend, "--workers", 2, "--set", "ga.select_every=100")
     kept: list[Any] = []
     paced: list[int] = []
-    real = rounds._kept
+    real = generation._kept
     monkeypatch.setattr(Pace, "note", lambda pace, seconds, size: paced.append(size))
 
     def noted(*those: Any) -> Any:
@@ -186,13 +187,13 @@ def test_the_master_rebuilds_no_survivor_and_what_they_are_is_the_same(
         return kept[-1]
 
     with monkeypatch.context() as patched:
-        patched.setattr(rounds, "_kept", noted)
-        patched.setattr(rounds, "PART", 1000)  # several tasks
+        patched.setattr(generation, "_kept", noted)
+        patched.setattr(generation, "PART", 1000)  # several tasks
         by_workers = summary_of(tmp_path, *words, "--run-dir", "workers")
     assert len(kept) == 4
     assert all(weights is not None for weights in kept)
     assert min(paced, default=4) >= 4  # of episodes, and never of a survivor
-    monkeypatch.setattr(rounds, "_kept", lambda *those: None)
+    monkeypatch.setattr(generation, "_kept", lambda *those: None)
     by_master = summary_of(tmp_path, *words, "--run-dir", "master")
     assert by_workers["state_hash"] == by_master["state_hash"]
 
@@ -201,7 +202,7 @@ def test_workers_that_are_killed_while_they_write_leave_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
-    monkeypatch.setattr(rounds, "PART", 1000)
+    monkeypatch.setattr(generation, "PART", 1000)
     wanted = summary_of(tmp_path, "small.toml", "--run-dir", "straight")["state_hash"]
     dying: list[int] = []
     real = Processes.map

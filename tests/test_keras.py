@@ -11,15 +11,15 @@ import h5py
 import numpy as np
 import pytest
 
-from evo import devices
-from evo.configuration.sections import Learner
+from evo.config.sections import Learner
 from evo.evaluators import processes, serial
-from evo.evaluators.context import Context, make_player
+from evo.kernels import lanes
 from evo.learning.learner import start_tensorflow
-from evo.policies import lanes
-from evo.policies.network import Network, Options
+from evo.networks.candidates import Rebuilder
+from evo.networks.network import Network, Options
 from evo.records import WORST, Choose, Episodes, Task, WeightSource
-from evo.weights import Rebuilder
+from evo.rollouts.player import Context, make_player
+from evo.workers import devices
 
 STRIDED = [  # rows and columns, side of the kernel, stride, padding, channels, filters
     ((10, 10), 3, 2, "SAME", 16, 32),
@@ -41,7 +41,7 @@ def tensorflow() -> Any:
 
 
 def test_the_flat_vector_has_the_order_of_get_weights() -> None:
-    from evo.policies.keras_network import build_keras, flat_weights, set_weights
+    from evo.networks.keras_form import build_keras, flat_weights, set_weights
 
     network = Network.build(Options(conv=[[5, 3, 2], [4, 2, 1]], dense=[6, 7]), (7, 7, 5), 3)
     weights = np.arange(network.size, dtype=np.float32)
@@ -54,7 +54,7 @@ def test_the_flat_vector_has_the_order_of_get_weights() -> None:
 
 @pytest.mark.parametrize("kind", ["mlp", "linear"])
 def test_networks_without_convolutions_take_flat_and_image_observations(kind: str) -> None:
-    from evo.policies.keras_network import build_keras, set_weights
+    from evo.networks.keras_form import build_keras, set_weights
 
     for shape in [(4,), (5, 5, 2)]:
         network = Network.build(Options(kind=kind, dense=[7]), shape, 3)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def test_the_gradient_of_a_strided_convolutions_input_is_that_of_tensorflows_con
 ) -> None:
     import tensorflow as tf
 
-    from evo.policies.strided import input_gradient
+    from evo.networks.strided import input_gradient
 
     draws = np.random.default_rng(1)
     kernel = tf.constant(draws.integers(-3, 4, (side, side, channels, filters)), tf.float32)  # no sum is rounded
@@ -88,8 +88,8 @@ def test_a_network_of_strided_convolutions_in_bfloat16_has_the_outputs_and_gradi
     import keras
     import tensorflow as tf
 
-    from evo.policies.keras_network import build_keras
-    from evo.policies.strided import quickest_layer
+    from evo.networks.keras_form import build_keras
+    from evo.networks.strided import quickest_layer
 
     network = Network.build(Options(conv=[[4, 3, 2], [8, 3, 2]], dense=[16], padding="same"), (19, 19, 3), 4)
     ours = build_keras(network, "bfloat16")

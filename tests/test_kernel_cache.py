@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from snake import kernel_cache
+from evo.compiled import cache as kernel_cache
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,11 +21,11 @@ def test_every_module_with_kernels_says_where_they_are_kept() -> None:
     assert {path.name for path in compiled} >= {
         "lanes.py",
         "tiles.py",
-        "pairs.py",
+        "bfloat16_pairs.py",
         "episodes.py",
         "batch.py",
         "observe.py",
-        "weights.py",
+        "candidates.py",
     }
     for path in compiled:
         source = path.read_text("utf-8")
@@ -42,8 +42,8 @@ def sources(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "edited",
-    ["snake/philox_compiled.py", "evo/rollouts/episodes.py"]
-    + [f"evo/policies/{name}.py" for name in ("lanes", "layout", "pairs", "products", "tiles")],
+    ["evo/randomness/philox_compiled.py", "evo/rollouts/episodes.py"]
+    + [f"evo/kernels/{name}.py" for name in ("lanes", "layout", "bfloat16_pairs", "multiply_add", "tiles")],
 )
 def test_an_edited_kernel_is_kept_elsewhere(sources: Path, edited: str) -> None:
     folders = [sources / "evo", sources / "snake"]
@@ -68,7 +68,7 @@ def test_another_processor_or_an_edit_of_something_else_is_told_apart(
 
 PROGRAM = """
 import numpy as np
-from snake.philox_compiled import draw
+from evo.randomness.philox_compiled import draw
 print(draw(np.uint64(7), np.uint64(1), 10, np.uint64(0)), sum(draw.stats.cache_hits.values()))
 """
 
@@ -133,7 +133,8 @@ print(edited.value(), sum(edited.value.stats.cache_hits.values()))
 """
 KERNEL = """
 from numba import njit
-from snake import kernel_cache, other
+from snake import other
+from evo.compiled import cache as kernel_cache
 kernel_cache.use(__name__)
 @njit(cache=True)
 def value():
@@ -155,7 +156,7 @@ def test_no_edit_of_a_function_or_a_constant_elsewhere_is_answered_by_old_machin
 @pytest.mark.parametrize("learns_from", ["", "segments", "episodes"])
 def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> None:
     script = (
-        "from pathlib import Path; from evo.evaluators.context import Context, prepare; "
+        "from pathlib import Path; from evo.rollouts.player import Context, prepare; "
         "from evo.rollouts.episodes import play_episodes; from evo.rollouts.segments import play_lanes; "
         f"prepare(Context(Path('.'), {{'id': 'snake'}}, {{}}, learns_from={learns_from!r})); "
         "print(len(play_episodes.signatures), len(play_lanes.signatures))"

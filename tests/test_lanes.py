@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from llvmlite import binding
 from networks import networks, plain_scores, random_observations, random_weights
 
-from evo.memory import LINE, aligned
-from evo.policies import lanes, layout, sparse
-from evo.policies.network import Network, Options
-from evo.policies.products import NATIVE
-from evo.policies.tiles import mark
+from evo.compiled.buffers import LINE, aligned
+from evo.kernels import lanes, layout, sparse
+from evo.kernels.multiply_add import NATIVE
+from evo.kernels.tiles import mark
+from evo.networks.network import Network, Options
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = "f024d19c062434fb4aae74ec2cd141963aa603b98b0f0ea7cbf9ce2a60f862cb"  # arithmetic muladd-1

@@ -15,8 +15,9 @@ from calling import ROOT
 from learning import tensorflow  # noqa: F401
 from numpy.typing import NDArray
 
-from evo.configuration.sections import Learner as LearnerOptions
+from evo.config.sections import Learner as LearnerOptions
 from evo.errors import DeviceError, ResourceError
+from evo.kernels import lanes
 from evo.learning.learner import (
     BETAS,
     CHUNK,
@@ -28,9 +29,8 @@ from evo.learning.learner import (
     parts_at_a_time,
     start_tensorflow,
 )
-from evo.placement import NO_GPU, VISIBLE
-from evo.policies import lanes
-from evo.policies.network import Network, Options
+from evo.networks.network import Network, Options
+from evo.workers.placement import NO_GPU, VISIBLE
 
 NETWORK = Network.build(Options(conv=[[4, 3, 1]], dense=[5]), (4, 4, 2), 3)
 LINEAR = Network.build(Options(kind="linear"), (3,), 2)

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from learning import tensorflow  # noqa: F401
 
-from evo.configuration.sections import Learner as Options
+from evo.config.sections import Learner as Options
 from evo.errors import DeviceMemoryError, ResourceError
-from evo.evaluators.nursery import Nursery
-from evo.evaluators.worker import GivesUp, Upbringing
+from evo.learning.distributed.cluster import Cluster, Process
+from evo.learning.distributed.messages import Message
 from evo.learning.failures import explained, shortages_explained
-from evo.learning.strategies.cluster import Cluster, Process
-from evo.learning.strategies.messages import Message
+from evo.workers.fork_server import Nursery
+from evo.workers.worker import GivesUp, Upbringing
 
 NAMES = ("coordinator", "parameter server", "worker 0", "worker 1")
 

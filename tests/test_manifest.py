@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from evo.directory.hashing import array_digest, first_hash, next_hash
-from evo.directory.manifest import FileStamp, Line, header, parse, seal, unseal
 from evo.errors import DataError
+from evo.files.hashing import array_digest, first_hash, next_hash
+from evo.store.manifest import FileStamp, Line, header, parse, seal, unseal
 
 IDENTITY = {"seed": 1, "ga": {"sigma": 0.1}}
 

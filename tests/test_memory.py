@@ -12,14 +12,14 @@ import pytest
 from calling import ROOT, SMALL, after, command, summary_of
 from test_evaluators import children
 
-from evo.directory import store as directory
-from evo.directory.arrays import encode
-from evo.directory.store import Store
 from evo.evaluators import processes
-from evo.evaluators.context import Context
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.files.arrays import encode
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 from evo.records import Episodes, Task, WeightSource
+from evo.rollouts.player import Context
+from evo.store import store as directory
+from evo.store.store import Store
 
 LARGE = """
 [run]

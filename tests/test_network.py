@@ -10,14 +10,14 @@ from networks import networks, random_observations, random_weights
 from pydantic import ValidationError
 
 from evo.errors import ConfigurationError
-from evo.policies import lanes
-from evo.policies.network import Network, Options
+from evo.kernels import lanes
+from evo.networks.network import Network, Options
 
 
 @settings(max_examples=15, deadline=None)
 @given(networks(), st.integers(0, 2**32 - 1))
 def test_scores_equal_keras_to_one_in_a_hundred_thousand(network: Network, seed: int) -> None:
-    from evo.policies.keras_network import build_keras, set_weights
+    from evo.networks.keras_form import build_keras, set_weights
 
     weights, observations = random_weights(network, seed), random_observations(network, 5, seed + 1)
     model = build_keras(network)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evo.evaluators.pace import MEAN, RECENT, SLOWEST, Pace
+from evo.workers.deadlines import MEAN, RECENT, SLOWEST, Pace
 
 
 def measured(*tasks: tuple[float, int]) -> Pace:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from networks import networks, plain_scores, random_observations, random_weights
 
 from evo.evaluators import processes, serial
-from evo.evaluators.context import Context
-from evo.policies import lanes, pairs
-from evo.policies.network import Network, Options
-from evo.policies.products import NATIVE
+from evo.kernels import bfloat16_pairs, lanes
+from evo.kernels.multiply_add import NATIVE
+from evo.networks.network import Network, Options
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Task, WeightSource
-from evo.streams import Purpose, episode_keys
+from evo.rollouts.player import Context
 
 
 def in_pairs(network: Network) -> Network:
@@ -111,6 +111,6 @@ def test_its_players_agree_with_each_other_and_nearly_with_the_exact_kernel(tmp_
 
 def test_the_table_of_pairs_keeps_the_last_layer_and_halves_the_others() -> None:
     network = in_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[4]), (3, 3, 5), 2))
-    layers = pairs.table(network)
+    layers = bfloat16_pairs.table(network)
     assert layers[:, lanes.CHANNELS].tolist() == [3, 41, 4]
-    assert layers[:, pairs.ALONE].tolist() == [5, 81, 4]
+    assert layers[:, bfloat16_pairs.ALONE].tolist() == [5, 81, 4]

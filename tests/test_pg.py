@@ -20,23 +20,23 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from evo.algorithms import pg
-from evo.configuration.sections import Learner as LearnerOptions
-from evo.directory.store import Store
+from evo.config.sections import Learner as LearnerOptions
 from evo.environments import gymnasium, snake
 from evo.errors import ConfigurationError, ResourceError
 from evo.evaluators import processes
-from evo.evaluators.context import Context
+from evo.kernels import lanes
 from evo.learning.acting import joined_steps
+from evo.learning.folding import unfolded
 from evo.learning.learner import Learner
 from evo.learning.losses import PolicyLoss, log_probabilities
 from evo.learning.normalisers import Observations, Rewards
-from evo.learning.unfolding import unfolded
-from evo.policies import lanes
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 from evo.records import CUT, TERMINATED, TRUNCATED, Metrics, Request, Result, Segment
+from evo.rollouts.player import Context
 from evo.rollouts.rollout import Rollout
-from evo.rounds import play_out
+from evo.store.store import Store
+from evo.training.generation import play_out
 
 ROOT = Path(__file__).parent.parent
 ONE = LearnerOptions(threads=1)
@@ -629,7 +629,7 @@ def test_mistakes_in_the_section_are_named() -> None:
 
 
 WILD = """
-from evo.configuration.options import Section
+from evo.plugins.options import Section
 
 plugs_into = "environments"
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from snake import philox_arrays, philox_compiled
-from snake.philox import Words, draw, philox
+from evo.randomness import philox_arrays, philox_compiled
+from evo.randomness.philox import Words, draw, philox
 
 WORD = st.integers(0, 2**32 - 1)
 ONES = 2**32 - 1

@@ -14,11 +14,11 @@ from players import Job
 from test_evaluators import alive, children, master, until, want
 
 from evo.errors import DeviceMemoryError
-from evo.evaluators.context import Context
 from evo.evaluators.processes import Processes
-from evo.evaluators.worker import Upbringing
-from evo.placement import VISIBLE
 from evo.records import Episodes, Task, WeightSource
+from evo.rollouts.player import Context
+from evo.workers.placement import VISIBLE
+from evo.workers.worker import Upbringing
 
 Pools = Callable[..., Processes]
 STARTS = ["forkserver", "spawn"]
@@ -29,7 +29,7 @@ def pools() -> Iterator[Pools]:
     opened = []
 
     def opening(player: str, slots: list[dict[str, str]], start: str = "forkserver", context: Any = None) -> Processes:
-        prepare = "evo.evaluators.context:prepare" if context is not None else ""
+        prepare = "evo.rollouts.player:prepare" if context is not None else ""
         opened.append(Processes(Upbringing(player, context, prepare, start), slots))
         return opened[-1]
 
@@ -145,7 +145,7 @@ def limited(pools: Pools, tmp_path: Path) -> Callable[..., Processes]:
         policy = {"conv": [[32, 3, 1], [32, 3, 1]], "dense": [units], "inference": "tensorflow"}
         environment = {"id": "snake", "size": 6, "starvation": 12, "window": 7}
         context = Context(tmp_path, environment, policy, {"candidates_per_call": 16}, "tensorflow")
-        return pools("evo.evaluators.context:make_player", [{VISIBLE: "-1", **limit}], context=context)
+        return pools("evo.rollouts.player:make_player", [{VISIBLE: "-1", **limit}], context=context)
 
     return opening
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo import cli, devices, gpus
-from evo.configuration import config
+from evo.cli.main import main
+from evo.config import loading
 from evo.errors import ConfigurationError, DeviceError
-from evo.gpus import Gpu
-from evo.placement import GROWTH, VISIBLE, candidates_per_task, describe, last_gpu, plan
+from evo.workers import devices, gpus
+from evo.workers.gpus import Gpu
+from evo.workers.placement import GROWTH, VISIBLE, candidates_per_task, describe, last_gpu, plan
 
 FOUR = [Gpu(i, "Tesla V100-SXM2-16GB", f"GPU-{i}{i}{i}{i}-abc") for i in range(4)]
 SLICED = [Gpu(0, "A100", "GPU-0000", ("MIG-aa", "MIG-ab", "MIG-ac")), Gpu(1, "A100", "GPU-1111")]
@@ -290,13 +291,13 @@ def test_a_contradiction_in_the_file_is_a_line_with_its_key(tmp_path: Path, text
     path = tmp_path / "experiment.toml"
     path.write_text(f"[workers]\n{text}\n")
     with pytest.raises(ConfigurationError, match=re.escape(said)):
-        config.load(path)
+        loading.load(path)
 
 
 def dry_run(path: Path, capsys: pytest.CaptureFixture[str], *sets: str) -> list[str]:
     path.write_text('[policy]\ninference = "tensorflow"\n')
     words = [word for one in sets for word in ("--set", one)]
-    assert cli.main(["run", str(path), "--dry-run", *words]) == 0
+    assert main.main(["run", str(path), "--dry-run", *words]) == 0
     return [line for line in capsys.readouterr().out.splitlines() if line.startswith("# ")]
 
 
@@ -350,7 +351,7 @@ def test_a_run_that_learns_on_a_gpu_that_is_not_there_makes_nothing(
     monkeypatch.delenv(VISIBLE, raising=False)
     path = tmp_path / "experiment.toml"
     path.write_text('[run]\nalgorithm = "pg"\n[learner]\ndevices = ["GPU:0"]\n')
-    assert cli.main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
+    assert main.main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
     told = 'learner.devices: "GPU:0" is not there, for this process sees no GPU; "CPU:0" is the CPU'
     assert told in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -367,7 +368,7 @@ def test_a_run_that_asks_for_a_gpu_that_is_not_there_makes_nothing(
     monkeypatch.delenv(VISIBLE, raising=False)
     path = tmp_path / "experiment.toml"
     path.write_text('[policy]\ninference = "tensorflow"\n[workers]\ngpus = [1, 1]\n')
-    assert cli.main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
+    assert main.main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
     assert "workers.gpus lists 2 GPUs, but this machine has none" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
@@ -387,6 +388,6 @@ def test_a_master_that_plays_itself_has_a_gpu_to_itself_and_its_learner(
 def test_where_it_is_played_and_placed_is_in_no_hash(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text('[run]\nalgorithm = "pg"\n')
-    plain = config.load(path).identity()
+    plain = loading.load(path).identity()
     sets = ['workers.kind="cpu"', 'workers.placement="weighted"', "workers.threads_inter=2", 'workers.start="spawn"']
-    assert config.load(path, [*sets, "workers.log_placement=true", "learner.weight=3"]).identity() == plain
+    assert loading.load(path, [*sets, "workers.log_placement=true", "learner.weight=3"]).identity() == plain

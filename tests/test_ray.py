@@ -20,13 +20,13 @@ from test_evaluators import alive, until
 
 from evo.errors import ConfigurationError, DataError, HeadLostError
 from evo.evaluators import ray
-from evo.evaluators.cluster import EVERYWHERE, first_line, lacking, room, runtime_env
-from evo.evaluators.cluster import OURS as RAYS_OWN
-from evo.evaluators.context import Context
 from evo.evaluators.ray import planned, request_of
-from evo.evaluators.ray_tasks import carried, key_of, matrix_of
-from evo.evaluators.ray_worker import Handed
+from evo.evaluators.ray.cluster import EVERYWHERE, first_line, lacking, room, runtime_env
+from evo.evaluators.ray.cluster import OURS as RAYS_OWN
+from evo.evaluators.ray.tasks import carried, key_of, matrix_of
+from evo.evaluators.ray.worker import Handed
 from evo.records import Episodes, Task, WeightSource
+from evo.rollouts.player import Context
 
 GONE = 10.0  # seconds in which all processes of a cluster have to end with its master
 

@@ -28,31 +28,32 @@ from test_resume import WAYS, written
 
 from evo.environments import snake
 from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError, ResourceError
-from evo.evaluators import ray_tasks, serial
-from evo.evaluators.cluster import Cluster
-from evo.evaluators.context import Context
-from evo.evaluators.pace import Pace
-from evo.evaluators.ray_code import OURS
-from evo.evaluators.ray_tasks import Ray
+from evo.evaluators import serial
+from evo.evaluators.ray import tasks as tasks_module
+from evo.evaluators.ray.cluster import Cluster
+from evo.evaluators.ray.code import OURS
+from evo.evaluators.ray.tasks import Ray
 from evo.learning.acting import begin_lanes, segment_tasks
-from evo.placement import GROWTH, VISIBLE, memory_of
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 from evo.records import WORST, Choose, Episodes, Result, Task, WeightSource
+from evo.rollouts.player import Context
+from evo.workers.deadlines import Pace
+from evo.workers.placement import GROWTH, VISIBLE, memory_of
 
 pytestmark = needs_ray
 
 WANDERING = """
 import os
 from treacherous import Environment as Walking, Options, Walk
-from evo.evaluators import ray_worker
+from evo.evaluators.ray import worker
 
 plugs_into = "environments"
 made = []
 
 class Noted(Walk):
     def reset(self, **how):
-        for player, _ in ray_worker._players.values():
+        for player, _ in worker._players.values():
             player.notes = {notes}
         return super().reset(**how)
 
@@ -263,7 +264,7 @@ def test_a_request_that_no_node_can_meet_is_refused_at_once(tmp_path: Path, ray_
 def test_where_no_node_is_left_that_could_play_the_run_ends_with_what_is_missing(
     tmp_path: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_tasks, "NO_ROOM", 5.0)
+    monkeypatch.setattr(tasks_module, "NO_ROOM", 5.0)
     ray_nodes.be(1)
     ray_nodes.join(resources={"field": 1})
     with evaluator(tmp_path, ray_nodes, request={"CPU": 1.0, "field": 1.0}) as ray:
@@ -375,7 +376,7 @@ def test_a_worker_that_is_stopped_before_it_has_ever_played_is_replaced(
     tmp_path: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray_nodes.be(1)
-    monkeypatch.setattr(ray_tasks, "START_PATIENCE", 1.0)
+    monkeypatch.setattr(tasks_module, "START_PATIENCE", 1.0)
     stopped: list[int] = []
 
     def stop() -> None:

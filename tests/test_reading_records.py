@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evo.directory import committed
-from evo.directory.places import RECORDS
-from evo.directory.store import Store
 from evo.errors import DataError
+from evo.store import checkpoints
+from evo.store.paths import RECORDS
+from evo.store.store import Store
 
 
 def filled(directory: Path) -> Store:
@@ -26,8 +26,8 @@ def filled(directory: Path) -> Store:
 
 def test_records_come_in_order_and_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    verified = committed.verified
-    monkeypatch.setattr(committed, "verified", lambda *asked: (read.append(asked[1]), verified(*asked))[1])
+    verified = checkpoints.verified
+    monkeypatch.setattr(checkpoints, "verified", lambda *asked: (read.append(asked[1]), verified(*asked))[1])
     with filled(tmp_path / "run") as store:
         records = store.records()
         assert next(records) == {}

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from evo import plugins
-from evo.cli import Parser
-from evo.commands.run import flags
-from evo.configuration import config
-from evo.directory.store import Store
+from evo.cli.commands.run import flags
+from evo.cli.main import Parser
+from evo.config import loading
 from evo.errors import ConfigurationError
+from evo.plugins import registry
+from evo.store.store import Store
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -42,17 +42,17 @@ def parsed(words: list[str]) -> None:
     else:
         start = 3 if words[0] == "python" else 1
         name, arguments = words[start], words[start + 1 :]
-    assert name in plugins.names("commands", "main"), f"no command {name}"
+    assert name in registry.names("cli.commands", "main"), f"no command {name}"
     if not arguments:
         return
-    module = import_module(f"evo.commands.{name}")
+    module = import_module(f"evo.cli.commands.{name}")
     parser = Parser(prog=name, allow_abbrev=False)
     module.add_arguments(parser)
     if "--help" in arguments:
         return
     given = parser.parse_args(arguments)
     if name == "run" and given.experiment and not given.experiment.isupper() and given.experiment != "EXPERIMENT.toml":
-        config.load(ROOT / given.experiment, given.set, flags(given))
+        loading.load(ROOT / given.experiment, given.set, flags(given))
 
 
 DOCUMENTED = sorted({command for page in PAGES for command in commands(page)})
@@ -102,7 +102,7 @@ def test_every_experiment_that_is_written_out_loads(page: Path, tmp_path: Path) 
     for text in blocks(page, "toml"):
         path = tmp_path / "example.toml"
         path.write_text(text)
-        assert config.load(path).algorithm == "ga"
+        assert loading.load(path).algorithm == "ga"
 
 
 def test_every_experiment_is_on_a_page_of_its_own_command() -> None:
@@ -116,20 +116,20 @@ def test_every_experiment_is_on_a_page_of_its_own_command() -> None:
 
 def test_what_is_announced_does_not_exist_yet_and_everything_that_exists_is_not_announced() -> None:
     section = (ROOT / "README.md").read_text().split("\n## Not yet\n")[1].split("\n## ")[0]
-    existing = set(plugins.names("commands", "main"))
+    existing = set(registry.names("cli.commands", "main"))
     announced = {"verify", "watch", "report", "compare", "plan", "play", "export"}
     assert {name for name in announced if f"`{name}`" in section} == announced - existing
-    assert ("`ga` is the only algorithm" in section) == (plugins.names("algorithms") == ["ga"])
+    assert ("`ga` is the only algorithm" in section) == (registry.names("algorithms") == ["ga"])
 
 
 def test_every_array_of_a_state_and_a_record_is_on_the_page_of_file_formats(tmp_path: Path) -> None:
     from evo import run
-    from evo.terminal import summary
+    from evo.cli.terminal import summary
 
     directory = tmp_path / "run"
     sets = ["run.generations=1", "ga.population=4", "ga.parents=2", "ga.elites=1", "ga.episodes=1"]
     sets += ["ga.contenders=1", "ga.select_episodes=1", "evaluation.episodes=2", "workers.backend=serial"]
-    experiment = config.load(ROOT / "experiments" / "ga_snake_6x6.toml", sets)
+    experiment = loading.load(ROOT / "experiments" / "ga_snake_6x6.toml", sets)
     run.run(experiment, directory, plugins=(), quiet=True, summary=summary.Summary())
     store = Store.read(directory)
     page = (ROOT / "docs" / "file-formats.md").read_text()

@@ -14,9 +14,9 @@ from test_rollout import EMPTY, Elsewhere, fresh, make, rows, train
 
 from evo.environments import gymnasium as anything
 from evo.environments import snake
-from evo.policies import lanes
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.kernels import lanes
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 from evo.records import GOES_ON, TERMINATED, TRUNCATED, Choose, Result, Steps, Task
 from evo.rollouts.rollout import Rollout
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evo.environments import snake
-from evo.learning.replay import Replay, below, draw_slots, set_priorities
+from evo.learning.replay_buffer import Replay, below, draw_slots, set_priorities
 from evo.records import CUT, TERMINATED, Steps
 
 

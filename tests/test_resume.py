@@ -14,12 +14,12 @@ import pytest
 from calling import SMALL, called, summary_of
 from learning import tensorflow  # noqa: F401
 
-from evo import plugins
-from evo.configuration import config
-from evo.configuration.experiment import Experiment, difference
-from evo.configuration.options import Section
-from evo.directory.champion import read_champion
-from evo.directory.store import Store
+from evo.config import loading
+from evo.config.experiment import Experiment, difference
+from evo.plugins import registry
+from evo.plugins.options import Section
+from evo.store.champion import read_champion
+from evo.store.store import Store
 
 BASE = """
 [run]
@@ -76,7 +76,7 @@ def hashes(run: Path) -> list[str]:
 
 
 def test_every_algorithm_has_a_tiny_experiment_here() -> None:
-    missing = set(plugins.names("algorithms")) - set(TINY)
+    missing = set(registry.names("algorithms")) - set(TINY)
     assert not missing, f"add a tiny experiment of {', '.join(sorted(missing))} to TINY, so that its resumes are tested"
 
 
@@ -184,8 +184,8 @@ def variants(experiment: Experiment) -> Iterator[tuple[str, str, Experiment]]:
 def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_differs(
     tmp_path: Path, name: str
 ) -> None:
-    experiment = config.load(tmp_path / written(tmp_path, name))
-    learns = getattr(plugins.find("algorithms", name), "LEARNS", False)
+    experiment = loading.load(tmp_path / written(tmp_path, name))
+    learns = getattr(registry.find("algorithms", name), "LEARNS", False)
     free, bound = set(), set()
     for section, key, changed in variants(experiment):
         told = difference(experiment.identity(), changed.identity())

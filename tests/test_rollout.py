@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from readable_snake import ReadableSnake
 
 from evo.environments import snake
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST, Choose, Episodes, Result, Task, WeightSource
 from evo.rollouts.episodes import exponential
 from evo.rollouts.rollout import Rollout, check_arithmetic, empty_result, play_plainly
-from evo.streams import Purpose, episode_keys
 
 ROOT = Path(__file__).parent.parent
 SMALL = Policy(conv=[[5, 3, 2]], dense=[6])

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from calling import KEYS, SMALL, after, called, command, summary_of
 
-from evo.directory.champion import read_champion
-from evo.directory.store import Store
 from evo.records import Episodes, Request, Result, Rounds, Task, WeightSource
-from evo.rounds import play_out
+from evo.store.champion import read_champion
+from evo.store.store import Store
+from evo.training.generation import play_out
 
 HELDOUT = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length"]
 

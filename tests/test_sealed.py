@@ -7,16 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from evo.configuration.experiment import environment_of
-from evo.directory.store import Store
+from evo.config.experiment import environment_of
 from evo.environments.snake import Options as Snake
 from evo.errors import DataError
 from evo.evaluators import serial
-from evo.evaluators.context import Context
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.randomness.streams import sealed_episodes
 from evo.records import Episodes, Task
-from evo.sealed import (
+from evo.rollouts.player import Context
+from evo.store.store import Store
+from evo.training.testing import (
     incomplete_beta,
     itself,
     mean_interval,
@@ -25,7 +26,6 @@ from evo.sealed import (
     reference_scores,
     student_quantile,
 )
-from evo.streams import sealed_episodes
 
 
 @pytest.mark.parametrize(

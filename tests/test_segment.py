@@ -8,14 +8,14 @@ import pytest
 from numpy.typing import NDArray
 
 from evo.environments import snake
-from evo.policies import lanes as kernel
-from evo.policies import layout
-from evo.policies.network import Network, Options
+from evo.kernels import lanes as kernel
+from evo.kernels import layout
+from evo.networks.network import Network, Options
+from evo.randomness.streams import Purpose, stream
 from evo.records import CUT, TERMINATED, TRUNCATED, Choose, Lanes, Result, Segment, Task, WeightSource
-from evo.rollouts import segments_scored
+from evo.rollouts import tensorflow_segments
 from evo.rollouts.rollout import RULES as RULE_NUMBERS
 from evo.rollouts.rollout import Rollout
-from evo.streams import Purpose, stream
 from tests.readable_segment import ReadableLane
 
 EXTRA = 1
@@ -89,7 +89,7 @@ def test_a_segment_that_is_scored_elsewhere_equals_the_compiled_one(how: Choose,
     rule, count = RULE_NUMBERS[how.rule], network.outputs
     for _ in range(2):
         expected = play(environment, network, weights, lanes, how, horizon)
-        result = segments_scored.play_segment(
+        result = tensorflow_segments.play_segment(
             lambda seen: kernel.scores(network, weights, seen), environment, lanes, horizon, count, rule, how.epsilon
         )
         for one, other in ((result, expected), (result.steps, expected.steps), (result.lanes, expected.lanes)):

@@ -17,14 +17,14 @@ from learning import tensorflow  # noqa: F401
 from ray_nodes import needs_ray
 from test_resume import written
 
-from evo.directory import store as stores
-from evo.directory.store import Store
+from evo.store import store as stores
+from evo.store.store import Store
 
 GENERATIONS = 4
 PROGRAM = """
 import sys
-from evo.directory import store
-from evo.cli import main_run
+from evo.store import store
+from evo.cli.main import main_run
 store.DURABLE_SECONDS = 0.0  # every commit is due at once, as where generations are long
 sys.exit(main_run())
 """

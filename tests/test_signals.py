@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from calling import ROOT, SMALL, after, called, command, summary_of
 
-from evo.signals import BURST
+from evo.workers.signals import BURST
 
 SECONDS = 2.0  # that a process has to end in
 LARGE = SMALL.replace('kind = "mlp"\ndense = [4]', 'preset = "seed"').replace(
@@ -58,7 +58,7 @@ def test_an_impatient_second_interrupt_loses_nothing_and_says_nothing(small: Pat
 
 PROGRAM = """
 import time
-from evo.signals import listen
+from evo.workers.signals import listen
 listen()
 try:
     print("ready", flush=True)

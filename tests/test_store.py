@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from committing import IDENTITY, Arrays, commit, metrics, record, state, straight
 
-from evo.directory import store as stores
-from evo.directory.hashing import array_digest, first_hash, next_hash
-from evo.directory.store import Store
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
-from evo.weights import PublishedFiles
+from evo.files.hashing import array_digest, first_hash, next_hash
+from evo.rollouts.published_weights import PublishedFiles
+from evo.store import store as stores
+from evo.store.store import Store
 
 COMMITTING = Path(__file__).with_name("committing.py")
 ROOT = COMMITTING.parent.parent

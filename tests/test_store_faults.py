@@ -22,8 +22,8 @@ from committers import Committers
 from committing import commit, straight
 from test_store import assert_holds, small_disk
 
-from evo.directory.store import Store
 from evo.errors import EvoError
+from evo.store.store import Store
 
 GENERATIONS = 7
 WRITING = ("write", "pwrite64", "fsync", "rename", "mkdir", "ftruncate")

@@ -20,13 +20,13 @@ from hypothesis.extra import numpy as arrays
 from learning import tensorflow  # noqa: F401
 from numpy.typing import NDArray
 
-from evo import gpus
-from evo.configuration.sections import Learner
+from evo.config.sections import Learner
 from evo.errors import ConfigurationError, DeviceError
-from evo.learning.strategies import make_learner
-from evo.learning.strategies.cluster import environments
-from evo.learning.strategies.member import described
-from evo.learning.strategies.messages import KINDS, Message, decode, encode
+from evo.learning.distributed import make_learner
+from evo.learning.distributed.cluster import environments
+from evo.learning.distributed.member import described
+from evo.learning.distributed.messages import KINDS, Message, decode, encode
+from evo.workers import gpus
 
 ROOT = Path(__file__).parent.parent
 CLOSE = {"rtol": 0, "atol": 1e-6}
@@ -124,7 +124,7 @@ def test_twenty_steps_are_the_same_with_every_strategy(
 
 
 def test_a_device_that_is_not_there_is_named(one: dict[str, NDArray[Any]]) -> None:
-    from evo.learning.strategies.spread import present
+    from evo.learning.distributed.spread import present
 
     assert present(("CPU:0",)) == present(()) == ["/CPU:0"]
     with pytest.raises(DeviceError, match=r"learner\.devices: there is no CPU:1, GPU:7, only CPU:0; .*logical_cpus"):
@@ -353,7 +353,7 @@ def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: 
 def test_a_process_that_is_started_by_hand_and_lacks_its_gpu_says_so_in_a_line() -> None:
     config = {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"type": "worker", "index": 1}}
     environment = {**os.environ, "TF_CONFIG": json.dumps(config), "CUDA_VISIBLE_DEVICES": "63"}  # nobody has so many
-    words = [sys.executable, "-m", "evo.learning.strategies.member"]
+    words = [sys.executable, "-m", "evo.learning.distributed.member"]
     done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
     told = "learner.devices: a process is pinned to GPU 63 and sees none\n"
     assert (done.returncode, done.stderr) == (5, told)
@@ -388,7 +388,7 @@ def test_processes_on_given_addresses_are_joined_by_those_that_are_started_by_ha
             ports.append(free.getsockname()[1])
     places = [f"127.0.0.1:{port}" for port in ports]
     config = [json.dumps({"cluster": {"worker": places}, "task": {"type": "worker", "index": i}}) for i in (0, 1)]
-    words = [sys.executable, "-m", "evo.learning.strategies.member", "--threads", "1"]
+    words = [sys.executable, "-m", "evo.learning.distributed.member", "--threads", "1"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": config[1]}
     with subprocess.Popen(words, env=environment) as by_hand:

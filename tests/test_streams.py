@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evo.randomness import philox_compiled
+from evo.randomness.philox import draw, philox
+from evo.randomness.streams import SEED_LIMIT, Purpose, candidates_keys, episode_keys, sealed_episodes, stream
 from evo.rollouts import episodes
-from evo.streams import SEED_LIMIT, Purpose, candidates_keys, episode_keys, sealed_episodes, stream
-from snake import philox_compiled
-from snake.philox import draw, philox
 
 WORD = st.integers(0, 2**32 - 1)
 SEED = st.integers(0, SEED_LIMIT - 1)

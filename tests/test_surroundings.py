@@ -33,8 +33,8 @@ def done(where: Path, words: list[str], given: str = "", **variables: str) -> st
 
 STARTS = {
     "script": ([sys.executable, "no_guard.py"], ""),
-    "input": ([sys.executable, "-"], f"from evo.cli import main_run\nmain_run({CALL})\n"),
-    "session": ([sys.executable, "-i", "-q"], f"from evo.cli import main_run\n_ = main_run({CALL})\nexit()\n"),
+    "input": ([sys.executable, "-"], f"from evo.cli.main import main_run\nmain_run({CALL})\n"),
+    "session": ([sys.executable, "-i", "-q"], f"from evo.cli.main import main_run\n_ = main_run({CALL})\nexit()\n"),
     "test": ([sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "test_inner.py"], ""),
 }
 
@@ -42,9 +42,9 @@ STARTS = {
 @pytest.mark.parametrize("start", STARTS)
 def test_workers_start_from_a_script_without_a_guard_a_session_and_a_test(small: Path, start: str) -> None:
     reference = summary_of(small, "small.toml", "--run-dir", "reference")
-    (small / "no_guard.py").write_text(f"from evo.cli import main_run\nmain_run({CALL})\n")
+    (small / "no_guard.py").write_text(f"from evo.cli.main import main_run\nmain_run({CALL})\n")
     (small / "test_inner.py").write_text(
-        f"from evo.cli import main_run\ndef test_run():\n    assert main_run({CALL}) == 0\n"
+        f"from evo.cli.main import main_run\ndef test_run():\n    assert main_run({CALL}) == 0\n"
     )
     out = done(small, *STARTS[start])
     (line,) = [line for line in out.splitlines() if line.startswith('{"status"')]

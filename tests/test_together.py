@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from calling import summary_of
 
-from evo import devices
-from evo.configuration import config
-from evo.configuration.experiment import environment_of
-from evo.configuration.sections import Learner
+from evo.config import loading
+from evo.config.experiment import environment_of
+from evo.config.sections import Learner
 from evo.errors import ConfigurationError, DeviceError
-from evo.evaluators.context import Context, make_player
 from evo.learning.learner import start_tensorflow
-from evo.policies.network import Network, Options
+from evo.networks.network import Network, Options
 from evo.records import Choose, Episodes, Task, WeightSource
-from evo.rounds import make_algorithm
+from evo.rollouts.player import Context, make_player
+from evo.training.generation import make_algorithm
+from evo.workers import devices
 
 NETWORKS, BOARDS = 5, 32  # boards: odd numbers of values would be computed one by one at their end, with other bits
 
@@ -47,8 +47,8 @@ def tensorflow() -> Iterator[Any]:
     ids=str,
 )
 def test_each_network_s_scores_are_those_of_keras(options: dict[str, Any]) -> None:
-    from evo.policies.keras_network import build_keras, set_weights
-    from evo.policies.together import Together
+    from evo.networks.batched import Together
+    from evo.networks.keras_form import build_keras, set_weights
 
     network = Network.build(Options(**options), (11, 11, 5), 3)
     weights = np.random.default_rng(1).normal(0, 0.3, (NETWORKS, network.size)).astype(np.float32)
@@ -104,16 +104,16 @@ def test_candidates_side_by_side_do_what_they_do_alone_those_that_are_not_finite
 def test_auto_plays_with_tensorflow_what_the_exact_kernel_does_not_know(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text("")
-    plain, tanh = (config.load(path, [f'policy.activation="{name}"']) for name in ("relu", "tanh"))
+    plain, tanh = (loading.load(path, [f'policy.activation="{name}"']) for name in ("relu", "tanh"))
     assert (plain.policy.player, tanh.policy.player) == ("lanes", "tensorflow")
-    assert plain.identity() == config.load(path).identity()
+    assert plain.identity() == loading.load(path).identity()
     assert "activation" not in plain.identity()["policy"]
     assert tanh.identity()["policy"]["activation"] == "tanh"
     path.write_text(tanh.to_toml())
-    assert config.load(path).identity() == tanh.identity()
+    assert loading.load(path).identity() == tanh.identity()
     with pytest.raises(ConfigurationError, match='"lanes" has no tanh'):
-        config.load(path, ['policy.inference="lanes"'])
-    assert config.load(path, ['policy.kind="linear"', 'policy.inference="lanes"']).policy.player == "lanes"
+        loading.load(path, ['policy.inference="lanes"'])
+    assert loading.load(path, ['policy.kind="linear"', 'policy.inference="lanes"']).policy.player == "lanes"
 
 
 CUT = """
@@ -159,10 +159,10 @@ def test_how_candidates_are_cut_into_tasks_shows_in_no_result(tmp_path: Path) ->
     weights = {json.loads((tmp_path / name / "champion.json").read_text())["weights_sha256"] for name in summaries}
     assert len(weights) == 1
     assert len({str(summary["champion"]) for summary in summaries.values()}) == 1
-    experiment = config.load(tmp_path / "cut.toml")
+    experiment = loading.load(tmp_path / "cut.toml")
     asked = next(make_algorithm(experiment, environment_of(experiment.environment)).generation(0))
     assert [len(task.weights) for task in asked.tasks] == [20]  # as many as a call computes, and not 16 and 4
-    experiment = config.load(tmp_path / "cut.toml", ["policy.inference=lanes"])
+    experiment = loading.load(tmp_path / "cut.toml", ["policy.inference=lanes"])
     asked = next(make_algorithm(experiment, environment_of(experiment.environment)).generation(0))
     assert [len(task.weights) for task in asked.tasks] == [16, 4]
 
@@ -170,7 +170,7 @@ def test_how_candidates_are_cut_into_tasks_shows_in_no_result(tmp_path: Path) ->
 def test_a_device_whose_bits_depend_on_a_network_s_place_in_a_call_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from evo.policies.together import Together
+    from evo.networks.batched import Together
 
     exact = Together.__call__
 

@@ -20,7 +20,7 @@ from forging import forge_champion, forge_record, forge_state, manifest_of, writ
 from test_resume import TINY, tensorflow, written  # noqa: F401
 from test_worker_faults import only_once, walk, walks  # noqa: F401
 
-from evo.directory.champion import read_champion
+from evo.store.champion import read_champion
 
 KEYS = ["ok", "generations", "state_hash", "replayed", "not_replayable"]
 GENERATIONS, POPULATION = 5, 20
@@ -359,9 +359,9 @@ def test_another_numeric_fingerprint_is_not_compared(run: Path) -> None:
 CLIMBER = '''
 """One network that keeps what is no worse: an algorithm without candidates."""
 import numpy as np
-from evo.configuration.options import Section
+from evo.plugins.options import Section
 from evo.records import Episodes, Request, Task, WeightSource
-from evo.streams import Purpose, episode_keys, stream
+from evo.randomness.streams import Purpose, episode_keys, stream
 
 plugs_into = "algorithms"
 

@@ -16,10 +16,10 @@ from calling import ROOT, called, summary_of
 from test_evaluators import alive, children, until
 from treacherous import HARM
 
-from evo.directory.store import Store
 from evo.evaluators import processes
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST
-from evo.streams import Purpose, episode_keys
+from evo.store.store import Store
 
 POPULATION, EPISODES, CONTENDERS, SELECT = 24, 3, 2, 4
 WALK = f"""

@@ -22,8 +22,8 @@ import gymnasium
 import numpy as np
 from pydantic import Field
 
-from evo.configuration.options import Section
 from evo.errors import DeviceMemoryError
+from evo.plugins.options import Section
 
 plugs_into = "environments"
 

@@ -16,8 +16,8 @@ from deap import base, creator, tools
 
 from benchmarks.peers import answer
 from evo.environments import snake
-from evo.policies.network import Network
-from evo.policies.network import Options as Policy
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 from evo.records import Episodes, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 

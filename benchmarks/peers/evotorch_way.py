@@ -15,7 +15,7 @@ from numba import njit
 
 from benchmarks.peers import answer
 from benchmarks.peers.torch_network import network, translated
-from snake import kernel_cache
+from evo.compiled import cache as kernel_cache
 from snake.batch import ALIVE, Rules, make_boards, reset_board, step_board
 from snake.observe import observe_many
 

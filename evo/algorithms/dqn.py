@@ -18,19 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from evo.configuration.options import Section
 from evo.errors import ConfigurationError, ResourceError
 from evo.learning import acting
-from evo.learning.aside import Aside, waited_for
+from evo.learning.background import Aside, waited_for
 from evo.learning.exploration import Points, check_points, epsilon_at
 from evo.learning.schedules import value_at
-from evo.policies.network import Network
+from evo.networks.network import Network
+from evo.plugins.options import Section
+from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import Arrays, Choose, Lanes, Metrics, Request, Result, Rounds, Steps
-from evo.streams import Purpose, episode_keys, stream
 
 if TYPE_CHECKING:
-    from evo.configuration.sections import Learner as LearnerOptions
-    from evo.learning.replay import Sample
+    from evo.config.sections import Learner as LearnerOptions
+    from evo.learning.replay_buffer import Sample
 
 LEARNS = STARTS_FROM_CHAMPION = True
 LAG = (
@@ -110,7 +110,7 @@ class QLearning:
         learner: LearnerOptions,
         start: NDArray[np.float32] | None = None,
     ) -> None:
-        from evo.learning.replay import Replay
+        from evo.learning.replay_buffer import Replay
         from evo.learning.symmetry import symmetry_of
 
         self.notices = learner.notices
@@ -132,8 +132,8 @@ class QLearning:
         self._record: dict[str, NDArray[Any]] = {}
 
     def _start_learner(self, learner: LearnerOptions, weights: NDArray[np.float32]) -> None:
+        from evo.learning.distributed import make_learner
         from evo.learning.q_loss import QLoss, Regression
-        from evo.learning.strategies import make_learner
 
         options, actions = self.options, self.network.actions
         loss: QLoss | Regression = Regression(actions, options.dueling, options.huber)
@@ -216,7 +216,7 @@ class QLearning:
         if self._lanes is None:
             self._lanes = acting.begin_lanes(self.environment, self.seed, number, options.lanes)
         if self._remembers and not self._replay.written:  # from here on, actions alone tell everything
-            from evo.learning.remaking import BEGIN
+            from evo.learning.replay_recovery import BEGIN
 
             self._record = acting.lanes_to_arrays(self._lanes, BEGIN)
         return acting.segment_tasks(self._lanes, options.horizon, options.lanes_per_task, how)
@@ -232,7 +232,7 @@ class QLearning:
         if self._segments:
             self._lanes = acting.joined_lanes(results)
         if self._remembers:
-            from evo.learning.remaking import record_of
+            from evo.learning.replay_recovery import record_of
 
             self._record |= record_of(steps, self._lanes)
         else:
@@ -416,7 +416,7 @@ class QLearning:
         not lead to the state.
         """
         if self._remembers:
-            from evo.learning.remaking import remake
+            from evo.learning.replay_recovery import remake
 
             remake(self._replay, self.environment, records)
 

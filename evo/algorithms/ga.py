@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.configuration.options import Section
-from evo.policies.network import Network
+from evo.networks.network import Network
+from evo.plugins.options import Section
+from evo.randomness.philox import draw
+from evo.randomness.philox_arrays import draws, philox
+from evo.randomness.streams import Purpose, candidates_keys, episode_keys, stream
 from evo.records import WORST, Arrays, Episodes, Keep, Metrics, Request, Result, Rounds, Task, WeightSource
-from evo.streams import Purpose, candidates_keys, episode_keys, stream
-from snake.philox import draw
-from snake.philox_arrays import draws, philox
 
 STARTS_FROM_CHAMPION = True
 FITNESS_WORST = -(1 << 62)
@@ -242,7 +242,7 @@ class GeneticAlgorithm:
 
     def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
         """Return the weights of candidates, marked as read-only so that they need not be copied, nor hashed again."""
-        from evo.weights import Rebuilder
+        from evo.networks.candidates import Rebuilder
 
         rebuilder, weights = Rebuilder(self.network), np.empty((len(source), self.network.size), np.float32)
         for k, row in enumerate(weights):

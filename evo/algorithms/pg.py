@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.configuration.options import Section
 from evo.errors import ResourceError
 from evo.learning import acting
-from evo.learning.aside import Aside, waited_for
+from evo.learning.background import Aside, waited_for
 from evo.learning.schedules import value_at
-from evo.policies.network import Network
+from evo.networks.network import Network
+from evo.plugins.options import Section
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST, Arrays, Choose, Lanes, Metrics, Request, Result, Rounds, Steps, Task
-from evo.streams import Purpose, episode_keys
 
 if TYPE_CHECKING:
-    from evo.configuration.sections import Learner as LearnerOptions
+    from evo.config.sections import Learner as LearnerOptions
     from evo.learning.learner import Learner
     from evo.learning.normalisers import Observations
 
@@ -121,8 +121,8 @@ class PolicyGradient:
     @cached_property
     def learner(self) -> Learner:
         """The learner, made when it is first needed: TensorFlow takes seconds to load."""
+        from evo.learning.distributed import make_learner
         from evo.learning.losses import PolicyLoss
-        from evo.learning.strategies import make_learner
 
         loss = PolicyLoss(self.network.actions, self.options.method == "ppo", self._gaussian)
         learner = make_learner(self.network, self._learner_options, loss, self.options.max_gradient_norm)
@@ -310,7 +310,7 @@ class PolicyGradient:
 
     def _begin_to_normalise(self, observations: Observations, seen: NDArray[np.float32]) -> None:
         """Keep what weights do that were learnt elsewhere, from observations as they are.  # [M, inputs]"""
-        from evo.learning.unfolding import unfolded
+        from evo.learning.folding import unfolded
 
         observations.moments.add(seen)
         state = self.learner.state()
@@ -371,7 +371,7 @@ class PolicyGradient:
         """Take up a state that `state` returned; what a fork's options have no use for, or lack, begins anew."""
         arrays: dict[str, Any] = dict(state)
         if self._observations is None and "observation_moments" in arrays:
-            from evo.learning.unfolding import folded
+            from evo.learning.folding import folded
 
             arrays["weights"] = folded(self.network, arrays)
         self.learner.restore(arrays)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field, field_validator
 
-from evo.configuration.options import Section
 from evo.errors import ConfigurationError
+from evo.plugins.options import Section
 
 if TYPE_CHECKING:
     import gymnasium

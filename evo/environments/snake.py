@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.configuration.options import Section
+from evo.plugins.options import Section
 
 if TYPE_CHECKING:
     import gymnasium
@@ -142,7 +142,7 @@ class Environment:
 
     def play_again(self, lanes: Lanes, actions: NDArray[np.int8], keep: bool = True) -> tuple[Steps | None, Lanes]:
         """Return the steps (if `keep`) that these actions were from there on, and where they led.  # actions [L, T]"""
-        from evo.rollouts.again import play_segment_again
+        from evo.rollouts.replay import play_segment_again
 
         return play_segment_again(self, lanes, actions, keep)
 

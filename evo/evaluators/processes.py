@@ -18,16 +18,16 @@ from functools import partial
 from itertools import count, islice
 from typing import Any
 
-from evo.devices import slots
 from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError, ResourceError
-from evo.evaluators.context import Context, measures_of
-from evo.evaluators.effort import Effort
-from evo.evaluators.nursery import START_PATIENCE, Nursery, NurseryLost
-from evo.evaluators.pace import Pace
-from evo.evaluators.round import ATTEMPTS, Round, size, worst_result
-from evo.evaluators.worker import Channel, Failed, GivesUp, Packed, Played, Ready, Upbringing
-from evo.placement import place
 from evo.records import Rebuild, Result, Task
+from evo.rollouts.player import Context, measures_of
+from evo.workers.deadlines import Pace
+from evo.workers.devices import slots
+from evo.workers.effort import Effort
+from evo.workers.fork_server import START_PATIENCE, Nursery, NurseryLost
+from evo.workers.placement import place
+from evo.workers.round import ATTEMPTS, Round, size, worst_result
+from evo.workers.worker import Channel, Failed, GivesUp, Packed, Played, Ready, Upbringing
 
 STARTS = 10  # times in a row that a worker may be lost before it has played anything
 NURSERIES = 3  # times in a row that the nursery may be lost
@@ -62,7 +62,7 @@ class Slot:
 class Processes:
     """A pool of workers, one for each of `slots`, which are environment variables that pin a worker to its device.
 
-    `map` raises PoisonError where a task ends its workers (see `evo.evaluators.round`, and there `separable` and
+    `map` raises PoisonError where a task ends its workers (see `evo.workers.round`, and there `separable` and
     `worst`), ResourceError where no worker can be kept alive, and an exception of a worker's Python code as it is,
     with the worker's traceback as its cause. A slot whose device is too small is given up, and its task played in
     another one; DeviceMemoryError where none is left.
@@ -403,9 +403,9 @@ def _nothing() -> None:
 
 def make(context: Context, attempts: int = ATTEMPTS) -> Processes:
     """Return the evaluator of a run."""
-    player = "evo.evaluators.context:make_player"
+    player = "evo.rollouts.player:make_player"
     return Processes(
-        Upbringing(player, context, "evo.evaluators.context:prepare", context.workers.get("start", "forkserver")),
+        Upbringing(player, context, "evo.rollouts.player:prepare", context.workers.get("start", "forkserver")),
         slots(context.workers, context.inference, context.learner),
         int(context.workers.get("threads", 1)),
         attempts=attempts,

@@ -10,9 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from evo.devices import slot_of_master
-from evo.evaluators.context import Context, Player, make_player
-from evo.evaluators.effort import Effort
+from evo.rollouts.player import Context, Player, make_player
+from evo.workers.devices import slot_of_master
+from evo.workers.effort import Effort
 
 
 class Serial:

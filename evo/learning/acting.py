@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.policies.network import Network
+from evo.networks.network import Network
+from evo.randomness.streams import Purpose, stream
 from evo.records import Arrays, Choose, Episodes, Lanes, Result, Segment, Steps, Task, WeightSource
-from evo.streams import Purpose, stream
 
 LANES = ("snapshots", "first", "episode", "earned")
 GREEDY = Choose()
@@ -25,7 +25,7 @@ def the_network() -> WeightSource:
 
 def initial_weights(network: Network, seed: int) -> NDArray[np.float32]:
     """Return the weights that a run of this seed begins with, drawn as those of a candidate without parents.  # [P]"""
-    from evo.weights import Rebuilder
+    from evo.networks.candidates import Rebuilder
 
     key = np.array([stream(seed, Purpose.INITIAL)], np.uint64)
     fresh = WeightSource(np.full(1, -1, np.int32), np.full(1, -1, np.int32), key, np.zeros(1, np.float32))

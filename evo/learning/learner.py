@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from evo import devices
+from evo.compiled.buffers import aligned
 from evo.errors import DeviceError, ResourceError
 from evo.learning.failures import shortages_explained
 from evo.learning.q_loss import Target
-from evo.memory import aligned
-from evo.placement import GROWTH, last_gpu
-from evo.policies.keras_network import build_keras, flat_weights, set_weights
-from evo.policies.network import Network
+from evo.networks.keras_form import build_keras, flat_weights, set_weights
+from evo.networks.network import Network
 from evo.records import Arrays
+from evo.workers import devices
+from evo.workers.placement import GROWTH, last_gpu
 
 if TYPE_CHECKING:
-    from evo.configuration.sections import Learner as Options
+    from evo.config.sections import Learner as Options
 
 # Outputs [B, O], the batch's arrays [B, ...] and the settings' scalars, all tensors, to named values of every example
 # [B] float32. "loss" is what the gradient is of; what else is returned is brought back too (an error, an entropy).
@@ -363,7 +363,7 @@ class Learner:
         import tensorflow as tf
         from llvmlite import binding
 
-        from evo.weights import noise
+        from evo.networks.candidates import noise
 
         def squares(outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
             return {"loss": tf.reduce_sum(tf.square(outputs - 1.0), 1)}

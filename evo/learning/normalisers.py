@@ -6,10 +6,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from evo.compiled import cache as kernel_cache
 from evo.errors import ConfigurationError
-from evo.policies.network import Network
+from evo.networks.network import Network
 from evo.records import TERMINATED, TRUNCATED
-from snake import kernel_cache
 
 kernel_cache.use(__name__)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.policies.keras_network import flat_weights
+from evo.networks.keras_form import flat_weights
 
 if TYPE_CHECKING:
     from evo.learning.learner import Forward, Learner, Loss

@@ -6,9 +6,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from evo.streams import Purpose, stream
-from snake import kernel_cache
-from snake.philox_compiled import draw
+from evo.compiled import cache as kernel_cache
+from evo.randomness.philox_compiled import draw
+from evo.randomness.streams import Purpose, stream
 
 kernel_cache.use(__name__)
 

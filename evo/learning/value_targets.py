@@ -8,8 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from evo.compiled import cache as kernel_cache
 from evo.records import CUT, GOES_ON, TERMINATED, TRUNCATED, Steps
-from snake import kernel_cache
 
 kernel_cache.use(__name__)
 

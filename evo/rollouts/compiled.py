@@ -9,10 +9,10 @@ from pathlib import Path
 
 import evo
 import snake
-from evo.policies.lanes import arithmetic
-from evo.policies.layout import GROUP, WIDE, table
-from evo.policies.network import Network
-from snake import kernel_cache
+from evo.compiled import cache as kernel_cache
+from evo.kernels.lanes import arithmetic
+from evo.kernels.layout import GROUP, WIDE, table
+from evo.networks.network import Network
 
 EPISODES, RECORDED, SEGMENTS, SCORES = "episodes", "recorded", "segments", "scores"  # what is played, or only scored
 

@@ -13,12 +13,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from evo.policies.lanes import forward
+from evo.compiled import cache as kernel_cache
+from evo.kernels.lanes import forward
+from evo.randomness.philox_compiled import draw, philox
+from evo.randomness.streams import Purpose
 from evo.records import TERMINATED, TRUNCATED, Episodes, Steps, Task
-from evo.streams import Purpose
-from snake import kernel_cache, observe
+from snake import observe
 from snake.batch import Boards, reset_board, step_board
-from snake.philox_compiled import draw, philox
 from snake.snapshots import row_size, save
 
 kernel_cache.use(__name__)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from evo.compiled import cache as kernel_cache
+from evo.randomness.philox_compiled import philox
 from evo.rollouts.episodes import ACTION, exponential
-from snake import kernel_cache
-from snake.philox_compiled import philox
 
 kernel_cache.use(__name__)
 

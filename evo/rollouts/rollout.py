@@ -12,17 +12,17 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from evo.compiled import cache as kernel_cache
+from evo.compiled.buffers import aligned
 from evo.errors import ResourceError
-from evo.memory import aligned
-from evo.policies import lanes, layout, products, sparse
-from evo.policies.network import Network
+from evo.kernels import lanes, layout, multiply_add, sparse
+from evo.networks.candidates import Rebuilder
+from evo.networks.network import Network
 from evo.records import WORST, Choose, Result, Segment, Steps, Task
 from evo.rollouts import compiled
 from evo.rollouts.episodes import RULES, play_snake
-from evo.rollouts.plain import Recorder, is_continuous, play_plainly
+from evo.rollouts.gymnasium_episodes import Recorder, is_continuous, play_plainly
 from evo.rollouts.segments import Sheet, play_segment
-from evo.weights import Rebuilder
-from snake import kernel_cache
 from snake.batch import make_boards
 
 kernel_cache.use(__name__)
@@ -121,7 +121,7 @@ class Rollout:
     @property
     def fingerprint(self) -> str:
         """Return what the arithmetic depends on; nothing where it is exact."""
-        return products.fingerprint() if self.network.options.in_pairs else ""
+        return multiply_add.fingerprint() if self.network.options.in_pairs else ""
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P].

@@ -12,10 +12,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from evo.policies.lanes import forward
+from evo.compiled import cache as kernel_cache
+from evo.kernels.lanes import forward
 from evo.records import CUT, TERMINATED, TRUNCATED, Lanes, Result, Steps
 from evo.rollouts.episodes import choose, room_for, together
-from snake import kernel_cache, observe
+from snake import observe
 from snake.advance import episode_seed
 from snake.batch import Rules, make_boards, reset_board, step_board
 from snake.snapshots import restore, row_size, save, snapshots

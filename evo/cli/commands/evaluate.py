@@ -1,0 +1,72 @@
+"""Measure a run's champion on sealed episodes, as many as you like."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any, Literal
+
+from evo.errors import ConfigurationError
+from evo.plugins import registry
+
+MODES = ("greedy", "sample")
+MOST = 1_000_000
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
+    parser.add_argument("--episodes", metavar="N", help="how many (default: evaluation.episodes of the run)")
+    parser.add_argument("--mode", choices=MODES, default="greedy", help="the best action, or one drawn as in training")
+    parser.add_argument("--workers", metavar="N", help="how many processes play; no result depends on it")
+    parser.add_argument("--backend", metavar="NAME", help="where tasks are played; see `evo list`")
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
+    )
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+
+
+def main(arguments: Namespace) -> int:
+    """Print the sealed score."""
+    episodes = whole("--episodes", arguments.episodes, 1, MOST)
+    from dataclasses import asdict
+
+    from evo.cli.terminal import show
+    from evo.cli.terminal.summary import one_line
+    from evo.config.experiment import environment_of
+    from evo.training import testing
+    from evo.training.finished import look_at, playing
+
+    registry.load(arguments.plugin)
+    flags = {"workers": arguments.workers, "backend": arguments.backend}
+    run = look_at(Path(arguments.run_dir), flags)
+    episodes = episodes or run.experiment.evaluation.episodes
+    environment, network = environment_of(run.experiment.environment), run.experiment.network()
+    rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
+    with playing(run.experiment, arguments.plugin) as (evaluator, publish):
+        weights = run.champion.weights
+        heldout, _ = testing.measure(weights, publish, evaluator, environment.measures, episodes, rule)
+    if arguments.json:
+        print(one_line({**asdict(heldout), "mode": arguments.mode}))
+    else:
+        print(show.told(heldout))
+        print(show.references(run.experiment))
+    return 0
+
+
+def sampled(environment: Any, outputs: int) -> Literal["softmax", "gaussian"]:
+    """Return how actions are drawn; ConfigurationError where the network says nothing about their spread."""
+    if not getattr(environment, "continuous", False):
+        return "softmax"
+    if outputs < 2 * environment.actions:
+        raise ConfigurationError('--mode: the champion gives numbers without a spread to draw from; use "greedy"')
+    return "gaussian"
+
+
+def whole(flag: str, text: str | None, lowest: int, highest: int) -> int | None:
+    """Return the whole number that was typed, or None; ConfigurationError where it is none or out of range."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and lowest <= int(text) <= highest):
+        raise ConfigurationError(f"{flag}: must be a whole number from {lowest} to {highest}, not {text!r}")
+    return int(text)

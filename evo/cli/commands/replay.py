@@ -1,0 +1,87 @@
+"""Watch a run's champion play, film it, or play one candidate again."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from evo.cli.commands.evaluate import MOST, whole
+from evo.errors import ConfigurationError, PoisonError, ResourceError
+from evo.plugins import registry
+
+MOST_GENERATIONS = 10_000_000
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
+    parser.add_argument("--episode", metavar="I", default="0", help="which sealed episode, from 0 on (default: 0)")
+    parser.add_argument("--speed", metavar="X", default="12", help="steps a second, 1 to 1000 (default: 12)")
+    parser.add_argument("--gif", metavar="FILE", help="write a film instead of showing it")
+    parser.add_argument(
+        "--generation", metavar="G", help="play one candidate of this generation instead, alone in a new process"
+    )
+    parser.add_argument("--candidate", metavar="N", help="its number, from 0 on; tells whether it ends its worker")
+    parser.add_argument("--round", metavar="R", help="of the generation's requests (default: 0, the first)")
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
+    )
+
+
+def main(arguments: Namespace) -> int:
+    """Play the episode, check that the readable rules score the same, and show it."""
+    episode = whole("--episode", arguments.episode, 0, MOST - 1) or 0
+    speed = whole("--speed", arguments.speed, 1, 1000) or 1
+    if (arguments.generation, arguments.candidate, arguments.round) != (None, None, None):
+        return _play_candidate(arguments)
+    from evo.cli.terminal import game_show
+    from evo.files.durable import resources
+    from evo.training.finished import look_at, playing
+    from snake.render import save_gif, text
+
+    if arguments.gif:
+        film = Path(arguments.gif)
+        if not film.parent.is_dir() or film.is_dir():
+            raise ConfigurationError(f"--gif {film}: no file can be written there")
+        if film.suffix.lower() != ".gif":
+            raise ConfigurationError(f"--gif {film}: the name of a film ends with .gif")
+    registry.load(arguments.plugin)
+    run = look_at(Path(arguments.run_dir), {"backend": "serial"})
+    environment = run.experiment.environment
+    if environment.id != "snake":
+        raise ConfigurationError(f"replay shows games of snake, and this run plays {environment.id}")
+    with playing(run.experiment, arguments.plugin) as (evaluator, publish):
+        game = game_show.record(publish(run.champion.weights[None]), evaluator, episode)
+    shown = game.positions(environment)
+    filmed = ""
+    if arguments.gif:
+        with resources("write", film):
+            save_gif(film, shown, min(speed, 50))
+        filmed = f", filmed in {film}"
+    elif sys.stdout.isatty():
+        game_show.watch(shown, speed, f"sealed episode {episode} (any key skips)")
+    else:
+        print(text(shown[-1], colour=False))
+    print(f"sealed episode {episode}: score {game.score} after {len(game.actions)} steps{filmed}")
+    return 0
+
+
+def _play_candidate(arguments: Namespace) -> int:
+    """Play one candidate again; ResourceError says how its worker ended, if it did."""
+    generation = whole("--generation", arguments.generation, 0, MOST_GENERATIONS)
+    candidate = whole("--candidate", arguments.candidate, 0, MOST)
+    number = whole("--round", arguments.round, 0, MOST) or 0
+    if generation is None or candidate is None:
+        raise ConfigurationError("--generation and --candidate go together, and --round with them")
+    from evo.verify.candidate import play_again
+
+    registry.load(arguments.plugin)
+    who = f"candidate {candidate} of generation {generation}"
+    print(f"playing {who}, alone in a new process ...", flush=True)
+    try:
+        told = play_again(Path(arguments.run_dir), generation, number, candidate, arguments.plugin)
+    except PoisonError as poison:
+        raise ResourceError(f"{who} ended its worker, which {poison.why}") from poison
+    print(f"{who}: {told}")
+    return 0

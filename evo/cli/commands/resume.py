@@ -1,0 +1,59 @@
+"""Go on with a run exactly where it stopped."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from evo.cli.commands.run import add_shared_arguments, flags
+from evo.errors import ConfigurationError, DataError
+from evo.plugins import registry
+
+SUMMARISED = True
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory")
+    add_shared_arguments(parser)
+
+
+def main(arguments: Namespace) -> int:
+    """Resume the run; what was asked beside may change how it is computed, and without --fork no result."""
+    from evo.config import loading
+    from evo.files.durable import resources
+    from evo.store import run_directory
+
+    registry.load(arguments.plugin)
+    directory = Path(arguments.run_dir)
+    file = directory / run_directory.CONFIG
+    with resources("read", directory):
+        there, exists = file.is_file(), directory.exists()
+    if not there:
+        why = f"it has no {run_directory.CONFIG}" if exists else "there is no such directory"
+        raise DataError(f"{directory} is not a run: {why}")
+    try:
+        before = loading.load(file, resolved=True)
+    except ConfigurationError as error:
+        raise DataError(str(error)) from error
+    experiment = loading.load(file, arguments.set, flags(arguments), resolved=True)
+    if experiment != before and arguments.fork is None:
+        changed = loading.difference(before.identity(), experiment.identity())
+        if changed:
+            advice = (
+                "this would change results, so the run cannot go on with it; --fork NAME starts another in runs/NAME:"
+            )
+            raise ConfigurationError("\n".join([advice, *changed]))
+    summary = arguments.summary
+    summary.run_dir, summary.algorithm, summary.seed = str(directory), experiment.algorithm, experiment.run.seed
+    from evo import run
+
+    return run.resume(
+        experiment,
+        directory,
+        plugins=arguments.plugin,
+        fork=arguments.fork,
+        allow_drift=arguments.allow_drift,
+        quiet=arguments.quiet,
+        summary=summary,
+    )

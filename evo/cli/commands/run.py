@@ -1,0 +1,141 @@
+"""Train what an experiment file describes, and measure its champion."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evo.errors import ConfigurationError
+from evo.plugins import registry
+
+if TYPE_CHECKING:
+    from evo.config.experiment import Experiment
+
+SUMMARISED = True
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT.toml", help="what to train")
+    parser.add_argument("--resume", metavar="RUN_DIR", help="go on with a run instead")
+    parser.add_argument(
+        "--run-dir", metavar="DIR", help="where to put the run (default: runs/STEM-ALGORITHM-seedS-NNN)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="check everything, print every option that counts, stop")
+    add_shared_arguments(parser)
+
+
+def add_shared_arguments(parser: ArgumentParser) -> None:
+    """Declare what can be said of a new run and of one that goes on."""
+    parser.add_argument("--algorithm", metavar="NAME", help="what to train with; see `evo list`")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="any option of the file; may be repeated",
+    )
+    parser.add_argument("--workers", metavar="N", help="how many processes play; no result depends on it")
+    parser.add_argument("--backend", metavar="NAME", help="where tasks are played; see `evo list`")
+    parser.add_argument("--seed", metavar="N", help="everything random follows from it")
+    parser.add_argument("--generations", metavar="N", help="how many in all")
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module that adds to `evo list`; may be repeated",
+    )
+    parser.add_argument(
+        "--fork", metavar="NAME", help="with --resume: go on in runs/NAME, with options that change results"
+    )
+    parser.add_argument(
+        "--allow-drift", action="store_true", help="with --resume: on a machine that computes other bits"
+    )
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--quiet", action="store_true", help="no table and no line a generation")
+
+
+def main(arguments: Namespace) -> int:
+    """Start a run, or go on with one."""
+    if arguments.resume is not None:
+        _refuse_with("--resume", EXPERIMENT=arguments.experiment, run_dir=arguments.run_dir, dry_run=arguments.dry_run)
+        from evo.cli.commands import resume
+
+        arguments.run_dir = arguments.resume
+        return resume.main(arguments)
+    if arguments.experiment is None:
+        raise ConfigurationError(
+            "name an experiment file, as in experiments/ga_snake.toml, or a run by --resume RUN_DIR"
+        )
+    if arguments.fork is not None or arguments.allow_drift:
+        raise ConfigurationError("--fork and --allow-drift go with --resume RUN_DIR")
+    from evo.config import loading
+    from evo.files.hashing import first_hash
+    from evo.store import run_directory
+
+    registry.load(arguments.plugin)
+    experiment = loading.load(arguments.experiment, arguments.set, flags(arguments))
+    directory = None if arguments.run_dir is None else Path(arguments.run_dir)
+    if directory is not None:
+        run_directory.refuse_existing(directory)
+    summary = arguments.summary
+    summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
+    plan = planned(experiment, arguments.dry_run)  # before anything is made, for what it needs may be missing
+    if arguments.dry_run:
+        if experiment.run.init_from:
+            from evo.training.init_from import start_of
+
+            experiment.identity()
+            start_of(experiment)
+        print(experiment.to_toml(counting=True), end="")
+        print(f"\n# {plan}")
+        if arguments.json:
+            summary.state_hash = first_hash(experiment.identity())
+        summary.status, summary.generations, summary.frames, summary.seconds = "done", 0, 0, 0.0
+        return 0
+    from evo import run
+
+    return run.run(experiment, directory, plugins=arguments.plugin, quiet=arguments.quiet, summary=summary)
+
+
+def flags(arguments: Namespace) -> dict[str, str | None]:
+    """Return the named flags that override options."""
+    names = ("algorithm", "seed", "generations", "workers", "backend")
+    return {name: getattr(arguments, name) for name in names}
+
+
+def _refuse_with(flag: str, **others: object) -> None:
+    given = [name if name.isupper() else "--" + name.replace("_", "-") for name, value in others.items() if value]
+    if given:
+        raise ConfigurationError(f"{' and '.join(given)} cannot go with {flag}")
+
+
+def planned(experiment: Experiment, elsewhere: bool = False) -> str:
+    """Return in one line which workers there would be, and on which devices.
+
+    DeviceError where a GPU is asked for that is not here; where the plan is for `elsewhere`, a second line says so.
+    """
+    from evo.errors import DeviceError
+    from evo.workers import devices
+
+    workers, inference = experiment.workers.model_dump(), experiment.policy.player
+    learner = experiment.learner.model_dump() if experiment.learns else None
+    backend = registry.find("evaluators", workers["backend"])
+    if hasattr(backend, "planned"):
+        return f"{backend.planned(workers, inference)}{devices.with_learner(learner)}"
+    alone = workers["backend"] == "serial"
+    told, note = f"no worker: the master plays{devices.with_learner(learner)}", ""
+    try:
+        if alone:
+            devices.slot_of_master(workers, inference)
+            devices.slots({"count": 1}, "lanes", learner)  # the learner beside it, in the same process
+        else:
+            told = devices.describe(devices.slots(workers, inference, learner), learner)
+    except DeviceError as absent:
+        if not elsewhere:
+            raise
+        note = f"\n# not on this machine: {absent}"
+        told = told if alone else devices.describe_elsewhere(workers, inference, learner)
+    return told + note

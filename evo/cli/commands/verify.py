@@ -1,0 +1,62 @@
+"""Check that a run is what it says: hashes, files, what it played."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from evo.cli.commands.evaluate import whole
+from evo.errors import ConfigurationError, DataError, printable
+from evo.plugins import registry
+
+SAMPLE = 64
+MOST = 1_000_000_000
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, which is only read")
+    parser.add_argument("--all", action="store_true", help="play every generation again, not a sample of candidates")
+    parser.add_argument("--sample", metavar="N", help=f"candidates to play again, at least (default: {SAMPLE})")
+    parser.add_argument("--workers", metavar="N", help="how many processes play; no result depends on it")
+    parser.add_argument("--backend", metavar="NAME", help="where tasks are played; see `evo list`")
+    parser.add_argument(
+        "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
+    )
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+
+
+def main(arguments: Namespace) -> int:
+    """Print what agrees, what does not, and what could not be checked."""
+    count = whole("--sample", arguments.sample, 0, MOST)
+    if arguments.all and count is not None:
+        raise ConfigurationError("--sample cannot go with --all")
+    from evo.cli.terminal.summary import one_line
+    from evo.store.recovery import refuse_foreign
+    from evo.verify import champion_origin, verification
+    from evo.verify.comparison import candidates
+    from evo.verify.replaying import replayer
+    from evo.verify.verification import Report
+
+    registry.load(arguments.plugin)
+    directory, report = Path(arguments.run_dir), Report()
+    refuse_foreign(directory)
+    crowned = champion_origin.read(directory, report)
+    evidence = verification.examine(directory, report, {"workers": arguments.workers, "backend": arguments.backend})
+    if evidence is not None:
+        sound = crowned is not None and champion_origin.examine(crowned, evidence, report)
+        champion = crowned.champion if crowned is not None and sound else None
+        if evidence.experiment is None:
+            report.not_replayable = sum(map(candidates, evidence.lines))
+            report.unknown.append("nothing is replayed, for the configuration is not that of the run")
+        elif evidence.lines:
+            with replayer(evidence, evidence.experiment, arguments.plugin, report, champion, print) as again:
+                again.play(None if arguments.all else SAMPLE if count is None else count)
+    for word, found in (("agrees", report.agrees), ("unknown", report.unknown), ("DIFFERS", report.disagrees)):
+        for text in found:
+            print(f"{word:<9}" + "\n         ".join(map(printable, text.split("\n"))))
+    told = "everything that could be checked agrees" if report.ok else "this run is not what it says"
+    print(f"{told}: {report.generations} generations, state hash {report.state_hash}")
+    if arguments.json:
+        print(one_line(report.numbers()))
+    return 0 if report.ok else DataError.exit_code

@@ -1,0 +1,143 @@
+"""The command line: find the command, run it, and end with the exit code and the last words that each case has.
+
+A command is a module in `evo/cli/commands` with `add_arguments(parser)` and `main(arguments) -> int`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from evo.cli.terminal.summary import Summary, one_line
+from evo.errors import (
+    CONTROL,
+    ConfigurationError,
+    EvoError,
+    ResourceError,
+    counted,
+    did_you_mean,
+    printable,
+    printable_lines,
+)
+from evo.plugins import registry
+from evo.workers.signals import ignore, leave, listen
+from evo.workers.standard_streams import make_lasting
+
+SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are ConfigurationErrors, and which knows what was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the mistake as a line that names the command."""
+        wrong = [word for word in message.split() if word.startswith("--") and "unrecognized" in message]
+        meant = did_you_mean(wrong[0].partition("=")[0], self._option_string_actions) if wrong else ""
+        raise ConfigurationError(f"{self.prog}: {message}{meant or f' (see {self.prog} --help)'}")
+
+
+def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
+    """Run `evo COMMAND ...` and return its exit code; without `argv` this is the program, which a signal ends here."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    known = registry.names("cli.commands", "main")
+    if words and words[0] in known:
+        code = execute(words[0], words[1:], f"{program} {words[0]}")
+        return leave(code) if argv is None else code
+    make_lasting()
+    if words and words[0] in ("-V", "--version"):
+        print(_version())
+        return 0
+    if words and words[0] not in ("-h", "--help"):
+        close = did_you_mean(words[0], known) or f"; there are {', '.join(known)}"
+        print(f"{program}: {printable(words[0])} is no command{close}", file=sys.stderr)
+        return 2
+    print(f"usage: {program} COMMAND ...\n\ncommands, each with its own --help:")
+    for name in known:
+        print(f"  {name:<10} {registry.summary('cli.commands', name)}")
+    return 0 if words else 2
+
+
+def main_run(argv: Sequence[str] | None = None) -> int:
+    """Run `python -m evo.run ...` and return its exit code; without `argv` this is the program."""
+    code = execute("run", list(sys.argv[1:] if argv is None else argv), "python -m evo.run")
+    return leave(code) if argv is None else code
+
+
+def execute(name: str, words: Sequence[str], program: str) -> int:
+    """Run one command and return its exit code; with --json the last line of stdout is an object in every case."""
+    make_lasting()
+    module = import_module(f"evo.cli.commands.{name}")
+    parser = Parser(prog=program, description=registry.summary("cli.commands", name), allow_abbrev=False)
+    summary = Summary()
+    parser.set_defaults(summary=summary)
+    module.add_arguments(parser)
+    code: int
+    try:
+        listen()
+        _refuse_control_characters(words)
+        code = int(module.main(parser.parse_args(words)))
+    except KeyboardInterrupt as stop:
+        ignore()
+        code = getattr(stop, "exit_code", 130)
+        summary.status = "interrupted"
+        _say(_farewell(summary))
+    except Exception as problem:
+        known = _known(problem)
+        if known is None:
+            _say("".join(traceback.format_exception(problem)).rstrip("\n"))
+            command = f"{program} {shlex.join(words)}"
+            _say(f"this is a bug in snake-evo; please report it with the lines above and the command:\n{command}")
+        else:
+            _say(str(known))
+        code = known.exit_code if known else 1
+        summary.status, summary.error = "failed", str(known) if known else f"{type(problem).__name__}: {problem}"
+    if "--json" in words and getattr(module, "SUMMARISED", False):
+        print(summary.to_json(), flush=True)
+    elif "--json" in words and (summary.error or summary.status == "interrupted"):
+        print(one_line({"status": summary.status, "error": summary.error}), flush=True)
+    return code
+
+
+def _refuse_control_characters(words: Sequence[str]) -> None:
+    """Raise a ConfigurationError where a word would forge or hide lines wherever it is shown."""
+    for word in words:
+        if CONTROL.search(word):
+            raise ConfigurationError(f"'{printable(word)}': no name or value holds line ends or control characters")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("snake-evo")
+    except PackageNotFoundError:
+        return "a source tree that is not installed"
+
+
+def _known(problem: BaseException) -> EvoError | None:
+    """Return the failure that an exception stands for, or None where it stands for a bug."""
+    if isinstance(problem, EvoError):
+        return problem
+    if isinstance(problem, MemoryError):
+        return ResourceError("out of memory")
+    if isinstance(problem, OSError) and problem.errno in SHORTAGES:
+        return ResourceError(str(problem))
+    return None
+
+
+def _farewell(summary: Summary) -> str:
+    if summary.run_dir is None:
+        return "interrupted"
+    count = summary.generations or 0
+    safe = f"{counted(count, 'generation')} {'is' if count == 1 else 'are'} safe; "
+    return f"interrupted; {safe}go on by: python -m evo.run --resume {shlex.quote(summary.run_dir)}"
+
+
+def _say(text: str) -> None:
+    print(printable_lines(text), file=sys.stderr)

@@ -1,0 +1,258 @@
+"""What a run shows while it trains: a live table on a terminal, a plain line a generation anywhere else."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from evo.cli.terminal.idle import Idle
+from evo.errors import printable, printable_lines
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import RenderableType
+    from rich.live import Live
+
+ROWS = 12  # generations in the table
+COLUMNS = {  # and the least width of a terminal that has room for them
+    "generation": 0, "best": 0, "mean": 60, "champion": 0, "held-out": 0, "frames/s": 76, "lanes": 76, "time left": 60,
+}  # fmt: skip
+RECENT = 20  # generations that the time left is reckoned from
+UNKNOWN = "-"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One generation, as people see it."""
+
+    generation: int
+    best: float
+    mean: float
+    champion: float  # mean return on select episodes
+    heldout: float  # mean sealed score of that champion
+    frames: float
+    slots: float
+    seconds: float
+    crowned: bool = False
+    idle: Idle = field(default_factory=Idle)
+
+    @classmethod
+    def of(cls, generation: int, metrics: Mapping[str, float], heldout: float | None, crowned: bool) -> Row:
+        """Read the metrics of a generation; what an algorithm does not report is unknown."""
+        names = ("best", "mean", "champion", "frames", "slots", "seconds")
+        known = {name: float(metrics.get(name, math.nan)) for name in names}
+        known["heldout"] = math.nan if heldout is None else heldout
+        return cls(generation=generation, crowned=crowned, idle=Idle.of(metrics), **known)
+
+    @property
+    def speed(self) -> str:
+        """Return frames a second."""
+        return count(self.frames / self.seconds) if self.seconds > 0 else UNKNOWN
+
+    @property
+    def busy(self) -> str:
+        """Return the share of lanes that played."""
+        return f"{100 * self.frames / self.slots:.0f} %" if self.slots > 0 else UNKNOWN
+
+
+class Display(Protocol):
+    """Something that shows a run; everything it shows goes to standard output."""
+
+    def __enter__(self) -> Display: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+        ...
+
+    def generation(self, row: Row, generations: int) -> None:
+        """Show a generation of so many."""
+        ...
+
+
+class Quiet:
+    """Shows only what is said."""
+
+    def __enter__(self) -> Quiet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+        print(printable_lines(text), flush=True)
+
+    def generation(self, row: Row, generations: int) -> None:
+        """Show nothing."""
+
+
+class Lines(Quiet):
+    """Shows a plain line a generation."""
+
+    def __init__(self) -> None:
+        self._pace = Pace()
+
+    def generation(self, row: Row, generations: int) -> None:
+        """Show a generation of so many."""
+        self._pace.add(row)
+        width = len(str(generations))
+        parts = [
+            f"generation {row.generation + 1:>{width}}/{generations}",
+            f"best {number(row.best)}",
+            f"mean {number(row.mean)}",
+            f"champion {number(row.champion)}",
+            f"held-out {number(row.heldout)}",
+            f"{row.speed} frames/s",
+            f"lanes {row.busy}",
+            row.idle.share,
+            f"{duration(self._pace.left(row, generations))} left",
+        ]
+        print("  ".join(parts), flush=True)
+
+
+class Table:
+    """Shows a live table on a terminal, and below it how far the run is."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=sys.stdout)
+        self._rows: deque[Row] = deque(maxlen=ROWS)
+        self._pace = Pace()
+        self._generations = 0
+        self._began = time.monotonic()
+        self._last = self._began  # when the newest generation ended
+        self._live: Live | None = None
+
+    def __enter__(self) -> Table:
+        from rich.live import Live
+
+        self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
+        self._began = self._last = time.monotonic()
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.transient = not self._rows
+            live.stop()
+
+    def say(self, text: str) -> None:
+        """Show a line that stays, above the table."""
+        self._console.print(printable_lines(text), markup=False, highlight=False, soft_wrap=True)
+
+    def generation(self, row: Row, generations: int) -> None:
+        """Show a generation of so many."""
+        self._pace.add(row)
+        self._rows.append(row)
+        self._generations = generations
+        self._last = time.monotonic()
+        if self._live is not None:
+            self._live.refresh()
+
+    def _table(self) -> RenderableType:
+        from rich import box
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        if not self._rows:
+            return Text(f"playing the first generation ... {time.monotonic() - self._began:.0f} s", style="dim")
+        # Narrow enough that scores of four digits keep all of them on a terminal of 80 columns.
+        grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+        shown = [title for title, least in COLUMNS.items() if self._console.width >= least]
+        for title in shown:
+            grid.add_column(title, justify="right", no_wrap=True)
+        for row in self._rows:
+            newest = row is self._rows[-1]
+            waited = time.monotonic() - self._last
+            left = duration(max(self._pace.left(row, self._generations) - waited, 0.0)) if newest else ""
+            champion = Text(number(row.champion), style="bold green" if row.crowned else "")
+            ordinal = f"{row.generation + 1}/{self._generations}" if newest else f"{row.generation + 1}"
+            style = "" if newest else "dim"
+            scores = (number(row.best), number(row.mean), champion, number(row.heldout))
+            cells: dict[str, RenderableType] = dict(
+                zip(COLUMNS, (ordinal, *scores, row.speed, row.busy, left), strict=True)
+            )
+            grid.add_row(*(cells[title] for title in shown), style=style)
+        done = self._rows[-1].generation + 1
+        bar = ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width))
+        idle = Text("\n".join(self._rows[-1].idle.lines()), style="dim")
+        return Group(grid, idle, bar)
+
+
+class Pace:
+    """How long a run has yet to go, by its newest generations; the first one has started the workers too."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=RECENT)
+        self._count = 0
+
+    def add(self, row: Row) -> None:
+        """Take in a generation."""
+        self._count += 1
+        if self._count == 2:
+            self._seconds.clear()
+        self._seconds.append(row.seconds)
+
+    def left(self, row: Row, generations: int) -> float:
+        """Return the seconds that remain after a generation of so many; not a number while that cannot be told."""
+        if self._count < 2 and row.generation + 1 < generations:
+            return math.nan
+        return (generations - row.generation - 1) * sum(self._seconds) / len(self._seconds)
+
+
+def display_for(quiet: bool, output: TextIO | None = None) -> Display:
+    """Return what suits the output: a table only where a person looks at a terminal that can show one."""
+    if quiet:
+        return Quiet()
+    output = output or sys.stdout
+    able = output.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+    return Table() if able and not os.environ.get("CI") else Lines()
+
+
+def notice(text: str) -> None:
+    """Tell the user something beside the run, on standard error."""
+    print(f"note: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def number(value: float) -> str:
+    """Return a score with two decimals."""
+    return f"{value:.2f}" if math.isfinite(value) else UNKNOWN
+
+
+def count(value: float) -> str:
+    """Return a large number with three figures, as in 1.14 M."""
+    if not math.isfinite(value):
+        return UNKNOWN
+    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as a person says them: 42 s, 3:05 min, 1:02 h."""
+    if not math.isfinite(seconds):
+        return UNKNOWN
+    whole = math.ceil(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole // 60 % 60:02} h"

@@ -1,0 +1,113 @@
+"""A game of Snake that was played before, shown in the terminal."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from snake.render import Position, position, text
+from snake.rules import Game
+
+if TYPE_CHECKING:
+    from evo.records import Evaluator
+
+HIDE, SHOW, UP = "\x1b[?25l", "\x1b[?25h", "\x1b[{}A\r"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """An episode as it was played."""
+
+    seed: int
+    actions: NDArray[np.int8]  # [T]
+    score: int
+
+    def positions(self, environment: Any) -> list[Position]:
+        """Play the actions again by the readable rules, from the beginning to the end.
+
+        RuntimeError where that gives another score than the compiled rules gave, which would be a bug.
+        """
+        names = ("size", "starvation", "max_steps", "tail", "start_length", "actions")
+        game = Game(seed=self.seed, **{name: getattr(environment, name) for name in names})
+        shown = [position(game)]
+        for action in self.actions:
+            game.step(int(action))
+            shown.append(position(game))
+        if not game.over or game.score != self.score:
+            raise RuntimeError(
+                f"the replay of episode seed {self.seed} scores {game.score}, and it scored {self.score}"
+            )
+        return shown
+
+
+def record(published: str, evaluator: Evaluator, episode: int, rule: Any = "greedy") -> Recording:
+    """Return sealed episode number `episode` as the one network of a published file plays it."""
+    from evo.randomness.streams import sealed_episodes
+    from evo.records import Choose, Episodes, Task
+    from evo.training.testing import itself
+
+    seeds = sealed_episodes(1, episode)
+    result = evaluator.map([Task(itself(published), Episodes(seeds), Choose(rule), trace=True)])[0]
+    assert result.actions is not None
+    return Recording(int(seeds[0]), np.asarray(result.actions[0], np.int8), int(result.measures[0, 0, 0]))
+
+
+def watch(shown: Sequence[Position], frames_per_second: float, caption: str = "") -> bool:
+    """Show positions one after the other; return False where a key or Ctrl-C has skipped the rest."""
+    colour = not os.environ.get("NO_COLOR")
+    height = 0
+    with _keys() as pressed:
+        sys.stdout.write(HIDE)
+        try:
+            for one in shown:
+                lines = [caption, *text(one, colour).split("\n")] if caption else text(one, colour).split("\n")
+                sys.stdout.write((UP.format(height) if height else "") + "\x1b[K\n".join(lines) + "\x1b[K\n")
+                sys.stdout.flush()
+                height = len(lines)
+                if pressed(1 / frames_per_second):
+                    return False
+        except KeyboardInterrupt:
+            return False
+        finally:
+            sys.stdout.write(SHOW)
+            sys.stdout.flush()
+    return True
+
+
+@contextmanager
+def _keys() -> Iterator[Any]:
+    """Yield a function that waits for so many seconds and returns whether a key was pressed meanwhile."""
+    try:
+        import termios
+        import tty
+
+        before = termios.tcgetattr(sys.stdin.fileno())
+        tty.setcbreak(sys.stdin.fileno())
+    except (ImportError, OSError, ValueError, termios.error):  # no terminal to press keys on
+
+        def sleep(seconds: float) -> bool:
+            time.sleep(seconds)
+            return False
+
+        yield sleep
+        return
+
+    def pressed(seconds: float) -> bool:
+        if not select.select([sys.stdin], [], [], seconds)[0]:
+            return False
+        os.read(sys.stdin.fileno(), 64)
+        return True
+
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)

@@ -1,0 +1,198 @@
+"""An experiment: everything that a run is told, what of it can change results, and the file that says all of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evo.config.mistakes import shown
+from evo.config.sections import Evaluation, Learner, Run, Workers
+from evo.config.toml_text import section_text, value_text
+from evo.errors import ConfigurationError, EvoError
+from evo.files.durable import read_file
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.plugins import registry
+from evo.plugins.options import Section
+from evo.store.paths import CHAMPION, LARGEST_CHAMPION
+
+if TYPE_CHECKING:
+    from evo.records import Evaluator
+
+PROVENANCE = "provenance"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that a run is told, each option with its value."""
+
+    run: Run
+    environment: Any  # the options of the environment that `environment.id` names
+    policy: Policy  # resolved
+    workers: Workers
+    learner: Learner
+    evaluation: Evaluation
+    sections: Mapping[str, Any]  # the options of every algorithm, by its name
+    path: Path = field(default=Path("experiment.toml"), compare=False)
+
+    @property
+    def algorithm(self) -> str:
+        """Return the name of the chosen algorithm."""
+        return self.run.algorithm
+
+    @property
+    def options(self) -> Any:
+        """Return the options of the chosen algorithm."""
+        return self.sections[self.run.algorithm]
+
+    @property
+    def learns_from(self) -> str:
+        """Return what is played to learn from, where an environment has it: "segments", "episodes" or ""."""
+        return getattr(self.options, "learns_from", "")
+
+    @property
+    def generations(self) -> int:
+        """Return how many generations the run has in all."""
+        return getattr(self.options, "generations", 0) or self.run.generations
+
+    @property
+    def extra_outputs(self) -> int:
+        """Return how many outputs the algorithm's network has beside the scores of actions."""
+        module = registry.find("algorithms", self.algorithm)
+        if not hasattr(module, "extra_outputs"):
+            return 0
+        extra: int = module.extra_outputs(self.options, environment_of(self.environment))
+        return extra
+
+    @property
+    def learns(self) -> bool:
+        """Return whether the algorithm computes gradients."""
+        return bool(getattr(registry.find("algorithms", self.algorithm), "LEARNS", False))
+
+    def network(self) -> Network:
+        """Return the network that the policy describes for this environment and algorithm."""
+        environment = environment_of(self.environment)
+        return Network.build(self.policy, environment.shape, environment.actions, self.extra_outputs)
+
+    def identity(self) -> dict[str, Any]:
+        """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""
+        from evo.kernels.lanes import arithmetic
+        from evo.networks.candidates import NOISE_RECIPE
+
+        lanes = self.policy.player == "lanes"
+        identity: dict[str, Any] = {
+            "algorithm": self.algorithm,
+            "arithmetic": arithmetic(self.policy) if lanes else "tensorflow",
+            "environment": self.environment.model_dump(),
+            "init_from": _content(self.run.init_from),
+            "noise": NOISE_RECIPE,
+            "policy": self.policy.model_dump(),
+            "seed": self.run.seed,
+            self.algorithm: self.options.model_dump(exclude={"generations"}),
+        }
+        if self.learns:
+            identity["learner"] = self.learner.identity()
+        elif not lanes:  # what is asked for, not how a GPU's calls are filled: that changes no bit
+            usual = registry.find("algorithms", self.algorithm).candidates_per_task
+            identity["candidates_per_task"] = self.workers.candidates_per_task or usual(self.network())
+        return identity
+
+    def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:
+        """Return every option as a file that loads to an equal experiment, and where it comes from, if given.
+
+        `counting` leaves out what does not: the sections of other algorithms, and [learner] where nothing learns.
+        """
+        sections: dict[str, Section] = {
+            "run": self.run,
+            "environment": self.environment,
+            "policy": self.policy,
+            "workers": self.workers,
+            "learner": self.learner,
+            "evaluation": self.evaluation,
+            **self.sections,
+        }
+        if counting:
+            unused = {*self.sections} - {self.algorithm} | (set() if self.learns else {"learner"})
+            sections = {name: section for name, section in sections.items() if name not in unused}
+        texts = []
+        for name, section in sections.items():
+            dumped = section.model_dump(exclude_none=True)
+            values = {key: dumped.get(key, getattr(section, key)) for key in type(section).model_fields}
+            notes = {key: info.description or "" for key, info in type(section).model_fields.items()}
+            texts.append(section_text(name, values, notes))
+        if provenance is not None:
+            texts.append(section_text(PROVENANCE, provenance))
+        return "\n".join(texts)
+
+
+def environment_of(options: Any) -> Any:
+    """Return the environment that options describe."""
+    return registry.find("environments", environment_module(options.id)).make(options)
+
+
+def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str], **how: Any) -> Evaluator:
+    """Return what plays the tasks of a run, as its [workers] say; `how` is for one backend's own `make`."""
+    from evo.rollouts.player import Context
+
+    workers = experiment.workers.model_dump()
+    if experiment.learns and experiment.workers.backend == "serial":  # in one process TensorFlow has one number of them
+        workers["threads"], workers["threads_inter"] = experiment.learner.threading
+    context = Context(
+        run_dir=directory.absolute(),
+        environment=experiment.environment.model_dump(),
+        policy=experiment.policy.model_dump(),
+        workers=workers,
+        inference=experiment.policy.player,
+        plugins=tuple(modules),
+        extra_outputs=experiment.extra_outputs,
+        learner=experiment.learner.model_dump() if experiment.learns else None,
+        learns_from=experiment.learns_from,
+    )
+    evaluator: Evaluator = registry.find("evaluators", experiment.workers.backend).make(context, **how)
+    return evaluator
+
+
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return a line for every key that differs between two identities."""
+    ours, theirs = _flat(one), _flat(other)
+    return [
+        f"{key}: {_told(ours, key)} in the run, {_told(theirs, key)} now"
+        for key in sorted(ours.keys() | theirs.keys())
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def environment_module(identifier: str) -> str:
+    """Return the name of the module in `evo/environments` that an environment's id begins with."""
+    return identifier.partition(":")[0]
+
+
+def _content(source: str) -> str:
+    """Return the SHA-256 of the champion that a run starts from, or nothing where it starts from none."""
+    if not source:
+        return ""
+    path = Path(source)
+    try:
+        data = read_file(path / CHAMPION if path.is_dir() else path, most=LARGEST_CHAMPION)
+    except (EvoError, ValueError) as error:
+        raise ConfigurationError(f"run.init_from: {shown(source)} cannot be read: {error}") from error
+    return hashlib.sha256(data).hexdigest()
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {prefix + key: item}
+    return flat
+
+
+def _told(values: Mapping[str, Any], key: str) -> str:
+    if values.get(key) is None:
+        return "nothing"
+    try:
+        return value_text(values[key])
+    except TypeError:  # of a manifest that no run has written
+        return "what no experiment can say"

@@ -1,0 +1,187 @@
+"""What an experiment says and where it says it: a TOML file, --set, and named flags, each overriding the last."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evo.config.mistakes import Mistake
+from evo.config.toml_lines import key_lines
+from evo.errors import ConfigurationError, printable
+
+LARGEST = 64 * 1024
+# Keys of thousands of parts take tomllib minutes. Nothing here is tried twice, so that a long word takes no longer.
+DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""", re.ASCII)
+
+FLAGS = {
+    "algorithm": ("run", "algorithm"),
+    "seed": ("run", "seed"),
+    "generations": ("run", "generations"),
+    "workers": ("workers", "count"),
+    "backend": ("workers", "backend"),
+}
+
+
+class ExperimentFile:
+    """The tables of an experiment as they were given, and where each key of them came from."""
+
+    def __init__(self, file: str, tables: dict[str, Any], lines: Mapping[tuple[str, ...], int]) -> None:
+        self.file = file
+        self.tables = tables
+        self.mistakes: list[str] = []  # of the command line's form
+        self._came_from: dict[tuple[str, ...], int | str] = dict(lines)  # a line, or what was typed
+
+    @classmethod
+    def read(cls, path: str | Path) -> ExperimentFile:
+        """Read a file; ConfigurationError, with the line, where it is no small regular file of valid TOML."""
+        file = printable(str(path))
+        text = _text(path, file)
+        if deep := DEEP_KEY.search(text):
+            line = text[: deep.start()].count("\n") + 1
+            raise ConfigurationError(f"{file}:{line}: tables are nested too deeply")
+        try:
+            return cls(file, tomllib.loads(text), key_lines(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigurationError(_explained(file, text, str(error))) from error
+        except RecursionError:
+            raise ConfigurationError(f"{file}:1: brackets are nested too deeply") from None
+        except ValueError as error:  # numbers of thousands of digits, and days that no month has
+            raise ConfigurationError(f"{file}:1: {printable(str(error))}") from error
+
+    def set(self, assignment: str) -> None:
+        """Apply one SECTION.KEY=VALUE; the value is TOML where it can be, else text."""
+        name, equals, text = assignment.partition("=")
+        path = tuple(part.strip() for part in name.split("."))
+        if not equals or len(path) < 2 or not all(path):
+            self.mistakes.append(f"--set {printable(assignment)}: must be SECTION.KEY=VALUE, as in ga.population=256")
+            return
+        try:
+            assignment.encode()
+            self._put(path, _value(text), f"--set {printable('.'.join(path))}")
+        except (ValueError, RecursionError) as error:
+            reason = "brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
+            self.mistakes.append(f"--set {printable(name)}: {printable(reason)}")
+
+    def flag(self, flag: str, value: object) -> None:
+        """Apply one named flag, as text or as a value."""
+        try:
+            self._put(FLAGS[flag], _value(value) if isinstance(value, str) else value, f"--{flag}")
+        except RecursionError:
+            self.mistakes.append(f"--{flag}: brackets are nested too deeply")
+        except ValueError as error:
+            if not isinstance(self.tables.get(FLAGS[flag][0], {}), dict):
+                return  # which is reported as the file's mistake
+            self.mistakes.append(f"--{flag}: {printable(str(error))}")
+
+    def forget_generations(self) -> None:
+        """Take out every algorithm's own `generations`, which --generations overrides."""
+        for name, table in self.tables.items():
+            if name != "run" and isinstance(table, dict) and isinstance(table.get("generations"), int):
+                del table["generations"]
+
+    def told(self, mistakes: Iterable[Mistake]) -> list[str]:
+        """Return every mistake as a user reads it: where it is, which key, what is wrong. By line, then as typed."""
+        lines = sorted(self._placed(mistake) for mistake in mistakes)
+        in_file = [f"{self.file}:{line}: {text}" for line, text in lines if line]
+        return in_file + self.mistakes + [text for line, text in lines if not line]
+
+    def _placed(self, mistake: Mistake) -> tuple[int, str]:
+        """Return the line of a mistake, or 0 where it was typed, and its text."""
+        name = ""
+        for step in mistake.path:
+            name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else step
+        what = f"{printable(name)}: {printable(mistake.text)}"
+        keys = tuple(step for step in mistake.path if isinstance(step, str))
+        for length in range(len(keys), 1, -1):
+            source = self._came_from.get(keys[:length])
+            if isinstance(source, str):
+                exact = source == f"--set {'.'.join(keys)}" or not source.startswith("--set")
+                return 0, f"{printable(source)}: {printable(mistake.text) if exact else what}"
+            if source is not None:
+                return source, what
+        typed = [str(s) for key, s in self._came_from.items() if key[:1] == keys[:1] and str(s).startswith("--set")]
+        if typed:  # the key has its default, and it is what was typed beside it that does not go with that
+            return 0, f"{printable(typed[0])}: {what}"
+        section = self._came_from.get(keys[:1], 1)
+        return (section if isinstance(section, int) else 1), what
+
+    def _put(self, path: tuple[str, ...], value: object, source: str) -> None:
+        table = self.tables
+        for depth, key in enumerate(path[:-1], 1):
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise ValueError(f"{'.'.join(path[:depth])} is not a table")
+        table[path[-1]] = value
+        for known in [known for known in self._came_from if known[: len(path)] == path]:
+            del self._came_from[known]
+        self._came_from[path] = source
+
+
+def _text(path: str | Path, file: str) -> str:
+    try:
+        # A pipe without a writer would block an ordinary open for ever.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        try:
+            kind = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(kind):
+                raise ConfigurationError(f"{file}: is a directory, not an experiment; to resume a run, use --resume")
+            if not stat.S_ISREG(kind):
+                raise ConfigurationError(f"{file}: is not a regular file")
+            with open(descriptor, "rb", closefd=False) as opened:
+                data = opened.read(LARGEST + 1)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigurationError(f"{file}: cannot be read: {reason}") from error
+    if len(data) > LARGEST:
+        raise ConfigurationError(f"{file}:1: is larger than {LARGEST // 1024} KiB, which no experiment is")
+    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        raise ConfigurationError(f"{file}:1: starts with a byte order mark; save it as UTF-8 without one")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ConfigurationError(
+            f"{file}:{line}: is not UTF-8 (byte {data[error.start]:#04x}); save it as UTF-8"
+        ) from error
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise ConfigurationError(f"{file}:{line}: holds a NUL byte, so it is not a text file")
+    return text.replace("\r\n", "\n")
+
+
+def _explained(file: str, text: str, message: str) -> str:
+    """Return tomllib's message with its line where every other message has it."""
+    match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
+    if not match:
+        return f"{file}:1: {printable(message)}"
+    reason = printable(message[: match.start()])
+    if not match[1]:
+        return f"{file}:{max(1, len(text.splitlines()))}: {reason} at the end of the file"
+    return f"{file}:{match[1]}: {reason} at column {match[2]}"
+
+
+def _value(text: str) -> object:
+    """Return the value that TOML has for this text; where it has none, the text itself."""
+    try:
+        tables = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return tables["value"] if len(tables) == 1 else text
+
+
+def read_all(path: str | Path, sets: Sequence[str], flags: Mapping[str, object]) -> ExperimentFile:
+    """Return what a file, assignments and flags say together; flags that are None say nothing."""
+    experiment = ExperimentFile.read(path)
+    for assignment in sets:
+        experiment.set(assignment)
+    for flag, value in flags.items():
+        if value is not None:
+            experiment.flag(flag, value)
+    return experiment

@@ -1,0 +1,181 @@
+"""From a file, --set and flags to a validated experiment: every mistake is found and reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from evo.config.experiment import PROVENANCE, Experiment, difference, environment_module, environment_of
+from evo.config.experiment_file import ExperimentFile, read_all
+from evo.config.mistakes import MOST, Mistake, shown, validate
+from evo.config.sections import Evaluation, Learner, Run, Workers
+from evo.errors import ConfigurationError, did_you_mean, printable
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.plugins import registry
+from evo.plugins.options import Section
+from evo.store.paths import START
+
+__all__ = ["FIXED", "Experiment", "difference", "load"]
+
+REPORTED = 50  # mistakes; whoever makes more has given us another kind of file
+FIXED: dict[str, type[Section]] = {
+    "run": Run,
+    "policy": Policy,
+    "workers": Workers,
+    "learner": Learner,
+    "evaluation": Evaluation,
+}
+
+
+def load(
+    path: str | Path, sets: Sequence[str] = (), flags: Mapping[str, object] | None = None, *, resolved: bool = False
+) -> Experiment:
+    """Return the validated experiment of a file, of --set assignments and of named flags.
+
+    `flags` maps algorithm, seed, generations, workers and backend to what was typed, or to None. A `resolved` file
+    is one that `to_toml` wrote: its [provenance] is passed over, and the champion that the run started from is the copy
+    that lies beside it. ConfigurationError: all mistakes, a line each.
+    """
+    given = read_all(path, sets, flags or {})
+    if resolved:
+        given.tables.pop(PROVENANCE, None)
+    if (flags or {}).get("generations") is not None:
+        given.forget_generations()
+    experiment = _validated(given, Path(path))
+    kept = Path(path).parent / START
+    if resolved and experiment.run.init_from and kept.exists():
+        return replace(experiment, run=experiment.run.model_copy(update={"init_from": str(kept)}))
+    return experiment
+
+
+def of_champion(file: Path, about: Mapping[str, Any], flags: Mapping[str, object] | None = None) -> Experiment:
+    """Return the experiment that a champion's own description tells of, with flags as in `load`; else all mistakes."""
+    sections: dict[str, Any] = {"run": {"algorithm": about.get("algorithm"), "seed": about.get("seed")}}
+    for name in ("environment", "policy"):
+        told = about.get(name)
+        sections[name] = {k: v for k, v in told.items() if v is not None} if isinstance(told, dict) else told
+    given = ExperimentFile(printable(str(file)), sections, {})
+    for flag, value in (flags or {}).items():
+        if value is not None:
+            given.flag(flag, value)
+    return _validated(given, file)
+
+
+def _validated(given: ExperimentFile, path: Path) -> Experiment:
+    try:
+        sections, mistakes = _sections(given.tables)
+    except RecursionError:
+        raise ConfigurationError(f"{given.file}:1: tables are nested too deeply") from None
+    lines = given.told(mistakes)
+    if lines:
+        more = ["and more of the same"] if len(lines) > REPORTED else []
+        raise ConfigurationError("\n".join(lines[:REPORTED] + more))
+    return Experiment(
+        run=cast(Run, sections.pop("run")),
+        environment=sections.pop("environment"),
+        policy=cast(Policy, sections.pop("policy")),
+        workers=cast(Workers, sections.pop("workers")),
+        learner=cast(Learner, sections.pop("learner")),
+        evaluation=cast(Evaluation, sections.pop("evaluation")),
+        sections=sections,
+        path=path,
+    )
+
+
+def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mistake]]:
+    """Validate every section, named or not, and then what they say together."""
+    algorithms = registry.names("algorithms")
+    models = {**FIXED, **{name: registry.find("algorithms", name).Options for name in algorithms}}
+    mistakes = _unknown_sections(tables, [*models, "environment"])
+    environment = _environment_model(tables, mistakes)
+    if environment:
+        models["environment"] = environment
+    sections: dict[str, Section] = {}
+    for name, model in models.items():
+        values = tables.get(name, {})
+        if not isinstance(values, Mapping):
+            mistakes.append(Mistake((name,), f"must be a section [{name}], not {shown(values)}"))
+            continue
+        section, wrong = validate(model, name, values)
+        mistakes += wrong
+        if section is not None:
+            sections[name] = section
+    backend, backends = _given(tables, "workers", "backend"), registry.names("evaluators")
+    if isinstance(backend, str) and backend not in backends:
+        mistakes.append(Mistake(("workers", "backend"), _unknown(backend, backends)))
+    mistakes += _algorithm_mistakes(tables, algorithms)
+    if "policy" in sections:
+        policy = cast(Policy, sections["policy"]).resolved()
+        sections["policy"] = policy
+        if "environment" in sections:
+            mistakes += _network_mistakes(policy, sections["environment"])
+    return sections, mistakes
+
+
+def _unknown_sections(tables: Mapping[str, Any], known: Sequence[str]) -> list[Mistake]:
+    mistakes = []
+    for name, value in islice(((name, tables[name]) for name in tables if name not in known), MOST):
+        if name == PROVENANCE:
+            text = "is written into a run directory and belongs there; take the section out"
+        elif isinstance(value, Mapping):
+            text = f"unknown section{did_you_mean(name, known) or '; known are ' + ', '.join(sorted(known))}"
+        else:
+            homes = [section for section, model in FIXED.items() if name in model.model_fields]
+            text = f"must be inside of a section{f', as in [{homes[0]}]' if homes else ''}"
+        mistakes.append(Mistake((name,), text))
+    return mistakes
+
+
+def _environment_model(tables: Mapping[str, Any], mistakes: list[Mistake]) -> type[Section] | None:
+    identifier = _given(tables, "environment", "id") or "snake"
+    known = registry.names("environments")
+    if not isinstance(identifier, str):
+        mistakes.append(Mistake(("environment", "id"), f"must be text in quotes, not {shown(identifier)}"))
+        return None
+    if environment_module(identifier) not in known:
+        mistakes.append(Mistake(("environment", "id"), _unknown(identifier, known)))
+        return None
+    return cast(type[Section], registry.find("environments", environment_module(identifier)).Options)
+
+
+def _algorithm_mistakes(tables: Mapping[str, Any], known: Sequence[str]) -> list[Mistake]:
+    path = ("run", "algorithm")
+    algorithm = _given(tables, "run", "algorithm")
+    if not isinstance(algorithm, str):
+        return []  # which the section's own model reports
+    if algorithm in known:
+        module = registry.find("algorithms", algorithm)
+        if _given(tables, "run", "init_from") and not getattr(module, "STARTS_FROM_CHAMPION", False):
+            return [Mistake(("run", "init_from"), f"{algorithm} cannot start from a champion")]
+        return []
+    for name in known:
+        method = registry.find("algorithms", name).Options.model_fields.get("method")
+        if method and algorithm in getattr(method.annotation, "__args__", ()):
+            text = f'{shown(algorithm)} is not known - did you mean `{name}` with `{name}.method = "{algorithm}"`?'
+            return [Mistake(path, text)]
+    return [Mistake(path, _unknown(algorithm, known))]
+
+
+def _network_mistakes(policy: Policy, options: Any) -> list[Mistake]:
+    try:
+        environment = environment_of(options)
+        Network.build(policy, environment.shape, environment.actions)
+    except ConfigurationError as error:
+        name, _, text = str(error).partition(": ")
+        return [Mistake(tuple(name.split(".")), text)]
+    return []
+
+
+def _given(tables: Mapping[str, Any], section: str, key: str) -> Any:
+    """Return what a key is set to, right or wrong, or its default."""
+    default = FIXED[section].model_fields[key].default if section in FIXED else None
+    values = tables.get(section)
+    return values.get(key, default) if isinstance(values, Mapping) else default
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    return f"{shown(name)} is not known{did_you_mean(name, known)} (there are {', '.join(known)})"

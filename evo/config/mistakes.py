@@ -1,0 +1,174 @@
+"""From what a model refuses to sentences that name the key, what it must be, and what it is."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from evo.config.toml_text import value_text
+from evo.errors import did_you_mean
+from evo.plugins.options import Section
+
+MOST = 100  # mistakes of one section that are looked at
+
+Path = tuple[str | int, ...]  # of a key, from the top of the file; numbers count items of a list
+
+EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text in quotes",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "dict_type": "a table",
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "too_long": "at most {max_length} items long",
+    "too_short": "at least {min_length} items long",
+}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is wrong with one key."""
+
+    path: Path
+    text: str
+
+
+def validate(model: type[Section], section: str, values: Mapping[str, Any]) -> tuple[Section | None, list[Mistake]]:
+    """Return the validated section, or None and everything that is wrong with it.
+
+    A model looks at contradictions between keys only when each key is right, and may stop at the first; so what was
+    found wrong is taken out and the rest looked at again. What then speaks of a key that is out is not believed.
+    """
+    rest: Any = copy.deepcopy(values)
+    mistakes: list[Mistake] = []
+    out: set[Path] = set()
+    while True:
+        try:
+            valid = model.model_validate(rest)
+            return (None if mistakes else valid), mistakes
+        except ValidationError as error:
+            found: set[Path] = set()
+            for path, text, blamed in _grouped(model, rest, error):
+                if not blamed & out:
+                    mistakes.append(Mistake((section, *path), text))
+                found |= {blame for blame in blamed if blame and _inside(blame, rest) == blame}
+        if not found or len(mistakes) >= MOST:
+            return None, mistakes
+        out |= found
+        for *tables, key in found:
+            with suppress(KeyError):
+                del _at(tables, rest)[key]
+
+
+def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[tuple[Path, str, set[Path]]]:
+    """Return the path and sentence of every mistake in `error`, and the keys that it speaks of."""
+    found: list[tuple[Path, str, set[Path]]] = []
+    expected: dict[Path, list[str]] = {}
+    choices: dict[Path, list[str]] = {}
+    for one in error.errors(include_url=False)[:MOST]:
+        path = one["loc"] if one["type"] == "missing" else _inside(one["loc"], values)
+        context = one.get("ctx", {})
+        if one["type"] == "missing":
+            found.append((path, "is missing", {path}))
+        elif one["type"] == "extra_forbidden":
+            known = _fields(model, path[:-1])
+            text = "unknown key" + (did_you_mean(str(path[-1]), known) or "; known are " + ", ".join(known))
+            found.append((path, text, {path}))
+        elif one["type"] == "value_error":
+            for line in str(context.get("error", one["msg"])).splitlines():  # a rule a line
+                keys, text = _named(line, _fields(model, path))
+                blamed = {(*path, key) for key in keys} or {_table(path)}
+                found.append((path + tuple(keys[:1]), text, blamed))
+        elif one["type"] == "literal_error":
+            options = re.findall(r"'([^']*)'", str(context["expected"]))
+            choices.setdefault(path, []).extend(options)
+            quoted = ", ".join(f'"{option}"' for option in options)
+            expected.setdefault(path, []).append(f"one of {quoted}" if len(options) > 1 else quoted)
+        else:
+            phrase = EXPECTED.get(one["type"])
+            text = phrase.format(**context) if phrase else f"right: {one['msg']}"
+            if one["type"] == "list_type" and isinstance(value := _at(path, values), str):
+                text = f"a list, as in [{shown(value)}]"  # as it was given, braces and all
+            expected.setdefault(path, []).append(text)
+    for path, phrases in expected.items():
+        value = _at(path, values)
+        suggestion = did_you_mean(value, choices.get(path, [])) if isinstance(value, str) else ""
+        text = f"must be {' or '.join(dict.fromkeys(phrases))}, not {shown(value)}{suggestion}"
+        found.append((path, text, {_table(path)}))
+    return found
+
+
+def _table(path: Path) -> Path:
+    """Return the part of a path that comes before any item of a list."""
+    return tuple(itertools.takewhile(lambda step: isinstance(step, str), path))
+
+
+def _inside(location: Iterable[str | int], values: Any) -> Path:
+    """Return the part of a location that leads through the values; pydantic adds the branches of a union."""
+    path: list[str | int] = []
+    for step in location:
+        known = step in values if isinstance(values, Mapping) else isinstance(values, list) and isinstance(step, int)
+        if not known:
+            break
+        values = values[step]
+        path.append(step)
+    return tuple(path)
+
+
+def _at(path: Iterable[str | int], values: Any) -> Any:
+    for step in path:
+        values = values[step]
+    return values
+
+
+def _fields(model: type[Section], path: Path) -> list[str]:
+    """Return the keys of the table at a path inside of a model; of one that is no table of ours, none."""
+    for step in path:
+        field = model.model_fields.get(str(step))
+        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, Section):
+            return []
+        model = field.annotation
+    return list(model.model_fields)
+
+
+def _named(text: str, known: Iterable[str]) -> tuple[list[str], str]:
+    """Split "key, other: what is wrong" into its keys and the rest; "key = 3 is wrong" names a key too."""
+    known = set(known)
+    match = re.match(r"(\w+(?:, \w+)*)(: | = )", text)
+    keys = match[1].split(", ") if match else []
+    if not match or not set(keys) <= known:
+        return [], text
+    return keys, text[match.end() :] if match[2] == ": " else text
+
+
+def shown(value: object) -> str:
+    """Return a value of a TOML file as that would write it, or what it is where that is long."""
+    if value is None:  # of JSON
+        return "nothing"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, datetime.date | datetime.time):
+        return "a date or time"
+    if isinstance(value, int) and abs(value) > 1 << 66:
+        return "a huge whole number"
+    text = value_text(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

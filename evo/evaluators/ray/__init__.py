@@ -1,0 +1,178 @@
+"""Plays tasks on a Ray cluster, each as a plain Ray task: the same results, from as many machines as there are.
+
+Weights are put into the object store once and fetched once a node; results come back through it. Ray hands out tasks
+to whichever worker is free, and plays those of a lost worker or node again; results stand in task order.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from evo.errors import ConfigurationError, HeadLostError, PoisonError
+from evo.evaluators.ray.cluster import installed
+from evo.evaluators.ray.driver import Answers, Joining
+from evo.records import Result, Task
+from evo.rollouts.player import Context
+from evo.workers.devices import cores
+from evo.workers.effort import Effort
+from evo.workers.fork_server import THREADS
+from evo.workers.placement import memory_of
+from evo.workers.worker import Channel, Failed
+
+PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.ray.driver import serve; serve(int(sys.argv[1]))"
+CLOSE_PATIENCE = 2.0  # seconds for leaving a cluster of others in order
+LONGEST = 40  # characters of a directory for sockets, whose whole names may have 107
+
+
+class Driver:
+    """The process that is Ray's driver, which may end as it likes: a run ends with a line then, and can go on.
+
+    `map` raises PoisonError as `Processes` does, ResourceError where the cluster is lost or cannot play, and an
+    exception of a worker's Python code as it is.
+    """
+
+    def __init__(self, joining: Joining) -> None:
+        self.effort = Effort()
+        self.fingerprint = ""
+        self.notes: list[str] = []  # what a user should know of, and nobody has told yet
+        self.meanwhile: Callable[[], Iterator[None] | None] = _nothing  # the master's, to be called while workers play
+        self.poisoned: Sequence[PoisonError] = ()
+        self._context, self._scratch, self._joined = joining.context, joining.scratch, False
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(theirs.fileno()), *sys.path],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,  # standard output is the master's alone
+                start_new_session=True,  # signals of a terminal are the master's to answer
+            )
+        self._channel = Channel(ours)
+        self._channel.send(joining)
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The driver's process id."""
+        return self._process.pid
+
+    def map(self, tasks: Sequence[Task]) -> list[Result]:
+        """Return the results in task order, whatever order they were played in, and wherever."""
+        if not self._joined:
+            self._answer()
+            self._joined = True
+        self._ask(list(tasks))
+        for _ in self.meanwhile() or ():
+            pass
+        answers: Answers = self._answer()
+        self.effort, self.fingerprint, self.poisoned = answers.effort, answers.fingerprint, answers.poisoned
+        self.notes += answers.notes
+        return answers.results
+
+    def close(self) -> None:
+        """Leave the cluster; of one of our own no process is left."""
+        if self._channel.fileno() < 0:
+            return
+        if not self._scratch:
+            with suppress(OSError, subprocess.TimeoutExpired):
+                self._channel.send(None)
+                self._process.wait(CLOSE_PATIENCE)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # a cluster of our own is in its group
+        self._process.wait()
+        self._channel.close()
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _ask(self, tasks: list[Task]) -> None:
+        try:
+            self._channel.send(tasks)
+        except OSError as error:
+            raise self._lost() from error
+
+    def _answer(self) -> Any:
+        try:
+            answer = self._channel.receive()
+        except (EOFError, OSError) as error:
+            raise self._lost() from error
+        if isinstance(answer, Failed):
+            problem = answer.error()
+            if isinstance(problem, HeadLostError):
+                raise HeadLostError(f"{problem}{self._go_on()}") from problem
+            raise problem
+        return answer
+
+    def _lost(self) -> HeadLostError:
+        return HeadLostError(f"the head of the Ray cluster is lost{self._go_on()}")
+
+    def _go_on(self) -> str:
+        again = ["python", "-m", "evo.run", "--resume", str(self._context.run_dir), "--backend", "processes"]
+        again += [word for module in self._context.plugins for word in ("--plugin", module)]
+        return f"; what is committed is safe, go on with it without Ray by: {shlex.join(again)}"
+
+
+def _nothing() -> None:
+    pass
+
+
+def request_of(workers: Mapping[str, Any], inference: str) -> dict[str, float]:
+    """Return what one task asks Ray for; ConfigurationError where the options do not fit together."""
+    request = {"CPU": float(workers.get("threads", 1)), **workers.get("resources", {})}
+    for key, none in (("gpus", []), ("gpu_ids", []), ("placement", "auto")):
+        if workers.get(key, none) != none:
+            raise ConfigurationError(
+                f"workers.{key}: is for processes of this machine; on Ray say which part of a GPU each evaluator "
+                "takes, as in resources = {GPU = 0.1}"
+            )
+    kind = workers.get("kind", "auto")
+    if kind != "auto" and (kind == "gpu") != ("GPU" in request):
+        raise ConfigurationError(
+            f'workers.kind: "{kind}", and on Ray an evaluator computes on a GPU where workers.resources has one, '
+            "as in {GPU = 0.1}"
+        )
+    if "GPU" in request and inference != "tensorflow":
+        raise ConfigurationError('workers.resources: only policy.inference = "tensorflow" computes on GPUs')
+    if request.get("GPU", 1) < 1 and workers.get("memory") == "all":
+        raise ConfigurationError('workers.memory: "all" gives a whole GPU to one evaluator; use "growth" or "limit"')
+    return request
+
+
+def planned(workers: Mapping[str, Any], inference: str) -> str:
+    """Return in one line what will play; ConfigurationError where Ray is missing or the options do not fit."""
+    installed()
+    asked = ", ".join(f"{name} = {amount:g}" for name, amount in request_of(workers, inference).items())
+    where = {"local": "a Ray cluster of its own", "auto": "the Ray cluster that this machine is in"}
+    address = str(workers.get("address", "local"))
+    return f"tasks on {where.get(address, f'the Ray cluster at {address}')}, each with {asked}"
+
+
+def make(context: Context) -> Driver:
+    """Return the evaluator of a run."""
+    installed()
+    workers, request = context.workers, request_of(context.workers, context.inference)
+    most = math.inf if workers.get("count", "auto") == "auto" else int(workers["count"])
+    cpus = request["CPU"] * (cores() if most == math.inf else most)
+    environment = {**dict.fromkeys(THREADS, str(workers.get("threads", 1))), **memory_of(workers)}
+    ours = workers.get("address", "local") == "local"
+    scratch = tempfile.mkdtemp(prefix="evo-", dir=_short_directory()) if ours else ""
+    return Driver(Joining(context, request, most, math.ceil(cpus), environment, scratch))
+
+
+def _short_directory() -> str | None:
+    return None if len(tempfile.gettempdir()) <= LONGEST else "/tmp"

@@ -1,0 +1,199 @@
+"""Joins a Ray cluster, or starts one on this machine that no other machine can reach, and says what it lacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from evo.errors import ConfigurationError, DeviceError, HeadLostError, ResourceError
+
+EVERYWHERE = {
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else, under `uv run`, it uploads the whole project, runs and all
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+OURS = {
+    "RAY_AUTH_MODE": "token",
+    # What Ray does by itself on other systems than Linux: everything listens on the loopback address alone.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+LEFT_OUT = ["runs/", "*.h5", "__pycache__/", "*.nbc", "*.nbi"]  # of what is sent to a cluster
+CLIENT_TRIES = 3  # to be given a process by the server of ray://
+HEAD_PATIENCE = 10.0  # seconds without the head; Ray itself ends the process after 60
+MISSING = (
+    'workers.backend: "ray" needs Ray, which is not installed here; '
+    'install it by: python -m pip install -r requirements-ray.lock (or choose "processes")'
+)
+
+
+class Cluster:
+    """A connection to Ray; `ray` is the module. ConfigurationError where Ray is missing.
+
+    `environment` is for workers, `cpus` and `scratch`, a directory, for a cluster of our own.
+    ResourceError where there is no cluster at the address, or none can be started.
+    """
+
+    def __init__(self, address: str, cpus: float, environment: Mapping[str, str], scratch: str = "") -> None:
+        if "ray" not in sys.modules:  # it reads them when it is imported
+            token = {"RAY_AUTH_TOKEN": os.urandom(32).hex()}  # of this process and its children alone
+            for name, value in {**EVERYWHERE, **({**OURS, **token} if address == "local" else {})}.items():
+                os.environ.setdefault(name, value)
+        self.ray: Any = imported()
+        self._address = address
+        self._seen = self._looked = time.monotonic()
+        if self.ray.is_initialized():
+            raise ConfigurationError("this process has joined a Ray cluster already; let it leave by ray.shutdown()")
+        how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "address": address}
+        if address == "local":
+            how |= {"include_dashboard": False, "num_cpus": cpus, "_temp_dir": scratch}
+        how["runtime_env"] = runtime_env(address, environment, os.environ.get(JOB, "{}"))
+        try:
+            self._join(how)
+        except BaseException:
+            self.close()
+            raise
+
+    def _join(self, how: Mapping[str, Any]) -> None:
+        there = self._address.removeprefix("ray://")
+        if there == "auto":
+            there = os.environ.get("RAY_ADDRESS") or self.ray._private.utils.read_ray_address() or ""
+        try:
+            if re.fullmatch(r"[^/]+:\d+", there):
+                reach(there)  # Ray itself would try for minutes
+            for left in reversed(range(CLIENT_TRIES if self._address.startswith("ray://") else 1)):
+                try:
+                    with _quietly(self.ray):
+                        self.ray.init(**how)
+                    break
+                except ConnectionAbortedError:  # a new process of the client server's died, as now and then one does
+                    if not left:
+                        raise
+        except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as error:
+            what = "cannot start Ray" if self._address == "local" else f"cannot join a Ray cluster at {self._address}"
+            raise ResourceError(f"workers.address: {what}: {first_line(error)}") from error
+        if self._address.startswith("ray://"):
+            self._head = self._address.removeprefix("ray://")
+        else:
+            self._head = str(self.ray.get_runtime_context().gcs_address)
+        if self._address == "local" and not self._head.startswith(("127.", "localhost", "[::1]")):
+            raise ResourceError(
+                f"workers.address: Ray would listen on {self._head}, which other machines may reach; import evo "
+                f"before ray, or set {', '.join(f'{name}={value}' for name, value in OURS.items())}"
+            )
+
+    @property
+    def nodes(self) -> list[Mapping[str, Any]]:
+        """Return the nodes that are alive, as Ray describes them."""
+        return [node for node in self.ray.nodes() if node["Alive"]]
+
+    def refuse(self, request: Mapping[str, float]) -> None:
+        """Raise a ResourceError that says what is missing, where no node has what one task asks for."""
+        nodes = self.nodes
+        if missing := lacking([node["Resources"] for node in nodes], request):
+            raise ResourceError(f"workers.resources: {missing}")
+        many = [node for node in nodes if node["Resources"].get("GPU", 0) > 1]
+        if "GPU" in request and many:
+            raise DeviceError(
+                f"workers.resources: the Ray node {many[0]['NodeManagerAddress']} has "
+                f"{many[0]['Resources']['GPU']:g} GPUs, and Ray may move a process between them, which TensorFlow "
+                "cannot follow; start a node for each GPU: CUDA_VISIBLE_DEVICES=0 ray start --num-gpus=1 ..."
+            )
+
+    def look(self) -> None:
+        """Raise a HeadLostError where the head of the cluster has not answered for a while; look once a second."""
+        now = time.monotonic()
+        if now - self._looked < 1.0:
+            return
+        self._looked = now
+        try:
+            reach(self._head)
+            self._seen = time.monotonic()
+        except OSError as error:
+            if time.monotonic() - self._seen > HEAD_PATIENCE:
+                raise self.lost(error) from error
+
+    def lost(self, error: object) -> HeadLostError:
+        """Return what is raised when the head, or what connects to it, is gone."""
+        return HeadLostError(f"the head of the Ray cluster at {self._head} is lost ({first_line(error)})")
+
+    def close(self) -> None:
+        """Leave; a cluster of our own ends, with every process of it."""
+        with _quietly(self.ray):
+            self.ray.shutdown()
+
+
+def reach(address: str) -> None:
+    """Raise an OSError where nobody answers at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=3.0).close()
+
+
+def installed() -> None:
+    """Raise a ConfigurationError where Ray is not installed; it is not imported."""
+    if find_spec("ray") is None:
+        raise ConfigurationError(MISSING)
+
+
+def imported() -> Any:
+    """Return Ray; ConfigurationError where it is not installed."""
+    try:
+        return import_module("ray")
+    except ImportError as error:
+        raise ConfigurationError(MISSING if error.name == "ray" else f"{MISSING}: {error}") from error
+
+
+def lacking(nodes: Sequence[Mapping[str, float]], request: Mapping[str, float]) -> str:
+    """Return why no node has all that is asked for, or nothing where one has."""
+    if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):
+        return ""
+    most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in request}
+    asked = ", ".join(f"{name} = {amount:g}" for name, amount in request.items())
+    short = [f"{name} (at most {most[name]:g})" for name, amount in request.items() if most[name] < amount]
+    why = f"what is missing is {', '.join(short)}" if short else "each of them some node has, but none has all"
+    return f"a task asks for {asked}, and none of {len(nodes)} Ray nodes can ever play it; {why}"
+
+
+def room(node: Mapping[str, float], request: Mapping[str, float]) -> int:
+    """Return how many tasks at a time a node with these resources can play."""
+    return min((int(node.get(name, 0) / amount + 1e-6) for name, amount in request.items()), default=0)
+
+
+def first_line(error: object) -> str:
+    """Return what an error says, without the lines of advice behind it."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def runtime_env(address: str, environment: Mapping[str, str], job: str) -> dict[str, Any]:
+    """Return what Ray prepares for workers: variables, and our packages where this machine is in no cluster itself.
+
+    What lies beside our packages, runs for instance, stays here. Nodes that have them keep theirs, and the kernels that
+    were compiled for them. `job` is what Ray tells a submitted job of itself, as JSON.
+    """
+    given = json.loads(job).get("runtime_env") or {}
+    theirs = given.get("env_vars", {})
+    prepared: dict[str, Any] = {"env_vars": {name: text for name, text in environment.items() if name not in theirs}}
+    if address == "local":
+        prepared["env_vars"]["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(map(os.path.abspath, sys.path)))
+    elif address.startswith("ray://") and not given.keys() & {"working_dir", "py_modules", "excludes"}:
+        root = Path(__file__).parents[3]
+        prepared |= {"py_modules": [str(root / "evo"), str(root / "snake")], "excludes": LEFT_OUT}
+    return prepared
+
+
+@contextmanager
+def _quietly(ray: Any) -> Iterator[None]:
+    """Keep Ray from writing on standard output, which belongs to the run's own lines."""
+    with suppress(AttributeError):
+        ray._private.worker.print_worker_logs = lambda *_, **__: None
+    yield

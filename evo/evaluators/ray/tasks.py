@@ -1,0 +1,259 @@
+"""Hands tasks to a Ray cluster, and takes in what comes of them, whatever happens to workers and nodes meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass, replace
+from enum import Enum
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError, ResourceError
+from evo.evaluators.processes import GROWTH, PATIENCE, UNMEASURED
+from evo.evaluators.ray.cluster import Cluster, first_line, lacking, room
+from evo.evaluators.ray.code import code_of
+from evo.evaluators.ray.worker import GivesUp, Lost, Played, play
+from evo.records import Result, Task
+from evo.rollouts.player import Context, measures_of
+from evo.workers.deadlines import Pace
+from evo.workers.effort import Effort
+from evo.workers.fork_server import START_PATIENCE
+from evo.workers.round import Round, size, worst_result
+from evo.workers.worker import Failed
+
+KEPT = 2  # published matrices in the object store
+LOOK = 1.0  # seconds between looks at the cluster while nothing arrives
+NO_ROOM = 60.0  # seconds in which no node may be alive that could play
+
+
+class Again(Enum):
+    """Why a task has no answer, and is handed out once more."""
+
+    LOST = 1  # with its worker, its node or its result
+    CANCELLED = 2  # by us
+
+
+class Ray:
+    """An evaluator on a cluster, of which at most `most` tasks at a time are in flight.
+
+    `map` raises PoisonError as `Processes` does, ResourceError where the cluster is lost or has no node left that
+    could play, and an exception of a worker's Python code as it is. Where a worker's device is too small, one task
+    fewer plays at a time from then on; DeviceMemoryError where that leaves none.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        request: Mapping[str, float],
+        most: float = math.inf,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.effort = Effort()
+        self.fingerprint = ""
+        self.notes: list[str] = []  # what a user should know of, and nobody has told yet
+        self.poisoned: Sequence[PoisonError] = ()
+        self._cluster, self._request, self._most = cluster, request, most
+        self._run_dir, self._context = context.run_dir, replace(context, run_dir=Path())
+        self._key, self._code = key_of(self._context), code_of(context.plugins)
+        named = {"num_cpus": request.get("CPU", 0), "num_gpus": request.get("GPU", 0)}
+        others = {name: amount for name, amount in request.items() if name not in ("CPU", "GPU", "memory")}
+        if "memory" in request:
+            named["memory"] = request["memory"]
+        # Workers live on from task to task, and a task outlives whatever happens to its worker or its node.
+        self._play = cluster.ray.remote(max_retries=-1, max_calls=0, resources=others, **named)(play)
+        self._put: OrderedDict[str, Any] = OrderedDict()  # references of published matrices
+        self._pace = Pace(patience, max(patience, UNMEASURED))
+        self._silences = 0  # in a row, in which nothing was played
+        self._spent: set[str] = set()  # workers whose device is too small
+        self._tickets = count()
+        worst = partial(_worst, context) if context.workers.get("on_poison") == "worst" else None
+        self._round = partial(Round, attempts=1, separable=True, worst=worst)
+
+    def __enter__(self) -> Ray:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def map(self, tasks: Sequence[Task]) -> list[Result]:
+        """Return the results in task order, whatever order they were played in, and wherever."""
+        began, busy = time.monotonic(), dict[str, float]()
+        self.effort = Effort()
+        now = self._round(tasks, self._tickets)
+        flying: dict[Any, int] = {}
+        try:
+            while not now.finished:
+                while now.waiting and len(flying) < self._most:
+                    ticket = now.waiting.popleft()
+                    flying[self._hand(ticket, now.task(ticket))] = ticket
+                for reference in self._landed(flying, now):
+                    answer, ticket = self._answer(reference), flying.pop(reference)
+                    if isinstance(answer, GivesUp):
+                        self._give_up(answer, flying)
+                        now.waiting.appendleft(ticket)
+                    else:
+                        self._hear(answer, ticket, now, busy)
+        except BaseException:
+            self._abandon(list(flying))
+            raise
+        self.effort.seconds, self.effort.busy = time.monotonic() - began, list(busy.values())
+        self.poisoned = now.poisoned
+        return now.results()
+
+    def close(self) -> None:
+        """Leave the cluster; of one of our own no process is left."""
+        self._put.clear()
+        self._cluster.close()
+
+    def _hand(self, ticket: int, task: Task) -> Any:
+        name = task.weights.published
+        if name not in self._put:
+            self._put[name] = self._cluster.ray.put(matrix_of(self._run_dir, name))
+            if len(self._put) > KEPT:
+                self._put.popitem(last=False)
+        self.effort.sent += carried(task)
+        patience = self._pace.limit(size(task))
+        return self._play.remote(self._code, self._key, self._context, self._put[name], task, ticket, patience)
+
+    def _landed(self, flying: Mapping[Any, int], now: Round) -> list[Any]:
+        """Wait for answers, and return the references of those that are here."""
+        since = looked = time.monotonic()
+        while True:
+            wanted = 1 if now.waiting else len(flying)
+            try:
+                here, _ = self._cluster.ray.wait(list(flying), num_returns=wanted, timeout=LOOK)
+            except (ConnectionError, RuntimeError) as error:
+                raise self._cluster.lost(error) from error
+            self._cluster.look()
+            if here:
+                return list(here)
+            if time.monotonic() - looked > NO_ROOM:
+                self._refuse_to_wait()
+                looked = time.monotonic()
+            if (silent := time.monotonic() - since) > START_PATIENCE and silent > self._silence(flying, now):
+                self._silences += 1
+                told = f"nothing came back from Ray for {silent:.0f} seconds, so {len(flying)} tasks begin again"
+                self.notes.append(told)
+                self._take_back(flying)
+                since = time.monotonic()
+
+    def _silence(self, flying: Mapping[Any, int], now: Round) -> float:
+        """Return for how many seconds nothing may come back: then a worker was stopped before it had a guard."""
+        longest = max(self._pace.limit(size(now.task(ticket))) for ticket in flying.values())
+        return (START_PATIENCE + longest) * GROWTH**self._silences
+
+    def _take_back(self, flying: Mapping[Any, int]) -> None:
+        """Have Ray end whatever plays or waits there, and answer that it was cancelled, so that it begins again."""
+        try:
+            for reference in flying:
+                self._cluster.ray.cancel(reference, force=True)
+        except (ConnectionError, RuntimeError) as error:
+            raise self._cluster.lost(error) from error
+
+    def _refuse_to_wait(self) -> None:
+        if missing := lacking([node["Resources"] for node in self._cluster.nodes], self._request):
+            raise ResourceError(f"workers.resources: {missing}")
+
+    def _answer(self, reference: Any) -> Played | Lost | GivesUp | Failed | Again:
+        """Return what came of a task."""
+        errors = self._cluster.ray.exceptions
+        try:
+            answer: Played | Lost | GivesUp | Failed = self._cluster.ray.get(reference)
+            return answer
+        except errors.RayTaskError as error:  # it never reached our code
+            raise ConfigurationError(
+                "workers.backend: a Ray worker cannot take a task; every node needs the same Python and the packages "
+                f"of requirements.lock: {first_line(getattr(error, 'cause', error))}"
+            ) from error
+        except errors.TaskCancelledError:
+            return Again.CANCELLED
+        except (errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError):
+            return Again.LOST
+        except (errors.RayError, ConnectionError) as error:
+            raise self._cluster.lost(error) from error
+
+    def _hear(self, answer: Played | Lost | Failed | Again, ticket: int, now: Round, busy: dict[str, float]) -> None:
+        if isinstance(answer, Again):
+            self.effort.replaced += answer is Again.LOST
+            now.waiting.appendleft(ticket)
+        elif isinstance(answer, Failed):
+            raise answer.error()
+        elif isinstance(answer, Lost):
+            self.effort.replaced += answer.attempts
+            now.put_back(ticket, f"died, as {answer.attempts - 1} before it did")
+        else:
+            if self.fingerprint and answer.fingerprint != self.fingerprint:
+                raise ResourceError(f"workers compute differently: {answer.fingerprint}, others are {self.fingerprint}")
+            self.fingerprint, self._silences = answer.fingerprint, 0
+            self.effort.replaced += answer.attempt
+            self.effort.received += carried(answer.result)
+            self.notes += answer.notes
+            busy[answer.worker] = busy.get(answer.worker, 0.0) + answer.seconds
+            self._pace.note(answer.seconds, size(now.task(ticket)))
+            now.answer(ticket, answer.result)
+
+    def _give_up(self, answer: GivesUp, flying: Mapping[Any, int]) -> None:
+        """Play one task fewer at a time: which part of which device a task gets is Ray's to say."""
+        if answer.worker in self._spent:
+            return
+        self._spent.add(answer.worker)
+        at_a_time = min(self._most, sum(room(node["Resources"], self._request) for node in self._cluster.nodes))
+        who = f"{answer.who} gives up: {answer.why}"
+        if at_a_time <= 1:
+            raise DeviceMemoryError(
+                f"{who}; no worker is left. Give each more memory (a larger part of a GPU in workers.resources, or "
+                "another workers.memory), or let it compute less at once (workers.candidates_per_call)"
+            )
+        self._most = at_a_time - 1
+        plays = "play" if self._most > 1 else "plays"
+        self.notes.append(f"{who}; {self._most:g} at a time {plays} on without it")
+        self._take_back(flying)  # or what waits at the nodes would be played by as many as before
+
+    def _abandon(self, flying: list[Any]) -> None:
+        try:
+            self._cluster.look()
+            for reference in flying:
+                self._cluster.ray.cancel(reference, force=True)
+        except Exception as error:
+            print(f"note: tasks on Ray were not cancelled: {first_line(error)}", file=sys.stderr)
+
+
+def key_of(context: Context) -> str:
+    """Return the SHA-256 of what a player is made from."""
+    return hashlib.sha256(json.dumps(asdict(context), sort_keys=True, default=str).encode()).hexdigest()
+
+
+def matrix_of(run_dir: Path, name: str) -> NDArray[np.float32]:
+    """Return the published matrix of that name, which this process has written; of no name, one of no rows."""
+    if not name:
+        return np.empty((0, 0), np.float32)
+    import h5py
+
+    with h5py.File(run_dir / name, "r", locking=False) as file:
+        weights: NDArray[np.float32] = file["weights"][:]  # [S, P]
+    return weights
+
+
+def carried(record: Any) -> int:
+    """Return the bytes of all arrays in a task or a result."""
+    if isinstance(record, np.ndarray):
+        return record.nbytes
+    if isinstance(record, tuple):
+        return sum(map(carried, record))
+    return sum(carried(getattr(record, one.name)) for one in fields(record)) if is_dataclass(record) else 0
+
+
+def _worst(context: Context, task: Task) -> Result:
+    return worst_result(task, measures_of(context))

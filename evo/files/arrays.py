@@ -1,0 +1,193 @@
+"""Arrays as the bytes of an HDF5 file: written in memory, and read back without trusting what is read.
+
+HDF5 never touches the disk itself: a process that is killed inside libhdf5 leaves a file that does not open, and on
+a full disk libhdf5 can crash. So files are built here in memory, and `evo.files.durable` writes the bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from math import prod
+from threading import get_ident
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import DataError
+from evo.files.hashing import plain
+
+Arrays = Mapping[str, NDArray[np.generic]]
+Piece = bytes | memoryview
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+MOST_ARRAYS = 1024
+LARGE = 1 << 20  # bytes of arrays from which on they are not copied into a file's image
+
+
+class Layout(NamedTuple):
+    """The dtype (as NumPy writes it) and the shape that an array must have."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def checked(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
+    """Return the arrays as they are stored, in C order and little-endian; a bad name is a ValueError."""
+    for name in arrays:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} cannot name an array: letters, digits, '_', '.', '-', at most 64 of them")
+    return {name: plain(np.asarray(array)) for name, array in arrays.items()}
+
+
+def encode(arrays: Arrays) -> bytes:
+    """Return the bytes of an HDF5 file with one contiguous dataset an array, in the root; equal arrays, equal bytes."""
+    return b"".join(pieces(arrays))
+
+
+def pieces(arrays: Arrays) -> list[Piece]:
+    """Return the bytes of `encode` one after the other; large arrays are pieces of their own, and are not copied."""
+    stored = dict(sorted(checked(arrays).items()))
+    if sum(array.nbytes for array in stored.values()) < LARGE:
+        return [_image(stored)[0]]
+    between, end = frame(layouts(stored))
+    found: list[Piece] = []
+    for gap, name in between:
+        found += [gap, stored[name].reshape(-1).view(np.uint8).data]
+    return [*found, end]
+
+
+def frame(expected: Mapping[str, Layout]) -> tuple[list[tuple[bytes, str]], bytes]:
+    """Return what stands before each array in a file of such arrays, in the order of the file, and what comes last."""
+    return _frame(tuple(expected.items()))
+
+
+@lru_cache(maxsize=8)
+def _frame(expected: tuple[tuple[str, Layout], ...]) -> tuple[list[tuple[bytes, str]], bytes]:
+    """Return what `frame` returns.
+
+    HDF5 takes many times as long for a large array as copying it does, and this depends on no array's values.
+    """
+    image, offsets = _image({name: np.zeros(layout.shape, layout.dtype) for name, layout in expected})
+    sizes = {name: prod(layout.shape) * np.dtype(layout.dtype).itemsize for name, layout in expected}
+    between, at = [], 0
+    for name in sorted(offsets, key=offsets.__getitem__):
+        between.append((image[at : offsets[name]], name))
+        at = offsets[name] + sizes[name]
+    return between, image[at:]
+
+
+def _image(stored: Arrays) -> tuple[bytes, dict[str, int]]:
+    """Return the bytes of a file, and where in it the values of each array begin; of arrays without any, nothing."""
+    size = sum(array.nbytes for array in stored.values()) + (1 << 16)
+    # Without a backing store nothing of this name is ever made, but no two threads may use one at a time. Python file
+    # objects would serve as well, but an interrupt inside their callbacks is lost in libhdf5.
+    with h5py.File(
+        f"memory of thread {get_ident()}",
+        "w",
+        driver="core",
+        backing_store=False,
+        block_size=size,
+        alignment_threshold=1024,
+        alignment_interval=64,
+    ) as file:
+        for name, array in stored.items():
+            file.create_dataset(name, data=array)
+        file.flush()
+        offsets = {name: file[name].id.get_offset() for name, array in stored.items() if array.size}
+        return bytes(file.id.get_file_image()), offsets
+
+
+def decode(
+    data: bytes, expected: Mapping[str, Layout], source: str, *, others: bool = False
+) -> dict[str, NDArray[np.generic]]:
+    """Return the expected arrays, all of them and (unless `others`) nothing else; DataError names `source`.
+
+    Only hard links in the root to contiguous datasets of exactly the expected dtype and shape are read, and only
+    where the file really holds that many bytes: no group, link, external or virtual data, filter or reference.
+    """
+    with _opened(data, source) as file:
+        _check_entries(file, expected, source, others)
+        return {name: _read(file, name, layout, len(data), source) for name, layout in expected.items()}
+
+
+def entries(data: bytes, source: str) -> set[str]:
+    """Return what everything in the root is called; DataError where there is too much of it."""
+    with _opened(data, source) as file:
+        return _entries(file, source)
+
+
+def array_layout(data: bytes, name: str, source: str) -> Layout:
+    """Return dtype and shape that one array claims to have, without reading it; DataError where there is none."""
+    with _opened(data, source) as file:
+        _check_entries(file, {name: Layout("", ())}, source, True)
+        dataset = _dataset(file, name, f"{source}: {name!r}")
+        return Layout(dataset.dtype.str, dataset.shape)
+
+
+def layouts(arrays: Arrays) -> dict[str, Layout]:
+    """Return what `decode` would have to expect of these arrays."""
+    return {name: Layout(array.dtype.str, array.shape) for name, array in checked(arrays).items()}
+
+
+@contextmanager
+def _opened(data: bytes, source: str) -> Iterator[h5py.File]:
+    try:
+        with h5py.File(h5py.h5f.open_file_image(data), "r") as file:
+            yield file
+    except DataError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError) as error:
+        raise DataError(f"{source}: not a readable HDF5 file of arrays ({_first_line(error)})") from error
+
+
+def _check_entries(file: h5py.File, expected: Mapping[str, Layout], source: str, others: bool) -> None:
+    found = _entries(file, source)
+    if missing := sorted(set(expected) - found):
+        raise DataError(f"{source}: has no array {missing[0]!r}")
+    if not others and (foreign := sorted(found - set(expected))):
+        raise DataError(f"{source}: has an unexpected entry {foreign[0]!r}")
+
+
+def _entries(file: h5py.File, source: str) -> set[str]:
+    if len(file) > MOST_ARRAYS:
+        raise DataError(f"{source}: {len(file)} entries, more than {MOST_ARRAYS}")
+    return set(file)
+
+
+def _read(file: h5py.File, name: str, layout: Layout, available: int, source: str) -> NDArray[np.generic]:
+    where = f"{source}: {name!r}"
+    dataset = _dataset(file, name, where)
+    needed = prod(layout.shape) * np.dtype(layout.dtype).itemsize
+    if Layout(dataset.dtype.str, dataset.shape) != layout:
+        raise DataError(f"{where} is {dataset.dtype.str} {dataset.shape}, expected {layout.dtype} {layout.shape}")
+    if needed > available or dataset.id.get_storage_size() != needed:
+        raise DataError(f"{where} claims {needed} bytes that the file does not hold")
+    values: NDArray[np.generic] = np.empty(layout.shape, np.dtype(layout.dtype))
+    if values.size:
+        dataset.read_direct(values)
+    return values
+
+
+def _dataset(file: h5py.File, name: str, where: str) -> h5py.Dataset:
+    if type(file.get(name, getlink=True)) is not h5py.HardLink:
+        raise DataError(f"{where} is a link to somewhere else")
+    if file.get(name, getclass=True) is not h5py.Dataset:
+        raise DataError(f"{where} is not an array")
+    dataset = file[name]
+    creation = dataset.id.get_create_plist()
+    if dataset.is_virtual or creation.get_layout() not in (h5py.h5d.CONTIGUOUS, h5py.h5d.COMPACT):
+        raise DataError(f"{where} is not stored in one piece")
+    if creation.get_nfilters() or creation.get_external_count():
+        raise DataError(f"{where} is filtered or kept in another file")
+    if dataset.dtype.kind not in "biuf" or dataset.shape is None:
+        raise DataError(f"{where} is not an array of numbers")
+    return dataset
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

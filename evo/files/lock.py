@@ -1,0 +1,60 @@
+"""One master a run directory: a flock on a file inside it, which the system releases however the master dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from evo.errors import LockedError
+from evo.files.durable import resources
+
+LOCK = "lock"
+
+
+def acquire(directory: Path) -> int:
+    """Lock the directory and return the descriptor that holds the lock; LockedError names the process that has it.
+
+    This does not depend on HDF5's own file locks, which many network file systems need switched off.
+    """
+    path = directory / LOCK
+    with resources("lock", directory):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        with resources("lock", directory):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                holder = _holder(descriptor)
+                name = f"process {holder}" if holder else "another process"
+                raise LockedError(f"{directory} is in use by {name}; wait for it to end, or stop it") from error
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _holder(descriptor: int) -> int:
+    """Return the process that has the lock, or 0 where it does not say; it writes its number just after locking."""
+    for _ in range(50):
+        text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        if text.isdigit():
+            try:
+                os.kill(int(text), 0)
+            except ProcessLookupError:
+                pass  # who had it before
+            except PermissionError:
+                return int(text)
+            else:
+                return int(text)
+        time.sleep(0.01)
+    return 0
+
+
+def release(descriptor: int) -> None:
+    """Let go of the lock, also where a process that is just being started still has a copy of the descriptor."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)

@@ -1,0 +1,46 @@
+"""How an update is spread over devices and processes; an algorithm never learns which of these it has."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from evo.workers import devices, gpus
+from evo.workers.placement import PROCESSES, listed
+
+if TYPE_CHECKING:
+    from evo.config.sections import Learner as Options
+    from evo.learning.learner import BetweenNetworks, Learner, Loss
+    from evo.networks.network import Network
+
+
+def make_learner(
+    network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
+) -> Learner:
+    """Return the learner that [learner] describes; DeviceError where a device that it names is not there."""
+    if options.strategy in PROCESSES:
+        from evo.learning.distributed.cluster import ClusterLearner
+
+        return ClusterLearner(network, options, loss, max_gradient_norm)
+    if options.strategy == "one" and not options.devices:
+        from evo.learning.learner import Learner as Made
+    else:
+        from evo.learning.distributed.spread import SpreadLearner as Made
+    learner = Made(network, options, loss, max_gradient_norm)
+    if not options.devices:
+        _tell_of_unseen_gpus()
+    return learner
+
+
+def _tell_of_unseen_gpus() -> None:
+    """Tell who may believe that a GPU learns, because there is one, that TensorFlow sees none."""
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return
+    visible = os.environ.get(devices.VISIBLE)
+    there = [name for gpu in gpus.found() for name in gpu.names] if visible is None else listed(visible)
+    if there:
+        from evo.cli.terminal.display import notice
+
+        notice(f"the learner is on the CPU: TensorFlow sees none of GPU {', '.join(there)}{devices.LIBRARIES}")

@@ -1,0 +1,321 @@
+"""A learner whose updates are computed by processes of their own; the master only asks, and watches that they live.
+
+The master is no member of TensorFlow's cluster: a member whose peer has died cannot be relied upon to say so, nor to
+live on. So it holds a private socket to every process that it started, and each of them ends when that is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError
+from evo.learning.distributed.member import END, Membership, described
+from evo.learning.distributed.messages import Message, decode, encode
+from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, part_size
+from evo.learning.q_loss import Target
+from evo.networks.network import Network
+from evo.records import Arrays
+from evo.workers import devices, gpus
+from evo.workers.fork_server import Nursery, NurseryLost
+from evo.workers.placement import listed
+from evo.workers.worker import Channel, Failed, GivesUp, Played, Upbringing
+
+if TYPE_CHECKING:
+    from evo.config.sections import Learner as Options
+
+PATIENCE = 3600.0  # seconds for an answer
+CONFIG = "TF_CONFIG"
+PORT = 4000  # the first; in a network of their own all are free
+
+
+class Process:
+    """One process that we started."""
+
+    def __init__(self, name: str, channel: Channel, pid: int) -> None:
+        self.name, self.channel, self.pid = name, channel, pid
+
+
+class Cluster:
+    """All processes of a learner that this machine has started; the first one leads."""
+
+    def __init__(self, options: Options) -> None:
+        """Start them; ResourceError where that cannot be done, or where one is lost while it starts."""
+        self._options = options
+        self._dead: set[str] = set()
+        given = os.environ.get(CONFIG, "")  # never from a file: what listens there, the user alone may have asked for
+        self.alone, places = not given, list(environments(options, given))
+        membership = Membership(options.threads, options.dtype, options.strategy, not given, options.log_placement)
+        here = "evo.learning.distributed.member"
+        self._nursery = Nursery(Upbringing(f"{here}:join", membership, f"{here}:prepare"), options.threads)
+        self._finalizer = weakref.finalize(self, self._nursery.close)  # also at the interpreter's end
+        self.processes: list[Process] = []
+        try:
+            for name, environment in places:
+                self.processes.append(Process(name, *self._nursery.birth(environment, PATIENCE)))
+            for process in self.processes:
+                self._receive(process)
+            for process in self.processes[1:]:
+                if options.strategy == "multiworker":
+                    self._send(process, b"")  # follow
+        except NurseryLost as error:
+            self.close()
+            raise ResourceError("learner.strategy: the process that starts the learner's own was killed") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, message: Message) -> Message:
+        """Return what the leader answers; ResourceError where a process is lost that cannot be done without."""
+        leader = self.processes[0]
+        self._look()
+        self._send(leader, encode(message).tobytes())
+        return decode(np.frombuffer(Played(*self._receive(leader)).result.unpacked(), "<i4"))
+
+    def _send(self, process: Process, task: bytes) -> None:
+        try:
+            process.channel.send((0, task))
+        except OSError as error:
+            raise self._lost(process) from error
+
+    def _receive(self, process: Process) -> Any:
+        """Wait for what a process says, while all others live."""
+        while True:
+            ready = select.poll()
+            for one in self.processes:
+                if one.name not in self._dead:
+                    ready.register(one.channel, select.POLLIN if one is process else 0)  # a hang-up is always reported
+            there = {descriptor for descriptor, _ in ready.poll(1000 * PATIENCE)}
+            if not there:
+                raise ResourceError(f"learner.strategy: {process.name} has not answered for {PATIENCE:g} s")
+            if process.channel.fileno() in there:
+                try:
+                    answer = process.channel.receive()
+                except (EOFError, OSError) as error:
+                    raise self._lost(process) from error
+                if isinstance(answer, GivesUp):
+                    raise self._lost(process, answer)
+                if isinstance(answer, Failed):
+                    raise answer.error()
+                return answer
+            self._look()
+
+    def _look(self) -> None:
+        """Note which processes have gone; ResourceError where they cannot be done without."""
+        ready = select.poll()
+        for one in self.processes:
+            if one.name not in self._dead:
+                ready.register(one.channel, 0)
+        gone = {descriptor for descriptor, _ in ready.poll(0)}
+        for process in self.processes:
+            if process.name in self._dead or process.channel.fileno() not in gone:
+                continue
+            replaceable = self._options.strategy == "parameter-server" and process.name.startswith("worker")
+            left = [one for one in self.processes if one.name.startswith("worker") and one.name not in self._dead]
+            if not replaceable or left == [process]:
+                raise self._lost(process)
+            try:
+                ending = self._nursery.end(process.pid)
+            except NurseryLost:  # nobody is left to say how it ended, nor to end the others
+                raise self._lost(process) from None
+            self._dead.add(process.name)
+            from evo.cli.terminal.display import notice
+
+            notice(f"the learner's {process.name} {ending}; its work is done by the {len(left) - 1} that are left")
+
+    def _lost(self, process: Process, *heard: object) -> BaseException:
+        """End everything; return what a process said when it failed, or how it ended."""
+        messages = [*heard, *process.channel.arrived()[0]]
+        try:
+            ending = str(self._nursery.end(process.pid))
+        except NurseryLost:
+            ending = "is gone, with the process that started it"
+        self.close()
+        for message in messages:
+            if isinstance(message, Failed):
+                return message.error()
+            if isinstance(message, GivesUp):
+                return DeviceMemoryError(f"learner.strategy: the learner's {process.name} is {message.why}")
+        return ResourceError(
+            f"the learner's {process.name} {ending}, and {self._options.strategy} cannot go on without it; what was "
+            "committed is intact: resume it"
+        )
+
+    def close(self) -> None:
+        """End every process; afterwards none is left."""
+        self._finalizer()
+        for process in self.processes:
+            process.channel.close()
+
+
+def environments(options: Options, given: str = "") -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the name and the environment of every process that is ours to start, the leader first.
+
+    `given` is the user's own TF_CONFIG: then that is this machine's process, the leader, and others start the rest.
+    """
+    served = options.strategy == "parameter-server"
+    leader = "chief" if served else "worker"
+    if given:
+        cluster = _given(given, ("chief", "ps", "worker") if served else ("worker",), leader, options.processes)
+    else:
+        addresses = [f"127.0.0.1:{PORT + i}" for i in range(options.processes + 2 * served)]
+        parts = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
+        cluster = parts if served else {"worker": addresses}
+    for kind, places in cluster.items():
+        for index in range(len(places)):
+            name = {"chief": "coordinator", "ps": "parameter server"}.get(kind, f"worker {index}")
+            task = {"cluster": cluster, "task": {"type": kind, "index": index}}
+            if not given or (kind, index) == (leader, 0):
+                pin = _pin(options.devices[index] if kind == "worker" and options.devices else "CPU:0")
+                yield name, {CONFIG: json.dumps(task), devices.VISIBLE: pin}
+
+
+def _pin(device: str) -> str:
+    """Return what CUDA calls the GPU of a name such as "GPU:0", the first of those that this process may see."""
+    if not device.startswith("GPU:"):
+        return devices.NO_GPU
+    number, visible = int(device.removeprefix("GPU:")), os.environ.get(devices.VISIBLE)
+    seen = [name for gpu in gpus.found() for name in gpu.names] if visible is None else listed(visible)
+    if number < len(seen):
+        return seen[number]
+    if visible is None and not seen:  # nobody could tell; the process will
+        return str(number)
+    why = f"this machine has {len(seen)}" if visible is None else f"{devices.VISIBLE} is {visible!r}"
+    raise DeviceError(f"learner.devices: there is no {device}, for {why}")
+
+
+def _given(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[str, list[str]]:
+    """Return the cluster of a TF_CONFIG; ConfigurationError where the run cannot be the one that leads it."""
+    try:
+        told = json.loads(text)
+        cluster = {kind: [str(place) for place in told["cluster"][kind]] for kind in kinds}
+        first = told["task"]["type"] == leader and int(told["task"]["index"]) == 0
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(f"{CONFIG}: does not tell where {' and '.join(kinds)} are: {error!r}") from error
+    if not first:
+        raise ConfigurationError(f"{CONFIG}: a run is {leader} 0; the others are evo.learning.distributed.member")
+    if len(cluster["worker"]) != workers:
+        raise ConfigurationError(f"{CONFIG}: has {len(cluster['worker'])} workers, and learner.processes is {workers}")
+    return cluster
+
+
+class ClusterLearner(Learner):
+    """A learner that asks a cluster."""
+
+    def __init__(
+        self, network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
+    ) -> None:
+        """Start the processes; their weights are all zero."""
+        self.network, self.options, self.part = network, options, part_size(network)
+        self.devices = options.processes
+        self._updates = 0
+        told = described(network, options, loss, max_gradient_norm)
+        self.cluster = Cluster(options)
+        self._ask("make", text=told)
+        self.target = RemoteTarget(self) if hasattr(loss, "between") else None
+
+    def load(self, data: Mapping[str, NDArray[Any]]) -> None:
+        """Take the arrays that batches are gathered from, each [M, ...]."""
+        self._ask("load", data)
+
+    def place(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return an array for observations."""
+        return np.empty(shape, np.float32)
+
+    def updates_on(
+        self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]
+    ) -> Iterator[tuple[Rows, Values]]:
+        """Make one step on each batch; as many as the staleness are under way besides the one that is waited for."""
+        if not self.options.staleness:
+            yield from super().updates_on(batches, learning_rate, settings)
+            return
+        waiting: deque[Rows] = deque()
+        try:
+            for rows in batches:
+                self._ask("schedule", {"rows": rows}, self._numbers(learning_rate, settings))
+                waiting.append(rows)
+                if len(waiting) > self.options.staleness:
+                    yield waiting.popleft(), self._collected()
+            while waiting:
+                yield waiting.popleft(), self._collected()
+        finally:
+            for _ in waiting:  # of one who wants no more
+                self._collected()
+
+    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
+        """Make one step, as `Learner.update`, in the cluster."""
+        told = self._ask("update", {"rows": rows}, self._numbers(learning_rate, settings)).arrays
+        self._updates += 1
+        return dict(told)
+
+    def _collected(self) -> Values:
+        told = self._ask("collect").arrays
+        self._updates += 1
+        return dict(told)
+
+    def _numbers(self, learning_rate: float, settings: Mapping[str, float]) -> dict[str, float]:
+        return {**settings, "learning_rate": learning_rate, "part": self.part}
+
+    def weights(self) -> NDArray[np.float32]:
+        """Return the present weights.  # [P]"""
+        return self._ask("weights").arrays["weights"]
+
+    def state(self) -> Arrays:
+        """Return everything that is needed to go on, as `Learner.state`."""
+        return dict(self._ask("state").arrays)
+
+    def restore(self, state: Arrays) -> None:
+        """Take up a state that `state` returned."""
+        names = ("weights", "first", "second", "updates")
+        self._ask("restore", {name: np.asarray(state[name]) for name in names})
+        self._updates = int(np.asarray(state["updates"], np.int64)[0])
+
+    def begin(self, weights: NDArray[np.float32]) -> None:
+        """Take weights [P] to start from, with no moments and no updates."""
+        self._ask("begin", {"weights": np.asarray(weights, np.float32)})
+        self._updates = 0
+
+    def fingerprint(self) -> str:
+        """Return what computes there, as `Learner.fingerprint`."""
+        return self._ask("fingerprint").text
+
+    def close(self) -> None:
+        """End the processes, those of other machines too."""
+        if not self.cluster.alone:
+            with suppress(ResourceError):
+                self._ask(END)
+        self.cluster.close()
+
+    def _ask(
+        self, method: str, arrays: Mapping[str, NDArray[Any]] | None = None,
+        numbers: Mapping[str, float] | None = None, text: str = "",
+    ) -> Message:  # fmt: skip
+        return self.cluster.ask(Message(method, arrays or {}, numbers or {}, text))
+
+
+class RemoteTarget(Target):
+    """The target network of a learner elsewhere, which is elsewhere too."""
+
+    def __init__(self, learner: ClusterLearner) -> None:
+        self._asked = learner
+
+    def weights(self) -> NDArray[np.float32]:
+        """Return the present weights.  # [P]"""
+        return self._asked._ask("target").arrays["weights"]
+
+    def set(self, weights: NDArray[np.float32]) -> None:
+        """Take these weights.  # [P]"""
+        self._asked._ask("target", {"weights": np.asarray(weights, np.float32)})
+
+    def follow(self, tau: float, every: int) -> None:
+        """Move towards the learner's weights, as `Target.follow`."""
+        self._asked._ask("follow", numbers={"tau": tau, "every": every})

@@ -1,0 +1,262 @@
+"""A process of a learner that has several: the one that leads, those that follow it, and servers that only serve.
+
+`TF_CONFIG` says which one it is, as everywhere in TensorFlow. The leader is asked by the master. Processes of
+"multiworker" all call the same methods: the leader broadcasts what it is asked, and the followers do the same, so that
+nothing listens but TensorFlow itself. Those of other machines are started by hand; docs/learners.md shows how.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.config.sections import Learner as Options
+from evo.config.sections import Strategy
+from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError
+from evo.learning.distributed import private_network
+from evo.learning.distributed.messages import Message, decode, encode
+from evo.learning.failures import explained
+from evo.learning.learner import BetweenNetworks, Learner, Loss, start_tensorflow
+from evo.learning.losses import PolicyLoss
+from evo.learning.q_loss import QLoss, Regression
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.workers import devices
+
+LOSSES = {loss.__name__: loss for loss in (PolicyLoss, QLoss, Regression)}
+GROUP = 990_001  # of our own broadcasts; TensorFlow numbers its groups from 1
+END = "end"
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What all processes of a learner that we start have in common."""
+
+    threads: int
+    dtype: Literal["float32", "bfloat16"]
+    strategy: Strategy
+    private: bool  # they are given a network of their own
+    log_placement: bool = False
+
+
+def prepare(membership: Membership) -> None:
+    """Leave the network, before there is a second thread, and import TensorFlow for all that will be forked."""
+    if membership.private:
+        private_network.enter()
+    devices.import_tensorflow(on_gpu=False, wanted="learner.strategy: every process")
+
+
+def join(membership: Membership) -> Member:
+    """Return this process's part in the cluster that TF_CONFIG tells of; DeviceError where it lacks its one GPU."""
+    common = {name: getattr(membership, name) for name in ("strategy", "threads", "dtype", "log_placement")}
+    pinned = os.environ.get(devices.VISIBLE, devices.NO_GPU)
+    import tensorflow as tf
+
+    if pinned != devices.NO_GPU:
+        seen = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
+        if len(seen) != 1:  # or it would quietly compute on the CPU
+            raise DeviceError(f"learner.devices: a process is pinned to GPU {pinned} and sees {seen or 'none'}")
+    try:
+        return Member(Options(**common))
+    except tf.errors.OpError as error:
+        raise explained(error) from None
+
+
+def described(network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float) -> str:
+    """Return a learner in JSON; ConfigurationError where its loss is none of ours."""
+    name = type(loss).__name__
+    if LOSSES.get(name) is not type(loss):
+        raise ConfigurationError(f'learner.strategy: "{options.strategy}" does not know the loss {name}')
+    return json.dumps(
+        {
+            "policy": network.options.model_dump(),
+            "shape": network.shape,
+            "actions": network.actions,
+            "extra": network.outputs - network.actions,
+            "options": options.model_dump(),
+            "loss": [name, asdict(loss)],
+            "max_gradient_norm": max_gradient_norm,
+        }
+    )
+
+
+class Member:
+    """One process of a cluster."""
+
+    fingerprint = ""
+
+    def __init__(self, options: Options) -> None:
+        told = json.loads(os.environ["TF_CONFIG"])
+        self.kind, self.index = told["task"]["type"], int(told["task"]["index"])
+        self._all_act = "chief" not in told["cluster"]
+        self._broadcasts = 0
+        self._learner: Learner | None = None
+        tf = start_tensorflow(options)
+        tf.get_logger().setLevel("CRITICAL")  # that a worker is lost is told by the master, in a line
+        self._failures = tf.errors.OpError
+        if self._all_act:
+            from evo.learning.distributed.spread import spread_of
+
+            spread_of("multiworker", ())  # waits until all are there
+        elif self.kind == "chief":
+            from evo.learning.distributed.parameter_server import served
+
+            served()
+        else:
+            self._server = _server(tf, told["cluster"], self.kind, self.index, options)
+
+    def play(self, task: bytes) -> bytes:
+        """Do what a message asks, everybody together; or, where nobody asks but the leader, follow it to the end."""
+        try:
+            if not task:
+                self.follow()
+                return b""
+            words = np.frombuffer(task, "<i4")
+            if self._all_act:
+                self._tell(words)
+            return encode(self.act(decode(words))).tobytes()
+        except self._failures as error:
+            failure = explained(error)
+        raise failure  # out here, so that it does not hold what was being computed, and its memory
+
+    def follow(self) -> None:
+        """Do what the leader broadcasts, until it says that it is over."""
+        while (message := decode(self._hear())).method != END:
+            try:
+                self.act(message)
+            except DeviceMemoryError:  # of this process alone, maybe
+                raise
+            except EvoError:  # the leader has met it too, and tells the master
+                pass
+
+    def act(self, message: Message) -> Message:
+        """Call a method of the learner."""
+        if message.method == "make":
+            self._learner = _made(json.loads(message.text))
+            return Message("")
+        learner, arrays, numbers = self._learner, message.arrays, dict(message.numbers)
+        if learner is None:
+            raise RuntimeError("no learner was made")
+        if "part" in numbers:
+            learner.part = int(numbers.pop("part"))
+        match message.method:
+            case "load":
+                learner.load(arrays)
+            case "update":
+                return Message("", learner.update(arrays["rows"], numbers.pop("learning_rate"), numbers))
+            case "schedule":
+                learner.schedule(arrays["rows"], numbers.pop("learning_rate"), numbers)  # type: ignore[attr-defined]
+            case "collect":
+                return Message("", learner.collect())  # type: ignore[attr-defined]
+            case "begin":
+                learner.begin(arrays["weights"])
+            case "restore":
+                learner.restore(arrays)
+            case "state":
+                return Message("", _plain(learner.state()))
+            case "weights":
+                return Message("", {"weights": learner.weights()})
+            case "fingerprint":
+                return Message("", text=learner.fingerprint())
+            case "target" if learner.target is not None:
+                if "weights" in arrays:
+                    learner.target.set(arrays["weights"])
+                return Message("", {"weights": learner.target.weights()})
+            case "follow" if learner.target is not None:
+                learner.target.follow(numbers["tau"], int(numbers["every"]))
+            case "end":  # for those who follow
+                pass
+            case _:
+                raise RuntimeError(f"no learner has a method {message.method}")
+        return Message("")
+
+    def _tell(self, words: NDArray[np.int32]) -> None:
+        self._broadcast(np.array([len(words)], np.int32))
+        self._broadcast(words)
+
+    def _hear(self) -> NDArray[np.int32]:
+        return self._received(int(self._received(1)[0]))
+
+    def _broadcast(self, words: NDArray[np.int32]) -> None:
+        import tensorflow as tf
+
+        with tf.device("/CPU:0"):
+            tf.raw_ops.CollectiveBcastSendV2(input=tf.constant(words), **self._next())
+
+    def _received(self, count: int) -> NDArray[np.int32]:
+        import tensorflow as tf
+
+        with tf.device("/CPU:0"):
+            words: NDArray[np.int32] = tf.raw_ops.CollectiveBcastRecvV2(
+                shape=[count], T=tf.int32, **self._next()
+            ).numpy()
+        return words
+
+    def _next(self) -> Mapping[str, int]:
+        from evo.learning.distributed.spread import spread_of
+
+        self._broadcasts += 1
+        return {
+            "group_size": len(spread_of("multiworker", ()).names),
+            "group_key": GROUP,
+            "instance_key": self._broadcasts,
+        }
+
+
+def _plain(state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: np.asarray(array) for name, array in state.items()}
+
+
+def _made(told: dict[str, Any]) -> Learner:
+    network = Network.build(Policy(**told["policy"]), tuple(told["shape"]), told["actions"], told["extra"])
+    name, fields = told["loss"]
+    options = Options(**{**told["options"], "devices": []})
+    if options.strategy == "parameter-server":
+        from evo.learning.distributed.parameter_server import ServedLearner as Made
+    else:
+        from evo.learning.distributed.spread import SpreadLearner as Made  # type: ignore[assignment]
+    return Made(network, options, LOSSES[name](**fields), told["max_gradient_norm"])
+
+
+def _server(tf: Any, cluster: Any, kind: str, index: int, options: Options) -> Any:
+    """Return a server of TensorFlow, which serves in threads of its own from now on."""
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=options.threads,
+        inter_op_parallelism_threads=len(cluster["worker"]) + 8,  # fewer than workers and one more would hang
+        log_device_placement=options.log_placement,
+    )
+    return tf.distribute.Server(cluster, job_name=kind, task_index=index, protocol="grpc", config=config)
+
+
+def main() -> int:
+    """Be the process that TF_CONFIG describes, on a machine where nobody else starts it; return the exit code."""
+    parser = ArgumentParser(description="One process of a learner on several machines; TF_CONFIG says which.")
+    parser.add_argument("--threads", type=int, default=2, help="as learner.threads of the run")
+    threads = parser.parse_args().threads
+    if "TF_CONFIG" not in os.environ:
+        sys.exit("TF_CONFIG is not set; see docs/learners.md")
+    os.environ.setdefault(devices.VISIBLE, devices.NO_GPU)  # the CPU, like every process without a device of its own
+    servers = "chief" in json.loads(os.environ["TF_CONFIG"])["cluster"]
+    membership = Membership(threads, "float32", "parameter-server" if servers else "multiworker", private=False)
+    try:
+        prepare(membership)
+        member = join(membership)
+        if servers:
+            member._server.join()
+        member.play(b"")
+    except EvoError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

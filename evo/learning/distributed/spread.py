@@ -1,0 +1,259 @@
+"""One update on several devices of a process: towers, and the strategies of `tf.distribute`, under one contract.
+
+Every device sums the loss's gradient over its share of the batch, divided by how many examples the whole batch has; the
+sums are added; what comes of it is clipped; and it is applied once, outside of any replica, to every copy of the
+weights. (Keras's own clipping, inside of a replica, would be of each share by itself.) Shares differ by one example at
+most, and may be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import DeviceError
+from evo.learning.failures import shortages_explained
+from evo.learning.learner import BETAS, EPSILON, BetweenNetworks, Learner, Loss, Rows, Values, start_tensorflow
+from evo.learning.q_loss import components
+from evo.networks.network import Network
+from evo.workers import devices
+
+if TYPE_CHECKING:
+    from evo.config.sections import Learner as Options
+
+Share = dict[str, NDArray[Any]]  # a replica's arrays [N, part, ...], and "place" [N, part]: where each is in the batch
+
+
+class Spread(Protocol):
+    """Some devices, and how they compute together."""
+
+    names: Sequence[str]  # of all devices, in the order of their shares
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Return where variables are made."""
+        ...
+
+    def handed(self, share: Callable[[int], Share]) -> Any:
+        """Return the shares of this process's devices as the compiled step takes them."""
+        ...
+
+    def summed(self, compute: Callable[[Any], list[Any]], shares: Any) -> list[list[Any]]:
+        """Call `compute` on every device; return each of its tensors, summed, a copy a device of this process."""
+        ...
+
+
+class Towers:
+    """A loop over devices, of which there may be one; the weights are on the first."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Return the first device."""
+        import tensorflow as tf
+
+        device: AbstractContextManager[Any] = tf.device(self.names[0])
+        return device
+
+    def handed(self, share: Callable[[int], Share]) -> Any:
+        """Return the shares of all devices."""
+        import tensorflow as tf
+
+        shares = []
+        for i, name in enumerate(self.names):
+            with tf.device(name):
+                shares.append({key: tf.constant(array) for key, array in share(i).items()})
+        return shares
+
+    def summed(self, compute: Callable[[Any], list[Any]], shares: Any) -> list[list[Any]]:
+        """Call `compute` on every device, backward pass and all, and add up on the first."""
+        import tensorflow as tf
+
+        told = []
+        for name, share in zip(self.names, shares, strict=True):
+            with tf.device(name):
+                told.append(compute(share))
+        with tf.device(self.names[0]):
+            return [[tf.add_n(tensors)] for tensors in zip(*told, strict=True)]
+
+
+class Distributed:
+    """A strategy of `tf.distribute` whose replicas wait for each other."""
+
+    def __init__(self, strategy: Any, names: Sequence[str]) -> None:
+        self.names = names
+        self._strategy = strategy
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Return the strategy's scope."""
+        scope: AbstractContextManager[Any] = self._strategy.scope()
+        return scope
+
+    def handed(self, share: Callable[[int], Share]) -> Any:
+        """Return the shares as values of replicas."""
+        import tensorflow as tf
+
+        return self._strategy.experimental_distribute_values_from_function(
+            lambda replica: {key: tf.constant(a) for key, a in share(replica.replica_id_in_sync_group).items()}
+        )
+
+    def summed(self, compute: Callable[[Any], list[Any]], shares: Any) -> list[list[Any]]:
+        """Run `compute` in every replica, and reduce."""
+        import tensorflow as tf
+
+        strategy = self._strategy
+        told = strategy.run(compute, args=(shares,))
+        if len(self.names) == 1:
+            return [[tensor] for tensor in told]
+        sums = [strategy.reduce(tf.distribute.ReduceOp.SUM, tensor, axis=None) for tensor in told]
+        return [list(strategy.experimental_local_results(one)) for one in sums]
+
+
+class SpreadLearner(Learner):
+    """A learner on several devices of this process, or of several that all call the same methods."""
+
+    def __init__(
+        self, network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
+    ) -> None:
+        """Prepare a learner as `Learner` does; DeviceError where a device is not there."""
+        start_tensorflow(options)
+        self.options = options
+        self._spread = self._joined()
+        self.devices = len(self._spread.names)
+        super().__init__(network, options, loss, max_gradient_norm)
+        self._rows: Mapping[str, NDArray[Any]] = {}
+        self._compiled: Any = None
+
+    def _joined(self) -> Spread:
+        return spread_of(self.options.strategy, tuple(self.options.devices))
+
+    def _scope(self) -> AbstractContextManager[Any]:
+        return self._spread.scope()
+
+    def load(self, data: Mapping[str, NDArray[Any]]) -> None:
+        """Take the arrays that batches are gathered from, each [M, ...]; they stay where they are."""
+        self._rows = data
+
+    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
+        """Make one step, as `Learner.update`, on all devices."""
+        import tensorflow as tf
+
+        if self._compiled is None:
+            self._compiled = tf.function(self._step, autograph=False, reduce_retracing=True)
+        shares = np.array_split(np.arange(len(rows)), self.devices)
+        part = self._part_of(len(shares[0]))
+        with shortages_explained():
+            told, norm = self._compiled(
+                self._spread.handed(lambda i: self._share(rows, shares[i], part)),
+                tf.zeros(len(rows)),
+                tf.constant(self._rate(learning_rate), tf.float32),
+                tf.constant(self._count(), tf.float32),
+                {name: tf.constant(value, tf.float32) for name, value in settings.items()},
+            )
+        return self._finite({name: value.numpy() for name, value in told.items()}, norm)
+
+    def _share(self, rows: Rows, places: NDArray[np.int64], part: int) -> Share:
+        """Return the examples at `places` of the batch, in whole parts; who fills them up has no place in it."""
+        padded = np.full(max(-(-len(places) // part), 1) * part, len(rows), np.int32)
+        padded[: len(places)] = places
+        chosen = rows[np.where(padded < len(rows), padded, 0)]
+        share = {name: array[chosen].reshape(-1, part, *array.shape[1:]) for name, array in self._rows.items()}
+        return {**share, "place": padded.reshape(-1, part)}
+
+    def _step(self, shares: Any, blank: Any, rate: Any, powers: Any, settings: Any) -> Any:
+        """Change the weights by a batch; return the values of its examples, and the gradient's norm."""
+        names: list[str] = []
+
+        def compute(share: Any) -> list[Any]:
+            gradients, told = self._of_share(share, blank, settings, names)
+            return [*gradients, told]
+
+        *gradients, told = self._spread.summed(compute, shares)
+        _, norm = self._clip([copies[0] for copies in gradients])
+        for k, variable in enumerate(self._variables):
+            self._apply_everywhere(k, variable, gradients[k], norm, rate, powers)
+        return {name: told[0][k] for k, name in enumerate(names)}, norm
+
+    def _of_share(self, share: Any, blank: Any, settings: Any, names: list[str]) -> tuple[list[Any], Any]:
+        """Return the gradients of a share, and the values of its examples in their places of the batch [K, B]."""
+        import tensorflow as tf
+
+        place = share["place"]
+        count = tf.size(blank)
+        variables = [variable.value for variable in self._variables]
+
+        def add(i: Any, sums: Any, values: Any) -> Any:
+            batch = {name: array[i] for name, array in share.items() if name != "place"}
+            present = tf.cast(place[i] < count, tf.float32)  # [part]
+            with tf.GradientTape() as tape:
+                each = self._loss(self.forward.model(batch["observations"], training=True), batch, settings)
+                total = tf.reduce_sum(each["loss"] * present) / tf.cast(count, tf.float32)
+            gradients = tape.gradient(total, variables)
+            names[:] = sorted(each)
+            told = tf.stack([each[name] for name in names], axis=1)  # [part, K]
+            return i + 1, [one + other for one, other in zip(sums, gradients, strict=True)], values.write(i, told)
+
+        parts = tf.shape(place)[0]
+        nothing = [tf.zeros(variable.shape) for variable in variables]
+        _, sums, values = tf.while_loop(
+            lambda i, *_: i < parts, add, (0, nothing, tf.TensorArray(tf.float32, parts)), parallel_iterations=1
+        )
+        told = tf.reshape(values.stack(), (-1, len(names)))
+        in_batch = tf.scatter_nd(tf.reshape(place, (-1, 1)), told, (count + 1, len(names)))  # others' places are 0
+        return sums, tf.transpose(in_batch[:count])
+
+    def _apply_everywhere(self, k: int, variable: Any, gradients: Any, norm: Any, rate: Any, powers: Any) -> None:
+        import tensorflow as tf
+
+        copies = zip(components(variable.value), components(self._first[k]), components(self._second[k]), strict=True)
+        for i, (weights, first, second) in enumerate(copies):
+            with tf.device(weights.device):
+                gradient = gradients[min(i, len(gradients) - 1)]
+                if self._max_norm:
+                    gradient = gradient * (self._max_norm / tf.maximum(norm, self._max_norm))
+                tf.raw_ops.ResourceApplyAdam(
+                    var=weights.handle, m=first.handle, v=second.handle, beta1_power=powers[0],
+                    beta2_power=powers[1], lr=rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=EPSILON, grad=gradient,
+                )  # fmt: skip
+
+    def _spread_over(self) -> str:
+        return f", {self.options.strategy} on {', '.join(self._spread.names)}"
+
+
+@cache
+def spread_of(strategy: str, wanted: tuple[str, ...]) -> Spread:
+    """Return the spread of a strategy over devices, all GPUs or else all CPUs where none is named."""
+    import tensorflow as tf
+
+    if strategy == "multiworker":
+        made = tf.distribute.MultiWorkerMirroredStrategy()
+        return Distributed(made, [f"worker {i}" for i in range(made.num_replicas_in_sync)])
+    names = present(wanted)
+    if strategy in ("one", "towers"):
+        return Towers(names)
+    if strategy == "central":
+        made = tf.distribute.experimental.CentralStorageStrategy(compute_devices=names, parameter_device=names[0])
+        return Distributed(made, names)
+    return Distributed(tf.distribute.MirroredStrategy(names), names)
+
+
+def present(wanted: Sequence[str]) -> list[str]:
+    """Return devices by the names that TensorFlow has for them; DeviceError where one is not there.
+
+    TensorFlow itself takes any name, and then waits for a missing device for ever.
+    """
+    import tensorflow as tf
+
+    there = {kind: [f"{kind}:{i}" for i in range(len(tf.config.list_logical_devices(kind)))] for kind in ("GPU", "CPU")}
+    known = there["GPU"] + there["CPU"]
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        hint = "; learner.logical_cpus makes more of the CPU" if any("CPU" in name for name in missing) else ""
+        hint += devices.LIBRARIES if any("GPU" in name for name in missing) and not there["GPU"] else ""
+        raise DeviceError(f"learner.devices: there is no {', '.join(missing)}, only {', '.join(known)}{hint}")
+    return [f"/{name}" for name in wanted or there["GPU"] or there["CPU"]]

@@ -1,0 +1,127 @@
+"""From names to weights: rebuild a candidate from its parent and its noise.
+
+Noise recipe 1: child[i] = parent[i] + sigma * z[i] in float32, multiplication and addition apart, with
+z = (popcount(u) - 16) / sqrt(8), which has mean 0 and variance 1, for word i of the key's Philox stream. A fresh
+network is z * sqrt(2 / fan_in) with biases 0 (He et al., 2015); where layers are normalised, gamma is 1 and
+beta 0. Nothing here calls a mathematical library.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from evo.compiled import cache as kernel_cache
+from evo.errors import DataError
+from evo.networks.network import Network
+from evo.randomness.philox_compiled import philox
+from evo.records import WeightSource
+from snake.batch import popcount
+
+kernel_cache.use(__name__)
+
+NOISE_RECIPE = 1
+NOISE, CROSSOVER = 1, 2  # which numbers of a candidate's stream: the third word of the counter
+CROSSOVERS = ("none", "uniform", "layers")
+SCALE = np.float32(1) / np.sqrt(np.float32(8))
+ONE = np.uint64(1)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _normal(word):  # type: ignore[no-untyped-def]
+    """Return (popcount(word) - 16) / sqrt(8) as float32 for a 32-bit word held in a uint64."""
+    return np.float32(np.int32(popcount(word)) - np.int32(16)) * SCALE
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def noise(key, out):  # type: ignore[no-untyped-def]
+    """Fill `out` [P] with the noise of `key`."""
+    size = out.shape[0]
+    zero, purpose = np.uint64(0), np.uint64(NOISE)
+    for block in range(size // 4):
+        w0, w1, w2, w3 = philox(key, np.uint64(block), zero, purpose, zero)
+        out[4 * block] = _normal(w0)
+        out[4 * block + 1] = _normal(w1)
+        out[4 * block + 2] = _normal(w2)
+        out[4 * block + 3] = _normal(w3)
+    if size % 4:
+        block = size // 4
+        w0, w1, w2, w3 = philox(key, np.uint64(block), zero, purpose, zero)
+        out[4 * block] = _normal(w0)
+        if size % 4 > 1:
+            out[4 * block + 1] = _normal(w1)
+        if size % 4 > 2:
+            out[4 * block + 2] = _normal(w2)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _mutate(parent, sigma, out):  # type: ignore[no-untyped-def]
+    for i in range(out.shape[0]):
+        out[i] = parent[i] + sigma * out[i]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _cross_uniform(parent, mate, key, out):  # type: ignore[no-untyped-def]
+    """Take every weight from one of two parents by a coin of its own: bit i % 128 of block i // 128."""
+    zero, purpose = np.uint64(0), np.uint64(CROSSOVER)
+    w0 = w1 = w2 = w3 = zero
+    for i in range(out.shape[0]):
+        if i % 128 == 0:
+            w0, w1, w2, w3 = philox(key, np.uint64(i // 128), zero, purpose, zero)
+        word = i % 128 // 32
+        bits = w0 if word == 0 else (w1 if word == 1 else (w2 if word == 2 else w3))
+        out[i] = mate[i] if (bits >> np.uint64(i % 32)) & ONE else parent[i]
+
+
+class Rebuilder:
+    """Rebuilds the candidates of one network."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.fresh_scale = np.zeros(network.size, np.float32)  # [P] sqrt(2 / fan_in), 0 for all but kernels
+        for layer in network.layers:
+            kernel = slice(layer.offset, layer.offset + layer.fan_in * layer.filters)
+            self.fresh_scale[kernel] = np.sqrt(np.float32(2) / np.float32(layer.fan_in))
+        self._gammas = [
+            slice(layer.offset + layer.size - layer.norm_size, layer.offset + layer.size - layer.filters)
+            for layer in network.layers
+            if layer.norm
+        ]
+        self._crossed = np.empty(network.size, np.float32)
+
+    def rebuild(self, parents: NDArray[np.float32], source: WeightSource, k: int, out: NDArray[np.float32]) -> None:
+        """Write the weights of candidate `k` of `source` into `out` [P]; `parents` is the published matrix [S, P]."""
+        row, mate, key, sigma = int(source.rows[k]), int(source.mates[k]), source.keys[k], source.sigmas[k]
+        if not (-1 <= row < len(parents) and -1 <= mate < len(parents)):
+            raise DataError(f"candidate {k} names row {row} and mate {mate} of {len(parents)} published rows")
+        if row < 0:
+            self.fresh(key, out)
+            return
+        parent = parents[row]
+        if mate >= 0 and source.crossover != "none":
+            if source.crossover == "uniform":
+                _cross_uniform(parent, parents[mate], key, self._crossed)
+            else:
+                self._cross_layers(parent, parents[mate], key)
+            parent = self._crossed
+        if sigma == 0:
+            out[:] = parent
+        else:
+            noise(key, out)
+            _mutate(parent, np.float32(sigma), out)
+
+    def fresh(self, key: np.uint64, out: NDArray[np.float32]) -> None:
+        """Write the weights of the fresh network of `key` into `out` [P]."""
+        noise(key, out)
+        np.multiply(out, self.fresh_scale, out=out)
+        for gamma in self._gammas:
+            out[gamma] = 1
+
+    def _cross_layers(self, parent: NDArray[np.float32], mate: NDArray[np.float32], key: np.uint64) -> None:
+        from evo.randomness.philox import philox as philox_plain
+
+        for i, layer in enumerate(self.network.layers):
+            part = slice(layer.offset, layer.offset + layer.size)
+            coin = philox_plain(int(key), (i, 0, CROSSOVER, 0))[0] & 1
+            self._crossed[part] = (mate if coin else parent)[part]

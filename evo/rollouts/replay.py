@@ -1,0 +1,98 @@
+"""Segments of Snake played again from their actions alone: the same steps, without a network.
+
+The game is exact, so a byte a step is enough to have everything back that was seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from evo.compiled import cache as kernel_cache
+from evo.records import CUT, TRUNCATED, Lanes, Steps
+from snake import observe
+from snake.advance import episode_seed
+from snake.batch import make_boards, reset_board, step_board
+from snake.snapshots import restore, row_size, save, snapshots
+
+kernel_cache.use(__name__)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def play_again(rules, masked, kept, boards, lanes, actions, steps, after):  # type: ignore[no-untyped-def]
+    """Play actions [L, T] on every board, each lane from end to end; return how many steps stand in `after`.
+
+    `lanes` is (first, episode, earned), each [L]; the rest is written, unless nothing is `kept`: `steps` (observed
+    [L, T, S], allowed [L, T, A], rewards in thousandths, ends, both [L, T]) and `after` (observed, allowed).
+    """
+    first, episode, earned = lanes
+    observed, allowed, rewards, ends = steps
+    seen_after, allowed_after = after
+    cuts = 0
+    for b in range(actions.shape[0]):
+        for t in range(actions.shape[1]):
+            if kept:
+                save(boards, b, observed[b, t])
+                if masked is not None:
+                    observe.mask(boards, rules, masked, b, allowed[b, t])
+            reward, status = step_board(boards, rules, b, np.int64(actions[b, t]))
+            earned[b] += reward
+            cut = status == 0 and t == actions.shape[1] - 1
+            if kept:
+                rewards[b, t] = reward
+                ends[b, t] = CUT if cut else status
+                if cut or status == TRUNCATED:
+                    save(boards, b, seen_after[cuts])
+                    if masked is not None:
+                        observe.mask(boards, rules, masked, b, allowed_after[cuts])
+                    cuts += 1
+            if status:
+                episode[b] += 1
+                earned[b] = 0
+                reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
+    return cuts
+
+
+def play_segment_again(
+    environment: Any, lanes: Lanes, actions: NDArray[np.int8], keep: bool = True
+) -> tuple[Steps | None, Lanes]:
+    """Return the steps that these actions [L, T] were, if they are to be kept, and where the segment left off.
+
+    What the network said is not among them: outputs have no columns.
+    """
+    rules, (_, masked) = environment.rules, environment.codes
+    boards = make_boards(len(lanes), rules.size)
+    restore(boards, range(len(lanes)), lanes.snapshots)
+    first, episode, earned = lanes.first, lanes.episode.copy(), lanes.earned.copy()
+    horizon, width = actions.shape[1], row_size(boards)
+    limits = [limit for limit in (rules.starvation, rules.max_steps) if limit]
+    most = len(lanes) * (2 + horizon // min(limits)) if limits else len(lanes)
+
+    def two(*lead: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        allowed = np.empty((*lead, environment.actions) if masked and keep else (0,) * (len(lead) + 1), np.int8)
+        return np.empty((*lead, width) if keep else (0,) * (len(lead) + 1), np.uint8), allowed
+
+    shape = actions.shape if keep else (0, 0)
+    observed, allowed = two(*actions.shape)
+    rewards, ends, after = np.empty(shape, np.int32), np.empty(shape, np.uint8), two(most)
+    cuts = play_again(
+        rules, masked, keep, boards, (first, episode, earned), actions, (observed, allowed, rewards, ends), after
+    )
+    left = Lanes(snapshots(boards, range(len(lanes))), first, episode, earned)
+    if not keep:
+        return None, left
+    steps = Steps(
+        observed=observed.reshape(-1, width),
+        allowed=allowed.reshape(-1, environment.actions) if masked else None,
+        actions=actions.ravel(),
+        rewards=(rewards.ravel() / 1000.0).astype(np.float32),
+        ends=ends.ravel(),
+        outputs=np.empty((actions.size, 0), np.float32),
+        after=after[0][:cuts],
+        after_allowed=after[1][:cuts] if masked else None,
+        after_outputs=np.empty((cuts, 0), np.float32),
+    )
+    return steps, left

@@ -1,0 +1,273 @@
+"""Play tasks with the network in TensorFlow, on the one device that this process is pinned to.
+
+TensorFlow's sums depend on the size of the batch, the number of threads and the machine. So every forward pass has
+one fixed batch shape, lanes are filled in the order of episodes, empty lanes are zeros, and a fingerprint of the
+arithmetic is kept: results are equal wherever the fingerprint is. In bfloat16 large networks are faster, and further
+from those that the lanes kernel plays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llvmlite import binding
+from numpy.typing import NDArray
+
+from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError
+from evo.networks.batched import Together
+from evo.networks.candidates import Rebuilder, noise
+from evo.networks.keras_form import build_keras, set_weights
+from evo.records import WORST, Choose, Rebuild, Result, Segment, Task
+from evo.rollouts.gymnasium_episodes import Recorder, play_plainly
+from evo.rollouts.published_weights import PublishedFiles
+from evo.rollouts.rollout import RULES, check_arithmetic, empty_result
+from evo.rollouts.tensorflow_episodes import play_snake
+from evo.rollouts.tensorflow_segments import play_segment
+from evo.workers import devices
+from evo.workers.placement import NETWORKS_PER_CALL
+
+if TYPE_CHECKING:
+    from evo.networks.network import Network
+    from evo.rollouts.rollout import Rollout
+
+BATCH = 32  # boards of a network in a forward pass: part of the fingerprint
+GOLDEN = 64  # states
+
+
+class TensorFlowPlayer:
+    """Plays with TensorFlow, one network a call or many; DeviceError where another device is seen than is pinned.
+
+    Where a device's memory does not hold so many networks in a call, half of them are computed at a time, if that
+    leaves every bit as it was; DeviceMemoryError, where it does not, or one network is too much.
+    """
+
+    def __init__(self, rollout: Rollout, files: PublishedFiles, workers: Mapping[str, Any]) -> None:
+        self.network, self.environment = rollout.network, rollout.environment
+        self.notes: list[str] = []  # what a user should know of
+        self._files, self._rebuilder = files, Rebuilder(self.network)
+        self._threads = int(workers.get("threads", 1))
+        self.device = devices.claim(
+            workers.get("memory", "growth"),
+            int(workers.get("memory_limit_mb", 0)),
+            self._threads,
+            int(workers.get("threads_inter", 1)),
+            bool(workers.get("soft_placement", False)),
+            bool(workers.get("log_placement", False)),
+        )
+        self._compiled = hasattr(self.environment, "rules")
+        asked = int(workers.get("candidates_per_call", 0)) or (1 if self.device == "CPU" else NETWORKS_PER_CALL)
+        self._networks: Alone | Together | None = None
+        self._side_by_side = asked > 1 and self._compiled
+        self.fingerprint = ""
+        self._hold(asked if self._side_by_side else 1)
+        self._tell_if_fewer(asked)
+
+    @property
+    def candidates_per_call(self) -> int:
+        """Return how many candidates are computed in a call now."""
+        assert self._networks is not None
+        return self._networks.networks
+
+    def play(self, task: Task | Rebuild) -> Any:
+        """Return what each candidate of `task` did, and its steps where they are asked for, of one candidate."""
+        check_arithmetic()
+        if isinstance(task, Rebuild):
+            return self._files.rebuild(task, self._rebuilder)
+        parents = self._files.matrix(task.weights.published, self.network.size)
+        if isinstance(task.play, Segment) or task.record:
+            return self._play_recorded(task, parents)
+        arrays = empty_result(len(task.weights), len(task.play.seeds), len(self.environment.measures))
+        frames = slots = first = 0
+        traces: list[NDArray[np.generic]] = []
+        while first < len(task.weights):
+            count = min(self.candidates_per_call, len(task.weights) - first)
+            weights = np.zeros((self.candidates_per_call, self.network.size), np.float32)
+            for k in range(count):
+                self._rebuilder.rebuild(parents, task.weights, first + k, weights[k])
+            here = {name: array[first : first + count] for name, array in arrays.items()}
+            here["finite"][:] = np.isfinite(weights[:count]).all(1)
+            weights[:count][~here["finite"]] = 0
+            try:
+                with _memory_of(self.device):
+                    played, used, actions = self._play(weights, task.play.seeds, task.choose, here, task.trace)
+            except DeviceMemoryError as short:
+                self._halve(short)
+                continue
+            worst = ~here["finite"]
+            here["returns"][worst], here["lengths"][worst], here["measures"][worst] = WORST, 0, 0
+            empty = np.empty(0, np.int8)
+            traces += [a if here["finite"][i // len(task.play.seeds)] else empty for i, a in enumerate(actions)]
+            frames, slots, first = frames + played, slots + used, first + count
+        return Result(**arrays, frames=frames, slots=slots, actions=tuple(traces) if task.trace else None)
+
+    def _play_recorded(self, task: Task, parents: NDArray[np.float32]) -> Result:
+        """Play a segment, or whole episodes behind Gymnasium's interface, with every step; ValueError of many."""
+        if len(task.weights) != 1:
+            raise ValueError("steps are recorded of one candidate")
+        assert self._networks is not None
+        weights = np.zeros((self._networks.networks, self.network.size), np.float32)
+        self._rebuilder.rebuild(parents, task.weights, 0, weights[0])
+        self._networks.set(weights)
+        how = task.choose
+        with _memory_of(self.device):
+            if isinstance(task.play, Segment):
+                lanes, horizon = task.play.lanes, task.play.horizon
+                rule = RULES[how.rule]
+                return play_segment(
+                    self.score, self.environment, lanes, horizon, self.network.outputs, rule, how.epsilon
+                )
+            arrays = empty_result(1, len(task.play.seeds), len(self.environment.measures))
+            one = {name: arrays[name][0] for name in ("returns", "lengths", "measures")}
+            recorder = Recorder(self.environment, len(task.play.seeds))
+            frames, slots, finite, _ = play_plainly(self.score, self.environment, task.play.seeds, how, one, recorder)
+            steps = recorder.steps(self.score) if finite else None
+        if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.after_outputs).all()):
+            finite, steps = False, None
+        arrays["finite"][0] = finite
+        return Result(**arrays, frames=frames, slots=slots, steps=steps)
+
+    def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores of the first candidate of those whose weights were set last.  # [E, ...] -> [E, A]"""
+        assert self._networks is not None
+        out = np.empty((len(observations), self.network.outputs), np.float32)
+        for start in range(0, len(observations), BATCH):
+            part = observations[start : start + BATCH].reshape(-1, *self.network.shape)
+            x = np.zeros((self._networks.networks, BATCH, *self.network.shape), np.float32)
+            x[:, : len(part)] = part
+            out[start : start + BATCH] = self._networks(x)[0, : len(part)]
+        return out
+
+    def _play(
+        self,
+        weights: NDArray[np.float32],
+        seeds: NDArray[np.uint64],
+        how: Choose,
+        here: dict[str, NDArray[Any]],
+        trace: bool,
+    ) -> tuple[int, int, list[Any]]:
+        """Play the candidates with these weights; fill `here` in, and return (frames, slots, actions if traced)."""
+        assert self._networks is not None
+        here["returns"][:], here["lengths"][:], here["measures"][:] = WORST, 0, 0
+        self._networks.set(weights)
+        if self._compiled:
+            lanes = self._networks.networks, BATCH
+            return play_snake(self._networks, self.environment, seeds, how, here["finite"], here, lanes, trace)
+        if not here["finite"][0]:
+            return 0, 0, [np.empty(0, np.int8)] * len(seeds)
+        one = {name: here[name][0] for name in ("returns", "lengths", "measures")}
+        frames, slots, finite, actions = play_plainly(self.score, self.environment, seeds, how, one)
+        here["finite"][0] = finite
+        return frames, slots, actions or [np.empty(0, np.int8)] * len(seeds)
+
+    def _hold(self, networks: int) -> None:
+        """Make room for so many networks in a call, or half as many until they fit, and say what computes them."""
+        self._networks = None  # so that its memory is free
+        try:
+            with _memory_of(self.device):
+                if self._side_by_side:
+                    self._networks = Together(self.network, networks, BATCH)
+                else:
+                    self._networks = Alone(self.network)
+                fingerprint = self._describe()
+        except DeviceMemoryError:
+            if networks == 1:
+                raise
+            self._hold(networks // 2)
+            return
+        if self.fingerprint and fingerprint != self.fingerprint:
+            raise DeviceMemoryError(
+                f"its memory holds no more than {networks} networks in a call, which have other bits than more of them"
+            )
+        self.fingerprint = fingerprint
+
+    def _halve(self, short: DeviceMemoryError) -> None:
+        before = self.candidates_per_call
+        if before == 1:
+            raise short
+        self._hold(before // 2)
+        self._tell_if_fewer(before)
+
+    def _tell_if_fewer(self, before: int) -> None:
+        if self._side_by_side and (now := self.candidates_per_call) < before:
+            self.notes.append(f"memory is short, so it computes {now} networks in a call, not {before}")
+
+    def _describe(self) -> str:
+        """Return the fingerprint: what computes, and a digest of its scores of known states by known weights."""
+        import keras
+        import tensorflow as tf
+
+        assert self._networks is not None
+        weights = np.empty(self.network.size, np.float32)
+        self._rebuilder.fresh(np.uint64(1), weights)
+        self._networks.set(np.broadcast_to(weights, (self._networks.networks, self.network.size)))
+        states = np.empty((GOLDEN, *self.network.shape), np.float32)
+        noise(np.uint64(2), states.reshape(-1))
+        batches = states.reshape(-1, 1, BATCH, *self.network.shape)
+        shape = (self._networks.networks, BATCH, *self.network.shape)
+        scores = np.concatenate([self._networks(np.broadcast_to(batch, shape)) for batch in batches], 1)
+        bits = scores.reshape(len(scores), -1).view(np.uint32)
+        if (bits != bits[0]).any():  # then a network's results would depend on the others of its task
+            raise DeviceError(
+                f"{self.device} gives a network other bits by its place among the {len(bits)} of a call; set "
+                "workers.candidates_per_call = 1"
+            )
+        digest = hashlib.sha256(bits[:1].tobytes()).hexdigest()[:16]
+        machine = binding.get_host_cpu_name() if self.device == "CPU" else self.device
+        versions = f"tensorflow {tf.__version__}, keras {keras.__version__}"
+        how = f"batch {BATCH}" + (", side by side" if self._side_by_side else "")
+        return f"{versions}, {self.device} {machine}, {self._threads} threads, {how}, scores {digest}"
+
+
+class Alone:
+    """Keras's form of one network, behind the calls of `Together`."""
+
+    networks = 1
+
+    def __init__(self, network: Network) -> None:
+        import tensorflow as tf
+
+        self._network, self._model = network, build_keras(network, network.options.dtype, learns=False)
+        model = self._model
+        if not all(isinstance(variable.value, tf.Variable) for variable in model.weights):
+            raise ConfigurationError('policy.inference: "tensorflow" needs KERAS_BACKEND=tensorflow in the environment')
+        signature = [tf.TensorSpec((BATCH, *network.shape), tf.float32)]
+        self._call = tf.function(lambda x: model(x, training=False), input_signature=signature)
+
+    def set(self, weights: NDArray[np.float32]) -> None:
+        """Take these weights.  # [1, P]"""
+        set_weights(self._model, self._network, weights[0])
+
+    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the scores.  # [1, B, ...] -> [1, B, A]"""
+        scores: NDArray[np.float32] = self._call(observations[0]).numpy()
+        return scores[None]
+
+
+def warm_up(environment: Any) -> None:
+    """Compile what plays Snake, or load it from the cache, without a network and without TensorFlow."""
+    if hasattr(environment, "rules"):
+        arrays = empty_result(1, 1, len(environment.measures))
+        scores = np.zeros((1, BATCH, environment.actions), np.float32)
+        seeds, finite = np.zeros(1, np.uint64), np.ones(1, np.bool_)
+        play_snake(lambda _: scores, environment, seeds, Choose(), finite, arrays, (1, BATCH))
+        noise(np.uint64(0), np.empty(1, np.float32))
+
+
+@contextmanager
+def _memory_of(device: str) -> Iterator[None]:
+    """Turn TensorFlow's word for a device that has no memory left into ours."""
+    import tensorflow as tf
+
+    try:
+        yield
+        return
+    except tf.errors.ResourceExhaustedError as error:
+        told = str(error)
+    # Raised out here, so that it does not hold what was being computed, and its memory.
+    line = next((line for line in told.splitlines() if "OOM" in line), told.partition("\n")[0])
+    what = line[max(line.find("OOM"), 0) :].partition(" [Op:")[0][:160]
+    raise DeviceMemoryError(f"out of memory on the {device}: {what}")

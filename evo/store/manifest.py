@@ -1,0 +1,187 @@
+"""The manifest: one line a committed generation, each proving itself (CRC) and the one before it (state hash).
+
+    line 0       {"format": 1, "identity": {...}, "state_hash": h[-1], "crc": ...}
+    line g + 1   {"arrays": {NAME: [dtype, shape, digest]}, "best": bool, "files": {PATH: [size, SHA-256]},
+                  "frames": of this generation, "generation": g, "seconds": of this generation,
+                  "state_hash": h[g], "crc": ...}
+
+A line is canonical JSON; "crc" comes last and is the CRC-32, as eight hexadecimal digits, of the line without it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from evo.errors import DataError
+from evo.files.hashing import ArrayDigest, canonical_json, first_hash, next_hash
+
+FORMAT = 1
+DEEPEST = 32  # tables in tables; none of ours has more than five
+
+_SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
+_SEAL_LENGTH = len(b',"crc":"00000000"}')
+_HASH = re.compile(r"[0-9a-f]{64}")
+_PATH = re.compile(r"population/gen-\d{6,}\.h5|records/gen-\d{6,}-\d{6,}\.h5")
+
+
+class FileStamp(NamedTuple):
+    """Size in bytes and SHA-256 of an immutable file."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One committed generation."""
+
+    generation: int
+    state_hash: str
+    arrays: Mapping[str, ArrayDigest]
+    frames: int = 0
+    seconds: float = 0.0
+    best: bool = False
+    files: Mapping[str, FileStamp] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Return the line's bytes, with its newline."""
+        return seal({**vars(self), "arrays": dict(self.arrays), "files": dict(self.files)}) + b"\n"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a manifest says, as far as it can be believed."""
+
+    identity: Mapping[str, Any]
+    first_hash: str
+    lines: tuple[Line, ...]
+    ends: tuple[int, ...]  # the offset after line 0, 1, ...
+    damage: str = ""  # why the rest is not believed; "" where all of it is
+    torn: bool = False  # the rest is only the unfinished end of an append
+
+
+def seal(body: Mapping[str, object]) -> bytes:
+    """Return canonical JSON with its CRC as the last key."""
+    text = canonical_json(body)
+    return text[:-1] + b',"crc":"%08x"}' % zlib.crc32(text)
+
+
+def unseal(text: bytes) -> dict[str, Any]:
+    """Return what `seal` sealed, or raise a ValueError that says in what it does not hold."""
+    match = _SEAL.fullmatch(text, max(len(text) - _SEAL_LENGTH, 0))
+    if match is None:
+        raise ValueError("it is not complete")
+    body = text[:-_SEAL_LENGTH] + b"}"
+    if zlib.crc32(body) != int(match[1], 16):
+        raise ValueError("its checksum does not agree")
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("it is not JSON") from error
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object")
+    return value
+
+
+def header(identity: Mapping[str, object]) -> bytes:
+    """Return the first line of the manifest of a run with this identity."""
+    return seal({"format": FORMAT, "identity": identity, "state_hash": first_hash(identity)}) + b"\n"
+
+
+def parse(data: bytes, source: str) -> Manifest:
+    """Return everything up to the first line that does not hold; a bad first line is a DataError."""
+    texts = data.split(b"\n")
+    rest = texts.pop()  # b"" where the last line ends as it should
+    try:
+        if not texts:
+            raise ValueError("it is not complete")
+        identity, previous = _parse_header(texts[0])
+    except ValueError as error:
+        raise DataError(f"{source}: line 1: {error}") from error
+    lines: list[Line] = []
+    ends = [len(texts[0]) + 1]
+    for number, text in enumerate(texts[1:]):
+        try:
+            line = _parse_line(text)
+            if line.generation != number:
+                raise ValueError(f"it is generation {line.generation} where {number} should be")
+            if line.state_hash != next_hash(previous, number, line.arrays):
+                raise ValueError("its state hash does not follow from the line before")
+        except ValueError as error:
+            torn = not any(map(_holds, texts[number + 2 :])) and not _holds(text)
+            damage = f"line {number + 2}: {error}"
+            return Manifest(identity, first_hash(identity), tuple(lines), tuple(ends), damage, torn)
+        lines.append(line)
+        ends.append(ends[-1] + len(text) + 1)
+        previous = line.state_hash
+    damage = f"line {len(lines) + 2}: it is not complete" if rest else ""
+    return Manifest(identity, first_hash(identity), tuple(lines), tuple(ends), damage, bool(rest))
+
+
+def _parse_header(text: bytes) -> tuple[dict[str, Any], str]:
+    value = unseal(text)
+    if value.get("format") != FORMAT:
+        raise ValueError(f"it has format {value.get('format')!r}; this version reads format {FORMAT}")
+    identity, state_hash = value.get("identity"), value.get("state_hash")
+    if not _shallow(identity, DEEPEST):
+        raise ValueError("its identity is nested too deeply")
+    if not isinstance(identity, dict) or state_hash != first_hash(identity):
+        raise ValueError("its state hash is not that of its identity")
+    return identity, str(state_hash)
+
+
+def _parse_line(text: bytes) -> Line:
+    value = unseal(text)
+    try:
+        line = Line(
+            generation=whole(value["generation"]),
+            state_hash=_hash(value["state_hash"]),
+            arrays={
+                str(name): ArrayDigest(str(dtype), tuple(map(whole, shape)), _hash(digest))
+                for name, (dtype, shape, digest) in value["arrays"].items()
+            },
+            frames=whole(value["frames"]),
+            seconds=float(value["seconds"]),
+            best=value["best"] is True,
+            files={_path(path): FileStamp(whole(size), _hash(sha)) for path, (size, sha) in value["files"].items()},
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError("it has not the fields of a generation") from error
+    return line
+
+
+def _shallow(value: object, depth: int) -> bool:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(_shallow(item, depth - 1) for item in inside)
+
+
+def _holds(text: bytes) -> bool:
+    try:
+        unseal(text)
+    except ValueError:
+        return False
+    return True
+
+
+def whole(value: object) -> int:
+    """Return a JSON value that is a count; ValueError where it is anything else."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r} is not a count")
+    return value
+
+
+def _hash(value: object) -> str:
+    if not isinstance(value, str) or not _HASH.fullmatch(value):
+        raise ValueError(f"{value!r} is not a SHA-256")
+    return value
+
+
+def _path(value: object) -> str:
+    if not isinstance(value, str) or not _PATH.fullmatch(value):
+        raise ValueError(f"{value!r} is not a file of a run")
+    return value

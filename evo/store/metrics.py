@@ -1,0 +1,69 @@
+"""metrics.jsonl: a line a generation, for watching and plotting. No result depends on it, so nothing waits for it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from evo.errors import DataError, ResourceError
+from evo.files.durable import read_file, replace_file, write_all
+
+METRICS = "metrics.jsonl"
+LARGEST = 1 << 31
+
+
+class MetricsFile:
+    """The metrics of one run directory."""
+
+    def __init__(self, directory: Path) -> None:
+        """Nothing is read or written yet."""
+        self.path = directory / METRICS
+        self._failed = False
+
+    def append(self, generation: int, metrics: Mapping[str, Any]) -> str:
+        """Add a generation's line; return what to tell the user the first time that this does not work, else ""."""
+        # A line that a full disk has cut short must not swallow the next one.
+        data = b"\n" * self._failed + _line({"generation": generation, **metrics})
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+            try:
+                write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            notice = "" if self._failed else f"cannot write {self.path}: {error.strerror}; the run goes on without it"
+            self._failed = True
+            return notice
+        return ""
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the last line of every generation, in order; None stands for a number that was not finite."""
+        lines: dict[int, dict[str, Any]] = {}
+        with suppress(DataError, ResourceError):
+            for text in read_file(self.path, most=LARGEST).split(b"\n"):
+                with suppress(ValueError, RecursionError, KeyError, TypeError):
+                    line = json.loads(text)
+                    lines[int(line["generation"])] = line
+        return [lines[generation] for generation in sorted(lines)]
+
+    def trim(self, generations: int) -> None:
+        """Forget what was written of generations that did not become durable, and lines that were cut short."""
+        kept = [_line(line) for line in self.read() if line["generation"] < generations]
+        with suppress(OSError):
+            replace_file(self.path, b"".join(kept), durable=False)
+
+
+def _line(metrics: Mapping[str, Any]) -> bytes:
+    return json.dumps({name: _finite(value) for name, value in metrics.items()}).encode() + b"\n"
+
+
+def _finite(value: Any) -> int | float | str | None:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else None

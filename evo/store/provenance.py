@@ -1,0 +1,37 @@
+"""What a run was made with: versions, the machine, and the commit of this source tree."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = ("snake-evo", "deap", "gymnasium", "h5py", "keras", "llvmlite", "numba", "numpy", "pydantic", "tensorflow")
+
+
+def provenance(fingerprint: str = "") -> dict[str, object]:
+    """Return the [provenance] of a resolved configuration; a fingerprint where the arithmetic has one."""
+    versions = {}
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "versions": versions,
+        "git_commit": git_commit(Path(__file__).parents[2]),
+        "fingerprint": fingerprint,
+    }
+
+
+def git_commit(root: Path) -> str:
+    """Return the commit that is checked out, with "-dirty" where files differ from it, or "" without one."""
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True, stdin=subprocess.DEVNULL)
+        return done.stdout.strip()
+    return ""

@@ -1,0 +1,157 @@
+"""Champions of others: taken apart in a process of their own that can neither grow, nor last, nor open anything.
+
+The HDF5 library is large, written in C, and has had holes. So a file that no run of ours has vouched for is parsed by
+a short-lived child, which is given its open descriptor, hands back plain bytes over a pipe, and is believed no more
+than the file: the description is checked, and the weights against their SHA-256, in the master.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from evo.errors import DataError, ResourceError
+from evo.files.durable import open_regular, write_all
+from evo.store.champion import ABOUT_LARGEST, Champion, believed, champion_file, unpack
+from evo.store.paths import LARGEST_CHAMPION
+
+PATIENCE = 60.0  # seconds, on however busy a machine
+PROCESSOR = 10  # seconds of it, and one more for every 64 MiB
+MEMORY = 128 << 20  # bytes beyond what the libraries have, and four times the file
+PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.store.sandbox import child; child(sys.argv[1])"
+ENVIRONMENT = {
+    "HDF5_PLUGIN_PRELOAD": "::",  # no filter is ever loaded
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SIZES = struct.Struct("<QQ")
+ENOUGH = SIZES.size + ABOUT_LARGEST + 4096  # bytes that come back, besides the weights
+
+
+def read_champion(path: Path) -> Champion:
+    """Return the champion of a run directory or of a champion.h5, whoever made it; DataError where it does not hold.
+
+    Nothing in the file is executed, and no link in it is followed. ResourceError: no process can be started.
+    """
+    file = champion_file(path)
+    with open_regular(file, most=LARGEST_CHAMPION) as descriptor:
+        head = os.pread(descriptor, 512, 0)
+        if not head.startswith(SIGNATURE):
+            raise DataError(f"{file}: not a readable HDF5 file of arrays; it seems to be {seems(head)}")
+        answer, code = _ask(descriptor, str(file), os.fstat(descriptor).st_size)
+    if code == 3:
+        raise DataError(answer.decode(errors="replace"))
+    if code == 5:
+        raise DataError(f"{file}: takes more memory to read than any champion of its size")
+    if code or len(answer) < SIZES.size:
+        raise DataError(f"{file}: the process that read it was ended by it ({_ending(code)}); it is damaged or hostile")
+    described, held = SIZES.unpack_from(answer)
+    if len(answer) != SIZES.size + described + held or held % 4:
+        raise DataError(f"{file}: the process that read it did not answer in full")
+    sealed = answer[SIZES.size : SIZES.size + described]
+    return believed(sealed, np.frombuffer(answer, "<f4", offset=SIZES.size + described).copy(), str(file))
+
+
+def seems(head: bytes) -> str:
+    """Return what a file that is not HDF5 seems to be, by its first bytes; nothing of it is parsed."""
+    if head.startswith(b"PK\x03\x04"):
+        first = head[30 : 30 + int.from_bytes(head[26:28], "little")].decode(errors="replace")
+        if first.endswith(".npy"):
+            return "an .npz archive of NumPy"
+        if first in ("metadata.json", "config.json", "model.weights.h5"):
+            return "a .keras archive"
+        if first.partition("/")[2] in ("data.pkl", "version", "byteorder", ".format_version"):
+            return "a .pt file of PyTorch, which is a pickle"
+        return "a zip archive"
+    if head[:1] == b"\x80" and 2 <= (head[1:2] or b"\0")[0] <= 5:
+        return "a pickle (or an old .pt or .joblib file)"
+    if not head:
+        return "empty"
+    kinds = {
+        b"\x93NUMPY": "an .npy array",
+        b"\x1f\x8b": "compressed by gzip",
+        b"{": "JSON or text",
+        b"\0": "zeros",
+    }
+    return next((kind for start, kind in kinds.items() if head.startswith(start)), "something else")
+
+
+def child(source: str) -> None:
+    """Read the champion on standard input and write it to standard output as plain bytes; exit 3 with a line if not."""
+    try:
+        size = os.fstat(0).st_size
+        _limit(size)
+        sealed, weights = unpack(_all_of(0, size), source)
+        write_all(1, SIZES.pack(len(sealed), weights.nbytes))
+        write_all(1, sealed)
+        write_all(1, weights.data.cast("B"))
+        code = 0
+    except DataError as error:
+        write_all(1, str(error).encode(errors="backslashreplace")[:4096])
+        code = 3
+    except MemoryError:
+        code = 5
+    os._exit(code)
+
+
+def _limit(size: int) -> None:
+    """Take from this process what it does not need; everything that it has to import is there."""
+    with open("/proc/self/statm", "rb") as file:
+        present = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    for what, most in (
+        (resource.RLIMIT_AS, present + MEMORY + 4 * size),
+        (resource.RLIMIT_CPU, PROCESSOR + (size >> 26)),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_NOFILE, 0),  # so it opens nothing, whatever a file tells the library
+    ):
+        resource.setrlimit(what, (most, most))
+
+
+def _all_of(descriptor: int, size: int) -> bytes:
+    parts = []
+    while size > 0 and (part := os.read(descriptor, min(size, 1 << 24))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _ending(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+
+
+def _ask(descriptor: int, source: str, size: int) -> tuple[bytes, int]:
+    """Return what the child wrote and how it ended; one that is not done in time is killed."""
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, source, *sys.path],
+            stdin=descriptor,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **ENVIRONMENT},
+        )
+    except OSError as error:
+        raise ResourceError(f"cannot start a process to read {source}: {error}") from error
+    timer = threading.Timer(PATIENCE, process.kill)
+    timer.start()
+    try:
+        assert process.stdout is not None
+        with process.stdout:
+            answer = process.stdout.read(size + ENOUGH)
+        return answer, process.wait()
+    finally:
+        timer.cancel()
+        if process.poll() is None:  # only where we were interrupted
+            process.kill()
+            process.wait()

@@ -1,0 +1,77 @@
+"""What a run starts from: the champion that `run.init_from` names, fitted to this run's network.
+
+A run keeps a copy of its champion's file, so that it can be taken up when the source has moved or gone on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import ConfigurationError
+from evo.files.durable import read_file, replace_file, resources, sync_directory
+from evo.store.paths import CHAMPION, LARGEST_CHAMPION, START
+
+if TYPE_CHECKING:
+    from evo.config.experiment import Experiment
+    from evo.store.store import Store
+
+
+@dataclass(frozen=True)
+class Start:
+    """A champion that becomes the first network of a run."""
+
+    weights: NDArray[np.float32]  # [P] of this run's network
+    fitness: float | None  # what its own run says that it was
+
+
+def start_of(experiment: Experiment) -> Start | None:
+    """Return what a run starts from, or None where it starts from nothing.
+
+    ConfigurationError: the champion is of another network, or chooses among other actions. DataError: it is none.
+    """
+    source = experiment.run.init_from
+    if not source:
+        return None
+    from evo.networks.transfer import fit
+    from evo.store.sandbox import read_champion
+
+    champion = read_champion(Path(source))
+    environment = champion.about.get("environment")
+    theirs = environment.get("actions") if isinstance(environment, dict) else None
+    ours = getattr(experiment.environment, "actions", None)
+    if isinstance(theirs, str) and isinstance(ours, str) and theirs != ours:
+        raise ConfigurationError(f"run.init_from: {source}: its actions are {theirs[:20]!r}, and here {ours!r}")
+    try:
+        weights = fit(champion.weights, champion.layers, experiment.network())
+    except ConfigurationError as error:
+        raise ConfigurationError(f"run.init_from: {source}: {error}") from error
+    if not np.isfinite(weights).all():
+        raise ConfigurationError(f"run.init_from: {source}: its weights are not finite")
+    fitness = champion.about.get("fitness")
+    return Start(weights, float(fitness) if isinstance(fitness, int | float) else None)
+
+
+def keep(experiment: Experiment, store: Store) -> None:
+    """Copy the champion's file into the run directory, once; ConfigurationError where it is another one by now."""
+    kept, source = store.directory / START, Path(experiment.run.init_from)
+    if not experiment.run.init_from or kept.exists():
+        return
+    data = read_file(source / CHAMPION if source.is_dir() else source, most=LARGEST_CHAMPION)
+    if hashlib.sha256(data).hexdigest() != store.identity["init_from"]:
+        raise ConfigurationError(f"run.init_from: {source} has changed while it was read; start the run again")
+    with resources("write", kept):
+        replace_file(kept, data)
+        sync_directory(store.directory)
+
+
+def handed_over(experiment: Experiment, fitness: float) -> str:
+    """Return in one line what the champion's fitness was in its own run, and what it is in this one."""
+    start = start_of(experiment)
+    before = "unknown" if start is None or start.fitness is None else f"{start.fitness:.3f}"
+    return f"starts from a champion of fitness {before} in its own run, {fitness:.3f} here"

@@ -1,0 +1,235 @@
+"""Whether a champion is of its run: of a state in the chain, made as the records say, with the weights it had there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from evo.cli.terminal.summary import finite
+from evo.config.experiment import environment_of
+from evo.errors import DataError
+from evo.files.durable import read_file
+from evo.store import sandbox
+from evo.store.champion import READABLE, Champion
+from evo.store.checkpoints import read_record
+from evo.store.paths import CHAMPION, LARGEST_CHAMPION
+from evo.training import testing
+from evo.training.champion import NAMED_BY, network_layers
+from evo.training.generation import make_algorithm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from evo.config.experiment import Experiment
+    from evo.networks.network import Network
+    from evo.records import Algorithm, Evaluator, Request
+    from evo.training.testing import Publish
+    from evo.verify.verification import Evidence, Report
+
+ALIKE = ("algorithm", "seed", "environment", "policy")  # what a champion and the identity of its run both say
+READABLE_LARGEST = 1 << 22
+MOST_EPISODES = 1_000_000
+UNFIT = (KeyError, IndexError, TypeError, ValueError, AttributeError)  # what a forged state may end in
+
+
+class Crowned(NamedTuple):
+    """A champion that holds in itself, and what lay beside it when it was read."""
+
+    champion: Champion
+    sha256: str  # of its file; empty where the master has written another one meanwhile
+    copy: bytes | None  # champion.json
+
+
+def read(directory: Path, report: Report) -> Crowned | None:
+    """Return the champion of a run directory, if there is one.
+
+    This comes before the manifest is read: its master writes a champion after the line that it speaks of.
+    """
+    file = directory / CHAMPION
+    if not os.path.lexists(file):
+        report.unknown.append(f"{file}: not there; none is crowned yet, or a resume will write it")
+        return None
+    try:
+        before = _digest(file)
+        champion = sandbox.read_champion(directory)
+        digest = before if _digest(file) == before else ""
+        copy = directory / READABLE
+        return Crowned(champion, digest, read_file(copy, most=READABLE_LARGEST) if os.path.lexists(copy) else None)
+    except DataError as error:
+        report.disagrees.append(str(error))
+        return None
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(read_file(file, most=LARGEST_CHAMPION)).hexdigest()
+
+
+def examine(crowned: Crowned, evidence: Evidence, report: Report) -> bool:
+    """Hold what a champion says against the run; return whether it is the run's."""
+    file = evidence.directory / CHAMPION
+    champion, about = crowned.champion, crowned.champion.about
+    born, known = about.get("generation"), about.get("generations")
+    if type(born) is not int or type(known) is not int or not 0 <= born < known:
+        report.disagrees.append(f"{file}: does not say of which generation it is")
+        return False
+    if known > len(evidence.lines) and evidence.broken:
+        report.unknown.append(f"{file}: is of generation {known - 1}, where the chain does not reach")
+        return False
+    mistakes = [*_of_another_run(champion, evidence), *_lineage(champion, evidence), *_copy(crowned, evidence, report)]
+    report.disagrees += [f"{file}: {mistake}" for mistake in mistakes]
+    if mistakes:
+        return False
+    report.agrees.append(f"champion: of generation {born}, as its record says, and of a state in the chain")
+    if evidence.experiment is not None:
+        _hold_to_states(champion, evidence, evidence.experiment, report)
+    return True
+
+
+def _of_another_run(champion: Champion, evidence: Evidence) -> Iterator[str]:
+    about, identity = champion.about, evidence.manifest.identity
+    for name in ALIKE:
+        if about.get(name) != identity.get(name):
+            yield f"its {name} is not the run's"
+    last = about["generations"] - 1
+    if last >= len(evidence.lines):
+        yield f"is of {last + 1} generations, and the run has {len(evidence.lines)}"
+    elif evidence.lines[last].state_hash != about.get("state_hash"):
+        yield f"its state hash is not that of generation {last}"
+    experiment = evidence.experiment
+    if experiment is not None and list(champion.layers) != network_layers(experiment.network()):
+        yield "its layers are not those of the run's network"
+
+
+def _lineage(champion: Champion, evidence: Evidence) -> Iterator[str]:
+    """Yield where a champion that was a candidate was not made as the record of its generation says."""
+    about = champion.about
+    generation, candidate = about["generation"], about.get("candidate")
+    if candidate is None or generation not in evidence.records:
+        return
+    record = read_record(evidence.directory, evidence.lines[generation])
+    named = {name: record[name] for name in NAMED_BY if name in record}
+    if type(candidate) is not int or not all(0 <= candidate < len(array) for array in named.values()):
+        yield f"generation {generation} has no candidate {candidate!r}"
+    elif {name: array[candidate].item() for name, array in named.items()} != about.get("lineage"):
+        yield f"its lineage is not that of candidate {candidate} in the record of generation {generation}"
+
+
+def _copy(crowned: Crowned, evidence: Evidence, report: Report) -> Iterator[str]:
+    """Yield where the readable copy says something else; a kill between the two files leaves one of another state."""
+    if crowned.copy is None or not crowned.sha256:
+        return
+    champion = crowned.champion
+    expected = {
+        "about": champion.about,
+        "file": CHAMPION,
+        "file_sha256": crowned.sha256,
+        "layers": [[name, list(shape)] for name, shape in champion.layers],
+        "weights_sha256": hashlib.sha256(champion.weights.tobytes()).hexdigest(),
+    }
+    try:
+        copy = json.loads(crowned.copy)
+        about = copy["about"]
+        known = any(line.state_hash == about["state_hash"] for line in evidence.lines)
+        # It is written where it is crowned, and again where it is measured.
+        other = about["state_hash"] != champion.about["state_hash"] or about["heldout"] is None
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        yield f"its copy {READABLE} cannot be read ({error})"
+        return
+    if copy == expected:
+        return
+    if known and other:
+        report.unknown.append(
+            f"{evidence.directory / READABLE}: of another state than {CHAMPION}; a resume rewrites it"
+        )
+    else:
+        yield f"its copy {READABLE} says something else"
+
+
+def _hold_to_states(champion: Champion, evidence: Evidence, experiment: Experiment, report: Report) -> None:
+    """Compare the weights with those in a kept state that was saved while this champion had the crown."""
+    file, about = evidence.directory / CHAMPION, champion.about
+    held = sorted(evidence.states, key=lambda generation: (generation >= about["generations"], -generation))
+    for generation in held:
+        if generation < about["generation"]:
+            continue
+        try:
+            state = evidence.state(generation)
+            if state is None:
+                continue
+            algorithm = make_algorithm(experiment, environment_of(experiment.environment))
+            algorithm.restore(state)
+        except (DataError, *UNFIT) as error:
+            report.disagrees.append(f"generation {generation}: its state cannot be taken up ({error})")
+            continue
+        same = is_the(champion, algorithm)
+        if same is None and generation >= about["generations"]:
+            continue  # another has been crowned since
+        if same:
+            report.agrees.append(f"champion: its weights are those in the state of generation {generation}")
+        else:
+            report.disagrees.append(f"{file}: is not the champion that the state of generation {generation} has")
+        return
+    report.unknown.append(f"{file}: no state that has this champion is kept")
+
+
+def is_the(champion: Champion, algorithm: Algorithm) -> bool | None:
+    """Return whether an algorithm's champion has these weights; None where it is another one by its own account."""
+    weights = algorithm.best()
+    facts: Mapping[str, Any] = algorithm.champion() if weights is not None else {}
+    if weights is None or any(champion.about.get(name) != value for name, value in facts.items()):
+        return None
+    return bool(weights.tobytes() == champion.weights.tobytes())
+
+
+def rebuilt(champion: Champion, network: Network, request: Request) -> bool:
+    """Return whether the candidate that a champion was, as a generation first asks for it, has its weights."""
+    from evo.networks.candidates import Rebuilder
+
+    parents = np.empty((0, network.size), np.float32) if request.weights is None else request.weights
+    weights, candidate = np.empty(network.size, np.float32), champion.about["candidate"]
+    for task in request.tasks:
+        if candidate < len(task.weights):
+            Rebuilder(network).rebuild(parents, task.weights, candidate, weights)
+            return weights.tobytes() == champion.weights.tobytes()
+        candidate -= len(task.weights)
+    return False
+
+
+def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, publish: Publish, report: Report) -> None:
+    """Play the sealed episodes that a champion was measured on, and compare its score."""
+    stated = champion.about.get("heldout")
+    if stated is None:
+        report.unknown.append("the champion has no sealed score yet")
+        return
+    measures = environment_of(experiment.environment).measures
+    try:
+        episodes = int(stated["episodes"])
+        if not 1 <= episodes <= MOST_EPISODES:
+            raise ValueError(f"{episodes} episodes")
+        heldout = finite(asdict(testing.measure(champion.weights, publish, evaluator, measures, episodes)[0]))
+    except (DataError, *UNFIT) as error:
+        report.disagrees.append(f"the champion's sealed score cannot be measured again ({error})")
+        return
+    # Intervals are computed by functions whose last bit is a matter of the machine.
+    if len(close := [name for name in heldout if _close(stated.get(name), heldout[name])]) == len(stated):
+        report.agrees.append(f"champion: its score on {episodes} sealed episodes, played again")
+    else:
+        told = ", ".join(
+            f"{name} {stated.get(name)}, replayed {heldout[name]}" for name in heldout if name not in close
+        )
+        report.disagrees.append(f"the champion's sealed score is another: {told}")
+
+
+def _close(one: Any, other: Any) -> bool:
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_close, one, other))
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=1e-9)

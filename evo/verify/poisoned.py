@@ -1,0 +1,61 @@
+"""Replays a generation in which candidates ended every worker: they are given the worst result, as then, unplayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.records import Result, Task
+from evo.workers.round import worst_result
+
+if TYPE_CHECKING:
+    from evo.records import Evaluator
+
+
+class Sparing:
+    """An evaluator of one generation that plays everybody but the poisoned."""
+
+    def __init__(self, evaluator: Evaluator, poisoned: NDArray[np.generic], measures: int) -> None:
+        self.fingerprint = evaluator.fingerprint
+        self._evaluator, self._measures, self._round = evaluator, measures, -1
+        self._poisoned = {(int(number), int(candidate)) for number, candidate in poisoned}  # round and candidate
+
+    def map(self, tasks: Sequence[Task]) -> list[Result]:
+        """Return the results in task order."""
+        self._round += 1
+        first, harmless = 0, []  # candidates of each task that may be played
+        for task in tasks:
+            count = len(task.weights)
+            harmless.append([k for k in range(count) if (self._round, first + k) not in self._poisoned])
+            first += count
+        played = iter(
+            self._evaluator.map([_only(task, some) for task, some in zip(tasks, harmless, strict=True) if some])
+        )
+        return [
+            self._result(task, some, next(played) if some else None) for task, some in zip(tasks, harmless, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Close the evaluator."""
+        self._evaluator.close()
+
+    def _result(self, task: Task, some: list[int], played: Result | None) -> Result:
+        if played is not None and len(some) == len(task.weights):
+            return played
+        result = worst_result(task, self._measures)
+        if played is None:
+            return result
+        for name in ("returns", "lengths", "measures", "finite"):
+            getattr(result, name)[some] = getattr(played, name)
+        return replace(result, frames=played.frames, slots=played.slots)
+
+
+def _only(task: Task, some: list[int]) -> Task:
+    """Return a task of some of its candidates."""
+    if len(some) == len(task.weights):
+        return task
+    return replace(task, weights=task.weights.some(some))

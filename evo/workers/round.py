@@ -1,0 +1,180 @@
+"""One call of `map`: what is still to be played, and what becomes of a task that ends every worker that plays it.
+
+A task that has ended three workers is played candidate by candidate, where batches leave no trace in a result, so
+that only the guilty candidate has to answer for it. One that has ended three more workers, all alone, is poison.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from evo.errors import PoisonError
+from evo.records import WORST, Episodes, Result, Task
+from evo.workers.worker import Packed
+
+ATTEMPTS = 3  # times that a task may end its worker
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one ticket is for: a whole task, or one candidate of it."""
+
+    task: Any
+    index: int  # of the task among those of the round
+    first: int | None = None  # the candidate, where it is one of several
+
+
+class Round:
+    """What is to be played, by tickets: they number what all rounds play, so no late answer is taken for another's.
+
+    `worst` gives the result of poison; without it, poison is a PoisonError. `separable`: candidates may be played
+    apart from each other.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Any],
+        tickets: Iterator[int],
+        attempts: int = ATTEMPTS,
+        separable: bool = False,
+        worst: Callable[[Task], Result] | None = None,
+    ) -> None:
+        self.waiting: deque[int] = deque()
+        self.poisoned: list[PoisonError] = []
+        self._attempts, self._separable, self._worst = attempts, separable, worst
+        self._tickets = tickets
+        self._parts: dict[int, Part] = {}
+        self._lost: dict[int, int] = {}  # workers that each ticket has ended
+        self._results: dict[int, Any] = {}
+        self._of: list[list[int]] = []  # the tickets of each task
+        self._count = len(tasks)
+        for index, task in enumerate(tasks):
+            self._of.append([self._add(Part(task, index))])
+            self.waiting.append(self._of[-1][0])
+
+    @property
+    def finished(self) -> bool:
+        """Whether every task has its result."""
+        return len(self._results) == len(self._parts)
+
+    def __contains__(self, ticket: int | None) -> bool:
+        """Return whether the ticket is of this round."""
+        return ticket in self._parts
+
+    def task(self, ticket: int) -> Any:
+        """Return what is to be played for a ticket."""
+        return self._parts[ticket].task
+
+    def lost(self, ticket: int) -> int:
+        """Return how many workers a ticket has ended."""
+        return self._lost[ticket]
+
+    def answer(self, ticket: int, result: Any) -> None:
+        """Take in a result, which may be packed."""
+        self._results[ticket] = result
+
+    def put_first(self, *tickets: int | None) -> None:
+        """Let tasks be played next that were handed out and are not to blame; other rounds' are left alone."""
+        self.waiting.extendleft(ticket for ticket in reversed(tickets) if ticket is not None and ticket in self)
+
+    def put_back(self, ticket: int, why: str) -> None:
+        """Let a task be played again whose worker was lost; PoisonError where that has happened too often."""
+        self._lost[ticket] += 1
+        part = self._parts[ticket]
+        if self._lost[ticket] < self._attempts:
+            self.waiting.appendleft(ticket)
+        elif self._separable and isinstance(part.task, Task) and len(part.task.weights) > 1:
+            self._take_apart(ticket, part)
+        else:
+            poison = PoisonError(self._told(part, why), part.index, part.first or 0, _candidates(part.task), why)
+            if self._worst is None or not _answerable(part.task):
+                raise poison
+            self.poisoned.append(poison)
+            self._results[ticket] = self._worst(part.task)
+
+    def results(self) -> list[Any]:
+        """Return the results in task order; once, for those that came packed are given away as they are unpacked."""
+        return [_together([_unpacked(self._results.pop(ticket)) for ticket in tickets]) for tickets in self._of]
+
+    def _add(self, part: Part) -> int:
+        ticket = next(self._tickets)
+        self._parts[ticket], self._lost[ticket] = part, 0
+        return ticket
+
+    def _take_apart(self, ticket: int, part: Part) -> None:
+        del self._parts[ticket], self._lost[ticket]
+        source = part.task.weights
+        alone = [replace(part.task, weights=source.some(slice(k, k + 1))) for k in range(len(source))]
+        self._of[part.index] = [self._add(Part(task, part.index, k)) for k, task in enumerate(alone)]
+        self.waiting.extendleft(reversed(self._of[part.index]))
+
+    def _told(self, part: Part, why: str) -> str:
+        which = "" if part.first is None else f"candidate {part.first + 1} of "
+        times = "" if self._attempts == 1 else f" {self._attempts} times, the last time"
+        return (
+            f"{which}task {part.index + 1} of {self._count} has ended its worker{times} because the worker {why}; "
+            f"the task is {_described(part.task)}"
+        )
+
+
+def worst_result(task: Task, measures: int) -> Result:
+    """Return the result of candidates that cannot be played: like scores that are not finite, and no frames."""
+    assert isinstance(task.play, Episodes)
+    shape = len(task.weights), len(task.play.seeds)
+    return Result(
+        returns=np.full(shape, WORST, np.int64),
+        lengths=np.zeros(shape, np.int32),
+        measures=np.zeros((*shape, measures), np.int32),
+        finite=np.zeros(shape[0], np.bool_),
+        frames=0,
+        slots=0,
+        actions=(np.empty(0, np.int8),) * (shape[0] * shape[1]) if task.trace else None,
+    )
+
+
+def _unpacked(result: Any) -> Any:
+    return result.unpacked() if isinstance(result, Packed) else result
+
+
+def _together(results: list[Any]) -> Any:
+    """Return the result of a task from those of its candidates."""
+    if len(results) == 1:
+        return results[0]
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(result, name) for result in results])
+        for name in ("returns", "lengths", "measures", "finite")
+    }
+    actions = None if results[0].actions is None else tuple(trace for result in results for trace in result.actions)
+    frames, slots = sum(result.frames for result in results), sum(result.slots for result in results)
+    return Result(**arrays, frames=frames, slots=slots, actions=actions)
+
+
+def _answerable(task: Any) -> bool:
+    """Return whether there is a worst result of a task: steps to learn from cannot be made up."""
+    return isinstance(task, Task) and isinstance(task.play, Episodes) and not task.record
+
+
+def size(task: Any) -> int:
+    """Return how many episodes a task is, for its deadline."""
+    return len(task.weights) * len(task.play.seeds) if isinstance(task, Task) and isinstance(task.play, Episodes) else 1
+
+
+def _candidates(task: Any) -> int:
+    return len(task.weights) if isinstance(task, Task) else 1
+
+
+def _described(task: Any) -> str:
+    """Say which task this is, briefly, so that it can be found and played again."""
+    if not isinstance(task, Task):
+        return str(getattr(task, "name", task))
+    source, shown = task.weights, 8
+    keys = ", ".join(f"{row}:{key:#x}" for row, key in list(zip(source.rows, source.keys, strict=True))[:shown])
+    more = ", ..." if len(source) > shown else ""
+    count = "one candidate" if len(source) == 1 else f"{len(source)} candidates"
+    played = f"{len(task.play.seeds)} episodes" if isinstance(task.play, Episodes) else "a segment"
+    return f"{count} (parent row:noise key {keys}{more}) of {source.published or 'no file'} in {played}"
