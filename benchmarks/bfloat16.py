@@ -80,7 +80,7 @@ def _measured(players: dict[str, Player], rounds: int) -> tuple[dict[tuple[str, 
     agree: dict[int, float] = {}
     for _ in range(rounds + 1):  # the first one compiles
         for episodes in EPISODES:
-            task = Task(fresh(CANDIDATES, 0), Episodes(episode_keys(0, Purpose.TRAIN, 0, episodes)))
+            task = Task(fresh(CANDIDATES, 0), Episodes(episode_keys(0, Purpose.TRAINING, 0, episodes)))
             lengths = {}
             for inference, player in players.items():
                 results = []

@@ -29,7 +29,7 @@ from evo.records import Episodes, Rebuild, Result, Task
 from evo.rollouts.published_weights import PublishedFiles
 from evo.store.store import Store
 from evo.training.generation import make_algorithm, play_out
-from evo.workers.worker import Upbringing
+from evo.workers.worker import WorkerSpec
 
 WORKERS = (1, 2, 8, 24)  # that answer at once, for what the master does about each
 
@@ -86,7 +86,7 @@ def master(tasks: Sequence[Task], smoke: bool) -> Master:
     """Return what the master does, by least squares over pools of different sizes."""
     rows, used, wall = [], [], 0.0
     for workers in WORKERS[: 3 if smoke else None]:
-        with Counted(Upbringing("benchmarks.costs:make_idle", None), [{}] * workers) as pool:
+        with Counted(WorkerSpec("benchmarks.costs:make_idle", None), [{}] * workers) as pool:
             pool.map([*tasks] * -(-4 * workers // len(tasks)))  # all of them are at work
             for _ in range(2 if smoke else 5):
                 pool.loops, before, began = 0, time.process_time(), time.perf_counter()

@@ -90,7 +90,7 @@ def run(form: Form) -> Table:
             with Peer(sys.executable, "deap_way", cores=WORKERS) as peer:
                 told = peer.ask(
                     policy=case.network.options.model_dump(), environment=experiment.environment.model_dump(),
-                    seeds=episode_keys(0, Purpose.TRAIN, 0, EPISODES).tolist(), weights=str(file),
+                    seeds=episode_keys(0, Purpose.TRAINING, 0, EPISODES).tolist(), weights=str(file),
                     parents=population // 4, sigma=SIGMA, workers=WORKERS, generations=generations,
                 )  # fmt: skip
         if told["first"] != first:

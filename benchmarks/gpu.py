@@ -33,7 +33,7 @@ from evo.rollouts.rollout import empty_result
 from evo.rollouts.tensorflow_episodes import play_snake
 from evo.rollouts.tensorflow_player import BATCH
 from evo.workers import gpus, placement
-from evo.workers.worker import Upbringing
+from evo.workers.worker import WorkerSpec
 
 EPISODES = 32
 PER_CALL = (1, 4, 16, 64, 256)
@@ -76,7 +76,7 @@ class JaxPlayer:
 
     def play(self, task: Task) -> Result:
         """Play every candidate, so many side by side."""
-        arrays = empty_result(len(task.weights), EPISODES, len(self._environment.measures))
+        arrays = empty_result(len(task.weights), EPISODES, len(self._environment.episode_metrics))
         rebuilder, parents = Rebuilder(self._network), np.empty((0, self._network.size), np.float32)
         frames = slots = 0
         for first in range(0, len(task.weights), self._networks):
@@ -93,9 +93,9 @@ class JaxPlayer:
 
             lanes = self._networks, BATCH
             seeds = task.play.seeds  # type: ignore[union-attr]
-            played, used, _ = play_snake(score, self._environment, seeds, task.choose, here["finite"], here, lanes)
+            played, used, _ = play_snake(score, self._environment, seeds, task.action_rule, here["finite"], here, lanes)
             frames, slots = frames + played, slots + used
-        return Result(**arrays, frames=frames, slots=slots)
+        return Result(**arrays, frames=frames, lane_slots=slots)
 
 
 def pool(
@@ -111,7 +111,7 @@ def pool(
     environment = case.environment.options.model_dump()
     told = "tensorflow" if inference == "tensorflow" else "lanes"
     context = Context(Path(tempfile.gettempdir()), environment, policy, options, told)  # type: ignore[arg-type]
-    return Processes(Upbringing(player, context, prepare), slots)
+    return Processes(WorkerSpec(player, context, prepare), slots)
 
 
 def speed(workers: Processes, tasks: list[Task]) -> float:
@@ -141,7 +141,7 @@ def together(slot: dict[str, str], candidates: int, most: int) -> Table:
         ("network, in a call", "TensorFlow", "core", "of the core's", "JAX vmap", "of JAX's"),
     )
     for case in cases():
-        tasks = [Task(fresh(candidates, 0), Episodes(episode_keys(0, Purpose.TRAIN, 0, EPISODES)))]
+        tasks = [Task(fresh(candidates, 0), Episodes(episode_keys(0, Purpose.TRAINING, 0, EPISODES)))]
         with pool(case, OURS, [{}], 0) as workers:
             core = speed(workers, tasks)
         for per_call in (count for count in PER_CALL if count <= min(most, candidates)):
@@ -179,7 +179,7 @@ def memory(options: Mapping[str, Any], visible: str | None) -> Table:
             (slot,) = planned({**options, **policy}, visible)
             before = used(slot)
             with pool(case, OURS, [slot], 64, policy) as workers:
-                workers.map([Task(fresh(64, 0), Episodes(episode_keys(0, Purpose.TRAIN, 0, EPISODES)))])
+                workers.map([Task(fresh(64, 0), Episodes(episode_keys(0, Purpose.TRAINING, 0, EPISODES)))])
                 after = used(slot)
                 told = f"limit {LIMIT} MB" if "memory_limit_mb" in policy else "growth"
                 more = "not told" if before is None or after is None else str(after - before)
@@ -196,7 +196,7 @@ def shared(slot: dict[str, str], candidates: int) -> Table:
     )
     case, first = cases()[0], 0.0
     for count in WORKERS:
-        seeds = episode_keys(0, Purpose.TRAIN, 0, EPISODES)
+        seeds = episode_keys(0, Purpose.TRAINING, 0, EPISODES)
         tasks = [Task(fresh(candidates, candidates * i), Episodes(seeds)) for i in range(4 * max(WORKERS))]
         with pool(case, OURS, [slot] * count, 64) as workers:
             frames = speed(workers, tasks)

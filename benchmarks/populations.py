@@ -54,7 +54,7 @@ def measured(case: Case, form: Form, table: Table) -> None:
     options = snake.Options(**{**case.environment.options.model_dump(), "max_steps": STEPS})
     case = replace(case, environment=snake.make(options))
     candidates = CANDIDATES[case.name]
-    task = Task(fresh(candidates, 0), Episodes(episode_keys(0, Purpose.TRAIN, 0, EPISODES)))
+    task = Task(fresh(candidates, 0), Episodes(episode_keys(0, Purpose.TRAINING, 0, EPISODES)))
     rollout, parents = Rollout(case.network, case.environment), np.empty((0, case.network.size), np.float32)
     rollout.play(task, parents)  # compiles
 
@@ -62,7 +62,7 @@ def measured(case: Case, form: Form, table: Table) -> None:
         results: list[Result] = []
         took = seconds(lambda: results.append(rollout.play(task, parents)))
         lengths = results[0].lengths.ravel().tolist()
-        return {"seconds": took, "frames": results[0].frames, "computed": results[0].slots, "lengths": lengths}
+        return {"seconds": took, "frames": results[0].frames, "computed": results[0].lane_slots, "lengths": lengths}
 
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "weights.npy"

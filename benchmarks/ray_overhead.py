@@ -23,7 +23,7 @@ from evo.evaluators import processes, ray
 from evo.learning.acting import begin_lanes, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.records import Choose, Episodes, Task, WeightSource
+from evo.records import ActionRule, Episodes, Task, WeightSource
 from evo.rollouts.player import Context
 
 ENVIRONMENT = {"id": "snake", "size": 5, "starvation": 1}
@@ -60,7 +60,7 @@ def measure(place: Path) -> Table:
     environment = snake.make(snake.Options(**ENVIRONMENT))
     columns = Network.build(Policy(**POLICY), environment.shape, environment.actions).size
     lanes = begin_lanes(environment, 1, 0, LANES)
-    (segment,) = segment_tasks(lanes, HORIZON, LANES, Choose())
+    (segment,) = segment_tasks(lanes, HORIZON, LANES, ActionRule())
     segment = Task(one[0].weights, segment.play, segment.choose)
     figures: dict[str, dict[str, list[float]]] = {"ray": {}, "processes": {}}
     with ray.make(context) as on_ray, processes.make(context) as on_processes:

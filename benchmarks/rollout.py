@@ -120,7 +120,7 @@ def compare(case: Case, rounds: int, enough: float, clock: Callable[[], float]) 
     rollout, peer = Rollout(case.network, case.environment), SeedWay(case.network, case.environment)
     parents, source = case.candidates()
     weights = np.empty(case.network.size, np.float32)
-    seeds = episode_keys(0, Purpose.TRAIN, 0, max(EPISODES))
+    seeds = episode_keys(0, Purpose.TRAINING, 0, max(EPISODES))
     rebuilder = Rebuilder(case.network)
     rebuilder.rebuild(parents, source(1, 0), 0, weights)
     peer.set_weights(weights)
@@ -188,7 +188,7 @@ def _speed(
     """Return useful frames a second and the share of lane slots that were useful."""
     results = []
     took = seconds(lambda: results.append(rollout.play(task, parents)), clock)
-    return results[0].frames / took, results[0].frames / results[0].slots
+    return results[0].frames / took, results[0].frames / results[0].lane_slots
 
 
 def of_run(run_dir: Path, rounds: int) -> list[list[str]]:
@@ -207,10 +207,10 @@ def of_run(run_dir: Path, rounds: int) -> list[list[str]]:
     parents = np.ascontiguousarray(store.read_state(store.next_generation - 1)["weights"], np.float32)
     rollout = Rollout(network, environment)
     source = children(len(parents), 128, experiment.options.sigma)
-    rollout.play(Task(children(1, 1, 0.0), Episodes(episode_keys(0, Purpose.TRAIN, 0, 1))), parents)  # compiles
+    rollout.play(Task(children(1, 1, 0.0), Episodes(episode_keys(0, Purpose.TRAINING, 0, 1))), parents)  # compiles
     rows = []
     for episodes in EPISODES:
-        task = Task(source, Episodes(episode_keys(experiment.run.seed, Purpose.TRAIN, 1 << 30, episodes)))
+        task = Task(source, Episodes(episode_keys(experiment.run.seed, Purpose.TRAINING, 1 << 30, episodes)))
         speeds = [_speed(rollout, task, parents) for _ in range(rounds)]
         limit = gemm_flops() / needed_flops(network)
         speed = median(speed for speed, _ in speeds)

@@ -25,7 +25,7 @@ from evo.evaluators import processes
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Result, Task
 from evo.rollouts.player import Context, make_player
-from evo.workers.worker import Upbringing
+from evo.workers.worker import WorkerSpec
 
 CANDIDATES = 16  # of a task
 EPISODES = 32
@@ -66,7 +66,7 @@ class Alone:
     """So many processes that play all tasks, each for itself and without a master: what the machine has to give."""
 
     def __init__(self, context: Context, processes_: int) -> None:
-        self._pool = processes.Processes(Upbringing("benchmarks.scaling:make_everything", context), [{}] * processes_)
+        self._pool = processes.Processes(WorkerSpec("benchmarks.scaling:make_everything", context), [{}] * processes_)
         self._count = processes_
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class Alone:
 
 def tasks(case: Case, count: int) -> list[Task]:
     """Return `count` tasks, all of the same size."""
-    seeds = episode_keys(0, Purpose.TRAIN, 0, EPISODES)
+    seeds = episode_keys(0, Purpose.TRAINING, 0, EPISODES)
     return [Task(fresh(CANDIDATES, CANDIDATES * i), Episodes(seeds)) for i in range(count)]
 
 
@@ -112,7 +112,7 @@ def resident(pid: int) -> float:
 def respawn(pool: processes.Processes, case: Case) -> float:
     """Kill a worker; return the seconds until the one in its place has brought back a small task."""
     os.kill(pool.pids[0], signal.SIGKILL)
-    small = Task(fresh(1, 0), Episodes(episode_keys(0, Purpose.TRAIN, 0, 1)))
+    small = Task(fresh(1, 0), Episodes(episode_keys(0, Purpose.TRAINING, 0, 1)))
     return seconds(lambda: pool.map([small]))
 
 

@@ -160,7 +160,7 @@ def _played(experiment: Experiment, directory: Path, tasks: Sequence[Task]) -> t
         for i, task in enumerate(tasks):
             results = []
             took[again, i] = seconds(lambda: results.append(player.play(task)))  # noqa: B023
-            frames, slots = frames + results[0].frames, slots + results[0].slots
+            frames, slots = frames + results[0].frames, slots + results[0].lane_slots
     return np.median(took, 0), frames, slots
 
 

@@ -47,16 +47,16 @@ class Episodes:
 
 
 @dataclass(frozen=True)
-class Lanes:
-    """Episodes in mid-play, one a lane: where a segment begins, and where it leaves off.
+class EnvStates:
+    """Environments in mid-episode: where a segment begins, and where it ends.
 
-    A lane plays one episode after the other; `first` names its stream of them.
+    An environment plays one episode after the other; `first` names its sequence of them.
     """
 
     snapshots: NDArray[np.uint8]  # [L, S] of the environment
-    first: NDArray[np.uint64]  # [L] the seed of the lane's first episode, from which follow those of all others
-    episode: NDArray[np.int64]  # [L] which episode is being played
-    earned: NDArray[np.int64]  # [L] thousandths since it began
+    first: NDArray[np.uint64]  # [L] seed of the first episode, from which the seeds of all others follow
+    episode: NDArray[np.int64]  # [L] number of the episode that is being played
+    returns_so_far: NDArray[np.int64]  # [L] thousandths since it began
 
     def __len__(self) -> int:
         return len(self.first)
@@ -64,34 +64,34 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Segment:
-    """Play on for `horizon` steps on every lane; a lane whose episode ends begins its next one at once."""
+    """Play `horizon` steps in every environment; one whose episode ends begins its next one at once."""
 
-    lanes: Lanes
+    envs: EnvStates
     horizon: int
 
 
 @dataclass(frozen=True)
-class Choose:
-    """How an action follows from the network's scores.
+class ActionRule:
+    """How an action follows from the network's outputs.
 
-    The best one; one drawn by softmax of the scores; the best one but, with a chance of `epsilon`, any that is
-    allowed; or, where actions are D numbers, a normal draw with means scores[:D] and log deviations scores[D:2D]
-    (greedy then is the means).
+    `greedy`: the highest score. `softmax`: drawn by softmax of the scores. `epsilon_greedy`: greedy, but with
+    probability `epsilon` any allowed action. `gaussian`: for continuous actions of D dimensions, a normal draw with
+    means outputs[:D] and log standard deviations outputs[D:2D] (greedy takes the means).
     """
 
-    rule: Literal["greedy", "softmax", "epsilon_greedy", "gaussian"] = "greedy"
+    kind: Literal["greedy", "softmax", "epsilon_greedy", "gaussian"] = "greedy"
     epsilon: float = 0.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """Play these episodes with each of these candidates; the batch that is played together is the task's own."""
+    """Play these episodes with each of these candidates. Batch composition belongs to the task, not to the backend."""
 
-    weights: WeightSource  # of one candidate alone where a segment is played, or steps are recorded
+    weights: WeightSource  # of one candidate alone where a segment is played, or transitions are recorded
     play: Episodes | Segment
-    choose: Choose = Choose()
-    trace: bool = False  # also bring back every action of whole episodes, to show or check a replay
-    record: bool = False  # also bring back every step, to learn from; a segment always does
+    action_rule: ActionRule = ActionRule()
+    record_actions: bool = False  # also return every action of whole episodes, to show or check a replay
+    record_transitions: bool = False  # also return every transition, to learn from; a segment always does
 
 
 @dataclass(frozen=True)
@@ -108,26 +108,26 @@ class Rebuild:
         return f"rebuilding {len(self.weights)} survivors into {self.file}"
 
 
-GOES_ON, TERMINATED, TRUNCATED, CUT = range(4)  # what follows a step; a segment's last step is CUT where it goes on
+GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END = range(4)  # what follows a transition; SEGMENT_END: its episode goes on
 
 
 @dataclass(frozen=True)
-class Steps:
-    """Every step that was played: those of a lane, or of an episode, stand together in the order of time.
+class Transitions:
+    """Recorded steps; those of one environment, or of one episode, stand together in the order of time.
 
-    What is seen after a step is what is seen before the next one; where the next one is of another episode, and the
-    step did not terminate (TRUNCATED or CUT), it stands in `after`, in the order of these steps.
+    The observation after a step is that of the next row. Where the next row is of another episode and the step did not
+    terminate (TRUNCATED or SEGMENT_END), it is in `next_observations`, in the order of these steps.
     """
 
-    observed: NDArray[np.generic]  # [M, S] uint8 snapshots where the environment has them, else [M, ...] float32
-    allowed: NDArray[np.int8] | None  # [M, A] which actions the mask allowed; None: the environment has no mask
+    observations: NDArray[np.generic]  # [M, S] uint8 snapshots where the environment has them, else [M, ...] float32
+    action_masks: NDArray[np.int8] | None  # [M, A] allowed actions; None: the environment has no mask
     actions: NDArray[np.generic]  # [M] int8, or [M, D] float32
     rewards: NDArray[np.float32]  # [M]
-    ends: NDArray[np.uint8]  # [M] GOES_ON, TERMINATED, TRUNCATED or CUT
-    outputs: NDArray[np.float32]  # [M, O] of the network: its scores, then those of other heads
-    after: NDArray[np.generic]  # [N, ...] as `observed`
-    after_allowed: NDArray[np.int8] | None  # [N, A]
-    after_outputs: NDArray[np.float32]  # [N, O]
+    ends: NDArray[np.uint8]  # [M] GOES_ON, TERMINATED, TRUNCATED or SEGMENT_END
+    outputs: NDArray[np.float32]  # [M, O] of the network: scores of actions, then other heads
+    next_observations: NDArray[np.generic]  # [N, ...] as `observations`
+    next_action_masks: NDArray[np.int8] | None  # [N, A]
+    next_outputs: NDArray[np.float32]  # [N, O]
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -135,17 +135,17 @@ class Steps:
 
 @dataclass(frozen=True)
 class Result:
-    """What K candidates did in E episodes; of a segment, in the E episodes that ended in it."""
+    """What K candidates did in E episodes; for a segment, in the E episodes that ended in it."""
 
     returns: NDArray[np.int64]  # [K, E], thousandths; WORST where scores were not finite
-    lengths: NDArray[np.int32]  # [K, E], frames
-    measures: NDArray[np.int32]  # [K, E, M], named by the environment's `measures`
+    lengths: NDArray[np.int32]  # [K, E], steps
+    episode_metrics: NDArray[np.int32]  # [K, E, M], named by the environment's `episode_metrics`
     finite: NDArray[np.bool_]  # [K], False: weights or scores had a NaN or an infinity
     frames: int  # steps really played
-    slots: int  # lane slots computed for them
-    actions: tuple[NDArray[np.generic], ...] | None = None  # K * E traces in order, only if asked
-    steps: Steps | None = None  # only if asked
-    lanes: Lanes | None = None  # where a segment leaves off
+    lane_slots: int  # lanes of the kernel computed for them; frames / lane_slots is the lane utilisation
+    actions: tuple[NDArray[np.generic], ...] | None = None  # K * E arrays in order, only if asked
+    transitions: Transitions | None = None  # only if asked
+    envs: EnvStates | None = None  # where a segment ends
 
 
 @dataclass(frozen=True)
@@ -167,13 +167,13 @@ class Keep:
     size: int  # P
 
 
-Rounds = Generator[Request | Keep, Any, Metrics]  # a request is answered by a sequence of results
+Generation = Generator[Request | Keep, Any, Metrics]  # a request is answered by a sequence of results
 
 
 class Algorithm(Protocol):
     """Evolution or learning, as a coroutine a generation."""
 
-    def generation(self, number: int) -> Rounds:
+    def generation(self, number: int) -> Generation:
         """Yield requests, receive results, and return the generation's metrics."""
         ...
 

@@ -165,7 +165,7 @@ def go_on(
                 take_up(algorithm, store.load(), store.records())
             if isinstance(evaluator, Elsewhere):  # a commit is written and synced while its successor is played
                 evaluator.meanwhile, store.patient = store.settle, True
-            crown = Crown(experiment, environment.measures, algorithm, evaluator, store)
+            crown = Crown(experiment, environment.episode_metrics, algorithm, evaluator, store)
             if show.kernels_are_missing(experiment):
                 display.say("compiling the kernels for this machine, once (about 10 s) ...")
             with display:

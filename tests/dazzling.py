@@ -25,12 +25,12 @@ class Environment:
     options: Options
     shape: tuple[int, ...] = (3,)
     actions: int = 2
-    measures: tuple[str, ...] = ()
+    episode_metrics: tuple[str, ...] = ()
 
     def env(self) -> Dazzle:
         return Dazzle()
 
-    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         return ()
 
 

@@ -18,13 +18,13 @@ from test_resume import WAYS, written
 
 from evo.cli.terminal.idle import Idle, size
 from evo.evaluators.processes import Processes
-from evo.records import Metrics, Request, Rounds, Task
+from evo.records import Generation, Metrics, Request, Task
 from evo.store.store import Store
 from evo.training import accounting
 from evo.training.accounting import PARTS, Stopwatch
 from evo.training.generation import play_out
 from evo.workers.effort import Effort
-from evo.workers.worker import Upbringing
+from evo.workers.worker import WorkerSpec
 
 
 class Clock:
@@ -62,7 +62,7 @@ class Players:
         pass
 
 
-def two_rounds(clock: Clock) -> Rounds:
+def two_rounds(clock: Clock) -> Generation:
     clock.now += 1.0
     yield Request(np.zeros((2, 5), np.float32), [])
     clock.now += 2.0  # of them half a second for moving, and one for learning
@@ -141,7 +141,7 @@ def test_a_run_of_processes_tells_what_went_through_the_pipes(tmp_path: Path) ->
 def test_the_last_task_is_alone_where_another_worker_could_have_helped() -> None:
     alone = []
     for workers, jobs in ((1, [0.2]), (2, [0.2]), (2, [0.2, 0.0])):
-        pool = Processes(Upbringing("players:make", None), [{}] * workers)
+        pool = Processes(WorkerSpec("players:make", None), [{}] * workers)
         try:
             pool.map([Job(0, 0.05), Job(1, 0.05)])  # both have started
             pool.map([Job(number, seconds) for number, seconds in enumerate(jobs)])

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from evo.learning.advantages import generalised_advantages, leave_one_out
 from evo.learning.schedules import value_at
 from evo.learning.shuffle import minibatches
-from evo.records import CUT, GOES_ON, TERMINATED, TRUNCATED
+from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED
 
-ENDINGS = (TERMINATED, TRUNCATED, CUT)
+ENDINGS = (TERMINATED, TRUNCATED, SEGMENT_END)
 
 
 def steps(seed: int, count: int = 200) -> tuple[NDArray[np.float32], ...]:
@@ -21,7 +21,7 @@ def steps(seed: int, count: int = 200) -> tuple[NDArray[np.float32], ...]:
     draw = np.random.default_rng(seed)
     ends = np.where(draw.random(count) < 0.2, draw.choice(ENDINGS, count), GOES_ON).astype(np.uint8)
     ends[-1] = draw.choice(ENDINGS)
-    followed = int(np.isin(ends, (TRUNCATED, CUT)).sum())
+    followed = int(np.isin(ends, (TRUNCATED, SEGMENT_END)).sum())
     rewards, values, after = (draw.normal(size=n).astype(np.float32) for n in (count, count, followed))
     return rewards, ends, values, after
 
@@ -76,7 +76,7 @@ def test_what_is_truncated_is_worth_what_would_have_followed_and_what_terminated
     rewards, values, nothing = np.ones(2, np.float32), np.zeros(2, np.float32), np.empty(0, np.float32)
     after = np.array([10.0], np.float32)
     died = generalised_advantages(rewards, np.array([GOES_ON, TERMINATED], np.uint8), values, nothing, 0.5, 1.0)
-    for end in (TRUNCATED, CUT):
+    for end in (TRUNCATED, SEGMENT_END):
         stopped = generalised_advantages(rewards, np.array([GOES_ON, end], np.uint8), values, after, 0.5, 1.0)
         assert died.tolist() == [1.5, 1.0]
         assert stopped.tolist() == [1.5 + 0.25 * 10, 1.0 + 0.5 * 10]

@@ -118,14 +118,14 @@ def test_the_usual_way_plays_the_same_game() -> None:
         "parents = np.empty((0, case.network.size), np.float32)\n"
         "Rebuilder(case.network).rebuild(parents, rollout.fresh(1, 0), 0, weights)\n"
         "peer.set_weights(weights)\n"
-        "print(peer.play(episode_keys(0, Purpose.TRAIN, 0, 8), 10_000_000))\n"
+        "print(peer.play(episode_keys(0, Purpose.TRAINING, 0, 8), 10_000_000))\n"
     )
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     case = rollout.cases()[0]
-    seeds = episode_keys(0, Purpose.TRAIN, 0, 8)
+    seeds = episode_keys(0, Purpose.TRAINING, 0, 8)
     parents = np.empty((0, case.network.size), np.float32)
     result = Rollout(case.network, case.environment).play(Task(rollout.fresh(1, 0), Episodes(seeds)), parents)
-    assert child.stdout.strip() == repr((result.measures[0, :, 0].tolist(), result.frames))
+    assert child.stdout.strip() == repr((result.episode_metrics[0, :, 0].tolist(), result.frames))
 
 
 def test_every_section_of_the_benchmarks_is_a_module_and_every_module_that_measures_a_section() -> None:

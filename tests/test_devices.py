@@ -13,7 +13,7 @@ from evo.errors import ConfigurationError, DeviceError
 from evo.evaluators.processes import Processes
 from evo.workers import devices
 from evo.workers.placement import ORDER
-from evo.workers.worker import Upbringing
+from evo.workers.worker import WorkerSpec
 
 
 def test_the_plan_needs_no_tensorflow() -> None:
@@ -30,7 +30,7 @@ def test_the_plan_needs_no_tensorflow() -> None:
 @pytest.mark.long
 def test_a_gpu_that_is_not_there_stops_the_run_and_says_what_is_seen() -> None:
     slots = devices.plan({"gpus": [1]}, "tensorflow", "63")  # no machine has so many
-    pool = Processes(Upbringing("players:make_pinned", None), slots)
+    pool = Processes(WorkerSpec("players:make_pinned", None), slots)
     try:
         with pytest.raises(DeviceError, match=r"CUDA_VISIBLE_DEVICES = '63'.*must see 1 GPU, but TensorFlow sees none"):
             pool.map(["anything"])

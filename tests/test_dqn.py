@@ -24,7 +24,7 @@ from evo.learning.exploration import epsilon_at
 from evo.learning.q_loss import following_values, penalty
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.records import Metrics, Request, Steps
+from evo.records import Metrics, Request, Transitions
 from evo.rollouts.rollout import Rollout
 from evo.store.store import Store
 from snake.batch import make_boards
@@ -77,7 +77,7 @@ def small(tmp_path: Path) -> Path:
 class Chain:
     """Five cells in a row: 1 goes right, 0 left; the right end is worth 1 and ends it, as does the twelfth step."""
 
-    shape, actions, measures, cells = (5,), 2, (), 5
+    shape, actions, episode_metrics, cells = (5,), 2, (), 5
 
     def env(self) -> Chain:
         return Chain()
@@ -94,7 +94,7 @@ class Chain:
     def _seen(self) -> np.ndarray:
         return np.eye(self.cells, dtype=np.float32)[self.cell]
 
-    def measured(self, info: dict[str, Any], truncated: bool) -> tuple[int, ...]:
+    def metrics_of_episode(self, info: dict[str, Any], truncated: bool) -> tuple[int, ...]:
         return ()
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class Chain:
 
 
 def drive(
-    algorithm: dqn.QLearning, environment: Any, generations: range, seen: list[Steps] | None = None
+    algorithm: dqn.QLearning, environment: Any, generations: range, seen: list[Transitions] | None = None
 ) -> list[Metrics]:
     """Play generations; what was played goes into `seen`."""
     rollout = Rollout(algorithm.network, environment)
@@ -114,7 +114,7 @@ def drive(
             published = published if request.weights is None else request.weights
             results = [rollout.play(task, published) for task in request.tasks]
             if seen is not None:
-                seen += [result.steps for result in results if result.steps]
+                seen += [result.transitions for result in results if result.transitions]
             try:
                 request = rounds.send(results)
             except StopIteration as stop:
@@ -221,20 +221,20 @@ def test_a_mask_holds_for_what_is_done_and_for_what_is_learnt() -> None:
     )
     network = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), environment.shape, 3, 1)
     algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
-    seen: list[Steps] = []
+    seen: list[Transitions] = []
     drive(algorithm, environment, range(4), seen)
     for steps in seen:
-        assert steps.allowed is not None
-        assert steps.allowed[np.arange(len(steps)), steps.actions].all()
+        assert steps.action_masks is not None
+        assert steps.action_masks[np.arange(len(steps)), steps.actions].all()
     sample = algorithm._replay.sample(1, 512)
-    assert sample.allowed is not None
+    assert sample.action_masks is not None
     _, masked = environment.codes
     boards, expected = make_boards(1, 5), np.ones(3, np.int8)
-    for row, allowed in zip(sample.following, sample.allowed, strict=True):
+    for row, allowed in zip(sample.following, sample.action_masks, strict=True):
         restore(boards, [0], row[None])
         mask(boards, environment.rules, masked, 0, expected)
         assert allowed.tolist() == expected.tolist()
-    assert (sample.allowed == 0).any()
+    assert (sample.action_masks == 0).any()
 
 
 def test_the_value_of_what_follows_is_of_an_action_that_is_allowed() -> None:
@@ -259,9 +259,9 @@ def reference_targets(algorithm: dqn.QLearning, sample: Any, double: bool) -> np
 
     targets = values(algorithm._target.forward, sample.following)
     choosing = values(algorithm._learner.forward, sample.following) if double else targets
-    best = targets[np.arange(len(targets)), np.where(sample.allowed == 1, choosing, -np.inf).argmax(axis=1)]
+    best = targets[np.arange(len(targets)), np.where(sample.action_masks == 1, choosing, -np.inf).argmax(axis=1)]
     wanted = sample.returns + sample.discounts * best
-    return wanted - values(algorithm._learner.forward, sample.observed)[np.arange(len(best)), sample.actions]
+    return wanted - values(algorithm._learner.forward, sample.observations)[np.arange(len(best)), sample.actions]
 
 
 @pytest.mark.parametrize("double", [True, False])
@@ -412,7 +412,7 @@ def test_a_run_can_start_from_a_champion(method: str) -> None:
     algorithm = dqn.make(asked, 1, network, chain, learner=Learner(threads=1), start=start)
     request = next(algorithm.generation(0))
     assert request.weights.tolist() == [start.tolist()]
-    assert request.tasks[0].choose.rule == "greedy"  # what it is worth here, before it learns
+    assert request.tasks[0].action_rule.kind == "greedy"  # what it is worth here, before it learns
     if method == "dqn":
         assert algorithm.state()["target"].tolist() == start.tolist()
     metrics = drive(algorithm, chain, range(1))[0]
@@ -475,8 +475,8 @@ def test_the_chance_of_any_action_falls_with_the_frames_that_were_played(method:
     chances = []
     for number in range(1, 7):
         task = next(algorithm.generation(number)).tasks[0]
-        assert task.choose.rule == "epsilon_greedy"
-        chances.append(task.choose.epsilon)
+        assert task.action_rule.kind == "epsilon_greedy"
+        chances.append(task.action_rule.epsilon)
         drive(algorithm, environment, range(number, number + 1))
     assert chances == [1.0, 0.875, 0.75, 0.625, 0.5, 0.5]
 
@@ -516,15 +516,15 @@ def test_all_of_an_example_is_mirrored_together() -> None:
     drive(algorithm, environment, range(1, 2))
     sample = algorithm._replay.sample(1, 128)
     batch = algorithm._batch(sample, 1.0, 5)
-    observed, following = environment.observe(sample.observed), environment.observe(sample.following)
+    observed, following = environment.observe(sample.observations), environment.observe(sample.following)
     mirrored = assert_mirrored_or_not(observed, batch["observations"], sample.actions, batch["actions"])
     mirrored_after = assert_mirrored_or_not(following, batch["following"], sample.actions, batch["actions"])
     for i in np.flatnonzero(mirrored != mirrored_after):  # where a board is its own mirror image
         assert (observed[i] == observed[i][:, ::-1]).all() or (following[i] == following[i][:, ::-1]).all()
-    assert sample.allowed is not None
-    expected = np.where(mirrored[:, None], sample.allowed[:, ::-1], sample.allowed)
+    assert sample.action_masks is not None
+    expected = np.where(mirrored[:, None], sample.action_masks[:, ::-1], sample.action_masks)
     clear = ~(observed == observed[:, :, ::-1]).all(axis=(1, 2, 3))
-    np.testing.assert_array_equal(batch["allowed"][clear], expected[clear])
+    np.testing.assert_array_equal(batch["action_masks"][clear], expected[clear])
 
 
 def test_what_is_learnt_at_once_is_mirrored_together_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,9 +535,9 @@ def test_what_is_learnt_at_once_is_mirrored_together_too(monkeypatch: pytest.Mon
     loaded: list[dict[str, np.ndarray]] = []
     load = algorithm._learner.load
     monkeypatch.setattr(algorithm._learner, "load", lambda data: loaded.append(data) or load(data))
-    played: list[Steps] = []
+    played: list[Transitions] = []
     drive(algorithm, environment, range(1, 2), played)
-    observed = environment.observe(np.concatenate([steps.observed for steps in played]))
+    observed = environment.observe(np.concatenate([steps.observations for steps in played]))
     actions = np.concatenate([steps.actions for steps in played])
     assert len(loaded) == 2  # epochs, each in forms of its own
     first, second = (

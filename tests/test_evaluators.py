@@ -24,7 +24,7 @@ from evo.records import Episodes, Task, WeightSource
 from evo.rollouts.player import Context
 from evo.workers import fork_server
 from evo.workers.round import Round
-from evo.workers.worker import Upbringing, WorkerTraceback
+from evo.workers.worker import WorkerSpec, WorkerTraceback
 
 Pools = Callable[..., Processes]
 
@@ -71,7 +71,7 @@ def pools() -> Iterator[Pools]:
     opened = []
 
     def opening(count: int = 2, player: str = "players:make", patience: float = 10.0, prepare: str = "") -> Processes:
-        pool = Processes(Upbringing(player, None, prepare), [{"SLOT": str(i)} for i in range(count)], 1, patience)
+        pool = Processes(WorkerSpec(player, None, prepare), [{"SLOT": str(i)} for i in range(count)], 1, patience)
         opened.append(pool)
         return pool
 
@@ -93,7 +93,7 @@ def test_no_process_is_left_after_close(pools: Pools) -> None:
     before = children(os.getpid())
     pool = pools(3)
     pool.map([Job(1), Job(2), Job(3)])
-    assert len(children(os.getpid()) - before) == 4  # three workers and the nursery
+    assert len(children(os.getpid()) - before) == 4  # three workers and the fork_server
     pool.close()
     assert children(os.getpid()) == before
     pool.close()
@@ -137,7 +137,7 @@ def test_a_task_that_always_ends_its_worker_is_named(pools: Pools, tmp_path: Pat
 
 
 def test_a_task_that_waits_behind_a_fatal_one_is_not_to_blame(pools: Pools, tmp_path: Path) -> None:
-    with Processes(Upbringing("players:make", None), [{}, {}], 1, 10.0, attempts=2) as pool:  # each may do it once
+    with Processes(WorkerSpec("players:make", None), [{}, {}], 1, 10.0, attempts=2) as pool:  # each may do it once
         jobs = [Job(number, 0.002, "kill", tally=tmp_path) for number in range(12)]
         assert pool.map(jobs) == want(jobs)
         assert pool.effort.replaced == 12
@@ -173,7 +173,7 @@ def test_tasks_and_results_that_no_socket_holds_block_nobody(
 def test_what_a_worker_has_said_counts_also_where_it_is_gone_when_its_next_task_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with Processes(Upbringing("players:make", None), [{}], 1, 10.0, attempts=1) as pool:  # nothing may be its fault
+    with Processes(WorkerSpec("players:make", None), [{}], 1, 10.0, attempts=1) as pool:  # nothing may be its fault
         pool.map([Job(0)])
         sends, killed = pool._hand_ahead, []
 
@@ -263,17 +263,17 @@ def test_the_process_that_starts_workers_may_be_killed_too(pools: Pools) -> None
     jobs = [Job(number, 0.02) for number in range(20)]
     pool = pools(2)
     pool.map(jobs[:2])
-    (nursery,) = children(os.getpid()) - set(pool.pids)
+    (fork_server,) = children(os.getpid()) - set(pool.pids)
 
     def kill_it() -> None:
         time.sleep(0.1)
-        os.kill(nursery, signal.SIGKILL)
+        os.kill(fork_server, signal.SIGKILL)
 
     killer = threading.Thread(target=kill_it)
     killer.start()
     assert pool.map(jobs) == want(jobs)
     killer.join()
-    assert not alive(nursery)
+    assert not alive(fork_server)
     os.kill(pool.pids[0], signal.SIGKILL)
     assert pool.map(jobs) == want(jobs)
 
@@ -344,7 +344,7 @@ def test_a_player_that_cannot_be_made_is_an_error_not_a_loop(pools: Pools) -> No
 
 def test_workers_with_different_arithmetic_are_refused() -> None:
     slots = [{"STAND_IN_FINGERPRINT": name} for name in ("a", "b")]
-    pool = Processes(Upbringing("players:make", None), slots)
+    pool = Processes(WorkerSpec("players:make", None), slots)
     try:
         with pytest.raises(ResourceError, match="compute differently"):
             pool.map([Job(number, 0.05) for number in range(8)])
@@ -435,9 +435,9 @@ def test_serial_and_any_number_of_workers_give_the_same_results_of_snake(tmp_pat
             if killed:
                 os.kill(pool.pids[-1], signal.SIGKILL)
             for result, wanted in zip(pool.map(snake_tasks()), reference, strict=True):
-                for name in ("returns", "lengths", "measures", "finite"):
+                for name in ("returns", "lengths", "episode_metrics", "finite"):
                     np.testing.assert_array_equal(getattr(result, name), getattr(wanted, name))
-                assert (result.frames, result.slots) == (wanted.frames, wanted.slots)
+                assert (result.frames, result.lane_slots) == (wanted.frames, wanted.lane_slots)
     assert len({result.frames for result in reference}) > 5
 
 
@@ -460,8 +460,8 @@ from players import Job
 from evo.evaluators.processes import Processes
 from evo.workers import fork_server
 from evo.workers.round import Round
-from evo.workers.worker import Upbringing
-pool = Processes(Upbringing("players:make", None), [{{}}, {{}}])
+from evo.workers.worker import WorkerSpec
+pool = Processes(WorkerSpec("players:make", None), [{{}}, {{}}])
 pool.map([Job(1), Job(2)])
 print(*pool.pids, flush=True)
 {then}
@@ -508,7 +508,7 @@ def test_ctrl_c_reaches_the_master_alone() -> None:
 
 
 def test_ctrl_c_while_workers_start_prints_nothing_of_theirs() -> None:
-    then = "pool = Processes(Upbringing('players:make', None), [{}])\nprint('now', flush=True)\ntime.sleep(9)"
+    then = "pool = Processes(WorkerSpec('players:make', None), [{}])\nprint('now', flush=True)\ntime.sleep(9)"
     for pause in (0.0, 0.02, 0.05, 0.1):
         with master(then, start_new_session=True, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None

@@ -143,7 +143,7 @@ def test_no_evaluator_and_no_number_of_workers_changes_a_fitness(backend: str, c
 def named(task: Task, published: str) -> Task:
     w = task.weights
     source = WeightSource(w.rows, w.mates, w.keys, w.sigmas, w.crossover, published)
-    return Task(source, task.play, task.choose, task.trace)
+    return Task(source, task.play, task.action_rule, task.record_actions)
 
 
 def test_crossover_tournaments_and_adapted_sigmas_are_as_repeatable() -> None:

@@ -30,10 +30,17 @@ def make(seed: int = 0, per_task: int = 4, **options: object) -> ga.GeneticAlgor
 
 
 def result_of(returns: Sequence[Sequence[int]], lengths: Sequence[Sequence[int]] | None = None) -> Result:
-    earned = np.array(returns, np.int64)
-    taken = np.array(lengths if lengths is not None else np.ones_like(earned), np.int32)
-    finite = (earned != WORST).all(axis=1)
-    return Result(earned, taken, np.zeros((*earned.shape, 0), np.int32), finite, int(taken.sum()), int(taken.sum()))
+    returns_so_far = np.array(returns, np.int64)
+    taken = np.array(lengths if lengths is not None else np.ones_like(returns_so_far), np.int32)
+    finite = (returns_so_far != WORST).all(axis=1)
+    return Result(
+        returns_so_far,
+        taken,
+        np.zeros((*returns_so_far.shape, 0), np.int32),
+        finite,
+        int(taken.sum()),
+        int(taken.sum()),
+    )
 
 
 def drive(algorithm: ga.GeneticAlgorithm, number: int, answer: Callable[[Request], list[Result]]) -> Metrics:
@@ -150,7 +157,7 @@ def test_elites_come_first_unchanged_and_play_the_new_episodes() -> None:
         Rebuilder(NETWORK).rebuild(request.weights, names, k, out)
         assert out.tobytes() == parents[k].tobytes()
     assert not set(request.tasks[0].play.seeds.tolist()) & set(first.asked[0].tasks[0].play.seeds.tolist())
-    assert request.tasks[0].play.seeds.tolist() == episode_keys(0, Purpose.TRAIN, 2, 2).tolist()
+    assert request.tasks[0].play.seeds.tolist() == episode_keys(0, Purpose.TRAINING, 2, 2).tolist()
 
 
 def test_an_elite_that_was_lucky_loses_its_place_on_new_episodes() -> None:
@@ -284,7 +291,7 @@ def test_a_champion_is_crowned_by_retests_and_not_by_a_lucky_training_score() ->
     metrics = drive(algorithm, 0, answer)
     assert answer.asked[1].weights is None
     for task in answer.asked[1].tasks:
-        assert task.play.seeds.tolist() == episode_keys(0, Purpose.SELECT, 0, 3).tolist()
+        assert task.play.seeds.tolist() == episode_keys(0, Purpose.VALIDATION, 0, 3).tolist()
     assert algorithm.best().tobytes() == fresh_weights(0, 0, 3).tobytes()
     assert algorithm.champion() == {"fitness": 0.02, "generation": 0, "candidate": 3}
     assert metrics["champion"] == 0.02

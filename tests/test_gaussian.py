@@ -18,7 +18,7 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.philox import philox
 from evo.randomness.streams import Purpose
-from evo.records import Choose, Result, Task
+from evo.records import ActionRule, Result, Task
 from evo.rollouts.gaussian import draw_action, standard_normal
 from evo.rollouts.rollout import Rollout
 
@@ -36,8 +36,8 @@ def constant(rollout: Rollout, outputs: list[float]) -> np.ndarray:
     return weights
 
 
-def played(rollout: Rollout, weights: np.ndarray, how: Choose, episodes: int = 8) -> Result:
-    return rollout.play(Task(rows(1), train(episodes), how, trace=True, record=True), weights)
+def played(rollout: Rollout, weights: np.ndarray, how: ActionRule, episodes: int = 8) -> Result:
+    return rollout.play(Task(rows(1), train(episodes), how, record_actions=True, record_transitions=True), weights)
 
 
 def plain_normal(seed: int, step: int, number: int) -> float:
@@ -80,8 +80,8 @@ def test_an_action_is_its_mean_and_the_clipped_deviation_times_a_normal(log_devi
 
 def test_actions_are_recorded_as_drawn_and_played_within_bounds() -> None:
     _, rollout = pendulum()
-    result = played(rollout, constant(rollout, [1.5, 0.5, 7]), Choose("gaussian"))
-    steps = result.steps
+    result = played(rollout, constant(rollout, [1.5, 0.5, 7]), ActionRule("gaussian"))
+    steps = result.transitions
     assert steps is not None
     assert result.actions is not None
     assert steps.actions.dtype == np.float32
@@ -96,11 +96,11 @@ def test_actions_are_recorded_as_drawn_and_played_within_bounds() -> None:
         seen, _ = env.reset(seed=int(seed))
         total = 0.0
         for action in result.actions[e]:
-            assert steps.observed[at].tolist() == seen.tolist()
+            assert steps.observations[at].tolist() == seen.tolist()
             seen, reward, *_ = env.step(np.clip(action, -2, 2))
             assert steps.rewards[at] == np.float32(reward)
             total, at = total + float(reward), at + 1
-        assert steps.after[e].tolist() == seen.tolist()  # always truncated
+        assert steps.next_observations[e].tolist() == seen.tolist()  # always truncated
         assert result.returns[0, e] == round(1000 * total)
 
 
@@ -126,28 +126,28 @@ gymnasium.register("Narrow-v0", Narrow, max_episode_steps=3)
 def test_an_environment_is_given_what_its_bounds_allow_and_learning_what_was_chosen(mean: float, paid: float) -> None:
     environment = make(Options(id="gymnasium:Narrow-v0"))
     rollout = Rollout(Network.build(Policy(kind="linear"), environment.shape, environment.actions), environment)
-    result = played(rollout, constant(rollout, [mean, 70]), Choose(), 1)
-    assert result.steps is not None
-    assert result.steps.actions.tolist() == [[mean, 70]] * 3
-    assert result.steps.rewards.tolist() == [paid] * 3
+    result = played(rollout, constant(rollout, [mean, 70]), ActionRule(), 1)
+    assert result.transitions is not None
+    assert result.transitions.actions.tolist() == [[mean, 70]] * 3
+    assert result.transitions.rewards.tolist() == [paid] * 3
 
 
 def test_a_greedy_action_is_the_means_alone() -> None:
     for extra in (0, 2):  # an evolved network has means only
         _, rollout = pendulum(extra=extra)
-        result = played(rollout, constant(rollout, [0.75, 1.0, 7.0][: 1 + extra]), Choose())
-        assert result.steps is not None
-        assert (result.steps.actions == 0.75).all()
+        result = played(rollout, constant(rollout, [0.75, 1.0, 7.0][: 1 + extra]), ActionRule())
+        assert result.transitions is not None
+        assert (result.transitions.actions == 0.75).all()
 
 
 def test_an_episode_draws_the_same_in_any_company() -> None:
     _, rollout = pendulum()
-    task = Task(fresh(1), train(5), Choose("gaussian"), trace=True)
+    task = Task(fresh(1), train(5), ActionRule("gaussian"), record_actions=True)
     together = rollout.play(task, np.empty((0, 0), np.float32)).actions
     assert together is not None
     for e in range(5):
         alone = rollout.play(
-            Task(fresh(1), type(task.play)(task.play.seeds[e : e + 1]), Choose("gaussian"), trace=True),  # type: ignore
+            Task(fresh(1), type(task.play)(task.play.seeds[e : e + 1]), ActionRule("gaussian"), record_actions=True),  # type: ignore
             np.empty((0, 0), np.float32),
         ).actions
         assert alone is not None
@@ -160,16 +160,16 @@ def test_a_mean_or_a_deviation_that_is_not_finite_ranks_worst(place: int) -> Non
     _, rollout = pendulum()
     weights = constant(rollout, [0, 0, 0])
     weights[0, 6 + place] = 3e38  # of the speed, which passes 1.2
-    result = rollout.play(Task(rows(1), train(12), Choose("gaussian"), record=True), weights)
+    result = rollout.play(Task(rows(1), train(12), ActionRule("gaussian"), record_transitions=True), weights)
     assert not result.finite[0]
-    assert result.steps is None
+    assert result.transitions is None
 
 
 @pytest.mark.parametrize("rule", ["softmax", "epsilon_greedy"])
 def test_numbers_are_not_chosen_as_choices_are(rule: Any) -> None:
     _, rollout = pendulum()
     with pytest.raises(ValueError, match="greedy or gaussian"):
-        played(rollout, constant(rollout, [0, 0, 0]), Choose(rule))
+        played(rollout, constant(rollout, [0, 0, 0]), ActionRule(rule))
 
 
 def test_choices_and_means_without_deviations_are_not_drawn_as_numbers() -> None:
@@ -177,7 +177,9 @@ def test_choices_and_means_without_deviations_are_not_drawn_as_numbers() -> None
     snake = Rollout(Network.build(Policy(kind="linear"), environment.shape, 3, 4), environment)
     for rollout in (snake, pendulum(extra=0)[1]):
         with pytest.raises(ValueError, match="a mean and a log deviation"):
-            rollout.play(Task(rows(1), train(1), Choose("gaussian")), np.zeros((1, rollout.network.size), np.float32))
+            rollout.play(
+                Task(rows(1), train(1), ActionRule("gaussian")), np.zeros((1, rollout.network.size), np.float32)
+            )
 
 
 def test_a_champion_is_sampled_as_its_network_allows() -> None:

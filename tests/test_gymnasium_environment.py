@@ -12,7 +12,7 @@ from evo.errors import ConfigurationError
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Choose, Episodes, Result, Task, WeightSource
+from evo.records import ActionRule, Episodes, Result, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 
 
@@ -25,17 +25,17 @@ def play(rollout: Rollout, parents: np.ndarray, seeds: np.ndarray, rule: str = "
     count = len(parents)
     rows, keys = np.arange(count, dtype=np.int32), np.zeros(count, np.uint64)
     source = WeightSource(rows, np.full(count, -1, np.int32), keys, np.zeros(count, np.float32))
-    return rollout.play(Task(source, Episodes(seeds), Choose(rule), trace=True), parents)
+    return rollout.play(Task(source, Episodes(seeds), ActionRule(rule), record_actions=True), parents)
 
 
 # Push to the side that the pole falls to: scores are -w and +w of its angle and its speed.
 BALANCE = np.array([[0, 0, 0, 0, -1, 1, -1, 1, 0, 0]], np.float32)
-SEEDS = episode_keys(0, Purpose.TRAIN, 0, 5)
+SEEDS = episode_keys(0, Purpose.TRAINING, 0, 5)
 
 
 def test_the_shape_and_the_actions_are_the_environments_own() -> None:
     environment = make(Options(id="gymnasium:CartPole-v1"))
-    assert (environment.shape, environment.actions, environment.measures) == ((4,), 2, ())
+    assert (environment.shape, environment.actions, environment.episode_metrics) == ((4,), 2, ())
 
 
 def test_returns_are_the_sums_of_the_rewards_in_thousandths() -> None:

@@ -17,7 +17,7 @@ from evo.kernels import lanes
 from evo.learning.learner import start_tensorflow
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
-from evo.records import WORST, Choose, Episodes, Task, WeightSource
+from evo.records import WORST, ActionRule, Episodes, Task, WeightSource
 from evo.rollouts.player import Context, make_player
 from evo.workers import devices
 
@@ -143,8 +143,8 @@ def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path)
     published = publish(tmp_path, [good, np.full(network.size, np.nan), np.full(network.size, 1e30), good * 0])
     fresh, seeds = candidates([-1] * 2, [5, 6]), np.arange(40, dtype=np.uint64)  # more than a batch
     tasks = [
-        Task(fresh, Episodes(seeds), trace=True),
-        Task(fresh, Episodes(seeds[:3]), Choose("softmax")),
+        Task(fresh, Episodes(seeds), record_actions=True),
+        Task(fresh, Episodes(seeds[:3]), ActionRule("softmax")),
         Task(candidates([0, 0, 1, 2, 3], [0, 9, 0, 0, 0], published), Episodes(seeds)),
     ]
     exact = serial.make(exact_context).map(tasks)
@@ -161,8 +161,8 @@ def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path)
         np.testing.assert_array_equal(result.finite, reference.finite)
         assert (result.returns == reference.returns).mean() > 0.97  # a flip of near-equal scores changes an episode
         assert (result.lengths == reference.lengths).mean() > 0.97
-        assert (result.measures == reference.measures).mean() > 0.97
-        assert result.frames <= result.slots
+        assert (result.episode_metrics == reference.episode_metrics).mean() > 0.97
+        assert result.frames <= result.lane_slots
     assert results[2].finite.tolist() == [True, True, False, False, True]
     assert (results[2].returns[2:4] == WORST).all()
     assert results[0].actions is not None
@@ -199,7 +199,7 @@ def test_bfloat16_is_played_by_rounded_weights_alike_in_every_process_and_close_
 def test_the_tensorflow_player_plays_other_environments_too(tmp_path: Path) -> None:
     environment, policy = {"id": "gymnasium:CartPole-v1"}, {"kind": "mlp", "dense": [16]}
     context = Context(tmp_path, environment, {**policy, "inference": "tensorflow"}, {"count": 1}, "tensorflow")
-    tasks = [Task(candidates([-1] * 3, [5, 6, 7]), Episodes(np.arange(40, dtype=np.uint64)), trace=True)]
+    tasks = [Task(candidates([-1] * 3, [5, 6, 7]), Episodes(np.arange(40, dtype=np.uint64)), record_actions=True)]
     with processes.make(context) as pool:
         (result,) = pool.map(tasks)
     (exact,) = serial.make(Context(tmp_path, environment, policy)).map(tasks)

@@ -16,20 +16,20 @@ from evo.errors import DeviceMemoryError, ResourceError
 from evo.learning.distributed.cluster import Cluster, Process
 from evo.learning.distributed.messages import Message
 from evo.learning.failures import explained, shortages_explained
-from evo.workers.fork_server import Nursery
-from evo.workers.worker import GivesUp, Upbringing
+from evo.workers.fork_server import ForkServer
+from evo.workers.worker import GivesUp, WorkerSpec
 
 NAMES = ("coordinator", "parameter server", "worker 0", "worker 1")
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """Four real processes under a real nursery, without TensorFlow in them."""
+    """Four real processes under a real fork_server, without TensorFlow in them."""
     one = Cluster.__new__(Cluster)
     one._options, one._dead, one.alone = Options(strategy="parameter-server"), set(), True
-    one._nursery = Nursery(Upbringing("players:Echo", None))
-    one._finalizer = weakref.finalize(one, one._nursery.close)
-    one.processes = [Process(name, *one._nursery.birth({}, 60.0)) for name in NAMES]
+    one._fork_server = ForkServer(WorkerSpec("players:Echo", None))
+    one._finalizer = weakref.finalize(one, one._fork_server.close)
+    one.processes = [Process(name, *one._fork_server.birth({}, 60.0)) for name in NAMES]
     for process in one.processes:
         one._receive(process)
     yield one
@@ -66,7 +66,7 @@ def test_a_worker_that_can_be_done_without_is_noted(cluster: Cluster, capsys: py
 
 @pytest.mark.parametrize("name", NAMES)
 def test_where_who_started_the_processes_is_gone_too_a_line_says_so(cluster: Cluster, name: str) -> None:
-    lost(cluster, name, cluster._nursery.pid)
+    lost(cluster, name, cluster._fork_server.pid)
     told = f"the learner's {name} is gone, with the process that started it, and .* resume it"
     with pytest.raises(ResourceError, match=told):
         cluster._look()

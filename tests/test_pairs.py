@@ -95,7 +95,7 @@ def test_its_players_agree_with_each_other_and_nearly_with_the_exact_kernel(tmp_
     snake, policy = {"id": "snake", "size": 7}, {"conv": [[9, 3, 2]], "dense": [12]}
     none = np.full(6, -1, np.int32)
     fresh = WeightSource(none, none, np.arange(6, dtype=np.uint64), np.zeros(6, np.float32))
-    task = Task(fresh, Episodes(episode_keys(5, Purpose.TRAIN, 0, 40)), trace=True)
+    task = Task(fresh, Episodes(episode_keys(5, Purpose.TRAINING, 0, 40)), record_actions=True)
     rough = Context(tmp_path, snake, {**policy, "inference": "lanes-bfloat16"})
     (exact,) = serial.make(Context(tmp_path, snake, policy)).map([task])
     alone = serial.make(rough)

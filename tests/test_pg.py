@@ -32,7 +32,7 @@ from evo.learning.losses import PolicyLoss, log_probabilities
 from evo.learning.normalisers import Observations, Rewards
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.records import CUT, TERMINATED, TRUNCATED, Metrics, Request, Result, Segment
+from evo.records import SEGMENT_END, TERMINATED, TRUNCATED, Metrics, Request, Result, Segment
 from evo.rollouts.player import Context
 from evo.rollouts.rollout import Rollout
 from evo.store.store import Store
@@ -56,8 +56,8 @@ def batch_of(count: int, masked: bool = False, seed: int = 0) -> dict[str, NDArr
         **{name: draw.normal(size=count).astype(np.float32) for name in ("advantages", "targets", "values")},
     }
     if masked:
-        batch["allowed"] = draw.random((count, 3)) < 0.6
-        batch["allowed"][np.arange(count), batch["actions"]] = True
+        batch["action_masks"] = draw.random((count, 3)) < 0.6
+        batch["action_masks"][np.arange(count), batch["actions"]] = True
     return batch
 
 
@@ -68,7 +68,7 @@ def written_out(
     kernel, bias, total = weights[:16].reshape(4, 4), weights[16:], 0.0
     for i, seen in enumerate(batch["observations"].astype(np.float64)):
         *scores, value = seen @ kernel + bias
-        choices = range(3) if "allowed" not in batch else np.flatnonzero(batch["allowed"][i])
+        choices = range(3) if "action_masks" not in batch else np.flatnonzero(batch["action_masks"][i])
         powers = {a: np.exp(scores[a]) for a in choices}
         chances = {a: power / sum(powers.values()) for a, power in powers.items()}
         taken, advantage = chances[int(batch["actions"][i])], float(batch["advantages"][i])
@@ -122,7 +122,7 @@ def test_loss_and_gradient_are_those_of_the_loss_that_is_written_out(
 def test_where_nothing_has_changed_yet_the_gradient_of_ppo_is_that_of_a2c() -> None:
     batch = batch_of(50, masked=True)
     outputs = lanes.scores(LINEAR, learner_of(batch, "ppo").weights(), batch["observations"])
-    batch["log_probabilities"] = log_probabilities(outputs, batch["actions"], batch["allowed"], 3)
+    batch["log_probabilities"] = log_probabilities(outputs, batch["actions"], batch["action_masks"], 3)
     ppo, a2c = (gradient_of(learner_of(batch, method), 50, SETTINGS) for method in ("ppo", "a2c"))
     np.testing.assert_allclose(ppo, a2c, rtol=1e-4, atol=1e-6)
     assert np.abs(ppo).max() > 0.01
@@ -132,13 +132,13 @@ def test_probabilities_of_acting_are_those_of_learning() -> None:
     batch = batch_of(50, masked=True)
     learner = learner_of(batch, "ppo")
     outputs = lanes.scores(LINEAR, learner.weights(), batch["observations"])
-    batch["log_probabilities"] = log_probabilities(outputs, batch["actions"], batch["allowed"], 3)
+    batch["log_probabilities"] = log_probabilities(outputs, batch["actions"], batch["action_masks"], 3)
     learner.load(batch)
     told = learner.update(np.arange(50, dtype=np.int32), 1e-3, SETTINGS)
     assert np.abs(told["kl"]).max() < 1e-6
     assert not told["clipped"].any()
     exact = outputs[:, :3].astype(np.float64)
-    chances = np.where(batch["allowed"], np.exp(exact), 0)
+    chances = np.where(batch["action_masks"], np.exp(exact), 0)
     chances /= chances.sum(axis=1, keepdims=True)
     taken = chances[np.arange(50), batch["actions"]]
     np.testing.assert_allclose(np.exp(batch["log_probabilities"]), taken, rtol=1e-5)
@@ -190,13 +190,16 @@ def test_a_champion_knows_what_its_learner_normalises() -> None:
 
 
 def test_rewards_are_normalised_by_their_discounted_sums_which_go_on_in_every_lane() -> None:
-    rewards, ends = np.arange(1, 9, dtype=np.float32), np.array([0, TERMINATED, 0, CUT, 0, 0, TRUNCATED, CUT], np.uint8)
+    rewards, ends = (
+        np.arange(1, 9, dtype=np.float32),
+        np.array([0, TERMINATED, 0, SEGMENT_END, 0, 0, TRUNCATED, SEGMENT_END], np.uint8),
+    )
     normaliser = Rewards(0.5, 2)
     scaled = normaliser.apply(rewards, ends)
     sums = [1, 2.5, 3, 5.5, 5, 8.5, 11.25, 8]
     np.testing.assert_allclose(scaled, rewards / np.std(sums), rtol=1e-6)
     np.testing.assert_allclose(normaliser.sums, [5.5, 8])
-    normaliser.apply(np.ones(2, np.float32), np.full(2, CUT, np.uint8))
+    normaliser.apply(np.ones(2, np.float32), np.full(2, SEGMENT_END, np.uint8))
     np.testing.assert_allclose(normaliser.sums, [1 + 5.5 / 2, 1 + 8 / 2])
 
 
@@ -327,15 +330,15 @@ def test_no_action_is_ever_taken_that_the_mask_rules_out(mask: str) -> None:
 
     def answer(request: Request) -> list[Result]:
         results = play(algorithm, request)
-        seen.extend(result.steps for result in results if result.steps)
+        seen.extend(result.transitions for result in results if result.transitions)
         return results
 
     for number in range(2):
         drive(algorithm, number, answer)
     ruled_out = 0
     for steps in seen:
-        assert steps.allowed[np.arange(len(steps)), steps.actions.astype(int)].all()
-        ruled_out += int((steps.allowed == 0).sum())
+        assert steps.action_masks[np.arange(len(steps)), steps.actions.astype(int)].all()
+        ruled_out += int((steps.action_masks == 0).sum())
     assert ruled_out > 100
 
 
@@ -351,11 +354,11 @@ def test_every_lane_is_played_by_the_weights_that_are_learnt_and_goes_on_where_i
     after = algorithm.state()["weights"].copy()
     drive(algorithm, 2, answer)
     segments = [request for request in requests if isinstance(request.tasks[0].play, Segment)]
-    assert [len(task.play.lanes) for task in segments[0].tasks] == [5, 5, 2]
+    assert [len(task.play.envs) for task in segments[0].tasks] == [5, 5, 2]
     np.testing.assert_array_equal(segments[1].weights[0], after)
-    left = play(algorithm, segments[0])[1].lanes
-    np.testing.assert_array_equal(segments[1].tasks[1].play.lanes.snapshots, left.snapshots)
-    assert {task.choose.rule for request in segments for task in request.tasks} == {"softmax"}
+    left = play(algorithm, segments[0])[1].envs
+    np.testing.assert_array_equal(segments[1].tasks[1].play.envs.snapshots, left.snapshots)
+    assert {task.action_rule.kind for request in segments for task in request.tasks} == {"softmax"}
 
 
 def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
@@ -393,7 +396,7 @@ def test_a_champion_is_crowned_by_greedy_games_only_where_it_is_strictly_better(
             results = play(algorithm, request)
             if isinstance(request.tasks[0].play, Segment):
                 return results
-            assert {task.choose.rule for task in request.tasks} == {"greedy"}
+            assert {task.action_rule.kind for task in request.tasks} == {"greedy"}
             return [replace(result, returns=np.full_like(result.returns, worth[number][0])) for result in results]
 
         return of
@@ -508,7 +511,9 @@ def test_rewards_that_pay_are_learnt(options: dict[str, Any]) -> None:
     def answer(request: Request) -> list[Result]:  # pay for turning left, whatever happens
         results = play(algorithm, request)
         return [
-            replace(r, steps=replace(r.steps, rewards=(r.steps.actions == 0).astype(np.float32))) if r.steps else r
+            replace(r, transitions=replace(r.transitions, rewards=(r.transitions.actions == 0).astype(np.float32)))
+            if r.transitions
+            else r
             for r in results
         ]
 
@@ -517,7 +522,9 @@ def test_rewards_that_pay_are_learnt(options: dict[str, Any]) -> None:
     for number in range(2, 20, 2):  # which crown nobody
         drive(algorithm, number, lambda request: turns.append(request) or answer(request))
     first, last = (
-        np.mean(np.concatenate([result.steps.actions for result in play(algorithm, turn) if result.steps]) == 0)
+        np.mean(
+            np.concatenate([result.transitions.actions for result in play(algorithm, turn) if result.transitions]) == 0
+        )
         for turn in (turns[0], turns[-1])
     )
     assert first < 0.5
@@ -527,14 +534,17 @@ def test_rewards_that_pay_are_learnt(options: dict[str, Any]) -> None:
 def test_numbers_that_pay_are_learnt() -> None:
     def answer(request: Request) -> list[Result]:  # pay for being near to 1, whatever happens
         results = play(algorithm, request)
-        return [replace(r, steps=replace(r.steps, rewards=-np.square(r.steps.actions[:, 0] - 1))) for r in results]
+        return [
+            replace(r, transitions=replace(r.transitions, rewards=-np.square(r.transitions.actions[:, 0] - 1)))
+            for r in results
+        ]
 
     algorithm = pole_pg(name="Pendulum-v1", episodes=40, epochs=4, learning_rate=1e-2, gamma=0.5)
     heard: list[Result] = []
     means, spreads = [], []
     for number in (2, 4, 6, 8, 10, 12):  # which crown nobody
         drive(algorithm, number, lambda request: heard.extend(answer(request)) or heard[-len(request.tasks) :])
-        outputs = heard[-1].steps.outputs
+        outputs = heard[-1].transitions.outputs
         means.append(outputs[:, 0].mean())
         spreads.append(outputs[:, 1].mean())
     assert abs(means[0]) < 0.2
@@ -637,7 +647,7 @@ class Options(Section):
     id: str
 
 class Environment:  # pays as expected for eleven episodes, and then without measure
-    shape, actions, measures, episodes = (2,), 2, (), 0
+    shape, actions, episode_metrics, episodes = (2,), 2, (), 0
 
     def env(self):
         return Environment()
@@ -652,7 +662,7 @@ class Environment:  # pays as expected for eleven episodes, and then without mea
     def close(self):
         pass
 
-    def measured(self, info, truncated):
+    def metrics_of_episode(self, info, truncated):
         return ()
 
 def make(options):

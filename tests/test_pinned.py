@@ -18,7 +18,7 @@ from evo.evaluators.processes import Processes
 from evo.records import Episodes, Task, WeightSource
 from evo.rollouts.player import Context
 from evo.workers.placement import VISIBLE
-from evo.workers.worker import Upbringing
+from evo.workers.worker import WorkerSpec
 
 Pools = Callable[..., Processes]
 STARTS = ["forkserver", "spawn"]
@@ -30,7 +30,7 @@ def pools() -> Iterator[Pools]:
 
     def opening(player: str, slots: list[dict[str, str]], start: str = "forkserver", context: Any = None) -> Processes:
         prepare = "evo.rollouts.player:prepare" if context is not None else ""
-        opened.append(Processes(Upbringing(player, context, prepare, start), slots))
+        opened.append(Processes(WorkerSpec(player, context, prepare, start), slots))
         return opened[-1]
 
     yield opening
@@ -46,7 +46,7 @@ def test_a_worker_s_real_environment_is_that_of_its_slot(pools: Pools, start: st
         if pid in told:
             compiled, begun = told[pid]
             assert compiled == wanted
-            assert (begun == wanted) == (start == "spawn")  # a forked one was begun as the nursery was
+            assert (begun == wanted) == (start == "spawn")  # a forked one was begun as the fork_server was
     assert told
 
 
@@ -116,7 +116,7 @@ def test_spawned_workers_are_replaced_and_leave_nobody_behind(pools: Pools, tmp_
 
 def test_spawned_workers_are_gone_soon_after_their_master() -> None:
     then = (
-        "pool.close(); pool = Processes(Upbringing('players:make', None, '', 'spawn'), [{}, {}]);"
+        "pool.close(); pool = Processes(WorkerSpec('players:make', None, '', 'spawn'), [{}, {}]);"
         "pool.map([Job(1), Job(2)]); print(*pool.pids, flush=True); pool.map([Job(n, 60) for n in range(2)])"
     )
     with master(then) as process:

@@ -36,7 +36,7 @@ from evo.evaluators.ray.tasks import Ray
 from evo.learning.acting import begin_lanes, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.records import WORST, Choose, Episodes, Result, Task, WeightSource
+from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
 from evo.rollouts.player import Context
 from evo.workers.deadlines import Pace
 from evo.workers.placement import GROWTH, VISIBLE, memory_of
@@ -96,16 +96,16 @@ def tasks(count: int, episodes: int = 64, each: int = 4) -> list[Task]:
     for first in range(0, count * each, each):
         keys, minus = np.arange(first, first + each, dtype=np.uint64), np.full(each, -1, np.int32)
         source = WeightSource(minus, minus, keys, np.zeros(each, np.float32))
-        made.append(Task(source, Episodes(np.arange(episodes, dtype=np.uint64)), Choose("softmax")))
+        made.append(Task(source, Episodes(np.arange(episodes, dtype=np.uint64)), ActionRule("softmax")))
     return made
 
 
 def assert_same(results: list[Result], wanted: list[Result]) -> None:
     assert len(results) == len(wanted)
     for result, other in zip(results, wanted, strict=True):
-        for name in ("returns", "lengths", "measures", "finite"):
+        for name in ("returns", "lengths", "episode_metrics", "finite"):
             np.testing.assert_array_equal(getattr(result, name), getattr(other, name))
-        assert (result.frames, result.slots) == (other.frames, other.slots)
+        assert (result.frames, result.lane_slots) == (other.frames, other.slots)
 
 
 def meanwhile(act: Callable[[], None]) -> threading.Thread:
@@ -228,8 +228,8 @@ def test_segments_that_are_more_than_the_object_store_come_back_whole(tmp_path: 
     ray_nodes.be(2)
     before = ray_nodes.spilled
     lanes = begin_lanes(snake.make(snake.Options(**ENVIRONMENT)), 1, 0, 1152)
-    wide = segment_tasks(lanes, 1024, 96, Choose("softmax"))
-    fresh = [Task(tasks(1, each=1)[0].weights, task.play, task.choose) for task in wide]
+    wide = segment_tasks(lanes, 1024, 96, ActionRule("softmax"))
+    fresh = [Task(tasks(1, each=1)[0].weights, task.play, task.action_rule) for task in wide]
     wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(fresh)
     with evaluator(tmp_path, ray_nodes) as ray:
         theirs = ray._cluster.ray.put(np.arange(STORE // 4, dtype=np.uint16))  # half of the head's store
@@ -239,13 +239,13 @@ def test_segments_that_are_more_than_the_object_store_come_back_whole(tmp_path: 
         assert ray._cluster.ray.get(theirs)[-1] == (STORE // 4 - 1) % 2**16
         assert_same(results, wanted)
         for result, other in zip(results, wanted, strict=True):
-            assert result.steps is not None
-            assert other.steps is not None
-            for name in ("observed", "actions", "rewards", "ends", "outputs", "after"):
-                np.testing.assert_array_equal(getattr(result.steps, name), getattr(other.steps, name))
-        base = results[0].steps
+            assert result.transitions is not None
+            assert other.transitions is not None
+            for name in ("observations", "actions", "rewards", "ends", "outputs", "after"):
+                np.testing.assert_array_equal(getattr(result.transitions, name), getattr(other.transitions, name))
+        base = results[0].transitions
         assert base is not None
-        assert not base.observed.flags.writeable  # seen where it lies in the object store, and not copied
+        assert not base.observations.flags.writeable  # seen where it lies in the object store, and not copied
 
 
 def test_a_request_that_no_node_can_meet_is_refused_at_once(tmp_path: Path, ray_nodes: Nodes) -> None:

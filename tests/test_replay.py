@@ -7,18 +7,18 @@ import pytest
 
 from evo.environments import snake
 from evo.learning.replay_buffer import Replay, below, draw_slots, set_priorities
-from evo.records import CUT, TERMINATED, Steps
+from evo.records import SEGMENT_END, TERMINATED, Transitions
 
 
-def steps_of(first: int, count: int, masked: bool = False) -> Steps:
+def steps_of(first: int, count: int, masked: bool = False) -> Transitions:
     """Return steps that see their own number."""
     seen = np.arange(first, first + count, dtype=np.float32)[:, None]
     ends = np.zeros(count, np.uint8)
-    ends[-1] = CUT
+    ends[-1] = SEGMENT_END
     allowed = np.ones((count, 3), np.int8) if masked else None
     nothing = np.empty((0, 0), np.float32)
     after = seen[-1:] + 1
-    return Steps(
+    return Transitions(
         seen, allowed, (seen[:, 0] % 3).astype(np.int8), seen[:, 0], ends, nothing, after,
         None if allowed is None else allowed[:1], nothing,
     )  # fmt: skip
@@ -89,19 +89,19 @@ def test_the_oldest_steps_make_place_and_new_ones_have_the_highest_priority() ->
     replay.surprised(np.array([0, 1]), np.array([7, 0.1], np.float32))
     replay.add(steps_of(1000, 30))
     sample = replay.sample(1, 4000)
-    assert set(sample.observed[:, 0].tolist()) == {*range(10, 30), *range(1000, 1030)}
+    assert set(sample.observations[:, 0].tolist()) == {*range(10, 30), *range(1000, 1030)}
     assert len(replay) == 50
-    new = sample.shares[sample.observed[:, 0] >= 1000]
-    old = sample.shares[sample.observed[:, 0] < 1000]
+    new = sample.shares[sample.observations[:, 0] >= 1000]
+    old = sample.shares[sample.observations[:, 0] < 1000]
     np.testing.assert_allclose(new / old.max(), 7.001, rtol=1e-3)
 
 
 def test_more_steps_than_fit_leave_their_last() -> None:
     replay = filled(capacity=16, count=40)
     sample = replay.sample(1, 300)
-    assert set(sample.observed[:, 0].tolist()) == {*range(24, 40)}
-    assert (sample.slots == sample.observed[:, 0] % 16).all()
-    assert (sample.following[:, 0] == sample.observed[:, 0] + 1).all()
+    assert set(sample.observations[:, 0].tolist()) == {*range(24, 40)}
+    assert (sample.slots == sample.observations[:, 0] % 16).all()
+    assert (sample.following[:, 0] == sample.observations[:, 0] + 1).all()
 
 
 def test_of_a_step_that_was_drawn_twice_the_last_error_counts() -> None:
@@ -147,7 +147,7 @@ def test_a_million_steps_of_a_10_x_10_board_take_a_quarter_of_a_gigabyte() -> No
     kept = sum(rows.nbytes for rows in replay._rows.values())
     assert replay.sample(1, 8).observed.dtype == np.uint8
     assert kept / 1000 < 256
-    assert environment.observe(steps.observed[:1]).nbytes > 20 * kept / 1000  # what the network sees of one
+    assert environment.observe(steps.observations[:1]).nbytes > 20 * kept / 1000  # what the network sees of one
 
 
 def test_an_episode_that_terminated_is_worth_its_rewards_alone() -> None:

@@ -21,7 +21,7 @@ from evo.environments import snake
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import WORST, Choose, Episodes, Result, Task, WeightSource
+from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
 from evo.rollouts.episodes import exponential
 from evo.rollouts.rollout import Rollout, check_arithmetic, empty_result, play_plainly
 
@@ -43,7 +43,7 @@ def make(policy: Policy = SMALL, **options: Any) -> Rollout:
 
 
 def train(episodes: int, generation: int = 0) -> Episodes:
-    return Episodes(episode_keys(1, Purpose.TRAIN, generation, episodes))
+    return Episodes(episode_keys(1, Purpose.TRAINING, generation, episodes))
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Elsewhere:
 
     actions = property(lambda self: self.environment.actions)
     shape = property(lambda self: self.environment.shape)
-    measures = property(lambda self: self.environment.measures)
-    measured = property(lambda self: self.environment.measured)
+    episode_metrics = property(lambda self: self.environment.episode_metrics)
+    metrics_of_episode = property(lambda self: self.environment.metrics_of_episode)
 
     def env(self) -> gymnasium.Env:
         return self.made(self.environment)
@@ -69,7 +69,7 @@ def played_plainly(rollout: Rollout, task: Task, made: Callable[[snake.Environme
 
 
 def same(one: Result, other: Result) -> None:
-    for name in ("returns", "lengths", "measures", "finite"):
+    for name in ("returns", "lengths", "episode_metrics", "finite"):
         assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
     assert one.frames == other.frames
     assert (one.actions is None) == (other.actions is None)
@@ -93,13 +93,13 @@ MADE = [ReadableSnake, lambda environment: environment.env()]
 @pytest.mark.parametrize(("observation", "actions"), SEEN)
 def test_compiled_episodes_equal_plain_ones(made, rule: str, mask: str, observation: str, actions: str) -> None:
     rollout = make(observation=observation, actions=actions, mask=mask)
-    task = Task(fresh(2), train(19), Choose(rule), trace=True)
+    task = Task(fresh(2), train(19), ActionRule(rule), record_actions=True)
     compiled = rollout.play(task, EMPTY)
     same(compiled, played_plainly(rollout, task, made))
     assert compiled.finite.all()
     assert compiled.frames == compiled.lengths.sum() == sum(map(len, compiled.actions))
     if rule == "softmax":  # chance eats: the comparison reached fruits
-        assert compiled.measures[..., 0].max() > 0
+        assert compiled.episode_metrics[..., 0].max() > 0
 
 
 @settings(max_examples=25, deadline=None)
@@ -116,39 +116,41 @@ def test_compiled_episodes_equal_plain_ones_under_any_rules(data: st.DataObject)
         mask=draw(st.sampled_from(("none", "reverse", "fatal"))),
         window=draw(st.sampled_from((0, 3, 7))),
     )
-    task = Task(fresh(1, draw(st.integers(0, 999))), train(draw(st.integers(1, 40))), Choose("softmax"), trace=True)
+    task = Task(
+        fresh(1, draw(st.integers(0, 999))), train(draw(st.integers(1, 40))), ActionRule("softmax"), record_actions=True
+    )
     same(rollout.play(task, EMPTY), played_plainly(rollout, task, ReadableSnake))
 
 
 def test_whole_games_to_a_full_board_are_equal() -> None:
     # Chance fills a board of 4 x 4 now and then where fatal moves are masked.
     rollout = make(size=4, mask="fatal", starvation=60)
-    task = Task(fresh(1), train(150), Choose("softmax"))
+    task = Task(fresh(1), train(150), ActionRule("softmax"))
     compiled = rollout.play(task, EMPTY)
-    assert compiled.measures[..., 1].sum() > 0
+    assert compiled.episode_metrics[..., 1].sum() > 0
     same(compiled, played_plainly(rollout, task, ReadableSnake))
 
 
 @pytest.mark.parametrize("episodes", [1, 3, 4, 5, 8, 9, 15, 16, 17, 33, 70])
 def test_an_episode_is_the_same_alone_and_in_any_company(episodes: int) -> None:
     rollout = make(mask="fatal")
-    task = Task(fresh(1), train(episodes), Choose("softmax"), trace=True)
+    task = Task(fresh(1), train(episodes), ActionRule("softmax"), record_actions=True)
     together = rollout.play(task, EMPTY)
     for e in range(episodes):
         alone = rollout.play(replace(task, play=Episodes(task.play.seeds[e : e + 1])), EMPTY)
         assert alone.returns[0, 0] == together.returns[0, e]
-        assert alone.measures[0, 0].tolist() == together.measures[0, e].tolist()
+        assert alone.episode_metrics[0, 0].tolist() == together.episode_metrics[0, e].tolist()
         assert alone.actions[0].tolist() == together.actions[e].tolist()
 
 
 def test_finished_lanes_are_refilled_and_narrower_kernels_take_over() -> None:
     rollout = make(mask="fatal", size=8, starvation=100)
-    result = rollout.play(Task(fresh(1), train(64), Choose("softmax")), EMPTY)
+    result = rollout.play(Task(fresh(1), train(64), ActionRule("softmax")), EMPTY)
     assert result.frames == result.lengths.sum()
-    assert result.frames <= result.slots < 2 * result.frames
-    assert result.frames / result.slots > 0.8
+    assert result.frames <= result.lane_slots < 2 * result.frames
+    assert result.frames / result.lane_slots > 0.8
     plain_width = 16 * int(result.lengths.max())  # what 16 fixed lanes would take for a quarter of it
-    assert rollout.play(Task(fresh(1), train(16), Choose("softmax")), EMPTY).slots < plain_width
+    assert rollout.play(Task(fresh(1), train(16), ActionRule("softmax")), EMPTY).lane_slots < plain_width
 
 
 @settings(max_examples=15, deadline=None)
@@ -160,18 +162,18 @@ def test_a_task_may_be_split_and_played_in_any_order(parts: list[int], random: A
     order = list(range(len(parts)))
     random.shuffle(order)
     results = {i: rollout.play(Task(fresh(parts[i], int(starts[i])), train(9)), EMPTY) for i in order}
-    for name in ("returns", "lengths", "measures", "finite"):
+    for name in ("returns", "lengths", "episode_metrics", "finite"):
         joined = np.concatenate([getattr(results[i], name) for i in range(len(parts))])
         assert joined.tolist() == getattr(whole, name).tolist()
     assert whole.frames == sum(result.frames for result in results.values())
-    assert whole.slots == sum(result.slots for result in results.values())
+    assert whole.lane_slots == sum(result.lane_slots for result in results.values())
 
 
 def test_other_episodes_and_other_candidates_give_other_results() -> None:
     rollout = make(mask="fatal")
     play = {
         (key, generation): rollout.play(
-            Task(fresh(1, key), train(16, generation), Choose("softmax")), EMPTY
+            Task(fresh(1, key), train(16, generation), ActionRule("softmax")), EMPTY
         ).lengths.tolist()
         for key in (0, 1)
         for generation in (0, 1)
@@ -183,9 +185,9 @@ def test_other_episodes_and_other_candidates_give_other_results() -> None:
 def test_weights_that_are_not_finite_rank_worst_and_spoil_no_other(value: float) -> None:
     rollout = make()
     parents = np.random.default_rng(0).standard_normal((3, rollout.network.size)).astype(np.float32)
-    good = rollout.play(Task(rows(3), train(5), trace=True), parents)
+    good = rollout.play(Task(rows(3), train(5), record_actions=True), parents)
     parents[1, -1] = value
-    result = rollout.play(Task(rows(3), train(5), trace=True), parents)
+    result = rollout.play(Task(rows(3), train(5), record_actions=True), parents)
     assert result.finite.tolist() == [True, False, True]
     assert (result.returns[1] == WORST).all()
     assert result.lengths[1].tolist() == [0] * 5
@@ -198,7 +200,7 @@ def test_weights_that_are_not_finite_rank_worst_and_spoil_no_other(value: float)
 def test_scores_that_overflow_rank_worst_on_both_paths(rule: str) -> None:
     rollout = make(observation="planes")
     parents = np.full((1, rollout.network.size), np.finfo(np.float32).max, np.float32)
-    task = Task(rows(1), train(3), Choose(rule))
+    task = Task(rows(1), train(3), ActionRule(rule))
     plain = Rollout(rollout.network, Elsewhere(rollout.environment, ReadableSnake))
     for result in (rollout.play(task, parents), plain.play(task, parents)):
         assert result.finite.tolist() == [False]
@@ -216,7 +218,7 @@ def rows(count: int) -> WeightSource:
 
 def test_ties_of_scores_take_the_lowest_allowed_action() -> None:
     rollout = make(starvation=4)
-    result = rollout.play(Task(rows(1), train(8), trace=True), np.zeros((1, rollout.network.size), np.float32))
+    result = rollout.play(Task(rows(1), train(8), record_actions=True), np.zeros((1, rollout.network.size), np.float32))
     assert {action for trace in result.actions for action in trace.tolist()} == {0}
 
 
@@ -225,7 +227,7 @@ def test_softmax_draws_follow_the_scores() -> None:
     rollout = make(Policy(kind="linear"), mask="none", starvation=30)
     parents = np.zeros((1, rollout.network.size), np.float32)
     parents[0, -3:] = np.log([0.2, 0.7, 0.1])
-    result = rollout.play(Task(rows(1), train(2000), Choose("softmax"), trace=True), parents)
+    result = rollout.play(Task(rows(1), train(2000), ActionRule("softmax"), record_actions=True), parents)
     firsts = np.bincount([trace[0] for trace in result.actions], minlength=3) / 2000
     assert np.abs(firsts - [0.2, 0.7, 0.1]).max() < 0.04
 
@@ -267,7 +269,7 @@ def test_the_plain_path_reads_the_scores_it_is_given() -> None:
     one = {name: array[0] for name, array in empty_result(1, 2, 3).items() if name != "finite"}
     straight = np.array([0, 1, 0], np.float32)
     _, _, finite, traces = play_plainly(
-        lambda observations: np.tile(straight, (len(observations), 1)), environment, train(2).seeds, Choose(), one
+        lambda observations: np.tile(straight, (len(observations), 1)), environment, train(2).seeds, ActionRule(), one
     )
     assert finite
     assert {action for trace in traces for action in trace.tolist()} == {1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evo.records import Choose
+from evo.records import ActionRule
 from tests.test_segment import begin, play, world
 
 
@@ -14,16 +14,24 @@ def test_steps_that_are_played_again_equal_those_that_were_recorded(mask: str) -
     environment, network, weights = world(mask=mask)
     lanes = begin(environment, 21)
     for _ in range(2):
-        result = play(environment, network, weights, lanes, Choose("softmax"), 30)
-        assert result.steps
-        assert result.lanes
-        actions = result.steps.actions.reshape(21, 30)
+        result = play(environment, network, weights, lanes, ActionRule("softmax"), 30)
+        assert result.transitions
+        assert result.envs
+        actions = result.transitions.actions.reshape(21, 30)
         steps, left = environment.play_again(lanes, actions)
         unseen, left_unseen = environment.play_again(lanes, actions, keep=False)
         assert unseen is None
-        for name in ("observed", "actions", "rewards", "ends", "after", "allowed", "after_allowed"):
-            np.testing.assert_array_equal(getattr(steps, name), getattr(result.steps, name))
-        for name in ("snapshots", "first", "episode", "earned"):
-            np.testing.assert_array_equal(getattr(left, name), getattr(result.lanes, name))
-            np.testing.assert_array_equal(getattr(left_unseen, name), getattr(result.lanes, name))
-        lanes = result.lanes
+        for name in (
+            "observations",
+            "actions",
+            "rewards",
+            "ends",
+            "next_observations",
+            "action_masks",
+            "next_action_masks",
+        ):
+            np.testing.assert_array_equal(getattr(steps, name), getattr(result.transitions, name))
+        for name in ("snapshots", "first", "episode", "returns_so_far"):
+            np.testing.assert_array_equal(getattr(left, name), getattr(result.envs, name))
+            np.testing.assert_array_equal(getattr(left_unseen, name), getattr(result.envs, name))
+        lanes = result.envs

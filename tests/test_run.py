@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from calling import KEYS, SMALL, after, called, command, summary_of
 
-from evo.records import Episodes, Request, Result, Rounds, Task, WeightSource
+from evo.records import Episodes, Generation, Request, Result, Task, WeightSource
 from evo.store.champion import read_champion
 from evo.store.store import Store
 from evo.training.generation import play_out
@@ -307,7 +307,7 @@ def test_tasks_name_the_weights_that_were_published_last(tmp_path: Path) -> None
     source = WeightSource(zero, zero, zero.astype(np.uint64), zero.astype(np.float32))
     tasks = [Task(source, Episodes(np.zeros(1, np.uint64)))] * 2
 
-    def generation() -> Rounds:
+    def generation() -> Generation:
         yield Request(None, tasks)
         yield Request(np.ones((1, 3), np.float32), tasks)
         results = yield Request(None, tasks)

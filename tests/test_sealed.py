@@ -13,7 +13,7 @@ from evo.errors import DataError
 from evo.evaluators import serial
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.randomness.streams import sealed_episodes
+from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task
 from evo.rollouts.player import Context
 from evo.store.store import Store
@@ -92,12 +92,12 @@ def small(tmp_path):
 def test_the_score_is_what_the_sealed_episodes_say(small) -> None:
     environment, network, evaluator, store = small
     weights = np.random.default_rng(1).normal(size=network.size).astype(np.float32)
-    heldout, scores = measure(weights, store.publish, evaluator, environment.measures, 100)
-    task = Task(itself(store.publish(weights[np.newaxis])), Episodes(sealed_episodes(100)))
+    heldout, scores = measure(weights, store.publish, evaluator, environment.episode_metrics, 100)
+    task = Task(itself(store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(100)))
     once = evaluator.map([task])[0]  # in one task, where `measure` takes two
-    assert scores.tolist() == once.measures[0, :, 0].tolist()
-    assert heldout.mean == once.measures[0, :, 0].sum() / 100
-    assert heldout.max == once.measures[0, :, 0].max()
+    assert scores.tolist() == once.episode_metrics[0, :, 0].tolist()
+    assert heldout.mean == once.episode_metrics[0, :, 0].sum() / 100
+    assert heldout.max == once.episode_metrics[0, :, 0].max()
     assert heldout.mean_length == once.lengths[0].sum() / 100
     assert heldout.ci95[0] < heldout.mean < heldout.ci95[1]
     assert (heldout.win_rate, heldout.episodes) == (0.0, 100)
@@ -106,8 +106,8 @@ def test_the_score_is_what_the_sealed_episodes_say(small) -> None:
 def test_the_first_episodes_of_more_are_a_prefix(small) -> None:
     environment, network, evaluator, store = small
     weights = np.random.default_rng(2).normal(size=network.size).astype(np.float32)
-    fewer = measure(weights, store.publish, evaluator, environment.measures, 10)[1]
-    more = measure(weights, store.publish, evaluator, environment.measures, 70)[1]
+    fewer = measure(weights, store.publish, evaluator, environment.episode_metrics, 10)[1]
+    more = measure(weights, store.publish, evaluator, environment.episode_metrics, 70)[1]
     assert more[:10].tolist() == fewer.tolist()
 
 
@@ -116,7 +116,7 @@ def test_where_there_is_no_win_its_rate_is_unknown_and_the_score_is_the_return(s
     weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32)
     heldout, scores = measure(weights, store.publish, evaluator, (), 10)
     assert (heldout.win_rate, heldout.win_ci95) == (None, None)
-    result = evaluator.map([Task(itself(store.publish(weights[np.newaxis])), Episodes(sealed_episodes(10)))])[0]
+    result = evaluator.map([Task(itself(store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(10)))])[0]
     assert scores.tolist() == (result.returns[0] / 1000).tolist()
 
 
@@ -124,7 +124,7 @@ def test_a_network_that_is_not_finite_has_no_score(small) -> None:
     environment, network, evaluator, store = small
     weights = np.full(network.size, np.inf, np.float32)
     with pytest.raises(DataError, match="not finite"):
-        measure(weights, store.publish, evaluator, environment.measures, 10)
+        measure(weights, store.publish, evaluator, environment.episode_metrics, 10)
 
 
 def test_the_players_beside_are_ordered_from_the_floor_to_the_ceiling() -> None:

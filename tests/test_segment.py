@@ -12,14 +12,14 @@ from evo.kernels import lanes as kernel
 from evo.kernels import layout
 from evo.networks.network import Network, Options
 from evo.randomness.streams import Purpose, stream
-from evo.records import CUT, TERMINATED, TRUNCATED, Choose, Lanes, Result, Segment, Task, WeightSource
+from evo.records import SEGMENT_END, TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Task, WeightSource
 from evo.rollouts import tensorflow_segments
 from evo.rollouts.rollout import RULES as RULE_NUMBERS
 from evo.rollouts.rollout import Rollout
 from tests.readable_segment import ReadableLane
 
 EXTRA = 1
-RULES = [Choose("greedy"), Choose("softmax"), Choose("epsilon_greedy", 0.3)]
+RULES = [ActionRule("greedy"), ActionRule("softmax"), ActionRule("epsilon_greedy", 0.3)]
 
 
 def world(**options: Any) -> tuple[snake.Environment, Network, NDArray[np.float32]]:
@@ -29,7 +29,7 @@ def world(**options: Any) -> tuple[snake.Environment, Network, NDArray[np.float3
     return environment, network, weights
 
 
-def begin(environment: snake.Environment, count: int) -> Lanes:
+def begin(environment: snake.Environment, count: int) -> EnvStates:
     return environment.begin(np.array([stream(7, Purpose.LANE, 0, lane) for lane in range(count)], np.uint64))
 
 
@@ -37,8 +37,8 @@ def play(
     environment: snake.Environment,
     network: Network,
     weights: NDArray[np.float32],
-    lanes: Lanes,
-    how: Choose,
+    lanes: EnvStates,
+    how: ActionRule,
     horizon: int,
 ) -> Result:
     source = WeightSource(*(np.zeros(1, t) for t in (np.int32, np.int32, np.uint64, np.float32)))
@@ -46,9 +46,9 @@ def play(
     return Rollout(network, environment).play(Task(source, Segment(lanes, horizon), how), weights[None])
 
 
-@pytest.mark.parametrize("how", RULES, ids=lambda how: how.rule)
+@pytest.mark.parametrize("how", RULES, ids=lambda how: how.kind)
 @pytest.mark.parametrize("mask", ["none", "fatal"])
-def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: Choose, mask: str) -> None:
+def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: ActionRule, mask: str) -> None:
     environment, network, weights = world(mask=mask)
     count, horizon = 21, 30
     lanes = begin(environment, count)
@@ -57,87 +57,96 @@ def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: Choose, ma
         result = play(environment, network, weights, lanes, how, horizon)
         played = [lane.play(network, weights, horizon, how) for lane in readable]
         expected = {name: [value for lane in played for value in lane[name]] for name in played[0]}
-        steps = result.steps
+        steps = result.transitions
         assert steps is not None
-        assert result.lanes is not None
-        np.testing.assert_array_equal(environment.observe(steps.observed), np.array(expected["seen"]))
-        np.testing.assert_array_equal(environment.observe(steps.after), np.array(expected["after"]))
+        assert result.envs is not None
+        np.testing.assert_array_equal(environment.observe(steps.observations), np.array(expected["seen"]))
+        np.testing.assert_array_equal(environment.observe(steps.next_observations), np.array(expected["after"]))
         np.testing.assert_array_equal(steps.actions, expected["actions"])
         np.testing.assert_array_equal(steps.ends, expected["ends"])
         np.testing.assert_allclose(steps.rewards, expected["rewards"])
         np.testing.assert_array_equal(steps.outputs, np.array(expected["outputs"]))
-        np.testing.assert_array_equal(steps.after_outputs, np.array(expected["after_outputs"]))
+        np.testing.assert_array_equal(steps.next_outputs, np.array(expected["next_outputs"]))
         if mask == "none":
-            assert steps.allowed is None
-            assert steps.after_allowed is None
+            assert steps.action_masks is None
+            assert steps.next_action_masks is None
         else:
-            np.testing.assert_array_equal(steps.allowed, np.array(expected["allowed"]))
+            np.testing.assert_array_equal(steps.action_masks, np.array(expected["allowed"]))
         ended = [(r, n, s) for r, n, s in expected["ended"]]
         assert ended == list(
-            zip(result.returns[0].tolist(), result.lengths[0].tolist(), result.measures[0, :, 0].tolist(), strict=True)
+            zip(
+                result.returns[0].tolist(),
+                result.lengths[0].tolist(),
+                result.episode_metrics[0, :, 0].tolist(),
+                strict=True,
+            )
         )
         assert result.frames == count * horizon == len(steps)
-        assert {TERMINATED, TRUNCATED, CUT} <= {*steps.ends.tolist()} or mask == "fatal"
-        lanes = result.lanes
+        assert {TERMINATED, TRUNCATED, SEGMENT_END} <= {*steps.ends.tolist()} or mask == "fatal"
+        lanes = result.envs
 
 
-@pytest.mark.parametrize("how", RULES, ids=lambda how: how.rule)
+@pytest.mark.parametrize("how", RULES, ids=lambda how: how.kind)
 @pytest.mark.parametrize("mask", ["none", "fatal"])
-def test_a_segment_that_is_scored_elsewhere_equals_the_compiled_one(how: Choose, mask: str) -> None:
+def test_a_segment_that_is_scored_elsewhere_equals_the_compiled_one(how: ActionRule, mask: str) -> None:
     environment, network, weights = world(mask=mask)
     lanes, horizon = begin(environment, 21), 30
-    rule, count = RULE_NUMBERS[how.rule], network.outputs
+    rule, count = RULE_NUMBERS[how.kind], network.outputs
     for _ in range(2):
         expected = play(environment, network, weights, lanes, how, horizon)
         result = tensorflow_segments.play_segment(
             lambda seen: kernel.scores(network, weights, seen), environment, lanes, horizon, count, rule, how.epsilon
         )
-        for one, other in ((result, expected), (result.steps, expected.steps), (result.lanes, expected.lanes)):
+        for one, other in (
+            (result, expected),
+            (result.transitions, expected.transitions),
+            (result.envs, expected.envs),
+        ):
             for field in fields(other):
-                if field.name not in ("slots", "steps", "lanes"):
+                if field.name not in ("lane_slots", "transitions", "envs"):
                     np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), field.name)
-        lanes = result.lanes
+        lanes = result.envs
 
 
 def test_two_halves_of_a_segment_are_the_whole() -> None:
     environment, network, weights = world()
     lanes = begin(environment, 16)
-    whole = play(environment, network, weights, lanes, Choose("softmax"), 40)
-    one = play(environment, network, weights, lanes, Choose("softmax"), 20)
-    assert one.lanes is not None
-    assert whole.lanes is not None
-    two = play(environment, network, weights, one.lanes, Choose("softmax"), 20)
-    assert two.lanes is not None
-    assert whole.steps
-    assert one.steps
-    assert two.steps
-    np.testing.assert_array_equal(two.lanes.snapshots, whole.lanes.snapshots)
-    np.testing.assert_array_equal(two.lanes.earned, whole.lanes.earned)
-    halves = np.concatenate([one.steps.actions.reshape(16, 20), two.steps.actions.reshape(16, 20)], axis=1)
-    np.testing.assert_array_equal(halves, whole.steps.actions.reshape(16, 40))
+    whole = play(environment, network, weights, lanes, ActionRule("softmax"), 40)
+    one = play(environment, network, weights, lanes, ActionRule("softmax"), 20)
+    assert one.envs is not None
+    assert whole.envs is not None
+    two = play(environment, network, weights, one.envs, ActionRule("softmax"), 20)
+    assert two.envs is not None
+    assert whole.transitions
+    assert one.transitions
+    assert two.transitions
+    np.testing.assert_array_equal(two.envs.snapshots, whole.envs.snapshots)
+    np.testing.assert_array_equal(two.envs.returns_so_far, whole.envs.returns_so_far)
+    halves = np.concatenate([one.transitions.actions.reshape(16, 20), two.transitions.actions.reshape(16, 20)], axis=1)
+    np.testing.assert_array_equal(halves, whole.transitions.actions.reshape(16, 40))
 
 
 def test_a_lane_plays_the_same_whatever_its_neighbours() -> None:
     environment, network, weights = world()
     lanes = begin(environment, 19)
-    together = play(environment, network, weights, lanes, Choose("softmax"), 25)
-    alone = Lanes(lanes.snapshots[18:], lanes.first[18:], lanes.episode[18:], lanes.earned[18:])
-    single = play(environment, network, weights, alone, Choose("softmax"), 25)
-    assert together.steps
-    assert single.steps
-    np.testing.assert_array_equal(together.steps.outputs[18 * 25 :], single.steps.outputs)
-    np.testing.assert_array_equal(together.steps.observed[18 * 25 :], single.steps.observed)
+    together = play(environment, network, weights, lanes, ActionRule("softmax"), 25)
+    alone = EnvStates(lanes.snapshots[18:], lanes.first[18:], lanes.episode[18:], lanes.returns_so_far[18:])
+    single = play(environment, network, weights, alone, ActionRule("softmax"), 25)
+    assert together.transitions
+    assert single.transitions
+    np.testing.assert_array_equal(together.transitions.outputs[18 * 25 :], single.transitions.outputs)
+    np.testing.assert_array_equal(together.transitions.observations[18 * 25 :], single.transitions.observations)
 
 
 def test_epsilon_greedy_explores_as_often_as_it_is_told_and_only_what_is_allowed() -> None:
     environment, network, weights = world(mask="fatal", starvation=50)
     lanes = begin(environment, 64)
-    steps = play(environment, network, weights, lanes, Choose("epsilon_greedy", 0.4), 60).steps
+    steps = play(environment, network, weights, lanes, ActionRule("epsilon_greedy", 0.4), 60).transitions
     assert steps is not None
-    assert steps.allowed is not None
-    assert steps.allowed[np.arange(len(steps)), steps.actions.astype(int)].all()
-    best = np.where(steps.allowed == 1, steps.outputs[:, :3], -np.inf).argmax(axis=1)
-    free = steps.allowed.sum(axis=1)
+    assert steps.action_masks is not None
+    assert steps.action_masks[np.arange(len(steps)), steps.actions.astype(int)].all()
+    best = np.where(steps.action_masks == 1, steps.outputs[:, :3], -np.inf).argmax(axis=1)
+    free = steps.action_masks.sum(axis=1)
     strayed, expected = (best != steps.actions).sum(), (0.4 * (1 - 1 / free)).sum()
     assert abs(strayed - expected) < 5 * np.sqrt(expected)
 
@@ -145,10 +154,10 @@ def test_epsilon_greedy_explores_as_often_as_it_is_told_and_only_what_is_allowed
 def test_scores_that_are_not_finite_bring_back_no_steps() -> None:
     environment, network, weights = world()
     weights[-1] = np.nan  # the value head's bias: no action depends on it
-    result = play(environment, network, weights, begin(environment, 4), Choose("softmax"), 5)
+    result = play(environment, network, weights, begin(environment, 4), ActionRule("softmax"), 5)
     assert not result.finite[0]
-    assert result.steps is None
-    assert result.lanes is None
+    assert result.transitions is None
+    assert result.envs is None
 
 
 def test_weights_that_are_not_finite_bring_back_no_steps_also_where_only_zeros_meet_them(
@@ -160,11 +169,11 @@ def test_weights_that_are_not_finite_bring_back_no_steps_also_where_only_zeros_m
     weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32) * np.float32(0.3)
     first, second = network.layers[:2]
     weights[second.offset - first.filters : second.offset] = -1e9  # biases: nothing is seen behind the relu
-    assert play(environment, network, weights, begin(environment, 4), Choose("softmax"), 5).finite[0]
+    assert play(environment, network, weights, begin(environment, 4), ActionRule("softmax"), 5).finite[0]
     weights[second.offset] = np.nan
-    result = play(environment, network, weights, begin(environment, 4), Choose("softmax"), 5)
+    result = play(environment, network, weights, begin(environment, 4), ActionRule("softmax"), 5)
     assert not result.finite[0]
-    assert result.steps is None
+    assert result.transitions is None
 
 
 def test_a_segment_of_two_candidates_is_refused() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evo.randomness import philox_compiled
 from evo.randomness.philox import draw, philox
-from evo.randomness.streams import SEED_LIMIT, Purpose, candidates_keys, episode_keys, sealed_episodes, stream
+from evo.randomness.streams import SEED_LIMIT, Purpose, candidates_keys, episode_keys, seeds_of_test_episodes, stream
 from evo.rollouts import episodes
 
 WORD = st.integers(0, 2**32 - 1)
@@ -84,26 +84,26 @@ def test_the_numbers_of_the_purposes_are_part_of_the_file_formats() -> None:
 
 def test_streams_have_the_pinned_keys() -> None:
     assert stream(0, Purpose.INITIAL) == 0x5CB200DBF8E4CCA4
-    assert stream(2**64 - 1, Purpose.SEALED, 3, 4, 5) == 0x2915C12C69606C3F
+    assert stream(2**64 - 1, Purpose.TEST, 3, 4, 5) == 0x2915C12C69606C3F
 
 
 def test_every_part_of_a_name_makes_another_stream() -> None:
-    names = itertools.product((0, 1, 2**63), (Purpose.TRAIN, Purpose.ACTION), (0, 1), (0, 1), (0, 1))
+    names = itertools.product((0, 1, 2**63), (Purpose.TRAINING, Purpose.ACTION), (0, 1), (0, 1), (0, 1))
     keys = [stream(*name) for name in names]
     assert len(set(keys)) == len(keys) == 48
 
 
 @given(SEED, st.integers(0, 1000), st.integers(0, 20), st.integers(0, 20))
 def test_episodes_are_numbered_so_that_fewer_are_a_prefix(seed: int, generation: int, first: int, count: int) -> None:
-    keys = episode_keys(seed, Purpose.TRAIN, generation, first + count)
+    keys = episode_keys(seed, Purpose.TRAINING, generation, first + count)
     assert keys.dtype == np.uint64
-    assert keys[:first].tolist() == episode_keys(seed, Purpose.TRAIN, generation, first).tolist()
-    assert keys[first:].tolist() == episode_keys(seed, Purpose.TRAIN, generation, count, first).tolist()
+    assert keys[:first].tolist() == episode_keys(seed, Purpose.TRAINING, generation, first).tolist()
+    assert keys[first:].tolist() == episode_keys(seed, Purpose.TRAINING, generation, count, first).tolist()
 
 
 def test_training_selecting_and_sealed_episodes_never_meet() -> None:
-    train = [episode_keys(0, Purpose.TRAIN, generation, 100) for generation in range(20)]
-    every = np.concatenate([*train, episode_keys(0, Purpose.SELECT, 0, 1000), sealed_episodes(1000)])
+    train = [episode_keys(0, Purpose.TRAINING, generation, 100) for generation in range(20)]
+    every = np.concatenate([*train, episode_keys(0, Purpose.VALIDATION, 0, 1000), seeds_of_test_episodes(1000)])
     assert len(np.unique(every)) == len(every)
 
 

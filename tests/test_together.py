@@ -17,7 +17,7 @@ from evo.config.sections import Learner
 from evo.errors import ConfigurationError, DeviceError
 from evo.learning.learner import start_tensorflow
 from evo.networks.network import Network, Options
-from evo.records import Choose, Episodes, Task, WeightSource
+from evo.records import ActionRule, Episodes, Task, WeightSource
 from evo.rollouts.player import Context, make_player
 from evo.training.generation import make_algorithm
 from evo.workers import devices
@@ -75,8 +75,8 @@ def test_candidates_side_by_side_do_what_they_do_alone_those_that_are_not_finite
     rows[3], sigmas[3] = 0, np.inf  # noise without end: not finite
     source = WeightSource(rows, minus, np.arange(3, 3 + count, dtype=np.uint64), sigmas, published="zeros")
     tasks = [
-        Task(source, Episodes(np.arange(50, dtype=np.uint64)), how, trace=True)  # more episodes than lanes
-        for how in (Choose(), Choose("softmax"))
+        Task(source, Episodes(np.arange(50, dtype=np.uint64)), how, record_actions=True)  # more episodes than lanes
+        for how in (ActionRule(), ActionRule("softmax"))
     ]
 
     class Zeros:
@@ -91,7 +91,7 @@ def test_candidates_side_by_side_do_what_they_do_alone_those_that_are_not_finite
     alone = play(1)
     for per_call in (2, 4):
         for result, wanted in zip(play(per_call), alone, strict=True):
-            for name in ("returns", "lengths", "measures", "finite"):
+            for name in ("returns", "lengths", "episode_metrics", "finite"):
                 np.testing.assert_array_equal(getattr(result, name), getattr(wanted, name))
             assert result.frames == wanted.frames == result.lengths.sum()
             for actions, others in zip(result.actions, wanted.actions, strict=True):
@@ -116,7 +116,7 @@ def test_auto_plays_with_tensorflow_what_the_exact_kernel_does_not_know(tmp_path
     assert loading.load(path, ['policy.kind="linear"', 'policy.inference="lanes"']).policy.player == "lanes"
 
 
-CUT = """
+SEGMENT_END = """
 [run]
 generations = 2
 [environment]
@@ -145,7 +145,7 @@ select_episodes = 8
 
 
 def test_how_candidates_are_cut_into_tasks_shows_in_no_result(tmp_path: Path) -> None:
-    (tmp_path / "cut.toml").write_text(CUT)
+    (tmp_path / "cut.toml").write_text(SEGMENT_END)
     summaries = {}
     for name, sets in (
         ("filled", ()),

@@ -9,22 +9,22 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from evo.learning.value_targets import action_values, best_values, following_rows, n_step, q_lambda
-from evo.records import CUT, GOES_ON, TERMINATED, TRUNCATED, Steps
+from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, Transitions
 
-ENDS = st.lists(st.sampled_from([GOES_ON, GOES_ON, GOES_ON, TERMINATED, TRUNCATED, CUT]), max_size=40)
+ENDS = st.lists(st.sampled_from([GOES_ON, GOES_ON, GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END]), max_size=40)
 
 
 def arrays(ends: list[int], seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-    made = np.array([*ends, CUT], np.uint8)
+    made = np.array([*ends, SEGMENT_END], np.uint8)
     return np.random.default_rng(seed).normal(size=len(made)).astype(np.float32), made
 
 
-def steps_of(rewards: NDArray[np.float32], ends: NDArray[np.uint8]) -> Steps:
+def steps_of(rewards: NDArray[np.float32], ends: NDArray[np.uint8]) -> Transitions:
     """Return steps that see their own number, and after an end that is none a hundred more."""
     seen = np.arange(len(ends), dtype=np.float32)
-    after = seen[(ends == TRUNCATED) | (ends == CUT)] + 100
+    after = seen[(ends == TRUNCATED) | (ends == SEGMENT_END)] + 100
     nothing = np.empty((0, 0), np.float32)
-    return Steps(seen, None, np.zeros(len(ends), np.int8), rewards, ends, nothing, after, None, nothing)
+    return Transitions(seen, None, np.zeros(len(ends), np.int8), rewards, ends, nothing, after, None, nothing)
 
 
 def test_two_step_returns_are_those_of_a_hand() -> None:
@@ -59,7 +59,7 @@ def test_n_step_returns_equal_brute_force(ends: list[int], n: int) -> None:
 def reference(rewards, ends, best, after, gamma, mixed):
     """Return sum (1 - lambda) lambda^(n-1) G_n over the rest of each episode, the last one with what is left."""
     out = np.empty(len(ends))
-    numbers = np.cumsum((ends == TRUNCATED) | (ends == CUT)) - 1
+    numbers = np.cumsum((ends == TRUNCATED) | (ends == SEGMENT_END)) - 1
     for t in range(len(ends)):
         last = t
         while ends[last] == GOES_ON:
@@ -82,7 +82,7 @@ def test_q_lambda_equals_the_weighted_sum_of_all_n_step_returns(ends: list[int],
     rewards, made = arrays(ends)
     rng = np.random.default_rng(1)
     best = rng.normal(size=len(made)).astype(np.float32)
-    after = rng.normal(size=np.count_nonzero((made == TRUNCATED) | (made == CUT))).astype(np.float32)
+    after = rng.normal(size=np.count_nonzero((made == TRUNCATED) | (made == SEGMENT_END))).astype(np.float32)
     targets = q_lambda(rewards, made, best, after, 0.9, mixed)
     np.testing.assert_allclose(targets, reference(rewards, made, best, after, 0.9, mixed), rtol=1e-4, atol=1e-4)
 
@@ -102,7 +102,7 @@ def test_steps_that_do_not_end_are_refused() -> None:
     with pytest.raises(ValueError, match="goes on"):
         q_lambda(one, goes_on, one, one[:0], 0.9, 0.5)
     with pytest.raises(ValueError, match="truncated or cut"):
-        q_lambda(one, np.array([CUT], np.uint8), one, one[:0], 0.9, 0.5)
+        q_lambda(one, np.array([SEGMENT_END], np.uint8), one, one[:0], 0.9, 0.5)
 
 
 def test_dueling_values_are_value_and_advantage_less_their_mean() -> None:

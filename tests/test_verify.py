@@ -375,13 +375,13 @@ class Climber:
 
     def generation(self, number):
         key = np.array([stream(self.seed, Purpose.MUTATION, number)], np.uint64)
-        zero, seeds = np.zeros(1, np.int32), episode_keys(self.seed, Purpose.TRAIN, number, 3)
+        zero, seeds = np.zeros(1, np.int32), episode_keys(self.seed, Purpose.TRAINING, number, 3)
         source = WeightSource(zero, zero - 1, key, np.full(1, 0.1, np.float32))
         (result,) = yield Request(self.weights, [Task(source, Episodes(seeds))])
         self.weights = self.weights + np.float32(result.returns.sum() / 1000)
         self.told = {"mean": np.array([result.returns.sum()], np.int64)}
         names = ("best", "mean", "champion", "mean_length", "sigma", "nonfinite")
-        return {**dict.fromkeys(names, 0.0), "frames": float(result.frames), "slots": float(result.slots)}
+        return {**dict.fromkeys(names, 0.0), "frames": float(result.frames), "slots": float(result.lane_slots)}
 
     def best(self):
         return None

@@ -207,7 +207,7 @@ def prepare(folder: Path, faults: list[str]) -> None:
     """Prepare two faults for each generation from the second on, in different episodes and at different steps."""
     folder.mkdir()
     for i, fault in enumerate(faults):
-        seed = int(episode_keys(1, Purpose.TRAIN, 1 + i // 2, EPISODES)[i % 2])
+        seed = int(episode_keys(1, Purpose.TRAINING, 1 + i // 2, EPISODES)[i % 2])
         (folder / f"{fault}-{seed:016x}-{i % 5}").touch()
 
 
@@ -232,7 +232,7 @@ def test_no_process_outlives_a_killed_master_by_two_seconds(walk: Path, monkeypa
     ) as it:
         assert until(lambda: not list((walk / "faults").iterdir()), 60)
         family = children(it.pid)
-        assert len(family) == 4  # the nursery, and workers of which one spins and one is stopped
+        assert len(family) == 4  # the fork_server, and workers of which one spins and one is stopped
         it.send_signal(signal.SIGKILL)
         it.wait()
         assert until(lambda: not any(map(alive, family)), 2.0)

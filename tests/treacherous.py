@@ -144,12 +144,12 @@ class Environment:
 
     shape: tuple[int, ...] = (3,)
     actions: int = 2
-    measures: tuple[str, ...] = ()
+    episode_metrics: tuple[str, ...] = ()
 
     def env(self) -> Walk:
         return Walk()
 
-    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         return ()
 
 

@@ -83,12 +83,12 @@ def main(described: str, seconds: str, frames: str, good: str) -> None:
             observed[step], dones[step] = next_seen, next_done
             with torch.no_grad():
                 actions[step], logs[step], _, values[step] = agent.act(next_seen)
-            seen, earned, terminated, truncated, _ = boards.step(actions[step].numpy())
-            returns += earned
+            seen, returns_so_far, terminated, truncated, _ = boards.step(actions[step].numpy())
+            returns += returns_so_far
             for lane in np.flatnonzero(terminated | truncated):
                 recent.append(float(returns[lane]))
                 returns[lane] = 0
-            rewards[step] = torch.as_tensor(earned, dtype=torch.float32)
+            rewards[step] = torch.as_tensor(returns_so_far, dtype=torch.float32)
             next_seen, next_done = planes_first(seen), torch.from_numpy((terminated | truncated).astype(np.float32))
         played += lanes * horizon
         with torch.no_grad():

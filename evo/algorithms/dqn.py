@@ -1,7 +1,7 @@
 """Q-learning with a network: DQN from a memory of steps (Mnih et al., 2015), or PQN from fresh ones alone.
 
 DQN is the classic one with what has proved itself since: Double (van Hasselt et al., 2016), dueling heads (Wang et al.,
-2016), n steps, prioritised replay (Schaul et al., 2016). Steps are collected in segments of many lanes, and then learnt
+2016), n steps, prioritised replay (Schaul et al., 2016). Transitions are collected in segments of many lanes, and then learnt
 from in as many updates as keep the average number of examples a frame; that of the classic is 8, a batch of 32 every 4
 frames. PQN (Gallici et al., 2024) has neither memory nor target network: it learns Q(lambda) from each segment, in a
 few epochs, and wants `policy.norm = "layer"`.
@@ -26,7 +26,7 @@ from evo.learning.schedules import value_at
 from evo.networks.network import Network
 from evo.plugins.options import Section
 from evo.randomness.streams import Purpose, episode_keys, stream
-from evo.records import Arrays, Choose, Lanes, Metrics, Request, Result, Rounds, Steps
+from evo.records import ActionRule, Arrays, EnvStates, Generation, Metrics, Request, Result, Transitions
 
 if TYPE_CHECKING:
     from evo.config.sections import Learner as LearnerOptions
@@ -123,8 +123,8 @@ class QLearning:
         self._remembers = options.method == "dqn"
         alpha = options.alpha if options.prioritized else 0.0
         self._replay = Replay(options.replay, options.n_step, options.gamma, alpha)
-        self._lanes: Lanes | None = None
-        self._pending: Steps | None = None  # asynchronous, of pqn: played, and not yet learnt from
+        self._lanes: EnvStates | None = None
+        self._pending: Transitions | None = None  # asynchronous, of pqn: played, and not yet learnt from
         self._frames = 0  # played to learn from; every schedule counts these
         self._owed = 0  # of them, those that no update has been made for yet
         self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
@@ -150,7 +150,7 @@ class QLearning:
         """What computes the updates: other bits are to be expected where it differs."""
         return self._learner.fingerprint()
 
-    def generation(self, number: int) -> Rounds:
+    def generation(self, number: int) -> Generation:
         """Play on every lane, learn from what came of it, and now and then play for the crown."""
         contests: list[Sequence[Result]] = []
         before = time.monotonic()
@@ -193,7 +193,7 @@ class QLearning:
     def _contest(self, number: int) -> Generator[Request, Sequence[Result], Sequence[Result]]:
         """Play for the crown with the present weights, and never any action but the best; return what that came to."""
         weights = self._learner.weights()
-        seeds = episode_keys(self.seed, Purpose.SELECT, 0, self.options.select_episodes)
+        seeds = episode_keys(self.seed, Purpose.VALIDATION, 0, self.options.select_episodes)
         games = yield Request(weights[None], acting.episode_tasks(seeds))
         value = sum(int(result.returns.sum()) for result in games)
         better = not len(self._champion) or value > self._crowned[0]
@@ -208,11 +208,11 @@ class QLearning:
     def _tasks(self, number: int) -> list[Any]:
         """Return what is played to learn from, with the chance of any action that is due."""
         options = self.options
-        how = Choose("epsilon_greedy", epsilon_at(options.epsilon, self._frames))
+        how = ActionRule("epsilon_greedy", epsilon_at(options.epsilon, self._frames))
         self._record = {}
         if not self._segments:
-            seeds = episode_keys(self.seed, Purpose.TRAIN, number, options.episodes)
-            return acting.episode_tasks(seeds, options.lanes_per_task, how, record=True)
+            seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
+            return acting.episode_tasks(seeds, options.lanes_per_task, how, record_transitions=True)
         if self._lanes is None:
             self._lanes = acting.begin_lanes(self.environment, self.seed, number, options.lanes)
         if self._remembers and not self._replay.written:  # from here on, actions alone tell everything
@@ -221,7 +221,7 @@ class QLearning:
             self._record = acting.lanes_to_arrays(self._lanes, BEGIN)
         return acting.segment_tasks(self._lanes, options.horizon, options.lanes_per_task, how)
 
-    def _received(self, results: Sequence[Result]) -> Steps:
+    def _received(self, results: Sequence[Result]) -> Transitions:
         """Return the steps of all tasks, and keep where lanes left off and what the generation did."""
         if not all(result.finite.all() for result in results):
             raise ResourceError(
@@ -242,7 +242,7 @@ class QLearning:
             }
         return steps
 
-    def _remember(self, steps: Steps) -> None:
+    def _remember(self, steps: Transitions) -> None:
         self._replay.add(steps)
         if len(self._replay) >= self.options.learning_starts:
             self._owed += len(steps)
@@ -281,8 +281,8 @@ class QLearning:
 
     def _batch(self, sample: Sample, beta: float, key: int) -> dict[str, NDArray[Any]]:
         """Return what the loss needs of a sample, all of it in one of its forms."""
-        observations, following = self._seen(sample.observed), self._seen(sample.following)
-        actions, allowed = sample.actions, sample.allowed
+        observations, following = self._seen(sample.observations), self._seen(sample.following)
+        actions, allowed = sample.actions, sample.action_masks
         if allowed is None:
             allowed = np.ones((len(actions), self.network.actions), np.int8)
         if self._symmetry is not None:
@@ -295,11 +295,11 @@ class QLearning:
             "returns": sample.returns,
             "discounts": sample.discounts,
             "following": following,
-            "allowed": allowed,
+            "action_masks": allowed,
             "importance": self._replay.importance(sample.shares, beta),
         }
 
-    def _learn_once(self, number: int, steps: Steps, stopped: Callable[[], bool] = lambda: False) -> Metrics:
+    def _learn_once(self, number: int, steps: Transitions, stopped: Callable[[], bool] = lambda: False) -> Metrics:
         """Move the values of all steps towards Q(lambda), some times over, in another order each."""
         from evo.learning.shuffle import minibatches
         from evo.learning.value_targets import action_values, best_values, q_lambda
@@ -307,11 +307,11 @@ class QLearning:
         options, actions = self.options, self.network.actions
         best, best_after = (
             best_values(action_values(outputs, actions, options.dueling), allowed)
-            for outputs, allowed in ((steps.outputs, steps.allowed), (steps.after_outputs, steps.after_allowed))
+            for outputs, allowed in ((steps.outputs, steps.action_masks), (steps.next_outputs, steps.next_action_masks))
         )
         targets = q_lambda(steps.rewards, steps.ends, best, best_after, options.gamma, options.q_lambda)
         began = time.monotonic()
-        observations = self._seen(steps.observed)
+        observations = self._seen(steps.observations)
         moving, sums, updates = time.monotonic() - began, np.zeros(3), 0
         for epoch in range(options.epochs):
             if stopped():
@@ -352,7 +352,7 @@ class QLearning:
             "champion": self.champion()["fitness"] if len(self._champion) else float("nan"),
             "mean_length": float(lengths.mean()) if ended else float("nan"),
             "frames": float(sum(result.frames for result in everything)),
-            "slots": float(sum(result.slots for result in everything)),
+            "slots": float(sum(result.lane_slots for result in everything)),
             "epsilon": epsilon_at(self.options.epsilon, self._frames),
             "learning_rate": self._rate(),
         }

@@ -19,7 +19,7 @@ from evo.plugins.options import Section
 from evo.randomness.philox import draw
 from evo.randomness.philox_arrays import draws, philox
 from evo.randomness.streams import Purpose, candidates_keys, episode_keys, stream
-from evo.records import WORST, Arrays, Episodes, Keep, Metrics, Request, Result, Rounds, Task, WeightSource
+from evo.records import WORST, Arrays, Episodes, Generation, Keep, Metrics, Request, Result, Task, WeightSource
 
 STARTS_FROM_CHAMPION = True
 FITNESS_WORST = -(1 << 62)
@@ -125,12 +125,12 @@ class GeneticAlgorithm:
         self._record: dict[str, NDArray[Any]] = {}
         self._generation = 0
 
-    def generation(self, number: int) -> Rounds:
+    def generation(self, number: int) -> Generation:
         """Play the population, choose the parents of the next one, and now and then crown a champion."""
         options = self.options
         self._generation = number
         source, steps = self._candidates(number)
-        seeds = episode_keys(self.seed, Purpose.TRAIN, number, options.episodes)
+        seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
         published = self._parents if len(self._parents) else None
         results = yield Request(published, self._split(source, seeds))
         returns = np.concatenate([result.returns for result in results])  # [N, E]
@@ -147,7 +147,7 @@ class GeneticAlgorithm:
             contenders = [individual.number for individual in self.toolbox.best(population, options.contenders)]
             if self._begins and number == 0 and 0 not in contenders:
                 contenders.append(0)
-            select = episode_keys(self.seed, Purpose.SELECT, 0, options.select_episodes)
+            select = episode_keys(self.seed, Purpose.VALIDATION, 0, options.select_episodes)
             tasks = [Task(source.some([contender]), Episodes(select)) for contender in contenders]
             retests = yield Request(None, tasks)
             everything += retests
@@ -278,7 +278,7 @@ class GeneticAlgorithm:
             "sigma": float(np.median(self._record["sigma"])),
             "nonfinite": float((~finite).sum()),
             "frames": float(sum(result.frames for result in results)),
-            "slots": float(sum(result.slots for result in results)),
+            "slots": float(sum(result.lane_slots for result in results)),
         }
 
     def best(self) -> NDArray[np.float32] | None:

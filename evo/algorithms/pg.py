@@ -23,7 +23,7 @@ from evo.learning.schedules import value_at
 from evo.networks.network import Network
 from evo.plugins.options import Section
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import WORST, Arrays, Choose, Lanes, Metrics, Request, Result, Rounds, Steps, Task
+from evo.records import WORST, ActionRule, Arrays, EnvStates, Generation, Metrics, Request, Result, Task, Transitions
 
 if TYPE_CHECKING:
     from evo.config.sections import Learner as LearnerOptions
@@ -107,12 +107,12 @@ class PolicyGradient:
         self.notices = ([LAG] if options.asynchronous else []) + learner.notices
         self._segments = hasattr(environment, "begin") and options.learns_from == "segments"
         self._gaussian = bool(getattr(environment, "continuous", False))
-        self._choose = Choose("gaussian" if self._gaussian else "softmax")
+        self._choose = ActionRule("gaussian" if self._gaussian else "softmax")
         self._observations = Observations(network) if options.normalise_observations else None
         lanes = options.lanes if self._segments else 1
         self._rewards = Rewards(options.gamma, lanes) if options.normalise_rewards else None
-        self._lanes: Lanes | None = None
-        self._pending: Steps | None = None  # asynchronous: played, and not yet learnt from
+        self._lanes: EnvStates | None = None
+        self._pending: Transitions | None = None  # asynchronous: played, and not yet learnt from
         self._frames = 0  # learnt from; every schedule counts these
         self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
         self._crowned = np.zeros(2, np.int64)  # summed select return, generation
@@ -134,7 +134,7 @@ class PolicyGradient:
         """What computes the updates: other bits are to be expected where it differs."""
         return self.learner.fingerprint()
 
-    def generation(self, number: int) -> Rounds:
+    def generation(self, number: int) -> Generation:
         """Play on, learn from what happened, and now and then see what the network is worth.
 
         Asynchronous: learn from what the generation before has played, while this one is played with the weights that
@@ -173,10 +173,10 @@ class PolicyGradient:
         metrics["champion"] = self.champion()["fitness"] if len(self._champion) else float("nan")
         return metrics
 
-    def _contest(self, number: int) -> Rounds:
+    def _contest(self, number: int) -> Generation:
         """Play for the crown with the present weights, greedily; return what that came to."""
         began, weights = time.monotonic(), self._published()
-        select = episode_keys(self.seed, Purpose.SELECT, 0, self.options.select_episodes)
+        select = episode_keys(self.seed, Purpose.VALIDATION, 0, self.options.select_episodes)
         games = yield Request(weights[None], acting.episode_tasks(select))
         returns = np.concatenate([game.returns[0] for game in games])
         finite, value = bool((returns != WORST).all()), int(returns.sum())
@@ -186,7 +186,7 @@ class PolicyGradient:
         return {
             "mean": value / (1000.0 * len(returns)) if finite else float("nan"),
             "frames": float(sum(game.frames for game in games)),
-            "slots": float(sum(game.slots for game in games)),
+            "slots": float(sum(game.lane_slots for game in games)),
             "seconds": time.monotonic() - began,
         }
 
@@ -198,13 +198,13 @@ class PolicyGradient:
     def _tasks(self, number: int) -> list[Task]:
         options = self.options
         if not self._segments:
-            seeds = episode_keys(self.seed, Purpose.TRAIN, number, options.episodes)
-            return acting.episode_tasks(seeds, options.lanes_per_task, self._choose, record=True)
+            seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
+            return acting.episode_tasks(seeds, options.lanes_per_task, self._choose, record_transitions=True)
         if self._lanes is None:
             self._lanes = acting.begin_lanes(self.environment, self.seed, 0, options.lanes)
         return acting.segment_tasks(self._lanes, options.horizon, options.lanes_per_task, self._choose)
 
-    def _taken(self, played: Sequence[Result]) -> Steps:
+    def _taken(self, played: Sequence[Result]) -> Transitions:
         """Return the steps of all results, and take up lanes where they were left."""
         if not all(result.finite.all() for result in played):
             raise ResourceError(
@@ -221,7 +221,7 @@ class PolicyGradient:
             return None
         return Aside(lambda stopped: self._learn(pending, number, stopped))
 
-    def _learn(self, steps: Steps, number: int, stopped: Callable[[], bool] = lambda: False) -> Metrics:
+    def _learn(self, steps: Transitions, number: int, stopped: Callable[[], bool] = lambda: False) -> Metrics:
         """Make the updates of a generation; return what the loss came to, and how long it took."""
         options, began = self.options, time.monotonic()
         self.learner.load(self._examples(steps))
@@ -269,22 +269,22 @@ class PolicyGradient:
     def _gamma(self) -> float:
         return value_at(self.options.gamma, self.options.gamma_end, self.options.gamma_frames, self._frames)
 
-    def _examples(self, steps: Steps) -> dict[str, NDArray[Any]]:
+    def _examples(self, steps: Transitions) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs, [M, ...] each, and let the normalisers see the steps."""
         from evo.learning.advantages import generalised_advantages, leave_one_out
         from evo.learning.losses import log_probabilities
 
         options, actions = self.options, self.network.actions
-        seen: NDArray[Any] = steps.observed
-        if steps.observed.dtype == np.uint8:
-            seen = self.environment.observe(steps.observed, self.learner.place((len(steps), *self.network.shape)))
+        seen: NDArray[Any] = steps.observations
+        if steps.observations.dtype == np.uint8:
+            seen = self.environment.observe(steps.observations, self.learner.place((len(steps), *self.network.shape)))
         rewards = steps.rewards if self._rewards is None else self._rewards.apply(steps.rewards, steps.ends)
         values = np.ascontiguousarray(steps.outputs[:, -1])
         if self._without_value:
             advantages = leave_one_out(rewards, steps.ends, self._gamma)
         else:
             mixed = 1.0 if options.method == "reinforce" else options.gae_lambda
-            after = np.ascontiguousarray(steps.after_outputs[:, -1])
+            after = np.ascontiguousarray(steps.next_outputs[:, -1])
             advantages = generalised_advantages(rewards, steps.ends, values, after, self._gamma, mixed)
         if self._observations is not None:
             flat = seen.reshape(len(seen), -1)
@@ -300,12 +300,12 @@ class PolicyGradient:
             "values": values,
             "targets": advantages + values,
             "log_probabilities": log_probabilities(
-                steps.outputs, steps.actions, steps.allowed, actions, self._gaussian
+                steps.outputs, steps.actions, steps.action_masks, actions, self._gaussian
             ),
             "advantages": standardised(advantages) if options.normalise_advantages else advantages,
         }
-        if steps.allowed is not None:
-            examples["allowed"] = steps.allowed.astype(np.bool_)
+        if steps.action_masks is not None:
+            examples["action_masks"] = steps.action_masks.astype(np.bool_)
         return examples
 
     def _begin_to_normalise(self, observations: Observations, seen: NDArray[np.float32]) -> None:
@@ -328,7 +328,7 @@ class PolicyGradient:
             "mean_length": float(lengths.mean()) if ended else float("nan"),
             "episodes": float(len(returns)),
             "frames": float(sum(result.frames for result in played)),
-            "slots": float(sum(result.slots for result in played)),
+            "slots": float(sum(result.lane_slots for result in played)),
         }
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ class Environment:
     """A Gymnasium environment; observations are flattened to float32."""
 
     options: Options
-    measures: tuple[str, ...] = field(default=(), init=False)
+    episode_metrics: tuple[str, ...] = field(default=(), init=False)
 
     def env(self) -> gymnasium.Env:
         """Return a fresh environment; ConfigurationError where it is unknown or its spaces do not fit."""
@@ -90,8 +90,8 @@ class Environment:
         """Return whether actions are numbers, not choices."""
         return self._spaces[2]
 
-    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
-        """Return no measures."""
+    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        """Return no episode_metrics."""
         return ()
 
 

@@ -16,7 +16,7 @@ from evo.plugins.options import Section
 if TYPE_CHECKING:
     import gymnasium
 
-    from evo.records import Lanes, Steps
+    from evo.records import EnvStates, Transitions
     from snake.batch import Rules
 
 
@@ -86,7 +86,7 @@ class Environment:
     """Snake as a worker needs it: compiled rules and observation codes, and a Gymnasium form of the same."""
 
     options: Options
-    measures: tuple[str, ...] = field(default=("score", "won", "starved"), init=False)
+    episode_metrics: tuple[str, ...] = field(default=("score", "won", "starved"), init=False)
     continuous: bool = field(default=False, init=False)
 
     @property
@@ -125,7 +125,7 @@ class Environment:
 
         return OBSERVATIONS.index(self.options.observation), MASKS.index(self.options.mask) or None
 
-    def begin(self, first: NDArray[np.uint64]) -> Lanes:
+    def begin(self, first: NDArray[np.uint64]) -> EnvStates:
         """Return lanes at the beginning of their first episodes, whose seeds are `first` [L]."""
         from evo.rollouts.segments import begin
 
@@ -140,7 +140,9 @@ class Environment:
         observe_saved(self.rules, self.codes[0], snapshots, out)
         return out
 
-    def play_again(self, lanes: Lanes, actions: NDArray[np.int8], keep: bool = True) -> tuple[Steps | None, Lanes]:
+    def play_again(
+        self, lanes: EnvStates, actions: NDArray[np.int8], keep: bool = True
+    ) -> tuple[Transitions | None, EnvStates]:
         """Return the steps (if `keep`) that these actions were from there on, and where they led.  # actions [L, T]"""
         from evo.rollouts.replay import play_segment_again
 
@@ -158,8 +160,8 @@ class Environment:
         keys = self.options.model_dump(exclude={"id"})
         return SnakeEnv(**keys)
 
-    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
-        """Return the measures of an episode from what its last step said."""
+    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        """Return the episode_metrics of an episode from what its last step said."""
         score = int(info["score"])
         return score, int(score + self.options.start_length == self.options.size**2), int(truncated)
 

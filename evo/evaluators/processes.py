@@ -24,13 +24,13 @@ from evo.rollouts.player import Context, measures_of
 from evo.workers.deadlines import Pace
 from evo.workers.devices import slots
 from evo.workers.effort import Effort
-from evo.workers.fork_server import START_PATIENCE, Nursery, NurseryLost
+from evo.workers.fork_server import START_PATIENCE, ForkServer, ForkServerLost
 from evo.workers.placement import place
 from evo.workers.round import ATTEMPTS, Round, size, worst_result
-from evo.workers.worker import Channel, Failed, GivesUp, Packed, Played, Ready, Upbringing
+from evo.workers.worker import Channel, Failed, GivesUp, Packed, Played, Ready, WorkerSpec
 
 STARTS = 10  # times in a row that a worker may be lost before it has played anything
-NURSERIES = 3  # times in a row that the nursery may be lost
+NURSERIES = 3  # times in a row that the fork_server may be lost
 PATIENCE = 30.0  # seconds that any task may take, however quick others are
 UNMEASURED = 120.0  # seconds that tasks may take while none has been played
 LOOK = 1.0  # seconds at the most, and a part of the patience, after which deadlines are looked at
@@ -72,7 +72,7 @@ class Processes:
 
     def __init__(
         self,
-        upbringing: Upbringing,
+        spec: WorkerSpec,
         slots: Sequence[Mapping[str, str]],
         threads: int = 1,
         patience: float | None = None,
@@ -86,7 +86,7 @@ class Processes:
             raise ConfigurationError("workers.count: must be at least 1")
         self.effort = Effort()
         self.fingerprint = ""  # of the workers' arithmetic, once one is ready
-        self._upbringing = upbringing
+        self._upbringing = spec
         self._threads = threads
         self.notes: list[str] = []  # what a user should know of, and nobody has told yet
         self.meanwhile: Callable[[], Iterator[None] | None] = _nothing  # the master's, to be called while workers play
@@ -101,7 +101,7 @@ class Processes:
         self._due = 0.0  # monotonic seconds when deadlines are looked at again
         self._nurseries_lost = 0
         self._selector = selectors.DefaultSelector()  # of a round: an interrupted one leaves nothing to the next
-        self._nursery = Nursery(upbringing, threads)
+        self._fork_server = ForkServer(spec, threads)
 
     def __enter__(self) -> Processes:
         return self
@@ -158,7 +158,7 @@ class Processes:
                 self.effort.alone += alone * (time.monotonic() - listening)
                 for slot, why in lost:
                     self._lose(slot, why, now)
-            except NurseryLost:
+            except ForkServerLost:
                 self._replace_nursery(now)
 
     def _meanwhile(self) -> Generator[None]:
@@ -181,7 +181,7 @@ class Processes:
         for slot in self._slots:
             self._empty(slot)
         self._selector.close()
-        self._nursery.close()
+        self._fork_server.close()
 
     def _replace_nursery(self, now: Round) -> None:
         self._nurseries_lost += 1
@@ -190,12 +190,12 @@ class Processes:
         for slot in self._slots:
             now.put_first(slot.ticket, slot.ahead)
             self._empty(slot)
-        self._nursery.close()
-        self._nursery = Nursery(self._upbringing, self._threads)
+        self._fork_server.close()
+        self._fork_server = ForkServer(self._upbringing, self._threads)
 
     def _start(self, slot: Slot) -> None:
         """Put a new worker into an empty slot; it says by itself when it is ready."""
-        slot.channel, slot.pid = self._nursery.birth(slot.environment, self._patience)
+        slot.channel, slot.pid = self._fork_server.birth(slot.environment, self._patience)
         slot.since = time.monotonic()
         self._selector.register(slot.channel, selectors.EVENT_READ, slot)
 
@@ -343,7 +343,7 @@ class Processes:
 
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
         """Clear away the worker of a slot, and let its task be played again; what it had ahead is not to blame."""
-        ending = self._nursery.end(slot.pid)
+        ending = self._fork_server.end(slot.pid)
         why = why or str(ending)
         ticket = slot.ticket
         now.put_first(slot.ahead)
@@ -362,7 +362,7 @@ class Processes:
     def _give_up(self, slot: Slot, message: GivesUp, now: Round) -> None:
         """Go on without a slot whose device is too small, and let its task be played in another."""
         who = f"worker {slot.number} (process {slot.pid}) on {place(slot.environment)} gives up: {message.why}"
-        self._nursery.end(slot.pid)
+        self._fork_server.end(slot.pid)
         now.put_first(message.ticket, slot.ahead)
         self._empty(slot)
         self._slots = [other for other in self._slots if other is not slot]
@@ -405,7 +405,7 @@ def make(context: Context, attempts: int = ATTEMPTS) -> Processes:
     """Return the evaluator of a run."""
     player = "evo.rollouts.player:make_player"
     return Processes(
-        Upbringing(player, context, "evo.rollouts.player:prepare", context.workers.get("start", "forkserver")),
+        WorkerSpec(player, context, "evo.rollouts.player:prepare", context.workers.get("start", "forkserver")),
         slots(context.workers, context.inference, context.learner),
         int(context.workers.get("threads", 1)),
         attempts=attempts,

@@ -17,7 +17,7 @@ from evo.networks.network import Layer, Network
 kernel_cache.use(__name__)
 
 # Filters whose sums stay in registers: 8 of 16 lanes fill AVX-512's; other machines have half or a quarter of that.
-# Lanes and filters are independent, so the block changes no bit.
+# EnvStates and filters are independent, so the block changes no bit.
 BLOCK = 8 if "+avx512f" in kernel_cache.features().split(",") else 4
 WIDE = 16  # the same of layers that are computed from the inputs that are not zero (`evo.kernels.sparse`)
 LARGE = 1 << 16  # weights from which on a layer is; smaller ones are as quick with all inputs

@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.records import CUT, GOES_ON, TERMINATED, TRUNCATED
+from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED
 
 kernel_cache.use(__name__)
 
@@ -42,7 +42,7 @@ def generalised_advantages(
 ) -> NDArray[np.float32]:
     """Return generalised advantage estimates (Schulman et al., 2016, equation 16); `mixed` is lambda.  # [M]
 
-    `values` [M] are of what each step saw, `after_values` [N] of `Steps.after`. With lambda 1 and the values added
+    `values` [M] are of what each step saw, `after_values` [N] of `Transitions.next_observations`. With lambda 1 and the values added
     these are Monte Carlo returns. ValueError where the steps do not end, or `after_values` does not fit them.
     """
     _check(ends, after_values)
@@ -92,6 +92,6 @@ def _check(ends: NDArray[np.uint8], after_values: NDArray[np.float32] | None) ->
         raise ValueError("the last step goes on, but what follows is not there")
     if after_values is None:
         return
-    followed = np.count_nonzero((ends == TRUNCATED) | (ends == CUT))
+    followed = np.count_nonzero((ends == TRUNCATED) | (ends == SEGMENT_END))
     if followed != len(after_values):
         raise ValueError(f"{len(after_values)} values after steps, of which {followed} are truncated or cut")

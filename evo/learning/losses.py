@@ -1,7 +1,7 @@
 """Losses of policy gradients, of every example: PPO (Schulman et al., 2017), A2C and REINFORCE.
 
 The batch has "actions" [B] or [B, D], "advantages", "targets", "values" (when acting), "log_probabilities" (when
-acting) [B], and "allowed" [B, A] bool where the environment has masks. The settings are "entropy", "value", "clip" and
+acting) [B], and "action_masks" [B, A] bool where the environment has masks. The settings are "entropy", "value", "clip" and
 "value_clip".
 """
 
@@ -29,8 +29,8 @@ def discrete(outputs: Any, batch: Mapping[str, Any], actions: int) -> tuple[Any,
     import tensorflow as tf
 
     scores = outputs[:, :actions]
-    if "allowed" in batch:
-        scores = tf.where(batch["allowed"], scores, NEVER)
+    if "action_masks" in batch:
+        scores = tf.where(batch["action_masks"], scores, NEVER)
     logs = tf.nn.log_softmax(scores)
     taken = tf.gather(logs, tf.cast(batch["actions"], tf.int32), batch_dims=1)
     return taken, -tf.reduce_sum(tf.exp(logs) * logs, 1), outputs[:, actions]
@@ -91,7 +91,7 @@ class PolicyLoss:
 def log_probabilities(
     outputs: NDArray[np.float32],
     actions: NDArray[np.generic],
-    allowed: NDArray[np.int8] | None,
+    action_masks: NDArray[np.int8] | None,
     count: int,
     is_gaussian: bool = False,
 ) -> NDArray[np.float32]:
@@ -106,8 +106,8 @@ def log_probabilities(
         taken = (-0.5 * standard**2 - deviations - HALF_LOG_2_PI).sum(axis=1)
         return np.asarray(taken, np.float32)
     scores = outputs[:, :count].astype(np.float64)
-    if allowed is not None:
-        scores = np.where(allowed != 0, scores, NEVER)
+    if action_masks is not None:
+        scores = np.where(action_masks != 0, scores, NEVER)
     scores -= scores.max(axis=1, keepdims=True)
     chosen = scores[np.arange(len(scores)), np.asarray(actions, np.int64)]
     return np.asarray(chosen - np.log(np.exp(scores).sum(axis=1)), np.float32)

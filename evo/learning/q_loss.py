@@ -52,7 +52,7 @@ class QLoss:
     """The loss of DQN: the target is returns + discounts * Q_target(following, the best action there).
 
     With `double` the learner's own network says which one is best (van Hasselt et al., 2016). A batch has "actions",
-    "returns", "discounts" and "importance" [B], "following" [B, ...] and "allowed" [B, A].
+    "returns", "discounts" and "importance" [B], "following" [B, ...] and "action_masks" [B, A].
     """
 
     actions: int
@@ -73,7 +73,7 @@ class QLoss:
         choosing = values
         if self.double:
             choosing = action_values(own(batch["following"], training=False), self.actions, self.dueling)
-        best = following_values(values, choosing, batch["allowed"])
+        best = following_values(values, choosing, batch["action_masks"])
         wanted = tf.stop_gradient(batch["returns"] + batch["discounts"] * best)
         chosen = tf.gather(action_values(outputs, self.actions, self.dueling), batch["actions"], batch_dims=1)
         error = wanted - chosen

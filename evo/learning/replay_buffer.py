@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.learning.value_targets import following_rows, n_step
 from evo.randomness.philox_compiled import philox
-from evo.records import Arrays, Steps
+from evo.records import Arrays, Transitions
 
 kernel_cache.use(__name__)
 
@@ -31,12 +31,12 @@ class Sample(NamedTuple):
 
     slots: NDArray[np.int64]  # [B]
     shares: NDArray[np.float64]  # [B] of all priorities, so the chance to be drawn
-    observed: NDArray[np.generic]  # [B, ...]
+    observations: NDArray[np.generic]  # [B, ...]
     actions: NDArray[np.int8]  # [B]
     returns: NDArray[np.float32]  # [B]
     discounts: NDArray[np.float32]  # [B]
     following: NDArray[np.generic]  # [B, ...]
-    allowed: NDArray[np.int8] | None  # [B, A] in what follows
+    action_masks: NDArray[np.int8] | None  # [B, A] in what follows
 
 
 @njit(cache=True, error_model="numpy")
@@ -114,24 +114,24 @@ class Replay:
     def __len__(self) -> int:
         return min(self.written, self.capacity)
 
-    def add(self, steps: Steps) -> None:
+    def add(self, steps: Transitions) -> None:
         """Remember steps in their order, in place of the oldest; more of them than fit leave their last."""
         self.remake(steps)
         if self.alpha:
             slots = np.arange(max(self.written - len(steps), self.written - self.capacity), self.written)
             set_priorities(self._tree, slots % self.capacity, np.full(len(slots), self._highest, np.int64))
 
-    def remake(self, steps: Steps) -> None:
+    def remake(self, steps: Transitions) -> None:
         """Put steps in the places that `add` gave them; their priorities are known already."""
         targets = n_step(steps.rewards, steps.ends, self.n, self.gamma)
         following, allowed = following_rows(steps, targets.following)
         new = {
-            "observed": steps.observed,
+            "observations": steps.observations,
             "actions": steps.actions,
             "returns": targets.returns,
             "discounts": targets.discounts,
             "following": following,
-            **({} if allowed is None else {"allowed": allowed}),
+            **({} if allowed is None else {"action_masks": allowed}),
         }
         if not self._rows:
             self._rows = {name: np.zeros((self.capacity, *rows.shape[1:]), rows.dtype) for name, rows in new.items()}
@@ -154,7 +154,7 @@ class Replay:
         else:
             draw_evenly(len(self), np.uint64(key), slots)
             shares = np.full(batch, 1.0 / len(self))
-        rows: dict[str, Any] = {"allowed": None, **{name: values[slots] for name, values in self._rows.items()}}
+        rows: dict[str, Any] = {"action_masks": None, **{name: values[slots] for name, values in self._rows.items()}}
         return Sample(slots=slots, shares=shares, **rows)
 
     def importance(self, shares: NDArray[np.float64], beta: float) -> NDArray[np.float32]:

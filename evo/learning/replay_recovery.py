@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from evo.errors import DataError
 from evo.learning import acting
 from evo.learning.replay_buffer import Replay
-from evo.records import Arrays, Lanes, Steps
+from evo.records import Arrays, EnvStates, Transitions
 
 BEGIN = "begin_"
-STEPS = ("observed", "allowed", "actions", "rewards", "ends", "after", "after_allowed")
+STEPS = ("observations", "action_masks", "actions", "rewards", "ends", "next_observations", "next_action_masks")
 
 
-def record_of(steps: Steps, lanes: Lanes | None) -> dict[str, NDArray[Any]]:
+def record_of(steps: Transitions, lanes: EnvStates | None) -> dict[str, NDArray[Any]]:
     """Return the record of a generation, played on lanes or (None) in whole episodes."""
     if lanes is not None:
         return {"actions": steps.actions.reshape(len(lanes), -1)}
@@ -35,7 +35,7 @@ def remake(replay: Replay, environment: Any, records: Iterable[Arrays]) -> None:
     lead to the state.
     """
     wanted, replay.written = replay.written, 0
-    lanes: Lanes | None = None
+    lanes: EnvStates | None = None
     forked = False
     for record in records:
         if "actions" not in record:
@@ -59,7 +59,7 @@ def remake(replay: Replay, environment: Any, records: Iterable[Arrays]) -> None:
         raise DataError(f"records of {replay.written} steps, where the state remembers {wanted}")
 
 
-def _steps_of(record: Arrays) -> Steps:
+def _steps_of(record: Arrays) -> Transitions:
     nothing = np.empty((0, 0), np.float32)
     arrays: dict[str, Any] = {name: record.get(name) for name in STEPS}
-    return Steps(outputs=nothing, after_outputs=nothing, **arrays)
+    return Transitions(outputs=nothing, next_outputs=nothing, **arrays)

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.records import CUT, GOES_ON, TERMINATED, TRUNCATED, Steps
+from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, Transitions
 
 kernel_cache.use(__name__)
 
@@ -21,17 +21,17 @@ class NStep(NamedTuple):
 
     returns: NDArray[np.float32]  # [M] rewards of up to n steps, discounted
     discounts: NDArray[np.float32]  # [M] of what is seen after them; 0 where the episode terminated
-    following: NDArray[np.int64]  # [M] which step sees it; -1 - i: it is number i of `Steps.after`
+    following: NDArray[np.int64]  # [M] which step sees it; -1 - i: it is number i of `Transitions.next_observations`
 
 
 @njit(cache=True, error_model="numpy")
 def _n_step(rewards, ends, n, gamma, returns, discounts, following):  # type: ignore[no-untyped-def]
     count = ends.shape[0]
-    after = np.empty(count, np.int64)  # how many of `Steps.after` stand before a step's own
+    after = np.empty(count, np.int64)  # how many of `Transitions.next_observations` stand before a step's own
     passed = 0
     for t in range(count):
         after[t] = passed
-        passed += ends[t] == TRUNCATED or ends[t] == CUT
+        passed += ends[t] == TRUNCATED or ends[t] == SEGMENT_END
     for t in range(count):
         total, discount, last = np.float64(rewards[t]), gamma, t
         while last - t + 1 < n and ends[last] == GOES_ON:
@@ -88,11 +88,11 @@ def q_lambda(
     """Return Peng's Q(lambda) targets, backwards from each end (Gallici et al., 2024, equation 4).  # [M]
 
     G_t = r_t + gamma (lambda G_t+1 + (1 - lambda) max Q_t+1); `mixed` is lambda, `best` [M] the highest value of what
-    each step saw, `best_after` [N] that of `Steps.after`.
+    each step saw, `best_after` [N] that of `Transitions.next_observations`.
     """
     if len(ends) and ends[-1] == GOES_ON:
         raise ValueError("the last step goes on, but what follows is not there")
-    if np.count_nonzero((ends == TRUNCATED) | (ends == CUT)) != len(best_after):
+    if np.count_nonzero((ends == TRUNCATED) | (ends == SEGMENT_END)) != len(best_after):
         raise ValueError(f"{len(best_after)} values where as many steps as that should be truncated or cut")
     out = np.empty(len(ends), np.float32)
     _q_lambda(rewards, ends, best, best_after, gamma, mixed, out)
@@ -114,11 +114,13 @@ def best_values(values: NDArray[np.float32], allowed: NDArray[np.int8] | None) -
     return best
 
 
-def following_rows(steps: Steps, following: NDArray[np.int64]) -> tuple[NDArray[np.generic], NDArray[np.int8] | None]:
+def following_rows(
+    steps: Transitions, following: NDArray[np.int64]
+) -> tuple[NDArray[np.generic], NDArray[np.int8] | None]:
     """Return what is seen where `NStep.following` says, and what is allowed there.  # [M, ...], [M, A] or None"""
     return (
-        _picked(steps.observed, steps.after, following),
-        None if steps.allowed is None else _picked(steps.allowed, steps.after_allowed, following),
+        _picked(steps.observations, steps.next_observations, following),
+        None if steps.action_masks is None else _picked(steps.action_masks, steps.next_action_masks, following),
     )
 
 

@@ -25,9 +25,9 @@ class Purpose(IntEnum):
     PARENT = 3  # which parent (and mate) a child has
     SIGMA = 4  # how strong a child's noise is
     TOURNAMENT = 5
-    TRAIN = 6  # episodes of a generation, the same for all of its candidates
-    SELECT = 7  # episodes that crown a champion, the same for a whole run
-    SEALED = 8  # episodes of the report, the same for every run
+    TRAINING = 6  # episodes of a generation, the same for all of its candidates
+    VALIDATION = 7  # episodes that choose the champion, the same for a whole run
+    TEST = 8  # episodes that are reported and never used, the same for every run
     ACTION = 9  # sampled actions
     MATE = 10
     LANE = 11  # the episodes of a lane of segments
@@ -56,6 +56,6 @@ def episode_keys(seed: int, purpose: Purpose, generation: int, episodes: int, fi
     return np.array(keys, np.uint64)
 
 
-def sealed_episodes(episodes: int, first: int = 0) -> NDArray[np.uint64]:
-    """Return the seeds of the sealed episodes, which are the same for every run and algorithm.  # [E]"""
-    return episode_keys(0, Purpose.SEALED, 0, episodes, first)
+def seeds_of_test_episodes(episodes: int, first: int = 0) -> NDArray[np.uint64]:
+    """Return the seeds of the test episodes, which are the same for every run and algorithm.  # [E]"""
+    return episode_keys(0, Purpose.TEST, 0, episodes, first)

@@ -17,7 +17,7 @@ from evo.compiled import cache as kernel_cache
 from evo.kernels.lanes import forward
 from evo.randomness.philox_compiled import draw, philox
 from evo.randomness.streams import Purpose
-from evo.records import TERMINATED, TRUNCATED, Episodes, Steps, Task
+from evo.records import TERMINATED, TRUNCATED, Episodes, Task, Transitions
 from snake import observe
 from snake.batch import Boards, reset_board, step_board
 from snake.snapshots import row_size, save
@@ -40,12 +40,12 @@ class Trace(NamedTuple):
 class Record(NamedTuple):
     """What else is written of these episodes to learn from; A is 0 where nothing is masked."""
 
-    observed: NDArray[np.uint8]  # [M, S] snapshots
-    allowed: NDArray[np.int8]  # [M, A]
+    observations: NDArray[np.uint8]  # [M, S] snapshots
+    action_masks: NDArray[np.int8]  # [M, A]
     rewards: NDArray[np.int32]  # [M] thousandths
     outputs: NDArray[np.float32]  # [M, O]
-    after: NDArray[np.uint8]  # [E, S] what follows the last step
-    after_allowed: NDArray[np.int8]  # [E, A]
+    next_observations: NDArray[np.uint8]  # [E, S] what follows the last step
+    next_action_masks: NDArray[np.int8]  # [E, A]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -64,7 +64,7 @@ def exponential(x):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def choose(scores, width, lane, allowed, rule, epsilon, seed, step):  # type: ignore[no-untyped-def]
+def choose_action(scores, width, lane, allowed, rule, epsilon, seed, step):  # type: ignore[no-untyped-def]
     """Return the action of a lane, the lowest of equals, or -1 where a score is not finite.
 
     `scores` [A or more, width] flat float32; `allowed` [A] int8; `rule` is one of RULES; a draw is number `step` of the
@@ -121,21 +121,21 @@ def together(live):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_episodes(layers, packed, norms, large, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, marks, x, first, second, scores, returns, lengths, measures, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_episodes(layers, packed, norms, large, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, marks, x, first, second, scores, returns, lengths, episode_metrics, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode; return (frames, lane slots, finite).
 
     `boards` are 16, `seeds` [E]; `room` is what `room_for` makes; `marks`, `x`, `first`, `second`, `scores` are the kernel's
-    buffers for 16 lanes; `returns`, `lengths` [E] and `measures` [E, 3] are written, the actions that `trace`, a Trace,
+    buffers for 16 lanes; `returns`, `lengths` [E] and `episode_metrics` [E, 3] are written, the actions that `trace`, a Trace,
     has room for, and `record`, a Record beside such a trace, or None. `masked`, `norms` and `large` may be None too.
     """
     count = seeds.shape[0]
-    index, episode, earned, allowed = room
+    index, episode, returns_so_far, allowed = room
     height, columns, planes = shape
     live = min(count, 16)
     begun = live
     for board in range(live):
         index[board] = episode[board] = board
-        earned[board] = 0
+        returns_so_far[board] = 0
         reset_board(boards, rules, board, seeds[board])
     frames, slots = 0, 0
     while live > 0:
@@ -154,7 +154,7 @@ def play_episodes(layers, packed, norms, large, rules, observation, masked, shap
             if masked is not None:
                 observe.mask(boards, rules, masked, board, allowed)
             step = boards.state[board].steps
-            action = choose(scores, width, place - start, allowed, rule, epsilon, seeds[e], step)
+            action = choose_action(scores, width, place - start, allowed, rule, epsilon, seeds[e], step)
             if action < 0:
                 return frames, slots, False
             at = -1
@@ -162,30 +162,30 @@ def play_episodes(layers, packed, norms, large, rules, observation, masked, shap
                 at = trace.starts[e] + step
                 trace.actions[at] = action
             if record is not None:
-                save(boards, board, record.observed[at])
-                for action_of in range(record.allowed.shape[1]):
-                    record.allowed[at, action_of] = allowed[action_of]
+                save(boards, board, record.observations[at])
+                for action_of in range(record.action_masks.shape[1]):
+                    record.action_masks[at, action_of] = allowed[action_of]
                 for o in range(record.outputs.shape[1]):
                     record.outputs[at, o] = scores[o * width + place - start]
             reward, status = step_board(boards, rules, board, action)
             if record is not None:
                 record.rewards[at] = reward
             frames += 1
-            earned[board] += reward
+            returns_so_far[board] += reward
             if status == 0:
                 continue
             score = np.int64(boards.state[board].length) - rules.start_length
             won = np.int64(boards.state[board].length) == rules.size * rules.size
-            returns[e] = earned[board]
+            returns[e] = returns_so_far[board]
             lengths[e] = boards.state[board].steps
-            measures[e, 0] = score
-            measures[e, 1] = 1 if won else 0
-            measures[e, 2] = 1 if status == 2 else 0
-            earned[board] = 0
+            episode_metrics[e, 0] = score
+            episode_metrics[e, 1] = 1 if won else 0
+            episode_metrics[e, 2] = 1 if status == 2 else 0
+            returns_so_far[board] = 0
             if record is not None:
-                save(boards, board, record.after[e])
+                save(boards, board, record.next_observations[e])
                 if masked is not None:
-                    observe.mask(boards, rules, masked, board, record.after_allowed[e])
+                    observe.mask(boards, rules, masked, board, record.next_action_masks[e])
             if begun < count:
                 episode[board] = begun
                 reset_board(boards, rules, board, seeds[begun])
@@ -204,12 +204,12 @@ def play_episodes(layers, packed, norms, large, rules, observation, masked, shap
 
 
 def room_for(environment: Any) -> tuple[NDArray[Any], ...]:
-    """Return what a kernel of 16 lanes notes on the way: index, episode, earned [16], and what is allowed [A].
+    """Return what a kernel of 16 lanes notes on the way: index, episode, returns_so_far [16], and what is allowed [A].
 
     A kernel that took memory itself would be compiled with all of NumPy's error messages, and count references.
     """
-    index, episode, earned = np.zeros((3, 16), np.int64)
-    return index, episode, earned, np.ones(environment.actions, np.int8)
+    index, episode, returns_so_far = np.zeros((3, 16), np.int64)
+    return index, episode, returns_so_far, np.ones(environment.actions, np.int8)
 
 
 NO_TRACE = Trace(np.zeros(0, np.int64), np.zeros(0, np.int8))
@@ -222,7 +222,7 @@ def play_snake(
     task: Task,
     one: dict[str, NDArray[Any]],
     score: Callable[[NDArray[np.float32]], NDArray[np.float32]],
-) -> tuple[int, int, bool, list[NDArray[np.generic]], Steps | None]:
+) -> tuple[int, int, bool, list[NDArray[np.generic]], Transitions | None]:
     """Play whole episodes with one candidate; return (frames, lane slots, finite, traces, steps), both if asked for.
 
     `kernel` is what `Rollout` keeps of its network; `score` asks the same one. What an episode came to is written into
@@ -230,54 +230,54 @@ def play_snake(
     """
     assert isinstance(task.play, Episodes)
     layers, packed, norms, large, *buffers = kernel
-    seeds, how = task.play.seeds, task.choose
+    seeds, how = task.play.seeds, task.action_rule
     observation, masked = environment.codes
     room = room_for(environment)
 
     def episodes(trace: Trace, record: Record | None) -> tuple[int, int, bool]:
         return play_episodes(  # type: ignore[no-any-return]
             layers, packed, norms, large, environment.rules, observation, masked, environment.shape, boards, seeds,
-            RULES[how.rule], how.epsilon, room, *buffers, one["returns"], one["lengths"], one["measures"], trace, record,
+            RULES[how.kind], how.epsilon, room, *buffers, one["returns"], one["lengths"], one["episode_metrics"], trace, record,
         )  # fmt: skip
 
     frames, slots, finite = episodes(NO_TRACE, None)
-    if not finite or not (task.trace or task.record):
+    if not finite or not (task.record_actions or task.record_transitions):
         return frames, slots, finite, [NO_TRACE.actions] * len(seeds), None
     # Lengths are known only now; the same arithmetic plays the same episodes again.
     last = np.cumsum(one["lengths"], dtype=np.int64)
     trace = Trace(last - one["lengths"], np.empty(frames, np.int8))
     record = None
-    if task.record:
+    if task.record_transitions:
         size, actions, outputs = row_size(boards), environment.actions if masked else 0, len(buffers[-1]) // 16
         record = Record(
-            observed=np.empty((frames, size), np.uint8),
-            allowed=np.empty((frames, actions), np.int8),
+            observations=np.empty((frames, size), np.uint8),
+            action_masks=np.empty((frames, actions), np.int8),
             rewards=np.empty(frames, np.int32),
             outputs=np.empty((frames, outputs), np.float32),
-            after=np.empty((len(seeds), size), np.uint8),
-            after_allowed=np.empty((len(seeds), actions), np.int8),
+            next_observations=np.empty((len(seeds), size), np.uint8),
+            next_action_masks=np.empty((len(seeds), actions), np.int8),
         )
     episodes(trace, record)
     steps = None
     if record is not None:
-        steps = _steps(trace, record, last - 1, one["measures"][:, 2] == 1, environment, score)
+        steps = _steps(trace, record, last - 1, one["episode_metrics"][:, 2] == 1, environment, score)
     return frames, slots, True, list(np.split(trace.actions, last[:-1])), steps
 
 
 def _steps(
     trace: Trace, record: Record, last: NDArray[np.int64], truncated: NDArray[np.bool_], environment: Any, score: Any
-) -> Steps:
+) -> Transitions:
     ends = np.zeros(len(trace.actions), np.uint8)
     ends[last] = np.where(truncated, TRUNCATED, TERMINATED)
-    after, masked = record.after[truncated], record.allowed.shape[1] > 0
-    return Steps(
-        observed=record.observed,
-        allowed=record.allowed if masked else None,
+    after, masked = record.next_observations[truncated], record.action_masks.shape[1] > 0
+    return Transitions(
+        observations=record.observations,
+        action_masks=record.action_masks if masked else None,
         actions=trace.actions,
         rewards=(record.rewards / 1000.0).astype(np.float32),
         ends=ends,
         outputs=record.outputs,
-        after=after,
-        after_allowed=record.after_allowed[truncated] if masked else None,
-        after_outputs=score(environment.observe(after)),
+        next_observations=after,
+        next_action_masks=record.next_action_masks[truncated] if masked else None,
+        next_outputs=score(environment.observe(after)),
     )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.records import GOES_ON, TERMINATED, TRUNCATED, Choose, Steps
-from evo.rollouts.episodes import RULES, choose
+from evo.records import GOES_ON, TERMINATED, TRUNCATED, ActionRule, Transitions
+from evo.rollouts.episodes import RULES, choose_action
 from evo.rollouts.gaussian import draw_action
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Recorder:
         """Note what follows the last step of an episode that is truncated."""
         self._after[e].append((self._copy(observation), info.get("action_mask")))
 
-    def steps(self, score: Scorer) -> Steps:
+    def steps(self, score: Scorer) -> Transitions:
         """Return all steps, those of an episode together in the order of time."""
         seen, done, after = (
             [step for episode in part for step in episode] for part in (self._seen, self._done, self._after)
@@ -45,16 +45,16 @@ class Recorder:
         followed = self._stacked([observation for observation, _ in after])
         actions = np.array([action for action, _, _ in done])
         masked = actions.ndim == 1 and any(mask is not None for _, mask, _ in seen)
-        return Steps(
-            observed=self._stacked([observation for observation, _, _ in seen]),
-            allowed=self._masks([mask for _, mask, _ in seen]) if masked else None,
+        return Transitions(
+            observations=self._stacked([observation for observation, _, _ in seen]),
+            action_masks=self._masks([mask for _, mask, _ in seen]) if masked else None,
             actions=actions.astype(np.int8 if actions.ndim == 1 else np.float32),
             rewards=np.array([reward for _, reward, _ in done], np.float32),
             ends=np.array([end for _, _, end in done], np.uint8),
             outputs=np.array([outputs for _, _, outputs in seen], np.float32),
-            after=followed,
-            after_allowed=self._masks([mask for _, mask in after]) if masked else None,
-            after_outputs=score(followed),
+            next_observations=followed,
+            next_action_masks=self._masks([mask for _, mask in after]) if masked else None,
+            next_outputs=score(followed),
         )
 
     def _copy(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -72,7 +72,7 @@ def play_plainly(
     score: Scorer,
     environment: Environment,
     seeds: NDArray[np.uint64],
-    how: Choose,
+    how: ActionRule,
     one: dict[str, NDArray[Any]],
     recorder: Recorder | None = None,
 ) -> tuple[int, int, bool, list[NDArray[np.generic]]]:
@@ -112,7 +112,7 @@ def play_plainly(
             if not terminated and not truncated:
                 left.append(e)
                 continue
-            one["measures"][e] = environment.measured(infos[e], truncated)
+            one["episode_metrics"][e] = environment.metrics_of_episode(infos[e], truncated)
             if recorder and not terminated:
                 recorder.ends(e, observations[e], infos[e])
         live = left
@@ -131,19 +131,19 @@ def is_continuous(environment: Environment) -> bool:
     return bool(getattr(environment, "continuous", False))
 
 
-def _chooser(environment: Environment, how: Choose) -> Callable[..., Any]:
+def _chooser(environment: Environment, how: ActionRule) -> Callable[..., Any]:
     """Return what chooses an action from (outputs, info, seed, step), None where they are not finite."""
     if is_continuous(environment):
 
         def draw(outputs: NDArray[np.float32], info: Any, seed: np.uint64, step: int) -> Any:
             action = np.empty(environment.actions, np.float32)
-            return action if draw_action(outputs, how.rule == "gaussian", seed, step, action) else None
+            return action if draw_action(outputs, how.kind == "gaussian", seed, step, action) else None
 
         return draw
-    everything, rule = np.ones(environment.actions, np.int8), RULES[how.rule]
+    everything, rule = np.ones(environment.actions, np.int8), RULES[how.kind]
 
     def pick(outputs: NDArray[np.float32], info: Any, seed: np.uint64, step: int) -> Any:
-        action = choose(outputs, 1, 0, info.get("action_mask", everything), rule, how.epsilon, seed, step)
+        action = choose_action(outputs, 1, 0, info.get("action_mask", everything), rule, how.epsilon, seed, step)
         return None if action < 0 else action
 
     return pick

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from evo.plugins import registry
-from evo.records import Choose, Episodes, Rebuild, Segment, Task, WeightSource
+from evo.records import ActionRule, Episodes, Rebuild, Segment, Task, WeightSource
 from evo.workers import devices
 
 if TYPE_CHECKING:
@@ -81,14 +81,14 @@ def prepare(context: Context) -> None:
         if not compiled:
             rollout.score(np.zeros((1, *environment.shape), np.float32))
         elif context.learns_from == "segments":
-            rollout.play(Task(source, Segment(environment.begin(seeds), 1), Choose("softmax")), parents)
+            rollout.play(Task(source, Segment(environment.begin(seeds), 1), ActionRule("softmax")), parents)
         elif context.learns_from == "episodes":
-            rollout.play(Task(source, Episodes(seeds), Choose("softmax"), record=True), parents)
+            rollout.play(Task(source, Episodes(seeds), ActionRule("softmax"), record_transitions=True), parents)
 
 
 def measures_of(context: Context) -> int:
-    """Return how many measures the run's environment has."""
-    return len(_environment(context).measures)
+    """Return how many episode_metrics the run's environment has."""
+    return len(_environment(context).episode_metrics)
 
 
 class LanesPlayer:

@@ -18,7 +18,7 @@ from evo.errors import ResourceError
 from evo.kernels import lanes, layout, multiply_add, sparse
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
-from evo.records import WORST, Choose, Result, Segment, Steps, Task
+from evo.records import WORST, ActionRule, Result, Segment, Task, Transitions
 from evo.rollouts import compiled
 from evo.rollouts.episodes import RULES, play_snake
 from evo.rollouts.gymnasium_episodes import Recorder, is_continuous, play_plainly
@@ -46,7 +46,7 @@ class Environment(Protocol):
         ...
 
     @property
-    def measures(self) -> tuple[str, ...]:
+    def episode_metrics(self) -> tuple[str, ...]:
         """The names of what is measured of an episode."""
         ...
 
@@ -54,8 +54,8 @@ class Environment(Protocol):
         """Return a fresh environment behind Gymnasium's interface."""
         ...
 
-    def measured(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
-        """Return the measures of an episode that ended with this `info`."""
+    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        """Return the episode_metrics of an episode that ended with this `info`."""
         ...
 
 
@@ -82,23 +82,23 @@ def check_arithmetic() -> None:
         )
 
 
-def empty_result(candidates: int, episodes: int, measures: int) -> dict[str, Any]:
+def empty_result(candidates: int, episodes: int, episode_metrics: int) -> dict[str, Any]:
     """Return the arrays of a result to be filled in; every return is WORST."""
     return {
         "returns": np.full((candidates, episodes), WORST, np.int64),
         "lengths": np.zeros((candidates, episodes), np.int32),
-        "measures": np.zeros((candidates, episodes, measures), np.int32),
+        "episode_metrics": np.zeros((candidates, episodes, episode_metrics), np.int32),
         "finite": np.zeros(candidates, np.bool_),
     }
 
 
-def check_rule(how: Choose, environment: Environment, network: Network) -> None:
+def check_rule(how: ActionRule, environment: Environment, network: Network) -> None:
     """Raise ValueError where actions of this environment do not follow from scores in this way."""
-    if how.rule == "gaussian":
+    if how.kind == "gaussian":
         if not is_continuous(environment) or network.outputs < 2 * environment.actions:
             raise ValueError("gaussian actions are numbers, with a mean and a log deviation each")
-    elif how.rule != "greedy" and is_continuous(environment):
-        raise ValueError(f"actions that are numbers are greedy or gaussian, not {how.rule}")
+    elif how.kind != "greedy" and is_continuous(environment):
+        raise ValueError(f"actions that are numbers are greedy or gaussian, not {how.kind}")
 
 
 class Rollout:
@@ -130,18 +130,18 @@ class Rollout:
         that they cannot be.
         """
         check_arithmetic()
-        check_rule(task.choose, self.environment, self.network)
+        check_rule(task.action_rule, self.environment, self.network)
         if isinstance(task.play, Segment):
             result = self._play_segment(task, task.play, parents)
             self._mark(compiled.SEGMENTS)
             return result
-        if task.record and len(task.weights) != 1:
+        if task.record_transitions and len(task.weights) != 1:
             raise ValueError("steps are recorded of one candidate")
         seeds = task.play.seeds
-        arrays = empty_result(len(task.weights), len(seeds), len(self.environment.measures))
+        arrays = empty_result(len(task.weights), len(seeds), len(self.environment.episode_metrics))
         frames = slots = 0
         traces: list[NDArray[np.generic]] = []
-        steps: Steps | None = None
+        steps: Transitions | None = None
         for k in range(len(task.weights)):
             self.rebuilder.rebuild(parents, task.weights, k, self._weights)
             if not np.isfinite(self._weights).all():
@@ -154,21 +154,27 @@ class Rollout:
                     self._kernel(), self.environment, self._boards, task, one, self.score
                 )
             else:
-                recorder = Recorder(self.environment, len(seeds)) if task.record else None
+                recorder = Recorder(self.environment, len(seeds)) if task.record_transitions else None
                 played, slots_played, finite, trace = play_plainly(
-                    self.score, self.environment, seeds, task.choose, one, recorder
+                    self.score, self.environment, seeds, task.action_rule, one, recorder
                 )
                 steps = recorder.steps(self.score) if recorder and finite else None
-            if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.after_outputs).all()):
+            if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.next_outputs).all()):
                 finite, steps = False, None  # no action needs a value, and learning does
             traces += trace if finite else [NOTHING] * len(seeds)
             frames, slots = frames + played, slots + slots_played
             arrays["finite"][k] = finite
             if not finite:
-                arrays["returns"][k], arrays["lengths"][k], arrays["measures"][k] = WORST, 0, 0
-        self._mark(compiled.SCORES if self._boards is None else compiled.RECORDED if task.record else compiled.EPISODES)
-        actions = tuple(traces) if task.trace else None
-        return Result(**arrays, frames=frames, slots=slots, actions=actions, steps=steps)
+                arrays["returns"][k], arrays["lengths"][k], arrays["episode_metrics"][k] = WORST, 0, 0
+        self._mark(
+            compiled.SCORES
+            if self._boards is None
+            else compiled.RECORDED
+            if task.record_transitions
+            else compiled.EPISODES
+        )
+        actions = tuple(traces) if task.record_actions else None
+        return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=steps)
 
     def _mark(self, what: str) -> None:
         if what not in self._marked:
@@ -183,13 +189,13 @@ class Rollout:
     def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
         if len(task.weights) != 1 or self._boards is None:
             raise ValueError("a segment is played by one candidate, in an environment that has snapshots")
-        how, begun, outputs = task.choose, segment.lanes, self.network.outputs
+        how, begun, outputs = task.action_rule, segment.envs, self.network.outputs
         self.rebuilder.rebuild(parents, task.weights, 0, self._weights)
         if not np.isfinite(self._weights).all():
             return Sheet(self.environment, begun, segment.horizon, outputs).result(0, 0, False)
         self._pack(self._layers, self._weights, self._packed)
         return play_segment(
-            self._kernel(), self.environment, begun, segment.horizon, outputs, RULES[how.rule], how.epsilon
+            self._kernel(), self.environment, begun, segment.horizon, outputs, RULES[how.kind], how.epsilon
         )
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.records import Choose
-from evo.rollouts.episodes import RULES, choose
+from evo.records import ActionRule
+from evo.rollouts.episodes import RULES, choose_action
 from snake import observe
 from snake.batch import make_boards, reset_board, step_board
 
@@ -29,7 +29,7 @@ def play_snake(
     score: Score,
     environment: Any,
     seeds: NDArray[np.uint64],
-    how: Choose,
+    how: ActionRule,
     finite: NDArray[np.bool_],
     arrays: dict[str, NDArray[Any]],
     lanes: tuple[int, int],
@@ -37,7 +37,7 @@ def play_snake(
 ) -> tuple[int, int, list[NDArray[np.int8]]]:
     """Play every episode with each of K candidates; `score` is asked for a full batch of `lanes`, [N >= K, B].
 
-    Writes "returns", "lengths" [K, E] and "measures" [K, E, M] of `arrays`. `finite` [K] says who plays at all, and
+    Writes "returns", "lengths" [K, E] and "episode_metrics" [K, E, M] of `arrays`. `finite` [K] says who plays at all, and
     becomes false where a score is not finite. Returns (frames, slots, the actions of each episode if `trace`).
     """
     observation, masked = environment.codes
@@ -56,8 +56,8 @@ def play_snake(
         batch[episode.ravel() < 0] = 0
         before = episode.copy()
         frames += _advance(
-            boards, environment.rules, masked, score(batch.reshape(*lanes, *environment.shape)), RULES[how.rule],
-            how.epsilon, seeds, (episode, begun, finite), (arrays["returns"], arrays["lengths"], arrays["measures"]),
+            boards, environment.rules, masked, score(batch.reshape(*lanes, *environment.shape)), RULES[how.kind],
+            how.epsilon, seeds, (episode, begun, finite), (arrays["returns"], arrays["lengths"], arrays["episode_metrics"]),
             actions,
         )  # fmt: skip
         slots += batch.shape[0]
@@ -95,14 +95,14 @@ def _begin(boards, rules, seeds, episode, begun):  # type: ignore[no-untyped-def
 
 @njit(cache=True, error_model="numpy")
 def _advance(boards, rules, masked, scores, rule, epsilon, seeds, playing, results, actions):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Choose and play one action on every lane that has an episode; return how many.
+    """ActionRule and play one action on every lane that has an episode; return how many.
 
-    A lane whose episode ends becomes free, and its row of `lengths` and `measures` is written. A candidate with a
+    A lane whose episode ends becomes free, and its row of `lengths` and `episode_metrics` is written. A candidate with a
     score that is not finite ends at once. `playing` is (episode [N, B], begun [K], finite [K]), `results` is (returns,
-    lengths [K, E], measures [K, E, M]).
+    lengths [K, E], episode_metrics [K, E, M]).
     """
     episode, begun, finite = playing
-    returns, lengths, measures = results
+    returns, lengths, episode_metrics = results
     allowed = np.ones(3 if rules.relative else 4, np.int8)
     lanes = episode.shape[1]
     frames = 0
@@ -114,7 +114,9 @@ def _advance(boards, rules, masked, scores, rule, epsilon, seeds, playing, resul
                 continue
             if masked is not None:
                 observe.mask(boards, rules, masked, board, allowed)
-            action = choose(scores[candidate, lane], 1, 0, allowed, rule, epsilon, seeds[e], boards.state[board].steps)
+            action = choose_action(
+                scores[candidate, lane], 1, 0, allowed, rule, epsilon, seeds[e], boards.state[board].steps
+            )
             if action < 0:
                 finite[candidate] = False
                 break
@@ -125,9 +127,9 @@ def _advance(boards, rules, masked, scores, rule, epsilon, seeds, playing, resul
             if status != 0:
                 lengths[candidate, e] = boards.state[board].steps
                 length = np.int64(boards.state[board].length)
-                measures[candidate, e, 0] = length - rules.start_length
-                measures[candidate, e, 1] = 1 if length == rules.size * rules.size else 0
-                measures[candidate, e, 2] = 1 if status == 2 else 0
+                episode_metrics[candidate, e, 0] = length - rules.start_length
+                episode_metrics[candidate, e, 1] = 1 if length == rules.size * rules.size else 0
+                episode_metrics[candidate, e, 2] = 1 if status == 2 else 0
                 episode[candidate, lane] = -1
         if finite[candidate]:
             frames += played

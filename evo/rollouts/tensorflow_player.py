@@ -21,7 +21,7 @@ from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError
 from evo.networks.batched import Together
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.keras_form import build_keras, set_weights
-from evo.records import WORST, Choose, Rebuild, Result, Segment, Task
+from evo.records import WORST, ActionRule, Rebuild, Result, Segment, Task
 from evo.rollouts.gymnasium_episodes import Recorder, play_plainly
 from evo.rollouts.published_weights import PublishedFiles
 from evo.rollouts.rollout import RULES, check_arithmetic, empty_result
@@ -78,9 +78,9 @@ class TensorFlowPlayer:
         if isinstance(task, Rebuild):
             return self._files.rebuild(task, self._rebuilder)
         parents = self._files.matrix(task.weights.published, self.network.size)
-        if isinstance(task.play, Segment) or task.record:
+        if isinstance(task.play, Segment) or task.record_transitions:
             return self._play_recorded(task, parents)
-        arrays = empty_result(len(task.weights), len(task.play.seeds), len(self.environment.measures))
+        arrays = empty_result(len(task.weights), len(task.play.seeds), len(self.environment.episode_metrics))
         frames = slots = first = 0
         traces: list[NDArray[np.generic]] = []
         while first < len(task.weights):
@@ -93,16 +93,18 @@ class TensorFlowPlayer:
             weights[:count][~here["finite"]] = 0
             try:
                 with _memory_of(self.device):
-                    played, used, actions = self._play(weights, task.play.seeds, task.choose, here, task.trace)
+                    played, used, actions = self._play(
+                        weights, task.play.seeds, task.action_rule, here, task.record_actions
+                    )
             except DeviceMemoryError as short:
                 self._halve(short)
                 continue
             worst = ~here["finite"]
-            here["returns"][worst], here["lengths"][worst], here["measures"][worst] = WORST, 0, 0
+            here["returns"][worst], here["lengths"][worst], here["episode_metrics"][worst] = WORST, 0, 0
             empty = np.empty(0, np.int8)
             traces += [a if here["finite"][i // len(task.play.seeds)] else empty for i, a in enumerate(actions)]
             frames, slots, first = frames + played, slots + used, first + count
-        return Result(**arrays, frames=frames, slots=slots, actions=tuple(traces) if task.trace else None)
+        return Result(**arrays, frames=frames, lane_slots=slots, actions=tuple(traces) if task.record_actions else None)
 
     def _play_recorded(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Play a segment, or whole episodes behind Gymnasium's interface, with every step; ValueError of many."""
@@ -112,23 +114,23 @@ class TensorFlowPlayer:
         weights = np.zeros((self._networks.networks, self.network.size), np.float32)
         self._rebuilder.rebuild(parents, task.weights, 0, weights[0])
         self._networks.set(weights)
-        how = task.choose
+        how = task.action_rule
         with _memory_of(self.device):
             if isinstance(task.play, Segment):
-                lanes, horizon = task.play.lanes, task.play.horizon
-                rule = RULES[how.rule]
+                lanes, horizon = task.play.envs, task.play.horizon
+                rule = RULES[how.kind]
                 return play_segment(
                     self.score, self.environment, lanes, horizon, self.network.outputs, rule, how.epsilon
                 )
-            arrays = empty_result(1, len(task.play.seeds), len(self.environment.measures))
-            one = {name: arrays[name][0] for name in ("returns", "lengths", "measures")}
+            arrays = empty_result(1, len(task.play.seeds), len(self.environment.episode_metrics))
+            one = {name: arrays[name][0] for name in ("returns", "lengths", "episode_metrics")}
             recorder = Recorder(self.environment, len(task.play.seeds))
             frames, slots, finite, _ = play_plainly(self.score, self.environment, task.play.seeds, how, one, recorder)
             steps = recorder.steps(self.score) if finite else None
-        if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.after_outputs).all()):
+        if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.next_outputs).all()):
             finite, steps = False, None
         arrays["finite"][0] = finite
-        return Result(**arrays, frames=frames, slots=slots, steps=steps)
+        return Result(**arrays, frames=frames, lane_slots=slots, transitions=steps)
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of the first candidate of those whose weights were set last.  # [E, ...] -> [E, A]"""
@@ -145,20 +147,20 @@ class TensorFlowPlayer:
         self,
         weights: NDArray[np.float32],
         seeds: NDArray[np.uint64],
-        how: Choose,
+        how: ActionRule,
         here: dict[str, NDArray[Any]],
         trace: bool,
     ) -> tuple[int, int, list[Any]]:
         """Play the candidates with these weights; fill `here` in, and return (frames, slots, actions if traced)."""
         assert self._networks is not None
-        here["returns"][:], here["lengths"][:], here["measures"][:] = WORST, 0, 0
+        here["returns"][:], here["lengths"][:], here["episode_metrics"][:] = WORST, 0, 0
         self._networks.set(weights)
         if self._compiled:
             lanes = self._networks.networks, BATCH
             return play_snake(self._networks, self.environment, seeds, how, here["finite"], here, lanes, trace)
         if not here["finite"][0]:
             return 0, 0, [np.empty(0, np.int8)] * len(seeds)
-        one = {name: here[name][0] for name in ("returns", "lengths", "measures")}
+        one = {name: here[name][0] for name in ("returns", "lengths", "episode_metrics")}
         frames, slots, finite, actions = play_plainly(self.score, self.environment, seeds, how, one)
         here["finite"][0] = finite
         return frames, slots, actions or [np.empty(0, np.int8)] * len(seeds)
@@ -250,10 +252,10 @@ class Alone:
 def warm_up(environment: Any) -> None:
     """Compile what plays Snake, or load it from the cache, without a network and without TensorFlow."""
     if hasattr(environment, "rules"):
-        arrays = empty_result(1, 1, len(environment.measures))
+        arrays = empty_result(1, 1, len(environment.episode_metrics))
         scores = np.zeros((1, BATCH, environment.actions), np.float32)
         seeds, finite = np.zeros(1, np.uint64), np.ones(1, np.bool_)
-        play_snake(lambda _: scores, environment, seeds, Choose(), finite, arrays, (1, BATCH))
+        play_snake(lambda _: scores, environment, seeds, ActionRule(), finite, arrays, (1, BATCH))
         noise(np.uint64(0), np.empty(1, np.float32))
 
 

@@ -10,7 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.records import CUT, TRUNCATED, Lanes, Result
+from evo.records import SEGMENT_END, TRUNCATED, EnvStates, Result
 from evo.rollouts.segments import Sheet, step_lane
 from snake import observe
 from snake.advance import episode_seed
@@ -23,7 +23,7 @@ Score = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # [E, ...] -> [E, 
 
 
 def play_segment(
-    score: Score, environment: Any, lanes: Lanes, horizon: int, outputs: int, rule: int | None, epsilon: float
+    score: Score, environment: Any, lanes: EnvStates, horizon: int, outputs: int, rule: int | None, epsilon: float
 ) -> Result:
     """Play one network on every lane, as `segments` does; `score` is asked for all lanes at once."""
     sheet, (observation, masked) = Sheet(environment, lanes, horizon, outputs), environment.codes
@@ -46,12 +46,12 @@ def play_segment(
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _advance(boards, rules, masked, t, scores, rule, epsilon, choices, lanes, steps, after_at, after, cuts, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play step `t` on every board by its `scores` [L, O]; return how many of `after` are written by then."""
-    first, episode, earned = lanes
+    first, episode, returns_so_far = lanes
     seen_after, allowed_after, _ = after
     ends = steps[4]
     for b in range(scores.shape[0]):
-        status = step_lane(boards, rules, masked, b, t, scores[b], 1, 0, rule, epsilon, choices, earned, steps, episodes)  # fmt: skip
-        if ends[b, t] == TRUNCATED or ends[b, t] == CUT:
+        status = step_lane(boards, rules, masked, b, t, scores[b], 1, 0, rule, epsilon, choices, returns_so_far, steps, episodes)  # fmt: skip
+        if ends[b, t] == TRUNCATED or ends[b, t] == SEGMENT_END:
             save(boards, b, seen_after[cuts])
             if masked is not None:
                 observe.mask(boards, rules, masked, b, allowed_after[cuts])
@@ -59,6 +59,6 @@ def _advance(boards, rules, masked, t, scores, rule, epsilon, choices, lanes, st
             cuts += 1
         if status != 0:
             episode[b] += 1
-            earned[b] = 0
+            returns_so_far[b] = 0
             reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
     return cuts

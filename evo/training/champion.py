@@ -31,7 +31,7 @@ class Crown:
     def __init__(
         self,
         experiment: Experiment,
-        measures: tuple[str, ...],
+        episode_metrics: tuple[str, ...],
         algorithm: Algorithm,
         evaluator: Evaluator,
         store: Store,
@@ -40,7 +40,7 @@ class Crown:
         self.scores: NDArray[np.float64] | None = None  # of its sealed episodes
         self.last_mean: float | None = None  # of whichever champion was measured last
         self.stopped = ""  # the budget that ended the run
-        self._experiment, self._network, self._measures = experiment, experiment.network(), measures
+        self._experiment, self._network, self._measures = experiment, experiment.network(), episode_metrics
         self._algorithm, self._evaluator, self._store = algorithm, evaluator, store
         self._born = self._birth()
         if self._born is not None and (store.directory / WEIGHTS).exists():

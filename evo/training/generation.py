@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evo.config.experiment import Experiment
-    from evo.records import Algorithm, Arrays, Evaluator, Keep, Metrics, Request, Result, Rounds, Task
+    from evo.records import Algorithm, Arrays, Evaluator, Generation, Keep, Metrics, Request, Result, Task
     from evo.store.published import Room
 
 
@@ -84,7 +84,7 @@ def take_up(algorithm: Algorithm, state: Arrays, records: Iterable[Arrays]) -> N
         algorithm.recall(records)
 
 
-def play_out(rounds: Rounds, evaluator: Evaluator, store: Publisher) -> Metrics:
+def play_out(rounds: Generation, evaluator: Evaluator, store: Publisher) -> Metrics:
     """Answer every request of a generation: publish its weights, play its tasks, send the results back.
 
     Returns its metrics, with where its time went (see `evo.training.accounting`).
@@ -127,7 +127,7 @@ def _kept(
         return store.filled(room, digests)
 
 
-def next_request(rounds: Rounds, results: Sequence[Result] | None = None) -> Request:
+def next_request(rounds: Generation, results: Sequence[Result] | None = None) -> Request:
     """Send results, or nothing to begin with, and return the next request; what is to be kept is left to the rounds."""
     from evo.records import Keep
 

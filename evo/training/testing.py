@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from evo.cli.terminal.summary import Heldout
 from evo.errors import DataError
-from evo.randomness.streams import sealed_episodes
-from evo.records import Choose, Episodes, Evaluator, Result, Task, WeightSource
+from evo.randomness.streams import seeds_of_test_episodes
+from evo.records import ActionRule, Episodes, Evaluator, Result, Task, WeightSource
 
 EPISODES_PER_TASK = 64
 CONFIDENCE = 0.95
@@ -25,7 +25,7 @@ def measure(
     weights: NDArray[np.float32],
     publish: Publish,
     evaluator: Evaluator,
-    measures: Sequence[str],
+    episode_metrics: Sequence[str],
     episodes: int,
     rule: Literal["greedy", "softmax", "gaussian"] = "greedy",
 ) -> tuple[Heldout, NDArray[np.float64]]:
@@ -35,19 +35,19 @@ def measure(
     PoisonError: the network ends its workers.
     """
     source = itself(publish(weights[np.newaxis]))
-    seeds = sealed_episodes(episodes)
+    seeds = seeds_of_test_episodes(episodes)
     parts = [seeds[first : first + EPISODES_PER_TASK] for first in range(0, episodes, EPISODES_PER_TASK)]
-    results = evaluator.map([Task(source, Episodes(part), Choose(rule)) for part in parts])
+    results = evaluator.map([Task(source, Episodes(part), ActionRule(rule)) for part in parts])
     for poison in getattr(evaluator, "poisoned", ()):
         raise poison  # a score that ranks worst in training is no score here
     if not all(result.finite[0] for result in results):
         raise DataError("the champion cannot be measured: its scores of actions are not finite")
-    scores = np.concatenate([score_of(result, measures) for result in results])
+    scores = np.concatenate([score_of(result, episode_metrics) for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])
     mean, interval = mean_interval(scores.tolist())
     wins = win_ci95 = None
-    if "won" in measures:
-        won = sum(int(result.measures[0, :, measures.index("won")].sum()) for result in results)
+    if "won" in episode_metrics:
+        won = sum(int(result.episode_metrics[0, :, episode_metrics.index("won")].sum()) for result in results)
         wins, win_ci95 = won / episodes, rate_interval(won, episodes)
     heldout = Heldout(
         episodes=episodes,
@@ -68,10 +68,10 @@ def itself(published: str) -> WeightSource:
     return WeightSource(zero, zero - 1, zero.astype(np.uint64), zero.astype(np.float32), published=published)
 
 
-def score_of(result: Result, measures: Sequence[str]) -> NDArray[np.float64]:
+def score_of(result: Result, episode_metrics: Sequence[str]) -> NDArray[np.float64]:
     """Return the score of every episode of a result's first candidate.  # [E]"""
-    if "score" in measures:
-        return result.measures[0, :, measures.index("score")].astype(np.float64)
+    if "score" in episode_metrics:
+        return result.episode_metrics[0, :, episode_metrics.index("score")].astype(np.float64)
     return np.asarray(result.returns[0] / 1000.0, np.float64)
 
 
@@ -83,7 +83,7 @@ def reference_scores(environment: Any, episodes: int) -> Mapping[str, float]:
 
     names = ("size", "starvation", "max_steps", "tail", "start_length", "actions")
     options = {name: getattr(environment, name) for name in names}
-    seeds = sealed_episodes(episodes).tolist()
+    seeds = seeds_of_test_episodes(episodes).tolist()
     scores = {name: sum(play(name, seed, **options) for seed in seeds) / episodes for name in ("random", "greedy")}
     return {**scores, "perfect": float(environment.size**2 - environment.start_length)}
 

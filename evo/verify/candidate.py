@@ -23,7 +23,7 @@ from evo.store.store import Store
 from evo.training.generation import addressed, make_algorithm, next_request, take_up
 
 if TYPE_CHECKING:
-    from evo.records import Rounds
+    from evo.records import Generation
 
 
 class Place:
@@ -70,7 +70,7 @@ def play_again(directory: Path, generation: int, number: int, candidate: int, mo
     return _told(result)
 
 
-def _asked(experiment: Experiment, rounds: Rounds, number: int, place: Place, modules: Sequence[str]) -> list[Task]:
+def _asked(experiment: Experiment, rounds: Generation, number: int, place: Place, modules: Sequence[str]) -> list[Task]:
     """Return what a generation asks for in a round; earlier rounds are played as the run has played them."""
     published, tasks = addressed(next_request(rounds), place)
     if number:

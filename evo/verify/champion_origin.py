@@ -208,12 +208,12 @@ def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, pu
     if stated is None:
         report.unknown.append("the champion has no sealed score yet")
         return
-    measures = environment_of(experiment.environment).measures
+    episode_metrics = environment_of(experiment.environment).episode_metrics
     try:
         episodes = int(stated["episodes"])
         if not 1 <= episodes <= MOST_EPISODES:
             raise ValueError(f"{episodes} episodes")
-        heldout = finite(asdict(testing.measure(champion.weights, publish, evaluator, measures, episodes)[0]))
+        heldout = finite(asdict(testing.measure(champion.weights, publish, evaluator, episode_metrics, episodes)[0]))
     except (DataError, *UNFIT) as error:
         report.disagrees.append(f"the champion's sealed score cannot be measured again ({error})")
         return

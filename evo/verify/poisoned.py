@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class Sparing:
     """An evaluator of one generation that plays everybody but the poisoned."""
 
-    def __init__(self, evaluator: Evaluator, poisoned: NDArray[np.generic], measures: int) -> None:
+    def __init__(self, evaluator: Evaluator, poisoned: NDArray[np.generic], episode_metrics: int) -> None:
         self.fingerprint = evaluator.fingerprint
-        self._evaluator, self._measures, self._round = evaluator, measures, -1
+        self._evaluator, self._measures, self._round = evaluator, episode_metrics, -1
         self._poisoned = {(int(number), int(candidate)) for number, candidate in poisoned}  # round and candidate
 
     def map(self, tasks: Sequence[Task]) -> list[Result]:
@@ -49,9 +49,9 @@ class Sparing:
         result = worst_result(task, self._measures)
         if played is None:
             return result
-        for name in ("returns", "lengths", "measures", "finite"):
+        for name in ("returns", "lengths", "episode_metrics", "finite"):
             getattr(result, name)[some] = getattr(played, name)
-        return replace(result, frames=played.frames, slots=played.slots)
+        return replace(result, frames=played.frames, lane_slots=played.lane_slots)
 
 
 def _only(task: Task, some: list[int]) -> Task:

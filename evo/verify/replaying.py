@@ -183,7 +183,7 @@ class Replayer:
 
     @property
     def _measures(self) -> int:
-        return len(environment_of(self.experiment.environment).measures)
+        return len(environment_of(self.experiment.environment).episode_metrics)
 
     def _sampled(self, line: Line, wanted: set[int]) -> None:
         """Play the tasks that hold these candidates, and compare returns and frames with the record."""

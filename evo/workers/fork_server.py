@@ -1,4 +1,4 @@
-"""The master's hold on the nursery, the process that starts, ends and reaps workers."""
+"""The master's hold on the fork_server, the process that starts, ends and reaps workers."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from contextlib import suppress
 from typing import Any
 
 from evo.errors import ResourceError
-from evo.workers.worker import END, MASTERS_SIGNALS, START, Channel, Ending, Failed, Upbringing
+from evo.workers.worker import END, MASTERS_SIGNALS, START, Channel, Ending, Failed, WorkerSpec
 
 START_PATIENCE = 600.0  # seconds to import and to compile
 CLOSE_PATIENCE = 1.0
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS")
-PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.workers.worker import nurse; nurse(int(sys.argv[1]))"
+PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[2:]; from evo.workers.worker import serve_forks; serve_forks(int(sys.argv[1]))"
+)
 
 
-class NurseryLost(Exception):
-    """The nursery is gone, and its workers are going."""
+class ForkServerLost(Exception):
+    """The fork_server is gone, and its workers are going."""
 
 
-class Nursery:
-    """A nursery that is starting up; its first `birth` waits until it is ready.
+class ForkServer:
+    """A fork_server that is starting up; its first `birth` waits until it is ready.
 
     A fresh interpreter, and not one that runs the master's main module again: so it makes no difference whether that
     is a script with or without a guard, a test or an interactive session.
     """
 
-    def __init__(self, upbringing: Upbringing, threads: int = 1) -> None:
+    def __init__(self, spec: WorkerSpec, threads: int = 1) -> None:
         ours, theirs = _sockets()
         limits = dict.fromkeys(THREADS, str(threads))
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, MASTERS_SIGNALS)  # inherited, until it can ignore them
@@ -52,17 +54,17 @@ class Nursery:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         self._control = Channel(ours, START_PATIENCE)
         self._ready = False
-        self._control.send(upbringing)
+        self._control.send(spec)
 
     @property
     def pid(self) -> int:
-        """The nursery's process id."""
+        """The fork_server's process id."""
         return self._process.pid
 
     def birth(self, environment: Mapping[str, str], patience: float) -> tuple[Channel, int]:
         """Start a worker with these environment variables; return its channel and its process id.
 
-        NurseryLost where there is no nursery any more, and what `prepare` has raised in it, if that has failed.
+        ForkServerLost where there is no fork_server any more, and what `prepare` has raised in it, if that has failed.
         """
         if not self._ready:
             problem = self._answer()
@@ -86,13 +88,15 @@ class Nursery:
         return ending
 
     def close(self) -> None:
-        """End the nursery and with it every worker."""
+        """End the fork_server and with it every worker."""
         if self._control.fileno() < 0:
             return
         if not self._ready:
             self._process.kill()  # it is importing or compiling, and has no workers yet
         with suppress(OSError):
-            self._control.connection.shutdown(socket.SHUT_WR)  # a nursery that sees this ends its workers and itself
+            self._control.connection.shutdown(
+                socket.SHUT_WR
+            )  # a fork_server that sees this ends its workers and itself
         gone = select.poll()
         gone.register(self._control, 0)  # a hang-up is always reported
         if not gone.poll(1000 * CLOSE_PATIENCE):
@@ -107,7 +111,7 @@ class Nursery:
                 self._control.send(argument)
             return self._control.receive()
         except (EOFError, OSError) as error:
-            raise NurseryLost from error
+            raise ForkServerLost from error
 
 
 def _sockets() -> tuple[socket.socket, socket.socket]:

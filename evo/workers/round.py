@@ -122,18 +122,18 @@ class Round:
         )
 
 
-def worst_result(task: Task, measures: int) -> Result:
+def worst_result(task: Task, episode_metrics: int) -> Result:
     """Return the result of candidates that cannot be played: like scores that are not finite, and no frames."""
     assert isinstance(task.play, Episodes)
     shape = len(task.weights), len(task.play.seeds)
     return Result(
         returns=np.full(shape, WORST, np.int64),
         lengths=np.zeros(shape, np.int32),
-        measures=np.zeros((*shape, measures), np.int32),
+        episode_metrics=np.zeros((*shape, episode_metrics), np.int32),
         finite=np.zeros(shape[0], np.bool_),
         frames=0,
-        slots=0,
-        actions=(np.empty(0, np.int8),) * (shape[0] * shape[1]) if task.trace else None,
+        lane_slots=0,
+        actions=(np.empty(0, np.int8),) * (shape[0] * shape[1]) if task.record_actions else None,
     )
 
 
@@ -147,16 +147,16 @@ def _together(results: list[Any]) -> Any:
         return results[0]
     arrays: dict[str, Any] = {
         name: np.concatenate([getattr(result, name) for result in results])
-        for name in ("returns", "lengths", "measures", "finite")
+        for name in ("returns", "lengths", "episode_metrics", "finite")
     }
     actions = None if results[0].actions is None else tuple(trace for result in results for trace in result.actions)
-    frames, slots = sum(result.frames for result in results), sum(result.slots for result in results)
-    return Result(**arrays, frames=frames, slots=slots, actions=actions)
+    frames, slots = sum(result.frames for result in results), sum(result.lane_slots for result in results)
+    return Result(**arrays, frames=frames, lane_slots=slots, actions=actions)
 
 
 def _answerable(task: Any) -> bool:
     """Return whether there is a worst result of a task: steps to learn from cannot be made up."""
-    return isinstance(task, Task) and isinstance(task.play, Episodes) and not task.record
+    return isinstance(task, Task) and isinstance(task.play, Episodes) and not task.record_transitions
 
 
 def size(task: Any) -> int:

@@ -1,6 +1,6 @@
-"""The processes behind an evaluator: a nursery that has everything imported, and the workers that it forks.
+"""The processes behind an evaluator: a fork_server that has everything imported, and the workers that it forks.
 
-The nursery is a fresh interpreter, so neither the master's threads nor its main module reach a worker. It imports
+The fork_server is a fresh interpreter, so neither the master's threads nor its main module reach a worker. It imports
 once what every worker needs and then only waits, so a worker is born in milliseconds, shares that memory, and is
 always reaped or killed by its real parent, which is never busy. Both sides of every socket speak `Channel`. Workers
 that are spawned are fresh interpreters, too: slower, and with their environment from their first instruction on.
@@ -140,12 +140,12 @@ class Channel:
 
 
 @dataclass(frozen=True)
-class Upbringing:
-    """What a nursery is told once: how its workers come by a player, all of it by name."""
+class WorkerSpec:
+    """What a fork_server is told once: how its workers come by a player, all of it by name."""
 
     player: str  # "module:function", called in each worker with `context`; returns something with play(task)
     context: object
-    prepare: str = ""  # "module:function", called once in the nursery with `context`, before the first fork
+    prepare: str = ""  # "module:function", called once in the fork_server with `context`, before the first fork
     start: str = "forkserver"  # or "spawn": every worker is a fresh interpreter
 
 
@@ -239,18 +239,18 @@ def named(name: str) -> Callable[..., Any]:
     return found
 
 
-def nurse(descriptor: int) -> NoReturn:
-    """Be the nursery, on the socket with this file descriptor, until the master closes it or dies."""
+def serve_forks(descriptor: int) -> NoReturn:
+    """Be the fork_server, on the socket with this file descriptor, until the master closes it or dies."""
     for number in MASTERS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, MASTERS_SIGNALS)  # the master has blocked them until now
     control = Channel(socket.socket(fileno=descriptor))
     children: set[int] = set()
     try:
-        upbringing: Upbringing = control.receive()
+        spec: WorkerSpec = control.receive()
         try:
-            if upbringing.prepare and upbringing.start != "spawn":
-                named(upbringing.prepare)(upbringing.context)
+            if spec.prepare and spec.start != "spawn":
+                named(spec.prepare)(spec.context)
             control.send(None)
         except BaseException as error:
             control.send(Failed.of(error))
@@ -259,15 +259,13 @@ def nurse(descriptor: int) -> NoReturn:
             if request == START:
                 environment: dict[str, str] = control.receive()
                 try:
-                    child = (
-                        os.fork() if upbringing.start != "spawn" else _spawn(descriptors[0], upbringing, environment)
-                    )
+                    child = os.fork() if spec.start != "spawn" else _spawn(descriptors[0], spec, environment)
                 except OSError as error:
                     control.send(Failed.of(error))
                     continue
                 if child == 0:
                     control.close()
-                    work(Channel(socket.socket(fileno=descriptors[0])), upbringing, environment)
+                    work(Channel(socket.socket(fileno=descriptors[0])), spec, environment)
                 os.close(descriptors[0])
                 children.add(child)
                 control.send(child)
@@ -285,7 +283,7 @@ def nurse(descriptor: int) -> NoReturn:
         os._exit(0)
 
 
-def _spawn(descriptor: int, upbringing: Upbringing, environment: dict[str, str]) -> int:
+def _spawn(descriptor: int, spec: WorkerSpec, environment: dict[str, str]) -> int:
     """Start a fresh interpreter as a worker on the socket with this file descriptor; return its process id."""
     reading, writing = os.pipe()
     os.set_inheritable(descriptor, True)
@@ -296,14 +294,14 @@ def _spawn(descriptor: int, upbringing: Upbringing, environment: dict[str, str])
     finally:
         os.close(reading)
         with suppress(BrokenPipeError), open(writing, "wb") as pipe:
-            pickle.dump(upbringing, pipe)
+            pickle.dump(spec, pipe)
     return child
 
 
 def born(descriptor: int) -> NoReturn:
     """Be a worker that was spawned, on the socket with this file descriptor."""
-    upbringing = pickle.load(sys.stdin.buffer)
-    work(Channel(socket.socket(fileno=descriptor)), upbringing, {})
+    spec = pickle.load(sys.stdin.buffer)
+    work(Channel(socket.socket(fileno=descriptor)), spec, {})
 
 
 def _end(child: int) -> Ending:
@@ -314,7 +312,7 @@ def _end(child: int) -> Ending:
     return Ending(os.waitstatus_to_exitcode(status), usage.ru_maxrss * unit // 1_000_000)
 
 
-def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) -> NoReturn:
+def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoReturn:
     """Be a worker: play what comes, until the master closes the channel or dies."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -322,7 +320,7 @@ def work(channel: Channel, upbringing: Upbringing, environment: dict[str, str]) 
         os.environ.update(environment)
         threading.Thread(target=_leave_with_master, args=(channel.fileno(),), daemon=True).start()
         try:
-            player = named(upbringing.player)(upbringing.context)
+            player = named(spec.player)(spec.context)
         except DeviceMemoryError as error:
             channel.send(GivesUp(-1, str(error)))
             os._exit(0)

@@ -45,7 +45,7 @@ def main(arguments: Namespace) -> int:
     rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
     with playing(run.experiment, arguments.plugin) as (evaluator, publish):
         weights = run.champion.weights
-        heldout, _ = testing.measure(weights, publish, evaluator, environment.measures, episodes, rule)
+        heldout, _ = testing.measure(weights, publish, evaluator, environment.episode_metrics, episodes, rule)
     if arguments.json:
         print(one_line({**asdict(heldout), "mode": arguments.mode}))
     else:

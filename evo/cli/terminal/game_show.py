@@ -51,14 +51,14 @@ class Recording:
 
 def record(published: str, evaluator: Evaluator, episode: int, rule: Any = "greedy") -> Recording:
     """Return sealed episode number `episode` as the one network of a published file plays it."""
-    from evo.randomness.streams import sealed_episodes
-    from evo.records import Choose, Episodes, Task
+    from evo.randomness.streams import seeds_of_test_episodes
+    from evo.records import ActionRule, Episodes, Task
     from evo.training.testing import itself
 
-    seeds = sealed_episodes(1, episode)
-    result = evaluator.map([Task(itself(published), Episodes(seeds), Choose(rule), trace=True)])[0]
+    seeds = seeds_of_test_episodes(1, episode)
+    result = evaluator.map([Task(itself(published), Episodes(seeds), ActionRule(rule), record_actions=True)])[0]
     assert result.actions is not None
-    return Recording(int(seeds[0]), np.asarray(result.actions[0], np.int8), int(result.measures[0, 0, 0]))
+    return Recording(int(seeds[0]), np.asarray(result.actions[0], np.int8), int(result.episode_metrics[0, 0, 0]))
 
 
 def watch(shown: Sequence[Position], frames_per_second: float, caption: str = "") -> bool:

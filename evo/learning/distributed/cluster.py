@@ -26,9 +26,9 @@ from evo.learning.q_loss import Target
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.workers import devices, gpus
-from evo.workers.fork_server import Nursery, NurseryLost
+from evo.workers.fork_server import ForkServer, ForkServerLost
 from evo.workers.placement import listed
-from evo.workers.worker import Channel, Failed, GivesUp, Played, Upbringing
+from evo.workers.worker import Channel, Failed, GivesUp, Played, WorkerSpec
 
 if TYPE_CHECKING:
     from evo.config.sections import Learner as Options
@@ -56,18 +56,18 @@ class Cluster:
         self.alone, places = not given, list(environments(options, given))
         membership = Membership(options.threads, options.dtype, options.strategy, not given, options.log_placement)
         here = "evo.learning.distributed.member"
-        self._nursery = Nursery(Upbringing(f"{here}:join", membership, f"{here}:prepare"), options.threads)
-        self._finalizer = weakref.finalize(self, self._nursery.close)  # also at the interpreter's end
+        self._fork_server = ForkServer(WorkerSpec(f"{here}:join", membership, f"{here}:prepare"), options.threads)
+        self._finalizer = weakref.finalize(self, self._fork_server.close)  # also at the interpreter's end
         self.processes: list[Process] = []
         try:
             for name, environment in places:
-                self.processes.append(Process(name, *self._nursery.birth(environment, PATIENCE)))
+                self.processes.append(Process(name, *self._fork_server.birth(environment, PATIENCE)))
             for process in self.processes:
                 self._receive(process)
             for process in self.processes[1:]:
                 if options.strategy == "multiworker":
                     self._send(process, b"")  # follow
-        except NurseryLost as error:
+        except ForkServerLost as error:
             self.close()
             raise ResourceError("learner.strategy: the process that starts the learner's own was killed") from error
         except BaseException:
@@ -124,8 +124,8 @@ class Cluster:
             if not replaceable or left == [process]:
                 raise self._lost(process)
             try:
-                ending = self._nursery.end(process.pid)
-            except NurseryLost:  # nobody is left to say how it ended, nor to end the others
+                ending = self._fork_server.end(process.pid)
+            except ForkServerLost:  # nobody is left to say how it ended, nor to end the others
                 raise self._lost(process) from None
             self._dead.add(process.name)
             from evo.cli.terminal.display import notice
@@ -136,8 +136,8 @@ class Cluster:
         """End everything; return what a process said when it failed, or how it ended."""
         messages = [*heard, *process.channel.arrived()[0]]
         try:
-            ending = str(self._nursery.end(process.pid))
-        except NurseryLost:
+            ending = str(self._fork_server.end(process.pid))
+        except ForkServerLost:
             ending = "is gone, with the process that started it"
         self.close()
         for message in messages:
