@@ -1,7 +1,7 @@
 """Q-learning with a network: DQN from a memory of steps (Mnih et al., 2015), or PQN from fresh ones alone.
 
 DQN is the classic one with what has proved itself since: Double (van Hasselt et al., 2016), dueling heads (Wang et al.,
-2016), n steps, prioritised replay (Schaul et al., 2016). Transitions are collected in segments of many lanes, and then learnt
+2016), n steps, prioritised replay (Schaul et al., 2016). Transitions are collected in segments, and then learnt
 from in as many updates as keep the average number of examples a frame; that of the classic is 8, a batch of 32 every 4
 frames. PQN (Gallici et al., 2024) has neither memory nor target network: it learns Q(lambda) from each segment, in a
 few epochs, and wants `policy.norm = "layer"`.

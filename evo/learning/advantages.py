@@ -42,7 +42,7 @@ def generalised_advantages(
 ) -> NDArray[np.float32]:
     """Return generalised advantage estimates (Schulman et al., 2016, equation 16); `mixed` is lambda.  # [M]
 
-    `values` [M] are of what each step saw, `after_values` [N] of `Transitions.next_observations`. With lambda 1 and the values added
+    `values` [M] are of what each step saw, `after_values` [N] of `next_observations`. With lambda 1 and the values added
     these are Monte Carlo returns. ValueError where the steps do not end, or `after_values` does not fit them.
     """
     _check(ends, after_values)

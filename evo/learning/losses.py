@@ -1,8 +1,8 @@
 """Losses of policy gradients, of every example: PPO (Schulman et al., 2017), A2C and REINFORCE.
 
 The batch has "actions" [B] or [B, D], "advantages", "targets", "values" (when acting), "log_probabilities" (when
-acting) [B], and "action_masks" [B, A] bool where the environment has masks. The settings are "entropy", "value", "clip" and
-"value_clip".
+acting) [B], and "action_masks" [B, A] bool where the environment has masks. The settings are "entropy",
+"value", "clip" and "value_clip".
 """
 
 from __future__ import annotations

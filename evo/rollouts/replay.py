@@ -25,8 +25,8 @@ kernel_cache.use(__name__)
 def play_again(rules, masked, kept, boards, lanes, actions, steps, after):  # type: ignore[no-untyped-def]
     """Play actions [L, T] on every board, each lane from end to end; return how many steps stand in `after`.
 
-    `lanes` is (first, episode, returns_so_far), each [L]; the rest is written, unless nothing is `kept`: `steps` (observed
-    [L, T, S], allowed [L, T, A], rewards in thousandths, ends, both [L, T]) and `after` (observed, allowed).
+    `lanes` is (first, episode, returns_so_far), each [L]; the rest is written, unless nothing is `kept`: `steps`
+    (observed [L, T, S], allowed [L, T, A], rewards in thousandths, ends, both [L, T]) and `after` (observed, allowed).
     """
     first, episode, returns_so_far = lanes
     observed, allowed, rewards, ends = steps

@@ -37,7 +37,7 @@ def play_snake(
 ) -> tuple[int, int, list[NDArray[np.int8]]]:
     """Play every episode with each of K candidates; `score` is asked for a full batch of `lanes`, [N >= K, B].
 
-    Writes "returns", "lengths" [K, E] and "episode_metrics" [K, E, M] of `arrays`. `finite` [K] says who plays at all, and
+    Writes "returns", "lengths" [K, E] and "episode_metrics" [K, E, M] of `arrays`. `finite` [K]: who plays at all;
     becomes false where a score is not finite. Returns (frames, slots, the actions of each episode if `trace`).
     """
     observation, masked = environment.codes
@@ -57,8 +57,8 @@ def play_snake(
         before = episode.copy()
         frames += _advance(
             boards, environment.rules, masked, score(batch.reshape(*lanes, *environment.shape)), RULES[how.kind],
-            how.epsilon, seeds, (episode, begun, finite), (arrays["returns"], arrays["lengths"], arrays["episode_metrics"]),
-            actions,
+            how.epsilon, seeds, (episode, begun, finite),
+            (arrays["returns"], arrays["lengths"], arrays["episode_metrics"]), actions,
         )  # fmt: skip
         slots += batch.shape[0]
         if trace:
@@ -95,10 +95,10 @@ def _begin(boards, rules, seeds, episode, begun):  # type: ignore[no-untyped-def
 
 @njit(cache=True, error_model="numpy")
 def _advance(boards, rules, masked, scores, rule, epsilon, seeds, playing, results, actions):  # type: ignore[no-untyped-def]  # fmt: skip
-    """ActionRule and play one action on every lane that has an episode; return how many.
+    """Choose and play one action on every lane that has an episode; return how many.
 
-    A lane whose episode ends becomes free, and its row of `lengths` and `episode_metrics` is written. A candidate with a
-    score that is not finite ends at once. `playing` is (episode [N, B], begun [K], finite [K]), `results` is (returns,
+    A lane whose episode ends becomes free, and its row of `lengths` and `episode_metrics` is written. A candidate with
+    a score that is not finite ends at once. `playing` is (episode [N, B], begun [K], finite [K]), `results` is (returns,
     lengths [K, E], episode_metrics [K, E, M]).
     """
     episode, begun, finite = playing
