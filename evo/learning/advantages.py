@@ -42,8 +42,8 @@ def generalised_advantages(
 ) -> NDArray[np.float32]:
     """Return generalised advantage estimates (Schulman et al., 2016, equation 16); `mixed` is lambda.  # [M]
 
-    `values` [M] are of what each step saw, `after_values` [N] of `next_observations`. With lambda 1 and the values added
-    these are Monte Carlo returns. ValueError where the steps do not end, or `after_values` does not fit them.
+    `values` [M] are of what each step saw, `after_values` [N] of `next_observations`. With lambda 1 and the values
+    added these are Monte Carlo returns. ValueError where the steps do not end, or `after_values` does not fit them.
     """
     _check(ends, after_values)
     out = np.empty(len(ends), np.float32)

@@ -26,7 +26,7 @@ kernel_cache.use(__name__)
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, choices, returns_so_far, steps, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
-    """ActionRule and play step `t` on board `b`, and write it; return how it ended, 0 where the episode goes on.
+    """Choose and play step `t` on board `b`, and write it; return how it ended, 0 where the episode goes on.
 
     `scores` [O, width] flat are finite; `choices` [A] is room for what is allowed; `returns_so_far` [L], `steps` and `episodes`
     are those of `play_lanes`. The last step of a segment is SEGMENT_END where it ends nothing.

@@ -98,7 +98,7 @@ def _advance(boards, rules, masked, scores, rule, epsilon, seeds, playing, resul
     """Choose and play one action on every lane that has an episode; return how many.
 
     A lane whose episode ends becomes free, and its row of `lengths` and `episode_metrics` is written. A candidate with
-    a score that is not finite ends at once. `playing` is (episode [N, B], begun [K], finite [K]), `results` is (returns,
+    a score that is not finite ends. `playing` is (episode [N, B], begun [K], finite [K]), `results` is (returns,
     lengths [K, E], episode_metrics [K, E, M]).
     """
     episode, begun, finite = playing
