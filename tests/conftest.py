@@ -1,7 +1,21 @@
-"""Signals as a terminal would have them: background jobs ignore SIGINT, nohup SIGHUP, and children inherit it."""
+"""How all tests run: in parallel where all of them do, with signals as a terminal would have them."""
 
+from __future__ import annotations
+
+import os
 import signal
 
+import pytest
+
+MOST_PROCESSES = 4  # many tests start processes of their own
+
+# Background jobs ignore SIGINT, those under nohup SIGHUP, and children inherit it.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return how many processes share the tests: one a core, and none beside this one where files are named."""
+    whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES) if whole else 0
