@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled.bits import popcount
 from evo.randomness.philox_compiled import draw
 from snake.rules import LARGEST, SMALLEST, Game, whole
 
@@ -23,8 +24,6 @@ ALIVE, TERMINATED, TRUNCATED = 0, 1, 2
 FRUITS = np.int64(0)  # the purpose of a game's draws; typed, since a literal would have kernels compiled once more
 
 ONE = np.uint64(1)
-PAIRS, QUADS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
-NIBBLES, BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 
 
 class Rules(NamedTuple):
@@ -89,15 +88,6 @@ def make_boards(count: int, size: int, forced: int = 0) -> Boards:
     )
     boards.state["length"], boards.state["fruit"], boards.state["over"] = 1, -1, TERMINATED
     return boards
-
-
-@njit(**LEAN)
-def popcount(word):  # type: ignore[no-untyped-def]
-    """Return how many bits of a uint64 are set (LLVM makes one instruction of it)."""
-    word = word - ((word >> ONE) & PAIRS)
-    word = (word & QUADS) + ((word >> np.uint64(2)) & QUADS)
-    word = (word + (word >> np.uint64(4))) & NIBBLES
-    return np.int64((word * BYTES) >> np.uint64(56))
 
 
 @njit(**LEAN)

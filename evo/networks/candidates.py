@@ -13,11 +13,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled.bits import popcount
 from evo.errors import DataError
 from evo.networks.network import Network
 from evo.randomness.philox_compiled import philox
 from evo.records import WeightSource
-from snake.batch import popcount
 
 kernel_cache.use(__name__)
 
