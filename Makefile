@@ -6,10 +6,10 @@ PEERS ?= .peers
 check: ## everything that must hold before a change lands, environment included
 	.ci/run
 
-test: ## the tests that take seconds
+test: ## what protects most, in minutes
 	$(PYTHON) -m pytest
 
-test-long: ## all tests
+test-long: ## all tests, in hours
 	$(PYTHON) -m pytest -m ""
 
 bench: ## ours beside others', in one run, into benchmarks/RESULTS.md; peers whose environment is there take part

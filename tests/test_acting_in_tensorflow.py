@@ -48,7 +48,8 @@ select_episodes = 6
 """
 
 
-@pytest.mark.parametrize("way", ["pg", *(pytest.param(way, marks=pytest.mark.long) for way in ("dqn", "reinforce"))])
+@pytest.mark.long
+@pytest.mark.parametrize("way", ["pg", "dqn", "reinforce"])
 def test_a_run_that_acts_in_tensorflow_ends_in_one_state(way: str, tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     words = ("--algorithm", "dqn") if way == "dqn" else ("--algorithm", "pg")

@@ -96,6 +96,7 @@ def _stride_two_loss() -> int:
     return 2 * (15 * 15 - 14 * 14) * 8 * 16  # a border of one row and column is beyond the end
 
 
+@pytest.mark.long
 def test_kernels_that_are_in_the_cache_are_loaded_and_not_compiled(tmp_path: Path) -> None:
     small = tmp_path / "small.toml"
     small.write_text('[environment]\nsize = 5\nwindow = 5\n[policy]\nkind = "linear"\n')
@@ -203,6 +204,7 @@ def test_the_simulated_pool_keeps_the_laws() -> None:
     assert took[0][1] < took[1][1] < took[2][1] <= 1
 
 
+@pytest.mark.long
 def test_what_the_simulation_knows_is_measured_and_it_predicts_pools_that_are_measured_too(tmp_path: Path) -> None:
     (table,) = simulation.run(Form(True, tmp_path, None))
     predicted = [limit for limit in table.limits if "prediction off by" in limit.what]

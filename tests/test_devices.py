@@ -18,7 +18,7 @@ from evo.workers.worker import WorkerSpec
 
 def test_the_plan_needs_no_tensorflow() -> None:
     script = (
-        "import sys; from evo import devices; from evo.evaluators import processes, serial; "
+        "import sys; from evo.workers import devices; from evo.evaluators import processes, serial; "
         "devices.plan({'gpus': [1]}, 'tensorflow'); print('tensorflow' in sys.modules)"
     )
     root = str(Path(__file__).parent.parent)
@@ -78,7 +78,7 @@ def test_what_prepares_the_workers_touches_no_device() -> None:
 def claimed(*statements: str, **options: object) -> subprocess.CompletedProcess[str]:
     """Run statements in a process that has claimed the CPU with these options."""
     words = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    script = "\n".join([f"from evo import devices; devices.claim({words})", "import tensorflow as tf", *statements])
+    script = "\n".join([f"from evo.workers import devices; devices.claim({words})", "import tensorflow as tf", *statements])
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), devices.VISIBLE: devices.NO_GPU}
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
 

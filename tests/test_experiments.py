@@ -13,7 +13,6 @@ ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
 # Fruits: the lower end of the sealed 95 % interval is above this. Each takes a minute or two, or less.
 SCORES_6X6 = {"ga": 12.0, "ppo": 18.0, "a2c": 24.0, "pqn": 20.0, "dqn": 24.0}
-QUICKER = [method for method in SCORES_6X6 if method != "pqn"]  # all but one of two that learn by Q values
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=[path.stem for path in EXPERIMENTS])
@@ -23,7 +22,8 @@ def test_a_published_experiment_loads_and_stops_by_generations(path: Path) -> No
     assert not experiment.run.budget.seconds
 
 
-@pytest.mark.parametrize("method", [*QUICKER, pytest.param("pqn", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("method", SCORES_6X6)
 def test_the_small_board_is_learned_to_its_stated_score(method: str, tmp_path: Path) -> None:
     experiment = f"experiments/{method}_snake_6x6.toml"
     command = [sys.executable, "-m", "evo.run", experiment, "--run-dir", str(tmp_path / "run")]

@@ -291,7 +291,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
 
 
 def in_a_child(program: str) -> subprocess.CompletedProcess[str]:
-    statements = f"from evo.store import foreign\nforeign.PROCESSOR = 1\nforeign._limit(1000)\n{program}"
+    statements = f"from evo.store import sandbox\nsandbox.PROCESSOR = 1\nsandbox._limit(1000)\n{program}"
     return subprocess.run(
         [sys.executable, "-c", statements], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )

@@ -295,17 +295,20 @@ def without_avx512() -> str:
     return ",".join(("-" if name.startswith("avx512") or not on else "+") + name for name, on in features.items())
 
 
+HASWELL = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": without_avx512()}
+WIDEST = "%zmm" if binding.get_host_cpu_features().get("avx512f") else "%ymm"
+
+
 @pytest.mark.skipif(
     not binding.get_host_cpu_features().get("avx2"), reason="the instruction sets of x86-64 are compared on one"
 )
 @pytest.mark.parametrize(
     ("settings", "present", "absent"),
     [
-        ({}, "%zmm" if binding.get_host_cpu_features().get("avx512f") else "%ymm", "fmadd"),
-        ({"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": without_avx512()}, "%ymm", "%zmm"),
-        ({"NUMBA_CPU_NAME": "generic"}, "%xmm", "%ymm"),
+        pytest.param({}, WIDEST, "fmadd", id="host", marks=pytest.mark.long),
+        pytest.param(HASWELL, "%ymm", "%zmm", id="haswell"),
+        pytest.param({"NUMBA_CPU_NAME": "generic"}, "%xmm", "%ymm", id="generic", marks=pytest.mark.long),
     ],
-    ids=["host", "haswell", "generic"],
 )
 def test_every_instruction_set_gives_the_pinned_bits(
     settings: dict[str, str], present: str, absent: str, tmp_path: Path
