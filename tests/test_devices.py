@@ -78,7 +78,8 @@ def test_what_prepares_the_workers_touches_no_device() -> None:
 def claimed(*statements: str, **options: object) -> subprocess.CompletedProcess[str]:
     """Run statements in a process that has claimed the CPU with these options."""
     words = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    script = "\n".join([f"from evo.workers import devices; devices.claim({words})", "import tensorflow as tf", *statements])
+    claim = f"from evo.workers import devices; devices.claim({words})"
+    script = "\n".join([claim, "import tensorflow as tf", *statements])
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), devices.VISIBLE: devices.NO_GPU}
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
 
