@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.tables import Table, number, seconds
 from evo.environments import snake
 from evo.evaluators import processes, ray
-from evo.learning.acting import begin_lanes, segment_tasks
+from evo.learning.collecting import begin_envs, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import ActionRule, Episodes, Task, WeightSource
@@ -59,7 +59,7 @@ def measure(place: Path) -> Table:
     many, one = tiny(TASKS), tiny(1)
     environment = snake.make(snake.Options(**ENVIRONMENT))
     columns = Network.build(Policy(**POLICY), environment.shape, environment.actions).size
-    lanes = begin_lanes(environment, 1, 0, LANES)
+    lanes = begin_envs(environment, 1, 0, LANES)
     (segment,) = segment_tasks(lanes, HORIZON, LANES, ActionRule())
     segment = Task(one[0].weights, segment.play, segment.choose)
     figures: dict[str, dict[str, list[float]]] = {"ray": {}, "processes": {}}

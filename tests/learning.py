@@ -11,6 +11,6 @@ from evo.config.sections import Learner
 
 @pytest.fixture(scope="session", autouse=True)
 def tensorflow() -> Any:
-    from evo.learning.learner import start_tensorflow
+    from evo.learning.tensorflow_setup import start_tensorflow
 
     return start_tensorflow(Learner(threads=1))

@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 from evo.config.sections import Learner as Options
 from evo.learning.distributed import make_learner
 from evo.learning.learner import Learner
-from evo.learning.losses import PolicyLoss
-from evo.learning.q_loss import QLoss
+from evo.learning.losses import PolicyLoss, QLoss
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 
 NETWORK = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), (5, 5, 3), 3, 1)
 SIZES = (33, 3, 50, 1, 40)  # of batches, which no number of devices divides
 EXAMPLES, STEPS = 101, 20
-SETTINGS = {"entropy": 0.01, "value": 0.5, "clip": 0.2, "value_clip": 0.0}
+SETTINGS = {"entropy_coefficient": 0.01, "value_coefficient": 0.5, "clip_range": 0.2, "value_clip_range": 0.0}
 
 
 def ppo(options: Options, norm: float = 0.05) -> Learner:
@@ -38,7 +37,7 @@ def ppo(options: Options, norm: float = 0.05) -> Learner:
             "observations": draw.random((EXAMPLES, 5, 5, 3), np.float32),
             "actions": draw.integers(0, 3, EXAMPLES).astype(np.int32),
             "log_probabilities": np.log(draw.uniform(0.2, 0.5, EXAMPLES)).astype(np.float32),
-            **{name: draw.normal(size=EXAMPLES).astype(np.float32) for name in ("advantages", "targets", "values")},
+            **{name: draw.normal(size=EXAMPLES).astype(np.float32) for name in ("advantages", "returns", "values")},
         }
     )
     return learner
@@ -55,7 +54,7 @@ def after_ppo(options: Options) -> dict[str, NDArray[Any]]:
     values = [told for _, told in learner.updates_on(batches(), 1e-2, SETTINGS)]
     half = learner.state()
     told = {
-        "kl": np.concatenate([value["kl"] for value in values]),
+        "kl": np.concatenate([value["approx_kl"] for value in values]),
         "norms": np.concatenate([value["gradient_norm"] for value in values]),
         "fingerprint": np.array(learner.fingerprint()),
         **{f"ppo_{name}": array for name, array in half.items()},
@@ -87,7 +86,7 @@ def after_dqn(options: Options) -> dict[str, NDArray[Any]]:
                 "importance": draw.random(count, np.float32),
             }
         )
-        errors.append(learner.update(np.arange(count, dtype=np.int32), 1e-2, {})["error"])
+        errors.append(learner.update(np.arange(count, dtype=np.int32), 1e-2, {})["td_error"])
         learner.target.follow(0.1, 5 if k > 10 else 0)
     told = {"dqn_weights": learner.weights(), "target": learner.target.weights(), "errors": np.concatenate(errors)}
     learner.close()
@@ -131,7 +130,7 @@ def killed(options: Options, victim: str) -> dict[str, NDArray[Any]]:
         told["updates"] = int(learner.state()["updates"][0])
         weights = learner.weights()
     except Exception as error:
-        told["error"], told["code"] = str(error), getattr(error, "exit_code", 1)
+        told["td_error"], told["code"] = str(error), getattr(error, "exit_code", 1)
     learner.close()
     told["left"] = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
     return {"told": np.array(json.dumps(told)), "weights": weights}

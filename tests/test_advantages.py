@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evo.learning.advantages import generalised_advantages, leave_one_out
-from evo.learning.schedules import value_at
-from evo.learning.shuffle import minibatches
+from evo.learning.returns import generalised_advantages, leave_one_out
+from evo.learning.schedules import annealed
+from evo.randomness.shuffle import minibatches
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED
 
 ENDINGS = (TERMINATED, TRUNCATED, SEGMENT_END)
@@ -107,12 +107,12 @@ def test_leave_one_out_compares_every_step_with_the_same_step_of_the_others() ->
 
 def test_steps_without_an_end_and_values_that_do_not_fit_are_refused() -> None:
     rewards, ends, values, after = steps(1)
-    with pytest.raises(ValueError, match="values after steps"):
+    with pytest.raises(ValueError, match="that are bootstrapped"):
         generalised_advantages(rewards, ends, values, after[1:], 0.9, 0.9)
     ends[-1] = GOES_ON
-    with pytest.raises(ValueError, match="goes on"):
+    with pytest.raises(ValueError, match="has no end"):
         leave_one_out(rewards, ends, 0.9)
-    with pytest.raises(ValueError, match="alone"):
+    with pytest.raises(ValueError, match="at least two"):
         leave_one_out(rewards[:2], np.array([GOES_ON, TERMINATED], np.uint8), 0.9)
 
 
@@ -133,5 +133,5 @@ def test_every_order_is_as_likely() -> None:
 
 
 def test_a_schedule_is_a_straight_line_in_absolute_frames() -> None:
-    assert [value_at(1.0, 0.0, 100, frames) for frames in (0, 25, 100, 1000)] == [1.0, 0.75, 0.0, 0.0]
-    assert value_at(1.0, 0.5, 0, 10**9) == 1.0
+    assert [annealed(1.0, 0.0, 100, frames) for frames in (0, 25, 100, 1000)] == [1.0, 0.75, 0.0, 0.0]
+    assert annealed(1.0, 0.5, 0, 10**9) == 1.0

@@ -19,9 +19,9 @@ from evo.config import loading
 from evo.config.sections import Learner
 from evo.environments import snake
 from evo.errors import ConfigurationError, ResourceError
-from evo.learning.acting import initial_weights
-from evo.learning.exploration import epsilon_at
-from evo.learning.q_loss import following_values, penalty
+from evo.learning.collecting import initial_weights
+from evo.learning.losses import following_values, huber_loss
+from evo.learning.schedules import epsilon_at
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Metrics, Request, Transitions
@@ -142,7 +142,7 @@ def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
     drive(algorithm, chain, range(40))
     outputs = Rollout(network, chain)
     outputs.play(next(algorithm.generation(41)).tasks[0], algorithm.state()["weights"][None])
-    from evo.learning.value_targets import action_values
+    from evo.learning.returns import action_values
 
     values = action_values(outputs.score(np.eye(5, dtype=np.float32)), 2, asked.dueling)[:4]
     right = gamma ** np.arange(3, -1, -1)
@@ -244,10 +244,10 @@ def test_the_value_of_what_follows_is_of_an_action_that_is_allowed() -> None:
     assert following_values(values, choosing, allowed).numpy().tolist() == [3, 1, -8]
 
 
-def test_the_penalty_is_a_square_and_then_a_line() -> None:
+def test_the_huber_loss_is_a_square_and_then_a_line() -> None:
     error = np.array([-3, -0.5, 0, 2], np.float32)
-    assert penalty(error, 1.0).numpy().tolist() == [2.5, 0.125, 0, 1.5]
-    assert penalty(error, 0.0).numpy().tolist() == [4.5, 0.125, 0, 2]
+    assert huber_loss(error, 1.0).numpy().tolist() == [2.5, 0.125, 0, 1.5]
+    assert huber_loss(error, 0.0).numpy().tolist() == [4.5, 0.125, 0, 2]
 
 
 def reference_targets(algorithm: dqn.QLearning, sample: Any, double: bool) -> np.ndarray:
@@ -279,9 +279,9 @@ def test_errors_equal_a_slow_reference(double: bool) -> None:
     expected, otherwise = (reference_targets(algorithm, sample, how) for how in (double, not double))
     algorithm._learner.load(algorithm._batch(sample, 1.0, 0))
     values = algorithm._learner.update(np.arange(256, dtype=np.int32), 1e-4, {})
-    np.testing.assert_allclose(values["error"], expected, atol=1e-4)
+    np.testing.assert_allclose(values["td_error"], expected, atol=1e-4)
     assert np.abs(expected - otherwise).max() > 0.01
-    importance = algorithm._replay.importance(sample.shares, 1.0)
+    importance = algorithm._replay.importance_weights(sample.probabilities, 1.0)
     size = np.abs(expected)
     np.testing.assert_allclose(values["loss"], importance * np.where(size < 1, size**2 / 2, size - 0.5), atol=1e-4)
 
@@ -489,8 +489,10 @@ def test_what_makes_up_for_unequal_chances_grows_to_one_with_the_frames(monkeypa
     )  # fmt: skip
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
     algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
-    importance, betas = algorithm._replay.importance, []
-    monkeypatch.setattr(algorithm._replay, "importance", lambda _, beta: betas.append(beta) or importance(_, beta))
+    importance, betas = algorithm._replay.importance_weights, []
+    monkeypatch.setattr(
+        algorithm._replay, "importance_weights", lambda _, beta: betas.append(beta) or importance(_, beta)
+    )
     drive(algorithm, environment, range(1, 6))
     assert betas == [0.625, 0.75, 0.875, 1.0, 1.0]  # one update of 64 frames a generation
 

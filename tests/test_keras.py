@@ -14,7 +14,7 @@ import pytest
 from evo.config.sections import Learner
 from evo.evaluators import processes, serial
 from evo.kernels import lanes
-from evo.learning.learner import start_tensorflow
+from evo.learning.tensorflow_setup import start_tensorflow
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.records import WORST, ActionRule, Episodes, Task, WeightSource

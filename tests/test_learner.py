@@ -172,10 +172,10 @@ def test_observations_that_are_placed_are_learned_from_without_a_copy(counts: tu
     for count in counts:
         data = examples(NETWORK, count)
         copied.load(data)
-        room = placed.place((count, *NETWORK.shape))
-        room[:] = data["observations"]
-        placed.load({**data, "observations": room})
-        assert np.shares_memory(np.asarray(memoryview(placed._data["observations"])), room)
+        buffer = placed.buffer((count, *NETWORK.shape))
+        buffer[:] = data["observations"]
+        placed.load({**data, "observations": buffer})
+        assert np.shares_memory(np.asarray(memoryview(placed._data["observations"])), buffer)
         for made in (copied, placed):
             made.update(np.arange(count, dtype=np.int32), 1e-2, {"scale": 1.0})
     assert copied.weights().tobytes() == placed.weights().tobytes()

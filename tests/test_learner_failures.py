@@ -15,7 +15,7 @@ from evo.config.sections import Learner as Options
 from evo.errors import DeviceMemoryError, ResourceError
 from evo.learning.distributed.cluster import Cluster, Process
 from evo.learning.distributed.messages import Message
-from evo.learning.failures import explained, shortages_explained
+from evo.learning.tensorflow_setup import explained, shortages_explained
 from evo.workers.fork_server import ForkServer
 from evo.workers.worker import GivesUp, WorkerSpec
 
@@ -112,7 +112,7 @@ def failing(what: str) -> Callable[[], object]:
         (
             "memory",
             DeviceMemoryError,
-            r"^out of memory: OOM when .*/device:GPU:0 by .*; fewer examples",
+            r"^out of memory: OOM when .*/device:GPU:0 by .*; use more minibatches",
         ),
         ("compiled", ResourceError, r"could not compute an update \(InvalidArgumentError: indices\[0\] = 5 is not in"),
         ("eager", ResourceError, r"could not compute an update \(InvalidArgumentError: indices\[0\] = 5 is not in"),
@@ -136,7 +136,7 @@ def test_only_what_tells_of_others_is_a_lost_process(name: str) -> None:
     import tensorflow as tf
 
     error = getattr(tf.errors, f"{name}Error")(None, None, "Graph execution error:\n\nConnection reset by peer")
-    told = rf"lost each other \({name}Error: Connection reset by peer\); what was committed is intact"
+    told = rf"lost their connection \({name}Error: Connection reset by peer\); the last commit is intact"
     with pytest.raises(ResourceError, match=told):
         raise explained(error)
 

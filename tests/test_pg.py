@@ -25,11 +25,10 @@ from evo.environments import gymnasium, snake
 from evo.errors import ConfigurationError, ResourceError
 from evo.evaluators import processes
 from evo.kernels import lanes
-from evo.learning.acting import joined_steps
-from evo.learning.folding import unfolded
+from evo.learning.collecting import joined_transitions
 from evo.learning.learner import Learner
 from evo.learning.losses import PolicyLoss, log_probabilities
-from evo.learning.normalisers import Observations, Rewards
+from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import SEGMENT_END, TERMINATED, TRUNCATED, Metrics, Request, Result, Segment
@@ -40,7 +39,7 @@ from evo.training.generation import play_out
 
 ROOT = Path(__file__).parent.parent
 ONE = LearnerOptions(threads=1)
-SETTINGS = {"entropy": 0.03, "value": 0.7, "clip": 0.2, "value_clip": 0.0}
+SETTINGS = {"entropy_coefficient": 0.03, "value_coefficient": 0.7, "clip_range": 0.2, "value_clip_range": 0.0}
 LINEAR = Network.build(Policy(kind="linear"), (4,), 3, 1)
 SMALL = {"lanes": 12, "lanes_per_task": 5, "horizon": 9, "epochs": 2, "minibatches": 3, "select_every": 2,
          "select_episodes": 5, "episodes": 6}  # fmt: skip
@@ -53,7 +52,7 @@ def batch_of(count: int, masked: bool = False, seed: int = 0) -> dict[str, NDArr
         "observations": draw.normal(size=(count, 4)).astype(np.float32),
         "actions": draw.integers(0, 3, count).astype(np.int32),
         "log_probabilities": np.log(draw.uniform(0.2, 0.5, count)).astype(np.float32),
-        **{name: draw.normal(size=count).astype(np.float32) for name in ("advantages", "targets", "values")},
+        **{name: draw.normal(size=count).astype(np.float32) for name in ("advantages", "returns", "values")},
     }
     if masked:
         batch["action_masks"] = draw.random((count, 3)) < 0.6
@@ -74,16 +73,16 @@ def written_out(
         taken, advantage = chances[int(batch["actions"][i])], float(batch["advantages"][i])
         ratio = taken / np.exp(float(batch["log_probabilities"][i]))
         if method == "ppo":
-            gain = min(ratio * advantage, min(max(ratio, 1 - s["clip"]), 1 + s["clip"]) * advantage)
+            gain = min(ratio * advantage, min(max(ratio, 1 - s["clip_range"]), 1 + s["clip_range"]) * advantage)
         else:
             gain = np.log(taken) * advantage
-        error = (value - batch["targets"][i]) ** 2
-        if s["value_clip"]:
+        error = (value - batch["returns"][i]) ** 2
+        if s["value_clip_range"]:
             before = float(batch["values"][i])
-            held = before + min(max(value - before, -s["value_clip"]), s["value_clip"])
-            error = max(error, (held - batch["targets"][i]) ** 2)
+            held = before + min(max(value - before, -s["value_clip_range"]), s["value_clip_range"])
+            error = max(error, (held - batch["returns"][i]) ** 2)
         entropy = -sum(chance * np.log(chance) for chance in chances.values())
-        total += s["value"] * 0.5 * error - gain - s["entropy"] * entropy
+        total += s["value_coefficient"] * 0.5 * error - gain - s["entropy_coefficient"] * entropy
     return total / len(batch["observations"])
 
 
@@ -105,7 +104,7 @@ def gradient_of(learner: Learner, count: int, settings: dict[str, float]) -> NDA
 def test_loss_and_gradient_are_those_of_the_loss_that_is_written_out(
     method: str, value_clip: float, masked: bool
 ) -> None:
-    batch, settings = batch_of(40, masked), {**SETTINGS, "value_clip": value_clip}
+    batch, settings = batch_of(40, masked), {**SETTINGS, "value_clip_range": value_clip}
     learner = learner_of(batch, method)
     weights = learner.weights().astype(np.float64)
     steps = np.eye(len(weights)) * 1e-6
@@ -135,8 +134,8 @@ def test_probabilities_of_acting_are_those_of_learning() -> None:
     batch["log_probabilities"] = log_probabilities(outputs, batch["actions"], batch["action_masks"], 3)
     learner.load(batch)
     told = learner.update(np.arange(50, dtype=np.int32), 1e-3, SETTINGS)
-    assert np.abs(told["kl"]).max() < 1e-6
-    assert not told["clipped"].any()
+    assert np.abs(told["approx_kl"]).max() < 1e-6
+    assert not told["clip_fraction"].any()
     exact = outputs[:, :3].astype(np.float64)
     chances = np.where(batch["action_masks"], np.exp(exact), 0)
     chances /= chances.sum(axis=1, keepdims=True)
@@ -164,7 +163,7 @@ def test_an_observation_normaliser_is_folded_into_the_first_layer() -> None:
     network = Network.build(MLP, (4,), 2, 1)
     draw = np.random.default_rng(3)
     seen = (draw.normal(size=(500, 4)) * [1, 10, 0.1, 0] + [0, 5, -3, 2]).astype(np.float32)
-    normaliser, parts = Observations(network), np.split(seen, [100, 170])
+    normaliser, parts = ObservationNormaliser(network), np.split(seen, [100, 170])
     for part in parts:
         normaliser.moments.add(part)
     np.testing.assert_allclose(normaliser.moments.mean, seen.mean(axis=0, dtype=np.float64), rtol=1e-6)
@@ -174,9 +173,9 @@ def test_an_observation_normaliser_is_folded_into_the_first_layer() -> None:
     weights = draw.normal(size=network.size).astype(np.float32)
     plain, folded = lanes.scores(network, weights, applied), lanes.scores(network, normaliser.fold(weights), seen)
     np.testing.assert_allclose(folded, plain, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(unfolded(normaliser, normaliser.fold(weights)), weights, rtol=1e-3, atol=1e-3)
-    with pytest.raises(ConfigurationError, match=r"pg\.normalise_observations"):
-        Observations(Network.build(Policy(), (9, 9, 5), 3, 1))
+    np.testing.assert_allclose(normaliser.unfold(normaliser.fold(weights)), weights, rtol=1e-3, atol=1e-3)
+    with pytest.raises(ConfigurationError, match="normalise_observations"):
+        ObservationNormaliser(Network.build(Policy(), (9, 9, 5), 3, 1))
 
 
 def test_a_champion_knows_what_its_learner_normalises() -> None:
@@ -194,7 +193,7 @@ def test_rewards_are_normalised_by_their_discounted_sums_which_go_on_in_every_la
         np.arange(1, 9, dtype=np.float32),
         np.array([0, TERMINATED, 0, SEGMENT_END, 0, 0, TRUNCATED, SEGMENT_END], np.uint8),
     )
-    normaliser = Rewards(0.5, 2)
+    normaliser = RewardNormaliser(0.5, 2)
     scaled = normaliser.apply(rewards, ends)
     sums = [1, 2.5, 3, 5.5, 5, 8.5, 11.25, 8]
     np.testing.assert_allclose(scaled, rewards / np.std(sums), rtol=1e-6)
@@ -267,8 +266,8 @@ def test_a_run_resumed_after_any_generation_equals_the_straight_one(way: str) ->
         metrics = drive(straight, number)
         assert set(metrics) >= {"best", "mean", "champion", "mean_length", "frames", "slots", "seconds_moving"}
         states.append(frozen(straight.state()))
-    assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "kl", "learning_rate", "seconds_learning"}
-    assert metrics["kl"] > 0
+    assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "approx_kl", "learning_rate", "seconds_learning"}
+    assert metrics["approx_kl"] > 0
     assert not np.array_equal(states[0]["weights"], states[2]["weights"])
     record = frozen(straight.record())
     resumed = WAYS[way]()
@@ -493,7 +492,7 @@ def test_the_discount_moves_with_the_frames_that_were_learnt_from() -> None:
         return heard
 
     def targets(algorithm: pg.PolicyGradient) -> NDArray[np.float32]:
-        return algorithm._examples(joined_steps(heard))["targets"]
+        return algorithm._examples(joined_transitions(heard))["returns"]
 
     drive(algorithm, 2, answer)  # half of the way; it crowns nobody afterwards
     np.testing.assert_array_equal(targets(algorithm), targets(snake_pg(gamma=0.7)))

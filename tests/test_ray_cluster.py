@@ -33,7 +33,7 @@ from evo.evaluators.ray import tasks as tasks_module
 from evo.evaluators.ray.cluster import Cluster
 from evo.evaluators.ray.code import OURS
 from evo.evaluators.ray.tasks import Ray
-from evo.learning.acting import begin_lanes, segment_tasks
+from evo.learning.collecting import begin_envs, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
@@ -227,7 +227,7 @@ def test_a_run_of_which_a_node_is_killed_in_mid_generation_has_the_same_hash(tmp
 def test_segments_that_are_more_than_the_object_store_come_back_whole(tmp_path: Path, ray_nodes: Nodes) -> None:
     ray_nodes.be(2)
     before = ray_nodes.spilled
-    lanes = begin_lanes(snake.make(snake.Options(**ENVIRONMENT)), 1, 0, 1152)
+    lanes = begin_envs(snake.make(snake.Options(**ENVIRONMENT)), 1, 0, 1152)
     wide = segment_tasks(lanes, 1024, 96, ActionRule("softmax"))
     fresh = [Task(tasks(1, each=1)[0].weights, task.play, task.action_rule) for task in wide]
     wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(fresh)

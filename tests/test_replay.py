@@ -1,4 +1,4 @@
-"""The memory keeps the last steps, draws them as often as it should, and comes back from its priorities and steps."""
+"""The buffer buffer keeps the last transitions, samples by priority, and is restored from state and records."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from evo.environments import snake
-from evo.learning.replay_buffer import Replay, below, draw_slots, set_priorities
+from evo.learning.replay_buffer import ReplayBuffer, below, draw_slots, record_of, set_priorities
 from evo.records import SEGMENT_END, TERMINATED, Transitions
 
 
-def steps_of(first: int, count: int, masked: bool = False) -> Transitions:
-    """Return steps that see their own number."""
+def transitions_of(first: int, count: int, masked: bool = False) -> Transitions:
+    """Return transitions whose observations are their own numbers."""
     seen = np.arange(first, first + count, dtype=np.float32)[:, None]
     ends = np.zeros(count, np.uint8)
     ends[-1] = SEGMENT_END
@@ -24,10 +24,10 @@ def steps_of(first: int, count: int, masked: bool = False) -> Transitions:
     )  # fmt: skip
 
 
-def filled(capacity: int = 100, alpha: float = 1.0, count: int = 100) -> Replay:
-    replay = Replay(capacity, 1, 0.9, alpha)
-    replay.add(steps_of(0, count))
-    return replay
+def filled(capacity: int = 100, alpha: float = 1.0, count: int = 100) -> ReplayBuffer:
+    buffer = ReplayBuffer(capacity, 1, 0.9, alpha)
+    buffer.add(transitions_of(0, count))
+    return buffer
 
 
 def chi_square(counts: np.ndarray, shares: np.ndarray) -> float:
@@ -36,17 +36,17 @@ def chi_square(counts: np.ndarray, shares: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7])
-def test_steps_are_drawn_in_proportion_to_their_priorities(alpha: float) -> None:
-    replay = filled(alpha=alpha, count=40)
+def test_transitions_are_drawn_in_proportion_to_their_priorities(alpha: float) -> None:
+    buffer = filled(alpha=alpha, count=40)
     errors = np.linspace(0.1, 5, 40).astype(np.float32)
-    replay.surprised(np.arange(40), errors)
+    buffer.update_priorities(np.arange(40), errors)
     shares = (errors.astype(np.float64) + 1e-3) ** alpha
     shares /= shares.sum()
     counts = np.zeros(40)
     for key in range(400):
-        sample = replay.sample(key, 50)
+        sample = buffer.sample(key, 50)
         np.add.at(counts, sample.slots, 1)
-        np.testing.assert_allclose(sample.shares, shares[sample.slots], rtol=1e-3)
+        np.testing.assert_allclose(sample.probabilities, shares[sample.slots], rtol=1e-3)
     # 39 degrees of freedom: 0.1 % are above 73. One draw from each of equal parts spreads less than free draws.
     assert chi_square(counts, shares) < 73
     assert (counts > 0).all()
@@ -59,10 +59,10 @@ def test_every_unit_of_priority_belongs_to_exactly_one_slot() -> None:
     assert slots.tolist() == [0, 2, 2, 2, 3, 3, 3, 3, 4]
 
 
-def test_even_draws_do_not_follow_priorities() -> None:
-    replay = filled(alpha=0.0, count=40)
-    replay.surprised(np.array([3]), np.array([1e6], np.float32))
-    counts = np.bincount(np.concatenate([replay.sample(key, 50).slots for key in range(100)]), minlength=40)
+def test_uniform_draws_ignore_priorities() -> None:
+    buffer = filled(alpha=0.0, count=40)
+    buffer.update_priorities(np.array([3]), np.array([1e6], np.float32))
+    counts = np.bincount(np.concatenate([buffer.sample(key, 50).slots for key in range(100)]), minlength=40)
     assert 20 < chi_square(counts, np.full(40, 1 / 40)) < 73
 
 
@@ -77,84 +77,81 @@ def test_draws_below_a_large_limit_are_even() -> None:
 
 def test_the_same_state_gives_the_same_sample_and_another_key_another() -> None:
     one, other = filled(), filled()
-    one.surprised(np.arange(50), np.full(50, 9, np.float32))
-    one.surprised(np.arange(50), np.full(50, 2, np.float32))
-    other.surprised(np.arange(50), np.full(50, 2, np.float32))
+    one.update_priorities(np.arange(50), np.full(50, 9, np.float32))
+    one.update_priorities(np.arange(50), np.full(50, 2, np.float32))
+    other.update_priorities(np.arange(50), np.full(50, 2, np.float32))
     assert one.sample(5, 32).slots.tolist() == other.sample(5, 32).slots.tolist()
     assert one.sample(5, 32).slots.tolist() != one.sample(6, 32).slots.tolist()
 
 
-def test_the_oldest_steps_make_place_and_new_ones_have_the_highest_priority() -> None:
-    replay = filled(capacity=50, count=30)
-    replay.surprised(np.array([0, 1]), np.array([7, 0.1], np.float32))
-    replay.add(steps_of(1000, 30))
-    sample = replay.sample(1, 4000)
+def test_new_transitions_overwrite_the_oldest_and_have_the_highest_priority() -> None:
+    buffer = filled(capacity=50, count=30)
+    buffer.update_priorities(np.array([0, 1]), np.array([7, 0.1], np.float32))
+    buffer.add(transitions_of(1000, 30))
+    sample = buffer.sample(1, 4000)
     assert set(sample.observations[:, 0].tolist()) == {*range(10, 30), *range(1000, 1030)}
-    assert len(replay) == 50
-    new = sample.shares[sample.observations[:, 0] >= 1000]
-    old = sample.shares[sample.observations[:, 0] < 1000]
+    assert len(buffer) == 50
+    new = sample.probabilities[sample.observations[:, 0] >= 1000]
+    old = sample.probabilities[sample.observations[:, 0] < 1000]
     np.testing.assert_allclose(new / old.max(), 7.001, rtol=1e-3)
 
 
-def test_more_steps_than_fit_leave_their_last() -> None:
-    replay = filled(capacity=16, count=40)
-    sample = replay.sample(1, 300)
+def test_of_more_transitions_than_fit_the_last_are_kept() -> None:
+    buffer = filled(capacity=16, count=40)
+    sample = buffer.sample(1, 300)
     assert set(sample.observations[:, 0].tolist()) == {*range(24, 40)}
     assert (sample.slots == sample.observations[:, 0] % 16).all()
     assert (sample.following[:, 0] == sample.observations[:, 0] + 1).all()
 
 
-def test_of_a_step_that_was_drawn_twice_the_last_error_counts() -> None:
-    replay = filled(count=2)
-    replay.surprised(np.array([0, 1, 0]), np.array([50, 1, 3], np.float32))
-    assert replay.state()["priorities"].tolist() == [round(3.001 * 65536), round(1.001 * 65536)]
+def test_of_a_transition_drawn_twice_the_last_error_counts() -> None:
+    buffer = filled(count=2)
+    buffer.update_priorities(np.array([0, 1, 0]), np.array([50, 1, 3], np.float32))
+    assert buffer.state()["priorities"].tolist() == [round(3.001 * 65536), round(1.001 * 65536)]
 
 
-def test_importance_makes_up_for_unequal_chances() -> None:
-    replay = filled(count=4)
-    replay.surprised(np.arange(4), np.array([1, 1, 1, 5], np.float32) - np.float32(1e-3))
-    weights = replay.importance(np.array([1 / 8, 5 / 8]), 1.0)
+def test_importance_weights_are_inverse_to_probabilities() -> None:
+    buffer = filled(count=4)
+    buffer.update_priorities(np.arange(4), np.array([1, 1, 1, 5], np.float32) - np.float32(1e-3))
+    weights = buffer.importance_weights(np.array([1 / 8, 5 / 8]), 1.0)
     assert weights.tolist() == [1.0, np.float32(0.2)]
-    assert replay.importance(np.array([1 / 8, 5 / 8]), 0.0).tolist() == [1.0, 1.0]
+    assert buffer.importance_weights(np.array([1 / 8, 5 / 8]), 0.0).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_memory_made_again_from_its_state_and_steps_gives_the_same_samples(masked: bool) -> None:
-    pieces = [steps_of(first, 30, masked) for first in (0, 100, 200)]
-    replay, again = Replay(50, 2, 0.9, 0.6), Replay(50, 2, 0.9, 0.6)
+def test_a_buffer_restored_from_its_state_and_records_gives_the_same_samples(masked: bool) -> None:
+    pieces = [transitions_of(first, 30, masked) for first in (0, 100, 200)]
+    buffer, again = ReplayBuffer(50, 2, 0.9, 0.6), ReplayBuffer(50, 2, 0.9, 0.6)
     for piece in pieces:
-        replay.add(piece)
-        replay.surprised(replay.sample(1, 8).slots, np.arange(8, dtype=np.float32))
-    again.restore({name: array.copy() for name, array in replay.state().items()})
-    again.written = 0
-    again.skip(30)  # all of them are replaced by now
-    again.remake(pieces[1])
-    again.remake(pieces[2])
-    assert again.written == replay.written
-    for one, other in zip(replay.sample(3, 64), again.sample(3, 64), strict=True):
+        buffer.add(piece)
+        buffer.update_priorities(buffer.sample(1, 8).slots, np.arange(8, dtype=np.float32))
+    records = [record_of(piece, None) for piece in pieces]
+    again.restore({name: array.copy() for name, array in buffer.state().items()}, None, records)
+    assert again.written == buffer.written
+    for one, other in zip(buffer.sample(3, 64), again.sample(3, 64), strict=True):
         np.testing.assert_array_equal(one, other)
-    again.add(steps_of(300, 5, masked))
-    replay.add(steps_of(300, 5, masked))
-    for name, array in replay.state().items():
+    again.add(transitions_of(300, 5, masked))
+    buffer.add(transitions_of(300, 5, masked))
+    for name, array in buffer.state().items():
         np.testing.assert_array_equal(array, again.state()[name])
 
 
-def test_a_million_steps_of_a_10_x_10_board_take_a_quarter_of_a_gigabyte() -> None:
+def test_a_million_transitions_of_a_10_x_10_board_take_a_quarter_of_a_gigabyte() -> None:
     environment = snake.make(snake.Options(size=10, observation="window", starvation=200))
     steps, _ = environment.play_again(environment.begin(np.arange(4, dtype=np.uint64)), np.ones((4, 25), np.int8))
-    replay = Replay(1000, 3, 0.99, 0.6)
-    replay.add(steps)
-    kept = sum(rows.nbytes for rows in replay._rows.values())
-    assert replay.sample(1, 8).observed.dtype == np.uint8
+    buffer = ReplayBuffer(1000, 3, 0.99, 0.6)
+    buffer.add(steps)
+    kept = sum(rows.nbytes for rows in buffer._rows.values())
+    assert buffer.sample(1, 8).observations.dtype == np.uint8
     assert kept / 1000 < 256
-    assert environment.observe(steps.observations[:1]).nbytes > 20 * kept / 1000  # what the network sees of one
+    assert environment.observe(steps.observations[:1]).nbytes > 20 * kept / 1000  # the network's input
 
 
 def test_an_episode_that_terminated_is_worth_its_rewards_alone() -> None:
-    steps = steps_of(5, 1)
+    steps = transitions_of(5, 1)
     steps.ends[0] = TERMINATED
-    replay = Replay(4, 3, 0.9, 0.0)
-    replay.add(steps)
-    sample = replay.sample(0, 1)
+    buffer = ReplayBuffer(4, 3, 0.9, 0.0)
+    buffer.add(steps)
+    sample = buffer.sample(0, 1)
     assert sample.returns.tolist() == [5.0]
     assert sample.discounts.tolist() == [0.0]

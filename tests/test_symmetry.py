@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evo.environments import snake
-from evo.learning.symmetry import Symmetry, symmetry_of
+from evo.environments.symmetry import Symmetry
 from snake.batch import load, make_boards
 from snake.rules import Game
 from snake.snapshots import snapshots
@@ -56,8 +56,7 @@ def seen(environment: Any, game: Game) -> np.ndarray:
 @pytest.mark.parametrize(("observation", "actions", "form"), CASES)
 def test_a_form_equals_the_game_that_is_truly_turned_step_by_step(observation: str, actions: str, form: int) -> None:
     environment = snake.make(snake.Options(size=6, observation=observation, actions=actions, starvation=40))
-    symmetry = symmetry_of(environment)
-    assert symmetry is not None
+    symmetry = Symmetry(environment.symmetry, environment.actions)
     assert symmetry.forms == {"ego": 2, "window": 2}.get(observation, 8)
     rng = np.random.default_rng(form)
     body = [(3, 3), (3, 2), (4, 2), (4, 3), (4, 4)]
@@ -98,7 +97,3 @@ def test_forms_are_drawn_by_name_and_all_of_them() -> None:
     assert forms.tolist() == symmetry.draw(3, 800).tolist()
     assert forms.tolist() != symmetry.draw(4, 800).tolist()
     assert set(Symmetry("mirror", 3).draw(3, 50).tolist()) == {0, 1}
-
-
-def test_an_environment_that_says_nothing_has_no_symmetry() -> None:
-    assert symmetry_of(object()) is None

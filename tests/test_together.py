@@ -15,7 +15,7 @@ from evo.config import loading
 from evo.config.experiment import environment_of
 from evo.config.sections import Learner
 from evo.errors import ConfigurationError, DeviceError
-from evo.learning.learner import start_tensorflow
+from evo.learning.tensorflow_setup import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.records import ActionRule, Episodes, Task, WeightSource
 from evo.rollouts.player import Context, make_player

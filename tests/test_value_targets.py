@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from evo.learning.value_targets import action_values, best_values, following_rows, n_step, q_lambda
+from evo.learning.returns import action_values, best_values, following_rows, n_step, q_lambda_targets
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, Transitions
 
 ENDS = st.lists(st.sampled_from([GOES_ON, GOES_ON, GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END]), max_size=40)
@@ -83,7 +83,7 @@ def test_q_lambda_equals_the_weighted_sum_of_all_n_step_returns(ends: list[int],
     rng = np.random.default_rng(1)
     best = rng.normal(size=len(made)).astype(np.float32)
     after = rng.normal(size=np.count_nonzero((made == TRUNCATED) | (made == SEGMENT_END))).astype(np.float32)
-    targets = q_lambda(rewards, made, best, after, 0.9, mixed)
+    targets = q_lambda_targets(rewards, made, best, after, 0.9, mixed)
     np.testing.assert_allclose(targets, reference(rewards, made, best, after, 0.9, mixed), rtol=1e-4, atol=1e-4)
 
 
@@ -91,18 +91,18 @@ def test_q_lambda_bootstraps_what_was_truncated_and_not_what_terminated() -> Non
     rewards = np.array([1, 1, 1], np.float32)
     best = np.array([7, 8, 9], np.float32)
     ends = np.array([GOES_ON, TERMINATED, TRUNCATED], np.uint8)
-    targets = q_lambda(rewards, ends, best, np.array([4], np.float32), 0.5, 0.5)
+    targets = q_lambda_targets(rewards, ends, best, np.array([4], np.float32), 0.5, 0.5)
     assert targets.tolist() == [1 + 0.5 * (0.5 * 1 + 0.5 * 8), 1, 1 + 0.5 * 4]
 
 
 def test_steps_that_do_not_end_are_refused() -> None:
     one, goes_on = np.ones(1, np.float32), np.array([GOES_ON], np.uint8)
-    with pytest.raises(ValueError, match="goes on"):
+    with pytest.raises(ValueError, match="has no end"):
         n_step(one, goes_on, 1, 0.9)
-    with pytest.raises(ValueError, match="goes on"):
-        q_lambda(one, goes_on, one, one[:0], 0.9, 0.5)
-    with pytest.raises(ValueError, match="truncated or cut"):
-        q_lambda(one, np.array([SEGMENT_END], np.uint8), one, one[:0], 0.9, 0.5)
+    with pytest.raises(ValueError, match="has no end"):
+        q_lambda_targets(one, goes_on, one, one[:0], 0.9, 0.5)
+    with pytest.raises(ValueError, match="that are bootstrapped"):
+        q_lambda_targets(one, np.array([SEGMENT_END], np.uint8), one, one[:0], 0.9, 0.5)
 
 
 def test_dueling_values_are_value_and_advantage_less_their_mean() -> None:

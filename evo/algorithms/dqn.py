@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from evo.errors import ConfigurationError, ResourceError
-from evo.learning import acting
+from evo.learning import collecting
 from evo.learning.background import Aside, waited_for
-from evo.learning.exploration import Points, check_points, epsilon_at
-from evo.learning.schedules import value_at
+from evo.learning.schedules import Points, annealed, check_points, epsilon_at
 from evo.networks.network import Network
 from evo.plugins.options import Section
 from evo.randomness.streams import Purpose, episode_keys, stream
@@ -110,22 +109,23 @@ class QLearning:
         learner: LearnerOptions,
         start: NDArray[np.float32] | None = None,
     ) -> None:
-        from evo.learning.replay_buffer import Replay
-        from evo.learning.symmetry import symmetry_of
+        from evo.environments.symmetry import Symmetry
+        from evo.learning.replay_buffer import ReplayBuffer
 
         self.notices = learner.notices
         self.options, self.seed, self.network, self.environment = options, seed, network, environment
-        self._symmetry = symmetry_of(environment) if options.symmetry else None
-        self._start_learner(learner, acting.initial_weights(network, seed) if start is None else start)
+        self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
+        self._start_learner(learner, collecting.initial_weights(network, seed) if start is None else start)
         self.notices = ([LAG] if options.asynchronous else []) + learner.notices
         self._started = start is not None
         self._segments = hasattr(environment, "begin")
         self._remembers = options.method == "dqn"
         alpha = options.alpha if options.prioritized else 0.0
-        self._replay = Replay(options.replay, options.n_step, options.gamma, alpha)
+        self._replay = ReplayBuffer(options.replay, options.n_step, options.gamma, alpha)
         self._lanes: EnvStates | None = None
         self._pending: Transitions | None = None  # asynchronous, of pqn: played, and not yet learnt from
         self._frames = 0  # played to learn from; every schedule counts these
+        self._recalled: Arrays = {}
         self._owed = 0  # of them, those that no update has been made for yet
         self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
         self._crowned = np.zeros(2, np.int64)  # summed select return, generation
@@ -133,7 +133,7 @@ class QLearning:
 
     def _start_learner(self, learner: LearnerOptions, weights: NDArray[np.float32]) -> None:
         from evo.learning.distributed import make_learner
-        from evo.learning.q_loss import QLoss, Regression
+        from evo.learning.losses import QLoss, Regression
 
         options, actions = self.options, self.network.actions
         loss: QLoss | Regression = Regression(actions, options.dueling, options.huber)
@@ -194,7 +194,7 @@ class QLearning:
         """Play for the crown with the present weights, and never any action but the best; return what that came to."""
         weights = self._learner.weights()
         seeds = episode_keys(self.seed, Purpose.VALIDATION, 0, self.options.select_episodes)
-        games = yield Request(weights[None], acting.episode_tasks(seeds))
+        games = yield Request(weights[None], collecting.episode_tasks(seeds))
         value = sum(int(result.returns.sum()) for result in games)
         better = not len(self._champion) or value > self._crowned[0]
         if better and all(result.finite.all() for result in games):
@@ -212,14 +212,14 @@ class QLearning:
         self._record = {}
         if not self._segments:
             seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
-            return acting.episode_tasks(seeds, options.lanes_per_task, how, record_transitions=True)
+            return collecting.episode_tasks(seeds, options.lanes_per_task, how, record_transitions=True)
         if self._lanes is None:
-            self._lanes = acting.begin_lanes(self.environment, self.seed, number, options.lanes)
+            self._lanes = collecting.begin_envs(self.environment, self.seed, number, options.lanes)
         if self._remembers and not self._replay.written:  # from here on, actions alone tell everything
-            from evo.learning.replay_recovery import BEGIN
+            from evo.learning.replay_buffer import BEGIN
 
-            self._record = acting.lanes_to_arrays(self._lanes, BEGIN)
-        return acting.segment_tasks(self._lanes, options.horizon, options.lanes_per_task, how)
+            self._record = collecting.envs_to_arrays(self._lanes, BEGIN)
+        return collecting.segment_tasks(self._lanes, options.horizon, options.lanes_per_task, how)
 
     def _received(self, results: Sequence[Result]) -> Transitions:
         """Return the steps of all tasks, and keep where lanes left off and what the generation did."""
@@ -228,11 +228,11 @@ class QLearning:
                 "the network's outputs are not finite, so learning cannot go on; what was committed is intact: resume "
                 "with a smaller learning rate or max_gradient_norm (and --fork)"
             )
-        steps = acting.joined_steps(results)
+        steps = collecting.joined_transitions(results)
         if self._segments:
-            self._lanes = acting.joined_lanes(results)
+            self._lanes = collecting.joined_envs(results)
         if self._remembers:
-            from evo.learning.replay_recovery import record_of
+            from evo.learning.replay_buffer import record_of
 
             self._record |= record_of(steps, self._lanes)
         else:
@@ -260,7 +260,7 @@ class QLearning:
         """Make the updates that are due on a mixture of old steps and new ones."""
         options = self.options
         updates, self._owed = divmod(self._owed, options.frames_per_update)
-        beta = value_at(options.beta, 1.0, options.beta_frames, self._frames)
+        beta = annealed(options.beta, 1.0, options.beta_frames, self._frames)
         everyone = np.arange(options.batch, dtype=np.int32)
         sums, moving = np.zeros(3), 0.0
         for update in range(updates):
@@ -272,11 +272,11 @@ class QLearning:
             self._learner.load(data)
             moving += time.monotonic() - began
             values = self._learner.update(everyone, self._rate(), {})
-            self._replay.surprised(sample.slots, values["error"])
+            self._replay.update_priorities(sample.slots, values["td_error"])
             self._target.follow(options.target_tau, options.target_every)
-            sums += [values[name].mean() for name in ("loss", "value", "gradient_norm")]
+            sums += [values[name].mean() for name in ("loss", "q_value", "gradient_norm")]
         means = sums / updates if updates else np.full(3, np.nan)
-        told = dict(zip(("loss", "value", "gradient_norm"), means.tolist(), strict=True))
+        told = dict(zip(("loss", "q_value", "gradient_norm"), means.tolist(), strict=True))
         return {**told, "updates": float(updates), "memory": float(len(self._replay)), "seconds_moving": moving}
 
     def _batch(self, sample: Sample, beta: float, key: int) -> dict[str, NDArray[Any]]:
@@ -296,20 +296,20 @@ class QLearning:
             "discounts": sample.discounts,
             "following": following,
             "action_masks": allowed,
-            "importance": self._replay.importance(sample.shares, beta),
+            "importance": self._replay.importance_weights(sample.probabilities, beta),
         }
 
     def _learn_once(self, number: int, steps: Transitions, stopped: Callable[[], bool] = lambda: False) -> Metrics:
         """Move the values of all steps towards Q(lambda), some times over, in another order each."""
-        from evo.learning.shuffle import minibatches
-        from evo.learning.value_targets import action_values, best_values, q_lambda
+        from evo.learning.returns import action_values, best_values, q_lambda_targets
+        from evo.randomness.shuffle import minibatches
 
         options, actions = self.options, self.network.actions
         best, best_after = (
             best_values(action_values(outputs, actions, options.dueling), allowed)
             for outputs, allowed in ((steps.outputs, steps.action_masks), (steps.next_outputs, steps.next_action_masks))
         )
-        targets = q_lambda(steps.rewards, steps.ends, best, best_after, options.gamma, options.q_lambda)
+        targets = q_lambda_targets(steps.rewards, steps.ends, best, best_after, options.gamma, options.q_lambda)
         began = time.monotonic()
         observations = self._seen(steps.observations)
         moving, sums, updates = time.monotonic() - began, np.zeros(3), 0
@@ -326,11 +326,11 @@ class QLearning:
             moving += time.monotonic() - began
             for rows in minibatches(self.seed, number, epoch, len(steps), min(options.minibatches, len(steps))):
                 values = self._learner.update(rows, self._rate(), {})
-                sums += [values[name].mean() for name in ("loss", "value", "gradient_norm")]
+                sums += [values[name].mean() for name in ("loss", "q_value", "gradient_norm")]
                 updates += 1
                 if stopped():
                     break
-        told = dict(zip(("loss", "value", "gradient_norm"), (sums / max(updates, 1)).tolist(), strict=True))
+        told = dict(zip(("loss", "q_value", "gradient_norm"), (sums / max(updates, 1)).tolist(), strict=True))
         return {**told, "updates": float(updates), "seconds_moving": moving}
 
     def _seen(self, rows: NDArray[Any]) -> NDArray[np.float32]:
@@ -340,7 +340,7 @@ class QLearning:
 
     def _rate(self) -> float:
         options = self.options
-        return value_at(options.learning_rate, options.learning_rate_end, options.learning_rate_frames, self._frames)
+        return annealed(options.learning_rate, options.learning_rate_end, options.learning_rate_frames, self._frames)
 
     def _metrics(self, played: Sequence[Result], everything: Sequence[Result]) -> Metrics:
         returns = np.concatenate([result.returns[0] for result in played]) / 1000.0
@@ -381,9 +381,9 @@ class QLearning:
         if self._remembers:
             state |= {"target": self._target.weights(), **self._replay.state()}
         if self._lanes is not None:
-            state |= acting.lanes_to_arrays(self._lanes, "lane_")
+            state |= collecting.envs_to_arrays(self._lanes, "lane_")
         if self._pending is not None:
-            state |= acting.steps_to_arrays(self._pending, "pending_")
+            state |= collecting.transitions_to_arrays(self._pending, "pending_")
         return state
 
     def record(self) -> Arrays:
@@ -403,11 +403,11 @@ class QLearning:
         if self._remembers:
             self._target.set(np.asarray(state.get("target", state["weights"]), np.float32))
             if "written" in state:  # not where a fork of PQN goes on with DQN
-                self._replay.restore(state)
+                self._recalled = state
         if "lane_snapshots" in state:
-            lanes = acting.lanes_of_arrays(state, "lane_")
-            self._lanes = lanes if acting.fit(lanes, self.environment, self.options.lanes) else None
-        self._pending = acting.steps_of_arrays(state, "pending_")
+            lanes = collecting.envs_from_arrays(state, "lane_")
+            self._lanes = lanes if collecting.fit(lanes, self.environment, self.options.lanes) else None
+        self._pending = collecting.transitions_from_arrays(state, "pending_")
 
     def recall(self, records: Iterable[Arrays]) -> None:
         """Make the memory again that belongs to the state: by playing the actions of all generations once more.
@@ -415,10 +415,8 @@ class QLearning:
         A run that took up the state of another one (a fork) begins with an empty memory. DataError where records do
         not lead to the state.
         """
-        if self._remembers:
-            from evo.learning.replay_recovery import remake
-
-            remake(self._replay, self.environment, records)
+        if self._recalled:
+            self._replay.restore(self._recalled, self.environment, records)
 
 
 def extra_outputs(options: Options, environment: object) -> int:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.errors import ResourceError
-from evo.learning import acting
+from evo.learning import collecting
 from evo.learning.background import Aside, waited_for
-from evo.learning.schedules import value_at
+from evo.learning.schedules import annealed
 from evo.networks.network import Network
 from evo.plugins.options import Section
 from evo.randomness.streams import Purpose, episode_keys
@@ -28,10 +28,17 @@ from evo.records import WORST, ActionRule, Arrays, EnvStates, Generation, Metric
 if TYPE_CHECKING:
     from evo.config.sections import Learner as LearnerOptions
     from evo.learning.learner import Learner
-    from evo.learning.normalisers import Observations
+    from evo.learning.normalisers import ObservationNormaliser
 
 LEARNS = STARTS_FROM_CHAMPION = True
-TOLD = ("loss", "policy_loss", "value_loss", "entropy", "kl", "clipped")  # the loss's parts among the metrics
+TOLD = (
+    "loss",
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+)  # the loss's parts among the metrics
 LAG = (
     "pg.asynchronous: every segment is played with the weights from before the update that goes on meanwhile, which "
     "learns from the segment before; that lag is always one generation, so results are exact for any number of "
@@ -100,7 +107,7 @@ class PolicyGradient:
         learner: LearnerOptions,
         start: NDArray[np.float32] | None = None,
     ) -> None:
-        from evo.learning.normalisers import Observations, Rewards
+        from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 
         self.options, self.seed, self.network, self.environment = options, seed, network, environment
         self._learner_options, self._start = learner, start
@@ -108,9 +115,9 @@ class PolicyGradient:
         self._segments = hasattr(environment, "begin") and options.learns_from == "segments"
         self._gaussian = bool(getattr(environment, "continuous", False))
         self._choose = ActionRule("gaussian" if self._gaussian else "softmax")
-        self._observations = Observations(network) if options.normalise_observations else None
+        self._observations = ObservationNormaliser(network) if options.normalise_observations else None
         lanes = options.lanes if self._segments else 1
-        self._rewards = Rewards(options.gamma, lanes) if options.normalise_rewards else None
+        self._rewards = RewardNormaliser(options.gamma, lanes) if options.normalise_rewards else None
         self._lanes: EnvStates | None = None
         self._pending: Transitions | None = None  # asynchronous: played, and not yet learnt from
         self._frames = 0  # learnt from; every schedule counts these
@@ -177,7 +184,7 @@ class PolicyGradient:
         """Play for the crown with the present weights, greedily; return what that came to."""
         began, weights = time.monotonic(), self._published()
         select = episode_keys(self.seed, Purpose.VALIDATION, 0, self.options.select_episodes)
-        games = yield Request(weights[None], acting.episode_tasks(select))
+        games = yield Request(weights[None], collecting.episode_tasks(select))
         returns = np.concatenate([game.returns[0] for game in games])
         finite, value = bool((returns != WORST).all()), int(returns.sum())
         if finite and (not len(self._champion) or value > self._crowned[0]):
@@ -199,10 +206,10 @@ class PolicyGradient:
         options = self.options
         if not self._segments:
             seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
-            return acting.episode_tasks(seeds, options.lanes_per_task, self._choose, record_transitions=True)
+            return collecting.episode_tasks(seeds, options.lanes_per_task, self._choose, record_transitions=True)
         if self._lanes is None:
-            self._lanes = acting.begin_lanes(self.environment, self.seed, 0, options.lanes)
-        return acting.segment_tasks(self._lanes, options.horizon, options.lanes_per_task, self._choose)
+            self._lanes = collecting.begin_envs(self.environment, self.seed, 0, options.lanes)
+        return collecting.segment_tasks(self._lanes, options.horizon, options.lanes_per_task, self._choose)
 
     def _taken(self, played: Sequence[Result]) -> Transitions:
         """Return the steps of all results, and take up lanes where they were left."""
@@ -212,8 +219,8 @@ class PolicyGradient:
                 "is intact: resume it with a smaller pg.learning_rate (which needs --fork)"
             )
         if self._segments:
-            self._lanes = acting.joined_lanes(played)
-        return acting.joined_steps(played)
+            self._lanes = collecting.joined_envs(played)
+        return collecting.joined_transitions(played)
 
     def _learn_aside(self, number: int) -> Aside[Metrics] | None:
         pending = self._pending
@@ -226,19 +233,19 @@ class PolicyGradient:
         options, began = self.options, time.monotonic()
         self.learner.load(self._examples(steps))
         moved = time.monotonic()
-        rate = value_at(options.learning_rate, options.learning_rate_end, options.learning_rate_frames, self._frames)
+        rate = annealed(options.learning_rate, options.learning_rate_end, options.learning_rate_frames, self._frames)
         settings = {
-            "entropy": value_at(options.entropy, options.entropy_end, options.entropy_frames, self._frames),
-            "value": 0.0 if self._without_value else options.value_coefficient,
-            "clip": options.clip,
-            "value_clip": options.value_clip,
+            "entropy_coefficient": annealed(options.entropy, options.entropy_end, options.entropy_frames, self._frames),
+            "value_coefficient": 0.0 if self._without_value else options.value_coefficient,
+            "clip_range": options.clip,
+            "value_clip_range": options.value_clip,
         }
         sums, learnt, updates, norms = dict.fromkeys(TOLD, 0.0), 0, 0, 0.0
         for rows, values in self.learner.updates_on(self._minibatches(len(steps), number), rate, settings):
             learnt, updates, norms = learnt + len(rows), updates + 1, norms + float(values["gradient_norm"][0])
             for name in TOLD:
                 sums[name] += float(values[name].sum(dtype=np.float64))
-            divergence = float(values["kl"].mean(dtype=np.float64))
+            divergence = float(values["approx_kl"].mean(dtype=np.float64))
             if stopped() or (options.method == "ppo" and options.target_kl and divergence > options.target_kl):
                 break
         self._frames += len(steps)
@@ -252,7 +259,7 @@ class PolicyGradient:
         }
 
     def _minibatches(self, steps: int, number: int) -> Iterator[NDArray[np.int32]]:
-        from evo.learning.shuffle import minibatches
+        from evo.randomness.shuffle import minibatches
 
         options = self.options
         if options.method != "ppo":
@@ -267,17 +274,17 @@ class PolicyGradient:
 
     @property
     def _gamma(self) -> float:
-        return value_at(self.options.gamma, self.options.gamma_end, self.options.gamma_frames, self._frames)
+        return annealed(self.options.gamma, self.options.gamma_end, self.options.gamma_frames, self._frames)
 
     def _examples(self, steps: Transitions) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs, [M, ...] each, and let the normalisers see the steps."""
-        from evo.learning.advantages import generalised_advantages, leave_one_out
         from evo.learning.losses import log_probabilities
+        from evo.learning.returns import generalised_advantages, leave_one_out
 
         options, actions = self.options, self.network.actions
         seen: NDArray[Any] = steps.observations
         if steps.observations.dtype == np.uint8:
-            seen = self.environment.observe(steps.observations, self.learner.place((len(steps), *self.network.shape)))
+            seen = self.environment.observe(steps.observations, self.learner.buffer((len(steps), *self.network.shape)))
         rewards = steps.rewards if self._rewards is None else self._rewards.apply(steps.rewards, steps.ends)
         values = np.ascontiguousarray(steps.outputs[:, -1])
         if self._without_value:
@@ -298,7 +305,7 @@ class PolicyGradient:
             "observations": seen,
             "actions": steps.actions.astype(np.float32 if self._gaussian else np.int32),
             "values": values,
-            "targets": advantages + values,
+            "returns": advantages + values,
             "log_probabilities": log_probabilities(
                 steps.outputs, steps.actions, steps.action_masks, actions, self._gaussian
             ),
@@ -308,13 +315,11 @@ class PolicyGradient:
             examples["action_masks"] = steps.action_masks.astype(np.bool_)
         return examples
 
-    def _begin_to_normalise(self, observations: Observations, seen: NDArray[np.float32]) -> None:
+    def _begin_to_normalise(self, observations: ObservationNormaliser, seen: NDArray[np.float32]) -> None:
         """Keep what weights do that were learnt elsewhere, from observations as they are.  # [M, inputs]"""
-        from evo.learning.folding import unfolded
-
         observations.moments.add(seen)
         state = self.learner.state()
-        self.learner.restore({**state, "weights": unfolded(observations, self.learner.weights())})
+        self.learner.restore({**state, "weights": observations.unfold(self.learner.weights())})
 
     def _episodes(self, played: Sequence[Result]) -> Metrics:
         """Note the episodes that ended, and return what they came to."""
@@ -354,13 +359,13 @@ class PolicyGradient:
             "crowned": self._crowned,
         }
         if self._lanes is not None:
-            state |= acting.lanes_to_arrays(self._lanes, "lane_")
+            state |= collecting.envs_to_arrays(self._lanes, "lane_")
         if self._observations is not None:
             state["observation_moments"] = self._observations.moments.state()
         if self._rewards is not None:
             state |= {"reward_moments": self._rewards.moments.state(), "reward_sums": self._rewards.sums}
         if self._pending is not None:
-            state |= acting.steps_to_arrays(self._pending, "pending_")
+            state |= collecting.transitions_to_arrays(self._pending, "pending_")
         return state
 
     def record(self) -> Arrays:
@@ -371,16 +376,18 @@ class PolicyGradient:
         """Take up a state that `state` returned; what a fork's options have no use for, or lack, begins anew."""
         arrays: dict[str, Any] = dict(state)
         if self._observations is None and "observation_moments" in arrays:
-            from evo.learning.folding import folded
+            from evo.learning.normalisers import ObservationNormaliser
 
-            arrays["weights"] = folded(self.network, arrays)
+            normaliser = ObservationNormaliser(self.network)
+            normaliser.moments.restore(np.asarray(arrays["observation_moments"], np.float64))
+            arrays["weights"] = normaliser.fold(np.asarray(arrays["weights"], np.float32))
         self.learner.restore(arrays)
         self._frames = int(arrays["frames"][0])
         self._champion = np.ascontiguousarray(arrays["champion"], np.float32)
         self._crowned = np.asarray(arrays["crowned"], np.int64)
         if "lane_snapshots" in arrays and self._segments:
-            lanes = acting.lanes_of_arrays(arrays, "lane_")
-            self._lanes = lanes if acting.fit(lanes, self.environment, self.options.lanes) else None
+            lanes = collecting.envs_from_arrays(arrays, "lane_")
+            self._lanes = lanes if collecting.fit(lanes, self.environment, self.options.lanes) else None
         if self._observations is not None and "observation_moments" in arrays:
             self._observations.moments.restore(arrays["observation_moments"])
         if self._rewards is not None and "reward_moments" in arrays:
@@ -388,7 +395,7 @@ class PolicyGradient:
             goes_on = self._lanes is not None or not self._segments
             if goes_on and arrays["reward_sums"].shape == self._rewards.sums.shape:
                 self._rewards.sums = np.array(arrays["reward_sums"], np.float64)
-        self._pending = acting.steps_of_arrays(state, "pending_")
+        self._pending = collecting.transitions_from_arrays(state, "pending_")
 
 
 def standardised(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -399,7 +406,7 @@ def standardised(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def first_weights(network: Network, seed: int) -> NDArray[np.float32]:
     """Return the weights that a run begins with: every action about as likely, every value 0.  # [P]"""
-    weights = acting.initial_weights(network, seed)
+    weights = collecting.initial_weights(network, seed)
     kernel = network.split(weights)[-2]  # a view
     kernel[:, : network.actions] *= TIMID
     kernel[:, network.actions :] = 0.0

@@ -1,23 +1,24 @@
-"""Losses of policy gradients, of every example: PPO (Schulman et al., 2017), A2C and REINFORCE.
-
-The batch has "actions" [B] or [B, D], "advantages", "targets", "values" (when acting), "log_probabilities" (when
-acting) [B], and "action_masks" [B, A] bool where the environment has masks. The settings are "entropy",
-"value", "clip" and "value_clip".
-"""
+"""Losses of every example: of policy gradients, of DQN and of PQN; and the target network that DQN's loss asks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.networks.keras_form import flat_weights
 from evo.rollouts.gaussian import HIGHEST, LOWEST
 
+if TYPE_CHECKING:
+    from evo.learning.learner import Forward, Learner, Loss
+
 NEVER = -1e9  # the score of an action that is not allowed: its probability is 0 exactly
+NOT_ALLOWED = -1e30  # the value of an action that is not allowed
 HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -37,7 +38,7 @@ def discrete(outputs: Any, batch: Mapping[str, Any], actions: int) -> tuple[Any,
 
 
 def gaussian(outputs: Any, batch: Mapping[str, Any], dimensions: int) -> tuple[Any, Any, Any]:
-    """Return the same where actions are `dimensions` numbers: outputs are means, log deviations and the value."""
+    """Return the same for continuous actions: outputs are means, log standard deviations and the value."""
     import tensorflow as tf
 
     means, deviations = outputs[:, :dimensions], outputs[:, dimensions : 2 * dimensions]
@@ -49,10 +50,15 @@ def gaussian(outputs: Any, batch: Mapping[str, Any], dimensions: int) -> tuple[A
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """A loss of a policy and a value head: the surrogate, the value's squared error, and less of the entropy."""
+    """The loss of an actor-critic: the policy loss, plus the value loss, minus the entropy bonus.
+
+    A batch has "actions" [B] or [B, D], "advantages", "returns", and of the policy that acted "values" and
+    "log_probabilities" [B]; "action_masks" [B, A] bool where the environment has them. Settings:
+    "entropy_coefficient", "value_coefficient", "clip_range" and "value_clip_range".
+    """
 
     actions: int
-    clipped: bool  # PPO's surrogate (equation 7); otherwise it is the log probability times the advantage
+    clipped: bool  # PPO's surrogate (Schulman et al., 2017, equation 7), else log probability times advantage
     is_gaussian: bool = False
 
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,28 +70,28 @@ class PolicyLoss:
         change = taken - batch["log_probabilities"]
         ratio, advantage = tf.exp(change), batch["advantages"]
         if self.clipped:
-            nearby = tf.clip_by_value(ratio, 1.0 - settings["clip"], 1.0 + settings["clip"])
+            nearby = tf.clip_by_value(ratio, 1.0 - settings["clip_range"], 1.0 + settings["clip_range"])
             surrogate = tf.minimum(ratio * advantage, nearby * advantage)
         else:
             surrogate = taken * advantage
         error = self._value_error(value, batch, settings)
         return {
-            "loss": settings["value"] * error - surrogate - settings["entropy"] * entropy,
+            "loss": settings["value_coefficient"] * error - surrogate - settings["entropy_coefficient"] * entropy,
             "policy_loss": -surrogate,
             "value_loss": error,
             "entropy": entropy,
-            "kl": ratio - 1.0 - change,  # http://joschu.net/blog/kl-approx.html
-            "clipped": tf.cast(tf.abs(ratio - 1.0) > settings["clip"], tf.float32),
+            "approx_kl": ratio - 1.0 - change,  # http://joschu.net/blog/kl-approx.html
+            "clip_fraction": tf.cast(tf.abs(ratio - 1.0) > settings["clip_range"], tf.float32),
         }
 
     def _value_error(self, value: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-        """Return half the squared error, or the greater one of two: with the value held near to the acting one."""
+        """Return half the squared error; with a value clip range, the greater of it and that of the clipped value."""
         import tensorflow as tf
 
-        error = tf.square(value - batch["targets"])
-        limit = settings["value_clip"]
+        error = tf.square(value - batch["returns"])
+        limit = settings["value_clip_range"]
         held = batch["values"] + tf.clip_by_value(value - batch["values"], -limit, limit)
-        return 0.5 * tf.where(limit > 0.0, tf.maximum(error, tf.square(held - batch["targets"])), error)
+        return 0.5 * tf.where(limit > 0.0, tf.maximum(error, tf.square(held - batch["returns"])), error)
 
 
 def log_probabilities(
@@ -95,7 +101,7 @@ def log_probabilities(
     count: int,
     is_gaussian: bool = False,
 ) -> NDArray[np.float32]:
-    """Return those of actions that were taken, from what the network said then.  # outputs [M, O] -> [M]
+    """Return the log probabilities of actions under the outputs they were drawn from.  # outputs [M, O] -> [M]
 
     `count` is the number of actions, or of their dimensions.
     """
@@ -111,3 +117,121 @@ def log_probabilities(
     scores -= scores.max(axis=1, keepdims=True)
     chosen = scores[np.arange(len(scores)), np.asarray(actions, np.int64)]
     return np.asarray(chosen - np.log(np.exp(scores).sum(axis=1)), np.float32)
+
+
+def action_values(outputs: Any, actions: int, dueling: bool) -> Any:
+    """Return Q = V + A - mean(A) of outputs [A..., V] (Wang et al., 2016), or the scores.  # [B, O] -> [B, A]"""
+    import tensorflow as tf
+
+    scores = outputs[:, :actions]
+    if not dueling:
+        return scores
+    return outputs[:, actions : actions + 1] + scores - tf.reduce_mean(scores, axis=1, keepdims=True)
+
+
+def huber_loss(error: Any, delta: float) -> Any:
+    """Return half the squared error, linear beyond `delta` (Huber, 1964); squared everywhere with delta 0.  # [B]"""
+    import tensorflow as tf
+
+    if not delta:
+        return 0.5 * tf.square(error)
+    size = tf.abs(error)
+    inside = tf.minimum(size, delta)
+    return 0.5 * tf.square(inside) + delta * (size - inside)
+
+
+def following_values(values: Any, choosing: Any, allowed: Any) -> Any:
+    """Return the value of the allowed action that `choosing` ranks first.  # all [B, A] -> [B]"""
+    import tensorflow as tf
+
+    ranked = tf.where(allowed != 0, choosing, tf.fill(tf.shape(choosing), NOT_ALLOWED))
+    return tf.gather(values, tf.argmax(ranked, axis=1), batch_dims=1)
+
+
+@dataclass(frozen=True)
+class QLoss:
+    """The loss of DQN: the target is returns + discounts * Q_target(following, the best action there).
+
+    With `double`, the learner's own network chooses the action (van Hasselt et al., 2016). A batch has "actions",
+    "returns", "discounts" and "importance" [B], "following" [B, ...] and "action_masks" [B, A].
+    """
+
+    actions: int
+    dueling: bool
+    huber_delta: float
+    double: bool
+
+    def between(self, own: Any, target: Any) -> Loss:
+        """Return the loss for these two Keras models, the learner's network and the target network."""
+        return partial(self._loss, own, target)
+
+    def _loss(
+        self, own: Any, target: Any, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        import tensorflow as tf
+
+        values = action_values(target(batch["following"], training=False), self.actions, self.dueling)
+        choosing = values
+        if self.double:
+            choosing = action_values(own(batch["following"], training=False), self.actions, self.dueling)
+        best = following_values(values, choosing, batch["action_masks"])
+        targets = tf.stop_gradient(batch["returns"] + batch["discounts"] * best)
+        chosen = tf.gather(action_values(outputs, self.actions, self.dueling), batch["actions"], batch_dims=1)
+        error = targets - chosen
+        loss = batch["importance"] * huber_loss(error, self.huber_delta)
+        return {"loss": loss, "td_error": error, "q_value": chosen}
+
+
+@dataclass(frozen=True)
+class Regression:
+    """The loss of PQN: a batch has "actions" and "targets" [B]."""
+
+    actions: int
+    dueling: bool
+    huber_delta: float
+
+    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return "loss", "td_error" and "q_value", [B] each."""
+        import tensorflow as tf
+
+        chosen = tf.gather(action_values(outputs, self.actions, self.dueling), batch["actions"], batch_dims=1)
+        error = batch["targets"] - chosen
+        return {"loss": huber_loss(error, self.huber_delta), "td_error": error, "q_value": chosen}
+
+
+class Target:
+    """The target network: it follows the learner's by a share of the difference, or by copies."""
+
+    def __init__(self, forward: Forward, learner: Learner) -> None:
+        self.forward, self._learner = forward, learner
+        self._move: Any = None
+
+    def weights(self) -> NDArray[np.float32]:
+        """Return the weights.  # [P]"""
+        return flat_weights(self.forward.model)
+
+    def set(self, weights: NDArray[np.float32]) -> None:
+        """Set the weights.  # [P]"""
+        self.forward.set(weights)
+
+    def follow(self, tau: float, every: int) -> None:
+        """Move by the share `tau` towards the learner's weights; with `every`, copy them every so many updates."""
+        import tensorflow as tf
+
+        if every and self._learner.updates % every:
+            return
+        if self._move is None:
+            models = (self.forward.model, self._learner.forward.model)
+            own, ahead = ([c for v in model.weights for c in components(v.value)] for model in models)
+
+            def move(share: Any) -> None:
+                for mine, other in zip(own, ahead, strict=True):
+                    mine.assign(mine + share * (other - mine))
+
+            self._move = tf.function(move, input_signature=[tf.TensorSpec((), tf.float32)])
+        self._move(tf.constant(1.0 if every else tau, tf.float32))
+
+
+def components(variable: Any) -> list[Any]:
+    """Return a variable's copies on the devices of this process, or itself where TensorFlow keeps one."""
+    return list(getattr(variable, "values", [variable]))

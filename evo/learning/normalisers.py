@@ -1,4 +1,4 @@
-"""Running means and deviations by which observations and rewards are brought to a common scale."""
+"""Running means and deviations that bring observations and rewards to a common scale."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from evo.records import TERMINATED, TRUNCATED
 
 kernel_cache.use(__name__)
 
-SMALLEST = 1e-4  # deviation: a number that never changes is left as it is
+SMALLEST = 1e-4  # a quantity of a smaller deviation is constant, and is not scaled
 
 
 class Moments:
-    """Count, mean and variance of all that was seen, merged batch by batch (Chan et al., 1979)."""
+    """Count, mean and variance of all values so far, merged batch by batch (Chan et al., 1979)."""
 
     def __init__(self, size: int) -> None:
         self.count, self.mean, self.variance = 0.0, np.zeros(size), np.ones(size)
 
     def add(self, values: NDArray[np.floating]) -> None:
-        """See a batch.  # [M, size]"""
+        """Add a batch.  # [M, size]"""
         count = len(values)
         mean, variance = values.mean(axis=0, dtype=np.float64), values.var(axis=0, dtype=np.float64)
         total, away = self.count + count, mean - self.mean
@@ -32,7 +32,7 @@ class Moments:
 
     @property
     def deviation(self) -> NDArray[np.float64]:
-        """Return the standard deviation, 1 where there is none.  # [size]"""
+        """Return the standard deviation, 1 where values are constant.  # [size]"""
         deviation = np.sqrt(self.variance)
         return np.asarray(np.where(deviation < SMALLEST, 1.0, deviation))
 
@@ -41,32 +41,33 @@ class Moments:
         return np.concatenate([[self.count], self.mean, self.variance])
 
     def restore(self, state: NDArray[np.float64]) -> None:
-        """Take up what `state` returned."""
+        """Take a state that `state` returned."""
         self.count, (self.mean, self.variance) = float(state[0]), np.split(np.array(state[1:], np.float64), 2)
 
 
-class Observations:
-    """What the network learns to see: every number less its mean, over its deviation.
+class ObservationNormaliser:
+    """Observations less their mean, over their deviation.
 
-    Players need not know: the same is folded into the weights of the first layer that they are given.
+    The learner's network expects them normalised. `fold` moves the normalisation into the weights of the first layer,
+    so that players give observations as they are.
     """
 
     def __init__(self, network: Network) -> None:
-        """ConfigurationError where the first layer is a convolution, whose border cannot be folded."""
+        """Prepare for a network; ConfigurationError where its first layer is a convolution, whose padding is 0."""
         if network.layers[0].kind == "conv":
             raise ConfigurationError(
-                'pg.normalise_observations: needs a first layer that is dense, as in policy.kind = "mlp"'
+                'normalise_observations: needs a first layer that is dense, as in policy.kind = "mlp"'
             )
         self.network, self.moments = network, Moments(int(np.prod(network.shape)))
 
     def apply(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return what the learner sees.  # [M, ...]"""
+        """Return normalised observations.  # [M, ...]"""
         flat = observations.reshape(len(observations), -1)
-        seen = (flat - self.moments.mean) / self.moments.deviation
-        return seen.astype(np.float32).reshape(observations.shape)
+        normalised = (flat - self.moments.mean) / self.moments.deviation
+        return normalised.astype(np.float32).reshape(observations.shape)
 
     def fold(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return weights [P] that do with observations what `weights` do with those that `apply` returns."""
+        """Return weights [P] that map observations as `weights` map normalised ones."""
         folded = weights.copy()
         kernel, bias = self.network.split(folded)[:2]  # views
         scaled = kernel.astype(np.float64) / self.moments.deviation[:, None]
@@ -74,16 +75,24 @@ class Observations:
         kernel[:] = scaled
         return folded
 
+    def unfold(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return weights [P] that map normalised observations as `weights` map raw ones, up to rounding."""
+        out = weights.copy()
+        kernel, bias = self.network.split(out)[:2]  # views
+        bias += (self.moments.mean @ kernel.astype(np.float64)).astype(np.float32)
+        kernel[:] = kernel * self.moments.deviation[:, None]
+        return out
 
-class Rewards:
-    """Rewards over the deviation of their discounted sums, each lane's going on from one segment to the next."""
 
-    def __init__(self, gamma: float, lanes: int = 1) -> None:
-        """Where whole episodes are played, one after the other is one lane."""
-        self._gamma, self.moments, self.sums = gamma, Moments(1), np.zeros(lanes)
+class RewardNormaliser:
+    """Rewards over the standard deviation of their discounted sums, which go on across segments."""
+
+    def __init__(self, gamma: float, envs: int = 1) -> None:
+        """Prepare for `envs` environments; whole episodes are those of one, in order."""
+        self._gamma, self.moments, self.sums = gamma, Moments(1), np.zeros(envs)
 
     def apply(self, rewards: NDArray[np.float32], ends: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return rewards on the scale of all up to these; those of a lane stand together.  # both [M]"""
+        """Return rewards on the scale of all so far; those of an environment stand together.  # both [M]"""
         sums = np.empty(len(rewards))
         _discounted_sums(rewards, ends, self._gamma, self.sums, sums)
         self.moments.add(sums[:, None])
@@ -91,13 +100,13 @@ class Rewards:
 
 
 @njit(cache=True, error_model="numpy")
-def _discounted_sums(rewards, ends, gamma, lanes, out):  # type: ignore[no-untyped-def]
-    horizon = rewards.shape[0] // lanes.shape[0]
-    for lane in range(lanes.shape[0]):
-        total = lanes[lane]
-        for t in range(lane * horizon, (lane + 1) * horizon):
+def _discounted_sums(rewards, ends, gamma, sums, out):  # type: ignore[no-untyped-def]
+    horizon = rewards.shape[0] // sums.shape[0]
+    for env in range(sums.shape[0]):
+        total = sums[env]
+        for t in range(env * horizon, (env + 1) * horizon):
             total = total * gamma + rewards[t]
             out[t] = total
             if ends[t] == TERMINATED or ends[t] == TRUNCATED:
                 total = 0.0
-        lanes[lane] = total
+        sums[env] = total

@@ -1,12 +1,14 @@
-"""A memory of steps to learn from again, uniformly or by how much they surprised (Schaul et al., 2016), compiled.
+"""A replay buffer, sampled uniformly or by priority (Schaul et al., 2016), compiled.
 
-What was seen is kept as the environment's snapshots (122 bytes of a 10 x 10 board, so a quarter of a gigabyte a million
-steps); what the network sees of it is made of the sampled ones alone. Priorities are whole numbers, so their sums are
-exact, and the same memory gives the same sample whatever it went through.
+Observations are kept as the environment's snapshots (122 bytes of a 10 x 10 board, so a quarter of a gigabyte a million
+transitions); the network's inputs are computed for samples alone. Priorities are integers, so sums are exact, and the
+same buffer gives the same sample whatever its history. A resumed run plays recorded actions again to fill the buffer,
+so a record holds the "actions" [L, T] of a generation, and the environments' states where the buffer begins.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,29 +16,33 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.learning.value_targets import following_rows, n_step
+from evo.errors import DataError
+from evo.learning.collecting import envs_from_arrays
+from evo.learning.returns import following_rows, n_step
 from evo.randomness.philox_compiled import philox
-from evo.records import Arrays, Transitions
+from evo.records import Arrays, EnvStates, Transitions
 
 kernel_cache.use(__name__)
 
-UNIT = 65536.0  # of a priority
+UNIT = 65536.0  # the integer priority of priority 1
 LARGEST = (1 << 32) - 1
-SURPRISE = 1e-3  # added to every error, so that none is never seen again
+OFFSET = 1e-3  # added to every TD error, so that every transition can be drawn again
 ONE = np.uint64(1)
+BEGIN = "begin_"  # prefix of the environments' states where the buffer begins
+RECORDED = ("observations", "action_masks", "actions", "rewards", "ends", "next_observations", "next_action_masks")
 
 
 class Sample(NamedTuple):
-    """B steps of the memory."""
+    """B transitions of the buffer."""
 
     slots: NDArray[np.int64]  # [B]
-    shares: NDArray[np.float64]  # [B] of all priorities, so the chance to be drawn
+    probabilities: NDArray[np.float64]  # [B] of being drawn
     observations: NDArray[np.generic]  # [B, ...]
     actions: NDArray[np.int8]  # [B]
     returns: NDArray[np.float32]  # [B]
     discounts: NDArray[np.float32]  # [B]
     following: NDArray[np.generic]  # [B, ...]
-    action_masks: NDArray[np.int8] | None  # [B, A] in what follows
+    action_masks: NDArray[np.int8] | None  # [B, A] of the observations that follow
 
 
 @njit(cache=True, error_model="numpy")
@@ -58,7 +64,7 @@ def below(key, index, limit):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def set_priorities(tree, slots, values):  # type: ignore[no-untyped-def]
-    """Give slots their priorities, one after the other, and mend every sum above them.
+    """Set the priorities of slots, in order, and update every sum above them.
 
     `tree` int64 [2 K]: the sum of all at 1, of the two halves at 2 and 3, ..., the slots from K on.
     """
@@ -73,7 +79,7 @@ def set_priorities(tree, slots, values):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def draw_slots(tree, key, slots):  # type: ignore[no-untyped-def]
-    """Draw a slot from each of B equal parts of the sum of priorities, with a chance in proportion to its own.
+    """Draw a slot from each of B equal parts of the sum of priorities, in proportion to priority.
 
     slots int64 [B] is written.
     """
@@ -93,41 +99,41 @@ def draw_slots(tree, key, slots):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def draw_evenly(filled, key, slots):  # type: ignore[no-untyped-def]
-    """Draw B slots of those that are filled, each with the same chance.  # slots int64 [B] is written"""
+def draw_uniformly(filled, key, slots):  # type: ignore[no-untyped-def]
+    """Draw B slots of the first `filled`, each with the same probability.  # slots int64 [B] is written"""
     for k in range(slots.shape[0]):
         slots[k] = below(key, k, filled)
 
 
-class Replay:
-    """The last `capacity` steps, each with its n-step return."""
+class ReplayBuffer:
+    """The last `capacity` transitions, each with its n-step return."""
 
-    def __init__(self, capacity: int, n: int, gamma: float, alpha: float) -> None:
-        """`alpha` is the exponent of priorities; 0: every step has the same chance."""
-        self.capacity, self.n, self.gamma, self.alpha = capacity, n, gamma, alpha
-        self.written = 0  # steps in all, those that others have replaced by now included
-        self._highest = int(UNIT)  # the priority of a step that was never learnt from
+    def __init__(self, capacity: int, n: int, gamma: float, priority_exponent: float) -> None:
+        """Prepare an empty buffer; with `priority_exponent` 0 it is sampled uniformly."""
+        self.capacity, self.n, self.gamma, self.priority_exponent = capacity, n, gamma, priority_exponent
+        self.written = 0  # transitions in all, with those that were overwritten
+        self._highest = int(UNIT)  # the priority of a new transition
         self._rows: dict[str, NDArray[Any]] = {}
         leaves = 1 << max(capacity - 1, 1).bit_length()
-        self._tree = np.zeros(2 * leaves if alpha else 2, np.int64)
+        self._tree = np.zeros(2 * leaves if priority_exponent else 2, np.int64)
 
     def __len__(self) -> int:
         return min(self.written, self.capacity)
 
-    def add(self, steps: Transitions) -> None:
-        """Remember steps in their order, in place of the oldest; more of them than fit leave their last."""
-        self.remake(steps)
-        if self.alpha:
-            slots = np.arange(max(self.written - len(steps), self.written - self.capacity), self.written)
+    def add(self, transitions: Transitions) -> None:
+        """Add transitions in order, at the highest priority so far; they overwrite the oldest."""
+        self._write(transitions)
+        if self.priority_exponent:
+            slots = np.arange(max(self.written - len(transitions), self.written - self.capacity), self.written)
             set_priorities(self._tree, slots % self.capacity, np.full(len(slots), self._highest, np.int64))
 
-    def remake(self, steps: Transitions) -> None:
-        """Put steps in the places that `add` gave them; their priorities are known already."""
-        targets = n_step(steps.rewards, steps.ends, self.n, self.gamma)
-        following, allowed = following_rows(steps, targets.following)
+    def _write(self, transitions: Transitions) -> None:
+        """Write transitions without their priorities."""
+        targets = n_step(transitions.rewards, transitions.ends, self.n, self.gamma)
+        following, allowed = following_rows(transitions, targets.following)
         new = {
-            "observations": steps.observations,
-            "actions": steps.actions,
+            "observations": transitions.observations,
+            "actions": transitions.actions,
             "returns": targets.returns,
             "discounts": targets.discounts,
             "following": following,
@@ -135,60 +141,96 @@ class Replay:
         }
         if not self._rows:
             self._rows = {name: np.zeros((self.capacity, *rows.shape[1:]), rows.dtype) for name, rows in new.items()}
-        skipped = max(len(steps) - self.capacity, 0)
-        slots = (self.written + np.arange(skipped, len(steps))) % self.capacity
+        skipped = max(len(transitions) - self.capacity, 0)
+        slots = (self.written + np.arange(skipped, len(transitions))) % self.capacity
         for name, rows in new.items():
             self._rows[name][slots] = rows[skipped:]
-        self.written += len(steps)
+        self.written += len(transitions)
 
-    def skip(self, count: int) -> None:
-        """Count steps that others have replaced by now, where the memory is made again."""
-        self.written += count
-
-    def sample(self, key: int, batch: int) -> Sample:
-        """Return steps drawn by the stream `key`."""
-        slots = np.empty(batch, np.int64)
-        if self.alpha:
+    def sample(self, key: int, batch_size: int) -> Sample:
+        """Sample transitions by the stream `key`."""
+        slots = np.empty(batch_size, np.int64)
+        if self.priority_exponent:
             draw_slots(self._tree, np.uint64(key), slots)
-            shares = self._tree[len(self._tree) // 2 + slots] / np.float64(self._tree[1])
+            probabilities = self._tree[len(self._tree) // 2 + slots] / np.float64(self._tree[1])
         else:
-            draw_evenly(len(self), np.uint64(key), slots)
-            shares = np.full(batch, 1.0 / len(self))
+            draw_uniformly(len(self), np.uint64(key), slots)
+            probabilities = np.full(batch_size, 1.0 / len(self))
         rows: dict[str, Any] = {"action_masks": None, **{name: values[slots] for name, values in self._rows.items()}}
-        return Sample(slots=slots, shares=shares, **rows)
+        return Sample(slots=slots, probabilities=probabilities, **rows)
 
-    def importance(self, shares: NDArray[np.float64], beta: float) -> NDArray[np.float32]:
-        """Return (N share)^-beta, over the largest of them: what makes up for the unequal chances.  # [B]"""
-        weights = (len(self) * shares) ** -beta
+    def importance_weights(self, probabilities: NDArray[np.float64], exponent: float) -> NDArray[np.float32]:
+        """Return importance-sampling weights (N P)^-exponent over the largest of them.  # [B]"""
+        weights = (len(self) * probabilities) ** -exponent
         return np.asarray(weights / weights.max(), np.float32)
 
-    def surprised(self, slots: NDArray[np.int64], errors: NDArray[np.float32]) -> None:
-        """Give steps the priority |error|^alpha; of a step that was drawn twice the last error counts.  # both [B]"""
-        if not self.alpha:
+    def update_priorities(self, slots: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
+        """Set priorities to |TD error|^exponent; of a slot drawn twice the last error counts.  # both [B]"""
+        if not self.priority_exponent:
             return
-        wanted = np.rint((np.abs(errors.astype(np.float64)) + SURPRISE) ** self.alpha * UNIT)
-        values = np.clip(wanted, 1, LARGEST).astype(np.int64)
+        priorities = np.rint((np.abs(td_errors.astype(np.float64)) + OFFSET) ** self.priority_exponent * UNIT)
+        values = np.clip(priorities, 1, LARGEST).astype(np.int64)
         set_priorities(self._tree, slots, values)
         self._highest = max(self._highest, int(values.max()))
 
-    def forget(self) -> None:
-        """Begin anew, with nothing remembered."""
+    def clear(self) -> None:
+        """Empty the buffer."""
         self.written, self._highest = 0, int(UNIT)
         self._tree[:] = 0
 
     def state(self) -> Arrays:
-        """Return what cannot be made again from the steps: how many there were, and their priorities."""
+        """Return what recorded actions do not give: how many transitions were written, and priorities."""
         leaves = len(self._tree) // 2
-        priorities = self._tree[leaves : leaves + len(self)] if self.alpha else self._tree[:0]
+        priorities = self._tree[leaves : leaves + len(self)] if self.priority_exponent else self._tree[:0]
         return {
             "written": np.array([self.written, self._highest], np.int64),
             "priorities": priorities.astype(np.uint32),
         }
 
-    def restore(self, state: Arrays) -> None:
-        """Take up what `state` returned, of a memory like this; the steps themselves come by `skip` and `remake`."""
-        self.written, self._highest = (int(number) for number in state["written"])
+    def restore(self, state: Arrays, environment: Any, records: Iterable[Arrays]) -> None:
+        """Restore what `state` returned, and fill the buffer from the records of all generations, oldest first.
+
+        A run that took the state of another one (a fork) begins with an empty buffer. Raises DataError where records
+        and state do not match.
+        """
+        written, self._highest = (int(number) for number in state["written"])
         self._tree[:] = 0
         priorities = state["priorities"].astype(np.int64)
-        if self.alpha and len(priorities) == len(self):
+        if self.priority_exponent and len(priorities) == min(written, self.capacity):
             set_priorities(self._tree, np.arange(len(priorities)), priorities)
+        self.written = 0
+        envs: EnvStates | None = None
+        forked = False
+        for record in records:
+            if "actions" not in record:
+                forked = True
+                continue
+            count = record["actions"].size
+            overwritten = self.written + count <= written - self.capacity
+            if BEGIN + "first" in record:
+                envs = envs_from_arrays(record, BEGIN)
+            if envs is not None:
+                transitions, envs = environment.play_again(envs, record["actions"], not overwritten)
+            else:
+                transitions = _recorded(record)
+            if overwritten:
+                self.written += count
+            else:
+                self._write(transitions)
+        if forked and not self.written:
+            self.clear()
+        elif self.written != written:
+            raise DataError(f"records of {self.written} transitions, where the state has {written}")
+
+
+def record_of(transitions: Transitions, envs: EnvStates | None) -> dict[str, NDArray[Any]]:
+    """Return a generation's record: actions of segments, or (`envs` None) the transitions of whole episodes."""
+    if envs is not None:
+        return {"actions": transitions.actions.reshape(len(envs), -1)}
+    return {name: array for name in RECORDED if (array := vars(transitions)[name]) is not None}
+
+
+def _recorded(record: Arrays) -> Transitions:
+    none = np.empty((0, 0), np.float32)
+    arrays: dict[str, Any] = {name: record.get(name) for name in RECORDED}
+    return Transitions(outputs=none, next_outputs=none, **arrays)

@@ -1,13 +1,36 @@
-"""What an option is after so many frames, in absolute frames and never a share of the run's length."""
+"""Schedules: an option as a function of the frames played, never of the length of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 
-def value_at(start: float, end: float, over: int, frames: int) -> float:
-    """Return where a straight line from `start` to `end`, which takes `over` frames, stands after `frames` of them.
+Points = list[list[float]]  # [frames, epsilon], frames rising from 0
 
-    From then on it is `end`; with `over` 0 nothing changes, and it is `start` for ever.
-    """
+
+def annealed(initial: float, final: float, over: int, frames: int) -> float:
+    """Anneal linearly from `initial` to `final` over the first `over` frames; with `over` 0 return `initial`."""
     if not over:
-        return start
-    return end if frames >= over else start + (end - start) * (frames / over)
+        return initial
+    return final if frames >= over else initial + (final - initial) * (frames / over)
+
+
+def check_points(points: Sequence[Sequence[float]]) -> None:
+    """Raise ValueError unless these are [frames, epsilon], the frames rising from 0, every epsilon in [0, 1]."""
+    if not points or any(len(point) != 2 for point in points):
+        raise ValueError("not a list of [frames, epsilon]")
+    if points[0][0] != 0:
+        raise ValueError(f"begins at frame {points[0][0]:g}, not at 0")
+    if any(one[0] >= other[0] for one, other in pairwise(points)):
+        raise ValueError("frames do not rise")
+    for frames, epsilon in points:
+        if not 0 <= epsilon <= 1:
+            raise ValueError(f"{epsilon:g} at frame {frames:g} is not a probability")
+
+
+def epsilon_at(points: Sequence[Sequence[float]], frames: int) -> float:
+    """Return epsilon after `frames`, interpolated linearly between points; after the last point it is constant."""
+    for (start, one), (end, other) in pairwise(points):
+        if frames < end:
+            return one + (other - one) * (frames - start) / (end - start)
+    return float(points[-1][1])

@@ -22,7 +22,7 @@ from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, Resou
 from evo.learning.distributed.member import END, Membership, described
 from evo.learning.distributed.messages import Message, decode, encode
 from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, part_size
-from evo.learning.q_loss import Target
+from evo.learning.losses import Target
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.workers import devices, gpus
@@ -221,14 +221,14 @@ class ClusterLearner(Learner):
         told = described(network, options, loss, max_gradient_norm)
         self.cluster = Cluster(options)
         self._ask("make", text=told)
-        self.target = RemoteTarget(self) if hasattr(loss, "between") else None
+        self.target = RemoteTarget(self) if isinstance(loss, BetweenNetworks) else None
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
         """Take the arrays that batches are gathered from, each [M, ...]."""
         self._ask("load", data)
 
-    def place(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return an array for observations."""
+    def buffer(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return a buffer for observations."""
         return np.empty(shape, np.float32)
 
     def updates_on(

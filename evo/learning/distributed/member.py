@@ -23,10 +23,9 @@ from evo.config.sections import Strategy
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError
 from evo.learning.distributed import private_network
 from evo.learning.distributed.messages import Message, decode, encode
-from evo.learning.failures import explained
-from evo.learning.learner import BetweenNetworks, Learner, Loss, start_tensorflow
-from evo.learning.losses import PolicyLoss
-from evo.learning.q_loss import QLoss, Regression
+from evo.learning.learner import BetweenNetworks, Learner, Loss
+from evo.learning.losses import PolicyLoss, QLoss, Regression
+from evo.learning.tensorflow_setup import explained, start_tensorflow
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.workers import devices

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DeviceError
-from evo.learning.failures import shortages_explained
-from evo.learning.learner import BETAS, EPSILON, BetweenNetworks, Learner, Loss, Rows, Values, start_tensorflow
-from evo.learning.q_loss import components
+from evo.learning.learner import BETAS, EPSILON, BetweenNetworks, Learner, Loss, Rows, Values
+from evo.learning.losses import components
+from evo.learning.tensorflow_setup import shortages_explained, start_tensorflow
 from evo.networks.network import Network
 from evo.workers import devices
 

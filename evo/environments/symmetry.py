@@ -1,11 +1,11 @@
-"""A board that is turned or mirrored is as good a board: what is learnt from it is learnt for all of its forms at once.
+"""Symmetries of a board: how observations, actions and masks change when it is mirrored or rotated.
 
-A form is a number below eight: a mirroring (of columns, first) if it is odd, then form // 2 quarter turns to the right.
+A form is a number below eight: mirrored (columns, first) if it is odd, then form // 2 quarter turns clockwise.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numba import njit
@@ -16,26 +16,25 @@ from evo.randomness.philox_compiled import draw
 
 kernel_cache.use(__name__)
 
-LEFT_RIGHT, ALL = 2, 8  # how many forms there are
-FORMS = {"mirror": LEFT_RIGHT, "dihedral": ALL}
+FORMS = {"mirror": 2, "dihedral": 8}  # how many forms a board has
 
 
 class Symmetry:
-    """Draws forms, and gives them to what was seen, done and allowed."""
+    """Draws forms at random, and transforms observations, actions and masks."""
 
-    def __init__(self, forms: Literal["mirror", "dihedral"], actions: int) -> None:
-        """Under "mirror" what is seen looks up already; four actions are compass points, three are turns."""
-        self.forms = FORMS[forms]
+    def __init__(self, kind: Literal["mirror", "dihedral"], actions: int) -> None:
+        """Of "mirror", observations already look up; four actions are compass points, three are turns."""
+        self.forms = FORMS[kind]
         self.moves = np.array([_moves(form, actions) for form in range(self.forms)], np.int8)  # [F, A] old to new
 
     def draw(self, key: int, count: int) -> NDArray[np.int64]:
-        """Return a form each of `count` examples, by the stream `key`."""
+        """Draw a form for each of `count` examples from the stream `key`."""
         forms = np.empty(count, np.int64)
         _draw(np.uint64(key), self.forms, forms)
         return forms
 
     def planes(self, planes: NDArray[np.float32], forms: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return what is seen of the same boards in these forms.  # [B, H, H, C], [B] -> [B, H, H, C]"""
+        """Return observations of the same boards in these forms.  # [B, H, H, C], [B] -> [B, H, H, C]"""
         out = np.empty_like(planes)
         _turn(planes, forms, out)
         return out
@@ -46,22 +45,16 @@ class Symmetry:
         return moved
 
     def allowed(self, allowed: NDArray[np.int8], forms: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Return a mask of actions on boards in these forms.  # [B, A], [B] -> [B, A]"""
+        """Return action masks on boards in these forms.  # [B, A], [B] -> [B, A]"""
         out = np.empty_like(allowed)
         np.put_along_axis(out, self.moves[forms].astype(np.int64), allowed, axis=1)
         return out
 
 
-def symmetry_of(environment: Any) -> Symmetry | None:
-    """Return the symmetry of an environment that says which it has; None where it says nothing."""
-    forms = getattr(environment, "symmetry", None)
-    return Symmetry(forms, environment.actions) if forms in FORMS else None
-
-
 def _moves(form: int, actions: int) -> list[int]:
-    """Return what each action becomes."""
+    """Return the new number of each action."""
     mirrored, turns = form % 2, form // 2
-    if actions == 3:  # left, straight, right: a turn of the board changes none of them
+    if actions == 3:  # left, straight, right: a rotation of the board changes none of them
         return [2 - action if mirrored else action for action in range(3)]
     return [((-action if mirrored else action) + turns) % 4 for action in range(4)]
 

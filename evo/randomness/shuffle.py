@@ -17,14 +17,14 @@ SHUFFLE = int(Purpose.SHUFFLE)
 
 @njit(cache=True, error_model="numpy")
 def _shuffle(key, purpose, out):  # type: ignore[no-untyped-def]
-    """Put the numbers in `out` [M] into one of all orders, each as likely (Fisher and Yates; Durstenfeld, 1964)."""
+    """Shuffle `out` [M], each order equally likely (Fisher and Yates; Durstenfeld, 1964)."""
     for i in range(out.shape[0] - 1, 0, -1):
         j = draw(key, i, i + 1, purpose)
         out[i], out[j] = out[j], out[i]
 
 
 def minibatches(seed: int, generation: int, epoch: int, examples: int, count: int) -> list[NDArray[np.int32]]:
-    """Return `count` disjoint parts of the numbers below `examples`, of equal size or one less."""
+    """Split the numbers below `examples` at random into `count` disjoint parts, whose sizes differ by one at most."""
     order = np.arange(examples, dtype=np.int32)
     _shuffle(np.uint64(stream(seed, Purpose.SHUFFLE, generation, epoch)), SHUFFLE, order)
     return np.array_split(order, count)
