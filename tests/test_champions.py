@@ -21,7 +21,13 @@ def test_champions_are_there_and_listed() -> None:
     assert [path.name for path in CHAMPIONS if f"`{path.name}`" not in page] == []
 
 
-@pytest.mark.parametrize("path", CHAMPIONS, ids=[path.stem for path in CHAMPIONS])
+QUICKEST = "dqn_snake"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=[] if path.stem == QUICKEST else [pytest.mark.long]) for path in CHAMPIONS],
+)
 def test_a_champion_s_sealed_score_is_reproduced(path: Path) -> None:
     heldout = read_champion(path).about["heldout"]
     words = ["evaluate", str(path), "--episodes", str(heldout["episodes"]), "--json"]

@@ -60,6 +60,7 @@ def test_a_process_that_learns_counts_gpus_as_the_plan_does(
     assert os.environ[ORDER] == "FASTEST_FIRST"
 
 
+@pytest.mark.long
 def test_what_prepares_the_workers_touches_no_device() -> None:
     script = (
         "from pathlib import Path; from evo.rollouts.player import Context, prepare; "

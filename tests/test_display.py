@@ -150,6 +150,7 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
     assert "…" not in shown
 
 
+@pytest.mark.long
 def test_kernels_are_missing_until_this_checkout_has_played_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from evo.rollouts import compiled
     from evo.rollouts.player import Context, prepare

@@ -145,6 +145,7 @@ np.savez(sys.argv[2], first=made.state()["first"], error=told["error"], how=how)
 """
 
 
+@pytest.mark.long
 def test_every_thread_has_a_part_of_its_own_and_the_sums_are_in_order(tmp_path: Path) -> None:
     told, environment = [], {**os.environ, "PYTHONPATH": str(ROOT), VISIBLE: NO_GPU}
     for number, threads in enumerate((1, 3, 3)):
