@@ -53,9 +53,9 @@ def test_outputs_that_are_new_are_zero_and_outputs_that_are_not_wanted_are_dropp
     [
         (network(dense=[6]), ["1_dense_kernel is 48x6, here 48x5", "1_dense_bias is 6, here 5", "2_dense_kernel"]),
         (network(shape=(7, 7, 3)), ["0_conv_kernel is 3x3x3x3, here 3x3x2x3"]),
-        (network(dense=[5, 5]), ["3_dense_kernel is 5x3, here not there"]),
-        (network(dense=[]), ["2_dense_kernel is not there, here 5x3"]),
-        (network(norm="layer"), ["0_conv_gamma is 3, here not there", "1_dense_beta is 5, here not there"]),
+        (network(dense=[5, 5]), ["3_dense_kernel is 5x3, here absent"]),
+        (network(dense=[]), ["2_dense_kernel is absent, here 5x3"]),
+        (network(norm="layer"), ["0_conv_gamma is 3, here absent", "1_dense_beta is 5, here not there"]),
     ],
     ids=["units", "planes", "more layers", "fewer layers", "normalised"],
 )

@@ -89,14 +89,14 @@ def test_a_network_of_strided_convolutions_in_bfloat16_has_the_outputs_and_gradi
     import tensorflow as tf
 
     from evo.networks.keras_form import build_keras
-    from evo.networks.strided import quickest_layer
+    from evo.networks.strided import conv_layer
 
     network = Network.build(Options(conv=[[4, 3, 2], [8, 3, 2]], dense=[16], padding="same"), (19, 19, 3), 4)
     ours = build_keras(network, "bfloat16")
-    assert [type(layer) for layer in ours.layers].count(quickest_layer()) == 2
+    assert [type(layer) for layer in ours.layers].count(conv_layer()) == 2
 
     def plain(layer: keras.Layer) -> keras.Layer:
-        kind = keras.layers.Conv2D if isinstance(layer, quickest_layer()) else type(layer)
+        kind = keras.layers.Conv2D if isinstance(layer, conv_layer()) else type(layer)
         return kind.from_config(layer.get_config())
 
     keras_own = keras.models.clone_model(ours, clone_function=plain)

@@ -19,7 +19,7 @@ from networks import networks, plain_scores, random_observations, random_weights
 from evo.compiled.buffers import LINE, aligned
 from evo.kernels import lanes, layout, sparse
 from evo.kernels.multiply_add import NATIVE
-from evo.kernels.tiles import mark
+from evo.kernels.tiles import mask_nonzero
 from evo.networks.network import Network, Options
 
 ROOT = Path(__file__).parent.parent
@@ -37,14 +37,14 @@ def scores_of_width(
     """Return the scores of `width` observations, or the first `live`, by a kernel of that width.  # [width, A]"""
     layers, packed = lanes.table(network), np.zeros(lanes.packed_size(network), np.float32)
     lanes.pack(layers, weights, packed)
-    room = lanes.activation_size(network) * width
-    first, second = np.full(room, np.nan, np.float32), np.full(room, np.nan, np.float32)
+    most = lanes.activation_size(network) * width
+    first, second = np.full(most, np.nan, np.float32), np.full(most, np.nan, np.float32)
     out = np.full(network.actions * width, np.nan, np.float32)
     x = np.ascontiguousarray(observations.reshape(width, -1).T).ravel()
-    rooms = lanes.norms_of(network, packed), sparse.room_for(layers), lanes.marks_for(network)
-    for room_of_bytes in (*(rooms[1] or ()), rooms[2]):
-        room_of_bytes.view(np.uint8).fill(255)  # NaN, or every bit: what is not written must not be read
-    forward(layers, packed, *rooms, x, first, second, out, width, live or width)
+    buffers = lanes.norm_weights(network, packed), sparse.buffers_for(layers), lanes.nonzero_mask(network)
+    for buffer in (*(buffers[1] or ()), buffers[2]):
+        buffer.view(np.uint8).fill(255)  # NaN, or every bit: what is not written must not be read
+    forward(layers, packed, *buffers, x, first, second, out, width, live or width)
     return out.reshape(network.actions, width).T
 
 
@@ -102,15 +102,15 @@ def test_a_kernel_of_few_lanes_equals_its_plain_form(
 def test_a_kernel_of_few_lanes_writes_nothing_but_its_output(width: int, side: int) -> None:
     network = Network.build(Options(conv=[[9, 3, 1]], dense=[5]), (side, side, 2), 3)
     layers, packed = lanes.table(network), np.zeros(lanes.packed_size(network), np.float32)
-    room = lanes.activation_size(network) * width
+    most = lanes.activation_size(network) * width
     guard = np.float32(7)
-    first, second = np.full(room + 64, guard), np.full(room + 64, guard)
+    first, second = np.full(most + 64, guard), np.full(most + 64, guard)
     out = np.full(3 * width + 64, guard)
     x = np.ones(side * side * 2 * width, np.float32)
-    lanes.forward(layers, packed, None, None, lanes.marks_for(network), x, first, second, out, width, width)
+    lanes.forward(layers, packed, None, None, lanes.nonzero_mask(network), x, first, second, out, width, width)
     assert (out[: 3 * width] == 0).all()
     assert (out[3 * width :] == guard).all()
-    assert (first[room:] == guard).all()
+    assert (first[most:] == guard).all()
     assert (second[5 * width :] == guard).all()
 
 
@@ -128,16 +128,17 @@ def test_planes_that_are_mostly_zero_are_computed_from_the_rest(
     for zeros in (0.6, 1.0):
         observations = random_observations(network, width, 4, zeros)
         seen = np.ascontiguousarray(observations.reshape(width, -1).T).ravel()
-        marks = lanes.marks_for(network)
-        assert mark(layout.table(network)[0], seen, width, marks) == few
+        nonzero = lanes.nonzero_mask(network)
+        assert mask_nonzero(layout.table(network)[0], seen, width, nonzero) == few
         some = observations.any(axis=0).ravel()
-        assert not few or sum(int(word).bit_count() for word in marks) == some.sum()
+        assert not few or sum(int(word).bit_count() for word in nonzero) == some.sum()
         found = [
             scores_of_width(network, weights, observations, width, f) for f in (lanes.forward, lanes.forward_plain)
         ]
         assert bits(found[0]) == bits(found[1])
     dense = random_observations(network, width, 4)
-    assert not mark(layout.table(network)[0], np.ascontiguousarray(dense.reshape(width, -1).T).ravel(), width, marks)
+    inputs = np.ascontiguousarray(dense.reshape(width, -1).T).ravel()
+    assert not mask_nonzero(layout.table(network)[0], inputs, width, nonzero)
 
 
 # Four to eight blocks of filters and more, some of them filled in part; borders, strides, and rows of many inputs.
@@ -212,7 +213,7 @@ def test_the_largest_layers_behind_a_relu_are_those_without_their_zeros() -> Non
     seed = Network.build(Options(preset="seed"), (10, 10, 1), 4)
     assert (layout.table(seed)[:, layout.GROUP] == layout.WIDE).tolist() == [False, True, True, False]
     paired = Network.build(Options(preset="seed", inference="lanes-bfloat16"), (10, 10, 1), 4)
-    assert sparse.room_for(layout.table(paired)) is None
+    assert sparse.buffers_for(layout.table(paired)) is None
     wide = Network.build(Options(kind="mlp", dense=[2000, 48, 2000]), (100,), 4)  # the first, few filters, the last
     assert (layout.table(wide)[:, layout.GROUP] == layout.WIDE).tolist() == [False, False, True, False]
 
@@ -253,7 +254,7 @@ def test_scores_have_the_pinned_bits() -> None:
     assert golden(NORMED) == GOLDEN_NORMED
     assert golden(LARGE, 0.65) == GOLDEN_LARGE
     for options, shape, actions in LARGE:
-        assert sparse.room_for(layout.table(Network.build(options, shape, actions))) is not None
+        assert sparse.buffers_for(layout.table(Network.build(options, shape, actions))) is not None
 
 
 @pytest.mark.parametrize("filters", [*range(1, 10), 16, 23])
@@ -333,8 +334,8 @@ def test_every_instruction_set_gives_the_pinned_bits(
 
 @pytest.mark.parametrize(("size", "dtype"), [(1, np.float32), (37, np.uint32), (100_000, np.float32)])
 def test_kernels_memory_begins_at_a_line_of_the_cache(size: int, dtype: type[np.generic]) -> None:
-    for room in [aligned(size, dtype) for _ in range(8)]:
-        assert room.ctypes.data % LINE == 0
-        assert (room.shape, room.dtype, room.any()) == ((size,), dtype, False)
-        assert room.flags.c_contiguous
-        assert room.flags.writeable
+    for buffer in [aligned(size, dtype) for _ in range(8)]:
+        assert buffer.ctypes.data % LINE == 0
+        assert (buffer.shape, buffer.dtype, buffer.any()) == ((size,), dtype, False)
+        assert buffer.flags.c_contiguous
+        assert buffer.flags.writeable

@@ -19,7 +19,7 @@ from evo.records import Episodes, Task, WeightSource
 from evo.rollouts.player import Context
 
 
-def in_pairs(network: Network) -> Network:
+def with_pairs(network: Network) -> Network:
     options = Options(**{**network.options.model_dump(), "inference": "lanes-bfloat16"})
     return Network.build(options, network.shape, network.actions)
 
@@ -33,14 +33,14 @@ def bits(array: np.ndarray) -> bytes:
 def test_scores_equal_a_plain_loop_of_rounded_numbers_bit_for_bit(
     network: Network, seed: int, width: int, zeros: float
 ) -> None:
-    network = in_pairs(network)
+    network = with_pairs(network)
     weights, observations = random_weights(network, seed), random_observations(network, 16, seed + 1, zeros)
     expected = plain_scores(network, weights, observations, pairs=True)
     assert bits(lanes.scores(network, weights, observations, width)) == bits(expected)
 
 
 def test_a_hidden_layer_rounds_and_the_last_does_not() -> None:
-    network = in_pairs(Network.build(Options(kind="mlp", dense=[1]), (3,), 1))
+    network = with_pairs(Network.build(Options(kind="mlp", dense=[1]), (3,), 1))
     fine = np.float32(1 + 2**-12)  # which bfloat16 cannot tell from 1
     weights = np.array([1, fine, 1, 0.25, fine, 0], np.float32)
     scores = lanes.scores(network, weights, np.array([[1, fine, 2], [-8, 1, 1]], np.float32))
@@ -49,7 +49,7 @@ def test_a_hidden_layer_rounds_and_the_last_does_not() -> None:
 
 @pytest.mark.parametrize("width", lanes.WIDTHS)
 def test_a_tiny_sum_does_not_depend_on_what_its_neighbours_see(width: int) -> None:
-    network = in_pairs(Network.build(Options(kind="mlp", dense=[16]), (4,), 1))
+    network = with_pairs(Network.build(Options(kind="mlp", dense=[16]), (4,), 1))
     weights = np.ones(network.size, np.float32)
     first = network.layers[0]
     weights[first.fan_in * first.filters :][: first.filters] = 1e-39  # which the instruction takes for zero
@@ -67,7 +67,7 @@ FULL = np.full(1, 2**32 - 1, np.uint32).view(np.float32)[0]  # a NaN that overfl
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, FULL])
 def test_what_is_not_finite_stays_so_and_in_its_lane(value: float) -> None:
-    network = in_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[7]), (4, 4, 3), 3))
+    network = with_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[7]), (4, 4, 3), 3))
     weights, observations = random_weights(network, 3), random_observations(network, 16, 4)
     expected = lanes.scores(network, weights, observations)
     observations[2, 1, 1, 0] = value
@@ -77,17 +77,17 @@ def test_what_is_not_finite_stays_so_and_in_its_lane(value: float) -> None:
     assert bits(found[others]) == bits(expected[others])
 
 
-def test_pairs_are_written_into_the_room_of_their_numbers_alone() -> None:
-    network = in_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[5]), (3, 3, 3), 3))
-    layers, packed, fill = lanes.room_for_weights(network)
-    fill(layers, random_weights(network, 1), packed)
+def test_bfloat16_pairs_are_written_only_where_their_inputs_were() -> None:
+    network = with_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[5]), (3, 3, 3), 3))
+    layers, packed, pack = lanes.packing(network)
+    pack(layers, random_weights(network, 1), packed)
     guard = np.float32(7)
     for width in lanes.WIDTHS:
-        room = lanes.activation_size(network) * width
-        x, first, second = (np.full(size + 64, guard) for size in (27 * width, room, room))
+        most = lanes.activation_size(network) * width
+        x, first, second = (np.full(size + 64, guard) for size in (27 * width, most, most))
         out = np.full(3 * width + 64, guard)
-        lanes.forward(layers, packed, None, None, lanes.marks_for(network), x, first, second, out, width, width)
-        for array, used in ((x, 27 * width), (first, room), (second, 5 * width), (out, 3 * width)):
+        lanes.forward(layers, packed, None, None, lanes.nonzero_mask(network), x, first, second, out, width, width)
+        for array, used in ((x, 27 * width), (first, most), (second, 5 * width), (out, 3 * width)):
             assert (array[used:] == guard).all()
 
 
@@ -110,7 +110,7 @@ def test_its_players_agree_with_each_other_and_nearly_with_the_exact_kernel(tmp_
 
 
 def test_the_table_of_pairs_keeps_the_last_layer_and_halves_the_others() -> None:
-    network = in_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[4]), (3, 3, 5), 2))
+    network = with_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[4]), (3, 3, 5), 2))
     layers = bfloat16_pairs.table(network)
     assert layers[:, lanes.CHANNELS].tolist() == [3, 41, 4]
-    assert layers[:, bfloat16_pairs.ALONE].tolist() == [5, 81, 4]
+    assert layers[:, bfloat16_pairs.UNPAIRED_CHANNELS].tolist() == [5, 81, 4]

@@ -30,7 +30,7 @@ def world(**options: Any) -> tuple[snake.Environment, Network, NDArray[np.float3
 
 
 def begin(environment: snake.Environment, count: int) -> EnvStates:
-    return environment.begin(np.array([stream(7, Purpose.LANE, 0, lane) for lane in range(count)], np.uint64))
+    return environment.begin(np.array([stream(7, Purpose.ENV, 0, lane) for lane in range(count)], np.uint64))
 
 
 def play(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evo.randomness import philox_compiled
 from evo.randomness.philox import draw, philox
-from evo.randomness.streams import SEED_LIMIT, Purpose, candidates_keys, episode_keys, seeds_of_test_episodes, stream
+from evo.randomness.streams import SEED_LIMIT, Purpose, candidate_keys, episode_keys, seeds_of_test_episodes, stream
 from evo.rollouts import episodes
 
 WORD = st.integers(0, 2**32 - 1)
@@ -73,7 +73,7 @@ def test_the_numbers_of_the_purposes_are_part_of_the_file_formats() -> None:
         "TEST": 8,
         "ACTION": 9,
         "MATE": 10,
-        "LANE": 11,
+        "ENV": 11,
         "SHUFFLE": 12,
         "REPLAY": 13,
         "MIRROR": 14,
@@ -109,5 +109,5 @@ def test_training_selecting_and_sealed_episodes_never_meet() -> None:
 
 @given(SEED, WORD)
 def test_streams_of_many_candidates_have_the_names_of_each(seed: int, generation: int) -> None:
-    keys = candidates_keys(seed, Purpose.MUTATION, generation, 3, 9)
+    keys = candidate_keys(seed, Purpose.MUTATION, generation, 3, 9)
     assert keys.tolist() == [stream(seed, Purpose.MUTATION, generation, candidate) for candidate in range(3, 9)]

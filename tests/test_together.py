@@ -47,13 +47,13 @@ def tensorflow() -> Iterator[Any]:
     ids=str,
 )
 def test_each_network_s_scores_are_those_of_keras(options: dict[str, Any]) -> None:
-    from evo.networks.batched import Together
+    from evo.networks.batched import BatchedNetworks
     from evo.networks.keras_form import build_keras, set_weights
 
     network = Network.build(Options(**options), (11, 11, 5), 3)
     weights = np.random.default_rng(1).normal(0, 0.3, (NETWORKS, network.size)).astype(np.float32)
     observations = np.random.default_rng(2).random((NETWORKS, BOARDS, 11, 11, 5), np.float32)
-    together, alone = Together(network, NETWORKS, BOARDS), Together(network, 1, BOARDS)
+    together, alone = BatchedNetworks(network, NETWORKS, BOARDS), BatchedNetworks(network, 1, BOARDS)
     together.set(weights)
     scores = together(observations)
     model = build_keras(network, network.options.dtype, learns=False)
@@ -170,11 +170,11 @@ def test_how_candidates_are_cut_into_tasks_shows_in_no_result(tmp_path: Path) ->
 def test_a_device_whose_bits_depend_on_a_network_s_place_in_a_call_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from evo.networks.batched import Together
+    from evo.networks.batched import BatchedNetworks
 
-    exact = Together.__call__
+    exact = BatchedNetworks.__call__
 
-    def nudged(self: Together, observations: np.ndarray) -> np.ndarray:
+    def nudged(self: BatchedNetworks, observations: np.ndarray) -> np.ndarray:
         scores = exact(self, observations)
         scores[-1] = np.nextafter(scores[-1], np.float32(9))
         return scores
@@ -184,6 +184,6 @@ def test_a_device_whose_bits_depend_on_a_network_s_place_in_a_call_is_refused(
         "tensorflow",
     )  # fmt: skip
     assert make_player(context).fingerprint
-    monkeypatch.setattr(Together, "__call__", nudged)
+    monkeypatch.setattr(BatchedNetworks, "__call__", nudged)
     with pytest.raises(DeviceError, match=r"by its place among the 3 of a call; set workers\.candidates_per_call = 1"):
         make_player(context)

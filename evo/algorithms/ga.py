@@ -18,7 +18,7 @@ from evo.networks.network import Network
 from evo.plugins.options import Section
 from evo.randomness.philox import draw
 from evo.randomness.philox_arrays import draws, philox
-from evo.randomness.streams import Purpose, candidates_keys, episode_keys, stream
+from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
 from evo.records import WORST, Arrays, Episodes, Generation, Keep, Metrics, Request, Result, Task, WeightSource
 
 STARTS_FROM_CHAMPION = True
@@ -185,7 +185,7 @@ class GeneticAlgorithm:
         new = slice(elites, n)
 
         def streams(purpose: Purpose) -> NDArray[np.uint64]:
-            return candidates_keys(self.seed, purpose, number, elites, n)
+            return candidate_keys(self.seed, purpose, number, elites, n)
 
         if not len(self._parents):
             keys[new] = streams(Purpose.INITIAL)

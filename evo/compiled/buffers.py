@@ -1,4 +1,4 @@
-"""Memory that begins where vectors are quickest."""
+"""Buffers aligned to cache lines."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-LINE = 64  # bytes of a line of the cache, and of the longest vector
+LINE = 64  # bytes of a cache line, and of the longest vector
 
 
 def aligned(size: int, dtype: type[np.generic] = np.float32) -> NDArray[Any]:
-    """Return zeros that begin where a line of the cache does, so that no vector lies in two lines.  # [size]
+    """Return zeros that begin at a cache line, so that no vector spans two lines.  # [size]
 
-    TensorFlow takes such memory as it is.
+    TensorFlow uses such a buffer without copying it.
     """
     length = size * np.dtype(dtype).itemsize
-    room = np.zeros(length + LINE, np.uint8)
-    start = -room.ctypes.data % LINE
-    return room[start : start + length].view(dtype)
+    buffer = np.zeros(length + LINE, np.uint8)
+    start = -buffer.ctypes.data % LINE
+    return buffer[start : start + length].view(dtype)

@@ -1,7 +1,7 @@
-"""Layers whose inputs and weights are pairs of bfloat16: twice the products a vector, on processors that know them.
+"""Hidden layers in bfloat16 pairs: twice the products per vector on processors with AVX512-BF16.
 
-The two numbers of a pair are neighbouring channels of one pixel; a lone last channel is paired with zero. Outputs are
-float32 and are paired, in place, when the next layer asks for them. The output layer keeps its float32 weights.
+A pair holds neighbouring channels of one pixel; an odd last channel is paired with zero. Layer outputs are float32, and
+the next layer packs them into pairs in place. The output layer keeps float32 weights.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.kernels.layout import BLOCK, CHANNELS, COLUMNS, FILTERS, HEIGHT, KERNEL, NORM, PACKED, WIDTH, pack_layer
 from evo.kernels.layout import table as float_table
-from evo.kernels.multiply_add import join
+from evo.kernels.multiply_add import pack_pairs
 from evo.networks.network import Network
 
 kernel_cache.use(__name__)
 
-ALONE = COLUMNS  # the column, behind those of a float table, that tells the channels before they were paired
+UNPAIRED_CHANNELS = COLUMNS  # one more column of the layer table: channels before pairing; CHANNELS counts pairs
 
 
 def table(network: Network) -> NDArray[np.int64]:
-    """Return the network's layers as the kernels read them, with pairs for channels.  # [layers, COLUMNS + 1]"""
+    """Return the layer table, with channels counted in pairs.  # [layers, COLUMNS + 1]"""
     floats = float_table(network)
     layers = np.concatenate([floats, floats[:, [CHANNELS]]], axis=1)
     layers[:-1, CHANNELS] = (layers[:-1, CHANNELS] + 1) // 2
@@ -36,31 +36,31 @@ def table(network: Network) -> NDArray[np.int64]:
 
 
 @intrinsic(prefer_literal=True)
-def _join(typing, lanes, out, at, x, below, above):  # type: ignore[no-untyped-def]
-    """out[at + lane] = the pair of the floats at x[below + lane] and x[above + lane], or zero where `above` is -1."""
+def _pack_pair(typing, lanes, out, at, x, low, high):  # type: ignore[no-untyped-def]
+    """out[at + lane] = the pair of x[low + lane] and x[high + lane], which counts as 0 where `high` is -1."""
     if not isinstance(lanes, types.IntegerLiteral):
         return None
     if any(array.dtype.bitwidth != 32 or array.layout != "C" for array in (out, x)):
-        raise TypingError("numbers and pairs have 32 bits, and lie in C order")
+        raise TypingError("inputs and pairs must be 32-bit arrays in C order")
     width = lanes.literal_value
     signature = types.void(lanes, out, types.intp, x, types.intp, types.intp)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, out_, at_, x_, below_, above_ = arguments
+        _, out_, at_, x_, low_, high_ = arguments
         floats, words = ir.VectorType(ir.FloatType(), width), ir.VectorType(ir.IntType(32), width)
         data, target = (
             context.make_array(kind)(context, builder, array).data for kind, array in ((x, x_), (out, out_))
         )
 
-        def load(place: Any) -> Any:
-            value = builder.load(builder.bitcast(builder.gep(data, [place]), floats.as_pointer()))
+        def load(index: Any) -> Any:
+            value = builder.load(builder.bitcast(builder.gep(data, [index]), floats.as_pointer()))
             value.align = 4
             return value
 
         second = cgutils.alloca_once_value(builder, ir.Constant(floats, [0.0] * width))
-        with builder.if_then(builder.icmp_signed(">=", above_, ir.Constant(above_.type, 0))):
-            builder.store(load(above_), second)
-        word = join(builder, load(below_), builder.load(second))
+        with builder.if_then(builder.icmp_signed(">=", high_, ir.Constant(high_.type, 0))):
+            builder.store(load(high_), second)
+        word = pack_pairs(builder, load(low_), builder.load(second))
         builder.store(word, builder.bitcast(builder.gep(target, [at_]), words.as_pointer())).align = 4
         return context.get_dummy_value()
 
@@ -69,17 +69,21 @@ def _join(typing, lanes, out, at, x, below, above):  # type: ignore[no-untyped-d
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _rounded(bits):  # type: ignore[no-untyped-def]
-    """Return the bfloat16 nearest to a finite float32, of two the even one, both as bits."""
+    """Round the bits of a finite float32 to those of the nearest bfloat16, ties to even."""
     return (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
-    """Lay finite `weights` [P] out in the words `packed`, as `layout.pack` does, two rows of channels to a word."""
-    bits, none = weights.view(np.uint32), np.uint32(0)
+    """Pack finite `weights` [P] into words as `layout.pack` does, two rows of channels per word."""
+    bits, zero = weights.view(np.uint32), np.uint32(0)
     offset = 0
     for i in range(layers.shape[0] - 1):
-        pixels, channels, filters = layers[i, KERNEL] * layers[i, KERNEL], layers[i, ALONE], layers[i, FILTERS]
+        pixels, channels, filters = (
+            layers[i, KERNEL] * layers[i, KERNEL],
+            layers[i, UNPAIRED_CHANNELS],
+            layers[i, FILTERS],
+        )
         words = layers[i, CHANNELS]
         block_size = (pixels * words + 1) * BLOCK
         biases = offset + pixels * channels * filters
@@ -87,20 +91,20 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
             word = row % words
             source = np.uint64(biases if row < 0 else offset + (row // words * channels + 2 * word) * filters)
             target = np.uint64(layers[i, PACKED] + (row + 1) * BLOCK)
-            alone = row >= 0 and 2 * word + 1 == channels
+            unpaired = row >= 0 and 2 * word + 1 == channels
             for f0 in range(0, filters, BLOCK):
                 full = f0 + BLOCK <= filters
                 if row >= 0 and full:
-                    below = np.int64(source)
-                    _join(BLOCK, packed, np.int64(target), bits, below, -1 if alone else below + filters)
+                    first = np.int64(source)
+                    _pack_pair(BLOCK, packed, np.int64(target), bits, first, -1 if unpaired else first + filters)
                 else:
                     for f in range(BLOCK if full else filters - f0):
                         low = bits[source + np.uint64(f)]
                         if row >= 0:
-                            high = none if alone else _rounded(bits[source + np.uint64(filters + f)])
+                            high = zero if unpaired else _rounded(bits[source + np.uint64(filters + f)])
                             low = _rounded(low) | high << np.uint32(16)
                         elif low == np.uint32(1 << 31):  # -0, as in `layout.pack_layer`
-                            low = none
+                            low = zero
                         packed[target + np.uint64(f)] = low
                 source += np.uint64(BLOCK)
                 target += np.uint64(block_size)
@@ -113,8 +117,8 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def like(typing, array, other):  # type: ignore[no-untyped-def]
-    """Return the numbers of an array as what those of `other` are: floats, or words."""
+def view_as(typing, array, other):  # type: ignore[no-untyped-def]
+    """Return a view of a 32-bit array with the dtype of `other`: float32, or words of bfloat16 pairs."""
     result = array.copy(dtype=other.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -126,31 +130,31 @@ def like(typing, array, other):  # type: ignore[no-untyped-def]
     return result(array, other), generate
 
 
-def pair_up(layer, x, lanes):  # type: ignore[no-untyped-def]
-    """Make pairs of the floats that the words `x` hold, the inputs of a layer, in place; leave floats as they are."""
+def pack_inputs(layer, x, lanes):  # type: ignore[no-untyped-def]
+    """Pack the float32 inputs of a layer into bfloat16 pairs, in place; do nothing where `x` is float32."""
     raise NotImplementedError("compiled code only")
 
 
-@overload(pair_up, jit_options={"error_model": "numpy", "_nrt": False})
-def _pair_up(layer, x, lanes):  # type: ignore[no-untyped-def]
+@overload(pack_inputs, jit_options={"error_model": "numpy", "_nrt": False})
+def _pack_inputs(layer, x, lanes):  # type: ignore[no-untyped-def]
     def nothing(layer, x, lanes):  # type: ignore[no-untyped-def]
         return None
 
     def paired(layer, x, lanes):  # type: ignore[no-untyped-def]
-        channels, out = layer[ALONE], 0
+        channels, out = layer[UNPAIRED_CHANNELS], 0
         for start in range(0, layer[HEIGHT] * layer[WIDTH] * channels, channels):
             for channel in range(0, channels, 2):
-                below = (start + channel) * lanes
-                above = below + lanes if channel + 1 < channels else -1
-                # What is read later lies behind what is written: a pair takes half of the room of its numbers.
+                low = (start + channel) * lanes
+                high = low + lanes if channel + 1 < channels else -1
+                # Writing never overtakes reading: a pair takes half the space of its two inputs.
                 if lanes == 16:
-                    _join(16, x, out, x, below, above)
+                    _pack_pair(16, x, out, x, low, high)
                 elif lanes == 8:
-                    _join(8, x, out, x, below, above)
+                    _pack_pair(8, x, out, x, low, high)
                 elif lanes == 4:
-                    _join(4, x, out, x, below, above)
+                    _pack_pair(4, x, out, x, low, high)
                 else:
-                    _join(2, x, out, x, below, above)
+                    _pack_pair(2, x, out, x, low, high)
                 out += lanes
 
     return paired if x.dtype == types.uint32 else nothing

@@ -1,12 +1,12 @@
 """The lanes kernel: one network on 16, 8, 4 or 2 episodes at a time, in float32 with the same bits on every machine.
 
-The innermost axis of every activation is the lane, one episode each. Each lane's sum is taken in one fixed order (bias,
-then kernel rows, columns, channels) with a separate multiplication and addition, never fused or reassociated; so with
-finite weights a lane's bits depend neither on its neighbours, nor on the width of the machine's vectors, nor on which
-products with zero are left out. What the vectors hold, lanes or filters, is the business of `evo.kernels.tiles`, and of
-`sparse` in large layers; pairs of bfloat16, whose order is another one, that of `pairs`.
+The innermost axis of every activation is the lane, one episode each. A lane's sum is taken in one fixed order: bias, then
+kernel rows, columns, channels. Multiplication and addition are separate, never fused or reassociated. So with finite
+weights the bits of a lane do not depend on the other lanes, on the vector width of the machine, or on which products
+with zero are skipped.
 
-`forward` is the kernel; `forward_plain` is the same float32 arithmetic without intrinsics, to read and to test against.
+`evo.kernels.tiles` computes layers, `sparse` large layers that skip zeros. `bfloat16_pairs` has an order of its own.
+`forward` is the kernel; `forward_plain` is the same float32 arithmetic in plain loops, to read and to test against.
 """
 
 from __future__ import annotations
@@ -48,33 +48,33 @@ from evo.networks.network import Network, Options
 
 kernel_cache.use(__name__)
 
-ARITHMETIC = "muladd-1"  # the version of the order of operations: part of the hash of every run that is played so
-IN_PAIRS = "pairs-1"  # the same of hidden layers in bfloat16
+ARITHMETIC = "muladd-1"  # the version of the order of operations: part of the state hash of runs that use it
+BFLOAT16_PAIRS = "pairs-1"  # the version for hidden layers in bfloat16 pairs
 WIDTHS = (16, 8, 4, 2)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def forward(layers, packed, norms, large, marks, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
+def forward(layers, packed, norms, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
-    `first` and `second` hold `activation_size` floats a lane; `lanes` is one of WIDTHS, of which the first `live` are
-    asked for. Where `packed` are words, hidden layers compute with pairs of bfloat16 (`evo.kernels.bfloat16_pairs`), and `x` is
-    lost. `norms` is what `norms_of` returns, `large` what `sparse.room_for` does, `marks` what `marks_for` does.
+    `first` and `second` are buffers of `activation_size` float32 per lane. `lanes` is one of WIDTHS; only the first `live`
+    are defined. `norms` comes from `norm_weights`, `large` from `sparse.buffers_for`, `nonzero` from `nonzero_mask`. Where
+    `packed` holds words, hidden layers compute in bfloat16 pairs (`evo.kernels.bfloat16_pairs`), and `x` is overwritten.
     """
-    floats = bfloat16_pairs.like(packed, x)
+    floats = bfloat16_pairs.view_as(packed, x)
     last = layers.shape[0] - 1
     for i in range(last):
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = first if i % 2 == 0 else second
-        inputs = bfloat16_pairs.like(source, packed)
-        bfloat16_pairs.pair_up(layers[i], inputs, lanes)  # type: ignore[no-untyped-call]
-        if large is not None and layers[i, GROUP] == WIDE:  # None is told by its type: the rest is not compiled
+        inputs = bfloat16_pairs.view_as(source, packed)
+        bfloat16_pairs.pack_inputs(layers[i], inputs, lanes)  # type: ignore[no-untyped-call]
+        if large is not None and layers[i, GROUP] == WIDE:  # None by its type: Numba prunes the branch
             sparse.compute(layers[i], packed, inputs, target, lanes, live, large)
         else:
-            compute(layers[i], packed, inputs, target, lanes, marks)
+            compute(layers[i], packed, inputs, target, lanes, nonzero)
         if norms is not None and layers[i, NORM] >= 0:
             normalise(layers[i], norms, target, lanes)
-    compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, marks)
+    compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -106,8 +106,8 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def forward_plain(layers, packed, norms, large, marks, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
-    """Do what `forward` does with floats, in plain loops and for any number of lanes, all of them."""
+def forward_plain(layers, packed, norms, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
+    """Compute the bits of `forward` in float32, in plain loops, for any number of lanes."""
     last = layers.shape[0] - 1
     for i in range(last + 1):
         source = x if i == 0 else (first if i % 2 == 1 else second)
@@ -118,24 +118,27 @@ def forward_plain(layers, packed, norms, large, marks, x, first, second, scores,
 
 
 def arithmetic(options: Options) -> str:
-    """Return the version of the arithmetic in which such a network is played."""
-    return IN_PAIRS if options.in_pairs else ARITHMETIC
+    """Return the version of the arithmetic that plays such a network."""
+    return BFLOAT16_PAIRS if options.bfloat16_pairs else ARITHMETIC
 
 
-def room_for_weights(network: Network) -> tuple[NDArray[np.int64], NDArray[Any], Callable[..., None]]:
-    """Return the table of layers, room for packed weights, and what packs them: pack(layers, weights, room)."""
-    if network.options.in_pairs:
+def packing(network: Network) -> tuple[NDArray[np.int64], NDArray[Any], Callable[..., None]]:
+    """Return the layer table, a buffer for packed weights, and the function pack(layers, weights, buffer)."""
+    if network.options.bfloat16_pairs:
         return bfloat16_pairs.table(network), aligned(packed_size(network), np.uint32), bfloat16_pairs.pack
     return table(network), aligned(packed_size(network)), pack
 
 
-def marks_for(network: Network) -> NDArray[np.uint64] | None:
-    """Return room for a bit of every input, and a word more; None in pairs, as adding zero may round a tiny sum there."""
-    return None if network.options.in_pairs else aligned(-(-int(np.prod(network.shape)) // 64) + 1, np.uint64)
+def nonzero_mask(network: Network) -> NDArray[np.uint64] | None:
+    """Return a buffer for a bit per input, and one word more; None with bfloat16 pairs.
+
+    There, adding a product with zero may flush a subnormal sum.
+    """
+    return None if network.options.bfloat16_pairs else aligned(-(-int(np.prod(network.shape)) // 64) + 1, np.uint64)
 
 
-def norms_of(network: Network, packed: NDArray[Any]) -> NDArray[np.float32] | None:
-    """Return packed weights as floats, among which layer norms find theirs; None where no layer has one."""
+def norm_weights(network: Network, packed: NDArray[Any]) -> NDArray[np.float32] | None:
+    """Return the packed weights as float32, for layers to find gamma and beta in; None where no layer has a norm."""
     return packed.view(np.float32) if any(layer.norm for layer in network.layers) else None
 
 
@@ -144,13 +147,13 @@ def scores(
 ) -> NDArray[np.float32]:
     """Return the scores of one network for any number of observations.  # [E, H, W, C] -> [E, A]
 
-    `width`, one of WIDTHS, is how many are computed together; it changes no bit.
+    `width`, one of WIDTHS, is the number of lanes; it changes no bit.
     """
-    layers, packed, fill = room_for_weights(network)
-    norms, large, marks = norms_of(network, packed), sparse.room_for(layers), marks_for(network)
-    fill(layers, np.ascontiguousarray(weights, np.float32), packed)
-    size, room = int(np.prod(network.shape)), activation_size(network)
-    first, second = np.empty(room * width, np.float32), np.empty(room * width, np.float32)
+    layers, packed, pack_weights = packing(network)
+    norms, large, nonzero = norm_weights(network, packed), sparse.buffers_for(layers), nonzero_mask(network)
+    pack_weights(layers, np.ascontiguousarray(weights, np.float32), packed)
+    size, most = int(np.prod(network.shape)), activation_size(network)
+    first, second = np.empty(most * width, np.float32), np.empty(most * width, np.float32)
     out = np.empty((len(observations), network.outputs), np.float32)
     for start in range(0, len(observations), width):
         batch = np.zeros((width, size), np.float32)
@@ -158,6 +161,6 @@ def scores(
         batch[: len(part)] = part
         lanes_out = np.empty(network.outputs * width, np.float32)
         x = np.ascontiguousarray(batch.T).ravel()
-        forward(layers, packed, norms, large, marks, x, first, second, lanes_out, width, len(part))
+        forward(layers, packed, norms, large, nonzero, x, first, second, lanes_out, width, len(part))
         out[start : start + width] = lanes_out.reshape(network.outputs, width).T[: len(part)]
     return out

@@ -1,9 +1,8 @@
-"""Layer normalisation of the channels of a pixel (Ba et al., 2016), with the same bits for any number of lanes.
+"""Layer normalisation over the channels of each pixel (Ba et al., 2016), then ReLU; the lane count changes no bit.
 
-y = (x - mean) / sqrt(variance + EPSILON) * gamma + beta, over the last axis. A sum over filters is eight sums, of
-every eighth filter in order, that are then added in pairs: (k, k + 4), (k, k + 2), (k, k + 1). So eight filters of
-all lanes advance as one vector, and no lane's bits depend on how many there are. Division and square root are exact
-to the last bit in IEEE 754.
+y = (x - mean) / sqrt(variance + EPSILON) * gamma + beta. A sum over filters is kept as eight partial sums, of every
+eighth filter in order. They are then reduced as a tree: (k, k + 4), (k, k + 2), (k, k + 1). Eight filters of all lanes
+advance as one vector, whatever the number of lanes. IEEE 754 rounds division and square root correctly.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from evo.networks.network import EPSILON
 kernel_cache.use(__name__)
 
 PARTS = 8
-ROOM = np.float32(EPSILON)
+VARIANCE_EPSILON = np.float32(EPSILON)
 
 
 @intrinsic(prefer_literal=True)
 def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[no-untyped-def]
-    """Normalise and clip out[start + f lanes + lane] over f; gamma and then beta stand in `packed` from `gamma` on."""
+    """Normalise and rectify out[start + f * lanes + lane] over f, with packed[gamma:] holding gamma, then beta."""
     if not isinstance(lanes, types.IntegerLiteral):
         return None
     width = lanes.literal_value
@@ -41,28 +40,28 @@ def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[n
         single, narrow, wide = (ir.VectorType(ir.FloatType(), size) for size in (PARTS, width, PARTS * width))
         i32, i64 = ir.IntType(32), start_.type
 
-        def whole(value: int) -> Any:
+        def integer(value: int) -> Any:
             return ir.Constant(i64, value)
 
         def constant(vector: Any, value: float) -> Any:
             return ir.Constant(vector, [value] * vector.count)
 
-        def data(place: int, value: Any) -> Any:
-            return context.make_array(signature.args[place])(context, builder, value).data
+        def data(argument: int, value: Any) -> Any:
+            return context.make_array(signature.args[argument])(context, builder, value).data
 
         x, weights = data(1, out_), data(4, packed_)
 
         load, store = partial(vectors.load, builder), partial(vectors.store, builder)
 
-        def spread(value: Any, vector: Any, mask: list[int]) -> Any:
-            picked = ir.Constant(ir.VectorType(i32, vector.count), mask)
-            return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), picked)
+        def expand(value: Any, vector: Any, mask: list[int]) -> Any:
+            indices = ir.Constant(ir.VectorType(i32, vector.count), mask)
+            return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), indices)
 
         lane_of = [i % width for i in range(PARTS * width)]
         part_of = [i // width for i in range(PARTS * width)]
-        chunks, rest = builder.udiv(filters_, whole(PARTS)), builder.urem(filters_, whole(PARTS))
-        rest_first = builder.mul(chunks, whole(PARTS))
-        count = spread(
+        chunks, rest = builder.udiv(filters_, integer(PARTS)), builder.urem(filters_, integer(PARTS))
+        rest_first = builder.mul(chunks, integer(PARTS))
+        count = expand(
             builder.insert_element(
                 ir.Constant(narrow, ir.Undefined), builder.sitofp(filters_, ir.FloatType()), ir.Constant(i32, 0)
             ),
@@ -73,29 +72,29 @@ def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[n
         parts = builder.bitcast(sums, ir.FloatType().as_pointer())
 
         def at(filter_: Any) -> Any:
-            return builder.add(start_, builder.mul(filter_, whole(width)))
+            return builder.add(start_, builder.mul(filter_, integer(width)))
 
         def each_chunk() -> Any:
             return cgutils.for_range(builder, chunks)
 
         def mean_of(value: Any) -> Any:
-            """Return the sum of value(x, wide?) over filters, by `count`."""
+            """Return the mean over filters of value(x, is_wide)."""
             builder.store(constant(wide, 0.0), sums)
             with each_chunk() as chunk:
-                term = value(load(x, at(builder.mul(chunk.index, whole(PARTS))), wide), True)
+                term = value(load(x, at(builder.mul(chunk.index, integer(PARTS))), wide), True)
                 builder.store(builder.fadd(builder.load(sums), term), sums)
             with cgutils.for_range(builder, rest) as left:
-                part = builder.mul(left.index, whole(width))
+                part = builder.mul(left.index, integer(width))
                 term = value(load(x, at(builder.add(rest_first, left.index)), narrow), False)
                 store(builder.fadd(load(parts, part, narrow), term), parts, part)
-            totals = [load(parts, whole(k * width), narrow) for k in range(PARTS)]
+            totals = [load(parts, integer(k * width), narrow) for k in range(PARTS)]
             while len(totals) > 1:
                 half = len(totals) // 2
                 totals = [builder.fadd(totals[k], totals[k + half]) for k in range(half)]
             return builder.fdiv(totals[0], count)
 
         mean = mean_of(lambda value, _: value)
-        mean_wide = spread(mean, wide, lane_of)
+        mean_wide = expand(mean, wide, lane_of)
 
         def centred(value: Any, is_wide: bool) -> Any:
             return builder.fsub(value, mean_wide if is_wide else mean)
@@ -104,28 +103,28 @@ def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[n
             distance = centred(value, is_wide)
             return builder.fmul(distance, distance)
 
-        variance = builder.fadd(mean_of(squared), constant(narrow, float(ROOM)))
+        variance = builder.fadd(mean_of(squared), constant(narrow, float(VARIANCE_EPSILON)))
         root = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(narrow, [narrow]), f"llvm.sqrt.v{width}f32"
         )
         inverse = builder.fdiv(constant(narrow, 1.0), builder.call(root, [variance]))
-        inverse_wide = spread(inverse, wide, lane_of)
+        inverse_wide = expand(inverse, wide, lane_of)
         beta_ = builder.add(gamma_, filters_)
 
         def finish(value: Any, is_wide: bool, scale: Any, shift: Any) -> Any:
             distance = builder.fmul(centred(value, is_wide), inverse_wide if is_wide else inverse)
-            return vectors.clip(builder, builder.fadd(builder.fmul(distance, scale), shift))
+            return vectors.rectify(builder, builder.fadd(builder.fmul(distance, scale), shift))
 
         with each_chunk() as chunk:
-            first = builder.mul(chunk.index, whole(PARTS))
+            first = builder.mul(chunk.index, integer(PARTS))
             scale, shift = (
-                spread(load(weights, builder.add(base, first), single), wide, part_of) for base in (gamma_, beta_)
+                expand(load(weights, builder.add(base, first), single), wide, part_of) for base in (gamma_, beta_)
             )
             store(finish(load(x, at(first), wide), True, scale, shift), x, at(first))
         with cgutils.for_range(builder, rest) as left:
             number = builder.add(rest_first, left.index)
             scale, shift = (
-                spread(
+                expand(
                     builder.insert_element(
                         ir.Constant(narrow, ir.Undefined),
                         builder.load(builder.gep(weights, [builder.add(base, number)])),
@@ -144,7 +143,7 @@ def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[n
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def normalise(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
-    """Normalise the output of a layer [pixels, filters, lanes] in place and clip it below zero; `lanes` of WIDTHS."""
+    """Normalise and rectify the output of a layer [pixels, filters, lanes] in place; `lanes` is 16, 8, 4 or 2."""
     filters, gamma = layer[FILTERS], layer[NORM]
     for pixel in range(layer[OUT_HEIGHT] * layer[OUT_WIDTH]):
         start = pixel * filters * lanes
@@ -170,7 +169,7 @@ def _sum_plain(parts):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def normalise_plain(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
-    """Do what `normalise` does, in plain loops and for any number of lanes."""
+    """Compute the bits of `normalise` in plain loops, for any number of lanes."""
     filters, gamma = layer[FILTERS], layer[NORM]
     count, parts = np.float32(filters), np.empty(PARTS, np.float32)
     for pixel in range(layer[OUT_HEIGHT] * layer[OUT_WIDTH]):
@@ -184,7 +183,7 @@ def normalise_plain(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
             for f in range(filters):
                 distance = out[start + f * lanes] - mean
                 parts[f % PARTS] += distance * distance
-            inverse = np.float32(1) / np.sqrt(_sum_plain(parts) / count + ROOM)
+            inverse = np.float32(1) / np.sqrt(_sum_plain(parts) / count + VARIANCE_EPSILON)
             for f in range(filters):
                 value = (out[start + f * lanes] - mean) * inverse * packed[gamma + f] + packed[gamma + filters + f]
                 out[start + f * lanes] = np.float32(0) if value < np.float32(0) else value

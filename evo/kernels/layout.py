@@ -1,4 +1,4 @@
-"""Where the values of a layer lie: the columns of a network's table of layers, and the blocks of packed weights."""
+"""Memory layout of the kernels: the columns of the layer table, and the blocks of packed weights."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from evo.networks.network import Layer, Network
 
 kernel_cache.use(__name__)
 
-# Filters whose sums stay in registers: 8 of 16 lanes fill AVX-512's; other machines have half or a quarter of that.
-# EnvStates and filters are independent, so the block changes no bit.
+# Filters whose sums stay in registers: 8 filters of 16 lanes fill those of AVX-512; other machines have a half or a
+# quarter of them. Lanes and filters are independent, so the block size changes no bit.
 BLOCK = 8 if "+avx512f" in kernel_cache.features().split(",") else 4
-WIDE = 16  # the same of layers that are computed from the inputs that are not zero (`evo.kernels.sparse`)
-LARGE = 1 << 16  # weights from which on a layer is; smaller ones are as quick with all inputs
-LEAST = 3 * WIDE + 1  # filters that such a layer has at least: four blocks, whose sums advance together
+WIDE = 16  # the block size of layers that skip zero inputs (`evo.kernels.sparse`)
+LARGE = 1 << 16  # weights of the smallest layer that skips zero inputs; smaller ones gain nothing from it
+LEAST = 3 * WIDE + 1  # filters of such a layer, at least: four blocks, whose sums advance together
 
-# Columns of a network's table of layers.
+# Columns of the layer table.
 HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, PAD_LEFT, OUT_HEIGHT, OUT_WIDTH = range(10)
 PACKED, RELU, NORM, GROUP, COLUMNS = range(10, 15)
-# NORM: where gamma is packed, then beta; -1 where there is none. GROUP: filters packed together, BLOCK or WIDE.
+# PACKED: offset of the layer in the packed weights. NORM: offset of gamma, which beta follows; -1: no layer norm.
+# GROUP: filters packed together, BLOCK or WIDE.
 
 
 def table(network: Network) -> NDArray[np.int64]:
-    """Return the network's layers as the kernels read them.  # [layers, COLUMNS]"""
+    """Return the layer table that the kernels read.  # [layers, COLUMNS]"""
     rows, packed = [], 0
     for i, layer in enumerate(network.layers):
         group = _group(network, i)
@@ -45,7 +46,7 @@ def table(network: Network) -> NDArray[np.int64]:
 
 
 def packed_size(network: Network) -> int:
-    """Return how many float32 the packed weights of a network take."""
+    """Return the size of the packed weights of a network, in float32."""
     return sum(_blocks_size(layer, _group(network, i)) + layer.norm_size for i, layer in enumerate(network.layers))
 
 
@@ -54,32 +55,32 @@ def _blocks_size(layer: Layer, group: int) -> int:
 
 
 def _group(network: Network, i: int) -> int:
-    """Return how many filters of a layer are packed together: WIDE of a large one whose inputs a relu has clipped."""
+    """Return how many filters of layer `i` are packed together: WIDE for a large layer behind a ReLU, else BLOCK."""
     layer = network.layers[i]
     large = layer.filters >= LEAST and layer.filters * layer.fan_in >= LARGE
-    return WIDE if large and 0 < i < len(network.layers) - 1 and not network.options.in_pairs else BLOCK
+    return WIDE if large and 0 < i < len(network.layers) - 1 and not network.options.bfloat16_pairs else BLOCK
 
 
 def activation_size(network: Network) -> int:
-    """Return how many float32 a lane needs for the largest output of a layer: whole vectors of WIDE."""
+    """Return the float32 that the largest layer output takes in one lane, rounded up to a multiple of WIDE."""
     return max(-(-layer.out_height * layer.out_width * layer.filters // WIDE) * WIDE for layer in network.layers)
 
 
 @intrinsic
 def _copy_block(typing, target, at, source, start):  # type: ignore[no-untyped-def]
-    """target[at : at + BLOCK] = source[start : start + BLOCK], as one vector: a loop would test if they overlap."""
+    """target[at : at + BLOCK] = source[start : start + BLOCK], as one vector; a loop would first test for overlap."""
     if (target.dtype, target.layout, source.layout) != (source.dtype, "C", "C"):
         raise TypingError("weights and packed weights are float32 in C order")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         vector = ir.VectorType(context.get_value_type(target.dtype), BLOCK).as_pointer()
 
-        def place(kind: Any, array: Any, index: Any) -> Any:
+        def pointer(kind: Any, array: Any, index: Any) -> Any:
             return builder.bitcast(builder.gep(context.make_array(kind)(context, builder, array).data, [index]), vector)
 
-        block = builder.load(place(source, *arguments[2:]))
+        block = builder.load(pointer(source, *arguments[2:]))
         block.align = 4
-        builder.store(block, place(target, *arguments[:2])).align = 4
+        builder.store(block, pointer(target, *arguments[:2])).align = 4
         return context.get_dummy_value()
 
     return types.void(target, at, source, start), generate
@@ -87,9 +88,9 @@ def _copy_block(typing, target, at, source, start):  # type: ignore[no-untyped-d
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
-    """Lay `weights` [P] out block by block: the biases of a block of filters, then its rows of the kernel.
+    """Pack `weights` [P] block by block: the biases of a block of filters, then the rows of its kernel.
 
-    Behind the blocks of a layer that is normalised stand gamma and beta. RELU is for layers that are not.
+    With layer norm, gamma and beta follow the blocks of the layer.
     """
     offset = 0
     for i in range(layers.shape[0]):
@@ -98,24 +99,24 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
-    """Lay out the weights of one layer, which begin at `offset`; return where those of the next one do."""
+    """Pack the weights of one layer, which begin at `offset`; return the offset of the next layer."""
     fan_in, group = layer[KERNEL] * layer[KERNEL] * layer[CHANNELS], layer[GROUP]
     filters, at = layer[FILTERS], layer[PACKED]
-    biases, further = offset + fan_in * filters, fan_in * group
+    biases, to_next_group = offset + fan_in * filters, fan_in * group
     for row in range(fan_in + 1):
-        # Numbers without a sign need no test for the end of the array, in what is left of a row.
+        # Unsigned indices spare Numba the test for negative ones.
         source = np.uint64(biases if row == 0 else offset + (row - 1) * filters)
         target = np.uint64(at + row * group)
         for f in range(BLOCK, filters + 1, BLOCK):
             _copy_block(packed, target, weights, source)
             source += np.uint64(BLOCK)
-            target += np.uint64(BLOCK if f % group else BLOCK + further)
+            target += np.uint64(BLOCK if f % group else BLOCK + to_next_group)
         if filters % group:
             for f in range(filters // BLOCK * BLOCK, -(-filters // group) * group):
                 packed[target] = weights[source] if f < filters else np.float32(0)
                 source += np.uint64(1)
                 target += np.uint64(1)
-    # A bias of -0 becomes 0: a sum that begins with it never is -0, so products with zero are nothing to it.
+    # A bias of -0 becomes 0: a sum that begins at 0 is never -0, so adding a product with zero changes no bit of it.
     for f in range(filters):
         packed[at + f // group * (fan_in + 1) * group + f % group] += np.float32(0)
     offset = biases + filters

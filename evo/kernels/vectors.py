@@ -1,4 +1,4 @@
-"""Vectors in LLVM: loaded and stored where they lie, spread, and turned from one axis to the other; and bits."""
+"""LLVM code for vectors (load, store, shuffle, broadcast, interleave, rectify) and for the bits of a mask."""
 
 from __future__ import annotations
 
@@ -10,57 +10,60 @@ from numba.core import cgutils
 
 
 def load(builder: Any, pointer: Any, at: Any, vector: Any) -> Any:
-    """Return the numbers from pointer[at] on as such a vector; numbers of four bytes may begin anywhere."""
+    """Return a vector of type `vector` loaded from pointer[at:]; only 4-byte alignment is assumed."""
     value = builder.load(builder.bitcast(builder.gep(pointer, [at]), vector.as_pointer()))
     value.align = 4
     return value
 
 
 def store(builder: Any, value: Any, pointer: Any, at: Any) -> None:
-    """Write a vector from pointer[at] on."""
+    """Store a vector to pointer[at:]; only 4-byte alignment is assumed."""
     builder.store(value, builder.bitcast(builder.gep(pointer, [at]), value.type.as_pointer())).align = 4
 
 
 def shuffle(builder: Any, one: Any, other: Any, mask: list[int]) -> Any:
-    """Return the numbers that `mask` tells of two vectors, those of the second counted on."""
+    """Return the elements that `mask` selects from the concatenation of two vectors."""
     return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(ir.IntType(32), len(mask)), mask))
 
 
-def spread(builder: Any, pointer: Any, at: Any, number: Any, width: int) -> Any:
-    """Return pointer[at] in every place of a vector: multiplications read such a number from memory themselves."""
-    value = load(builder, pointer, at, ir.VectorType(number, 1))
+def broadcast(builder: Any, pointer: Any, at: Any, element: Any, width: int) -> Any:
+    """Return a vector whose elements all equal pointer[at].
+
+    LLVM folds the load into the multiplication, as a broadcast memory operand.
+    """
+    value = load(builder, pointer, at, ir.VectorType(element, 1))
     return shuffle(builder, value, ir.Constant(value.type, ir.Undefined), [0] * width)
 
 
-def in_turns(builder: Any, vectors: list[Any]) -> list[Any]:
-    """Return the first number of each of 1, 2, 4... vectors, then the second of each, and so on, as vectors."""
+def interleave(builder: Any, vectors: list[Any]) -> list[Any]:
+    """Return the transpose of N vectors, N a power of two: the first element of each, then the second, and so on."""
     if len(vectors) == 1:
         return vectors
     width = vectors[0].type.count
     masks = [[k // 2 + k % 2 * width + first for k in range(width)] for first in (0, width // 2)]
-    pairs = zip(in_turns(builder, vectors[::2]), in_turns(builder, vectors[1::2]), strict=True)
+    pairs = zip(interleave(builder, vectors[::2]), interleave(builder, vectors[1::2]), strict=True)
     return [shuffle(builder, *pair, mask) for pair in pairs for mask in masks]
 
 
-def apart(builder: Any, vectors: list[Any]) -> list[Any]:
-    """Return what `in_turns` makes these vectors of."""
+def deinterleave(builder: Any, vectors: list[Any]) -> list[Any]:
+    """Invert `interleave`."""
     if len(vectors) == 1:
         return vectors
     masks = [list(range(first, 2 * vectors[0].type.count, 2)) for first in (0, 1)]
     pairs = list(zip(vectors[::2], vectors[1::2], strict=True))
-    even, odd = (apart(builder, [shuffle(builder, *pair, mask) for pair in pairs]) for mask in masks)
+    even, odd = (deinterleave(builder, [shuffle(builder, *pair, mask) for pair in pairs]) for mask in masks)
     return [vector for pair in zip(even, odd, strict=True) for vector in pair]
 
 
-def clip(builder: Any, vector: Any, clipped: Any = None) -> Any:
-    """Return zero for what is below it, if `clipped` is true; a NaN is kept, which the maximum with zero would hide."""
+def rectify(builder: Any, vector: Any, condition: Any = None) -> Any:
+    """Return the ReLU of a vector where `condition` is true or None; a NaN stays a NaN, unlike in max(x, 0)."""
     zero = ir.Constant(vector.type, [0.0] * vector.type.count)
-    above = builder.select(builder.fcmp_ordered("<", vector, zero), zero, vector)
-    return above if clipped is None else builder.select(clipped, above, vector)
+    rectified = builder.select(builder.fcmp_ordered("<", vector, zero), zero, vector)
+    return rectified if condition is None else builder.select(condition, rectified, vector)
 
 
 def bits_from(builder: Any, words: Any, at: Any, count: Any) -> Any:
-    """Return `count` bits, 1 to 64, from bit `at` of an array of words of 64; one word more may be read."""
+    """Return bits at : at + count of an array of 64-bit words, 1 <= count <= 64; the next word is read as well."""
     i64 = at.type
     pointer = builder.gep(words, [builder.lshr(at, i64(6))])
     low, high = builder.load(pointer), builder.load(builder.gep(pointer, [i64(1)]))
@@ -71,7 +74,7 @@ def bits_from(builder: Any, words: Any, at: Any, count: Any) -> Any:
 
 
 def each_bit(builder: Any, bits: Any, body: Callable[[Any], None]) -> None:
-    """Build `body(k)` for every bit that is set, the lowest first."""
+    """Emit a loop that runs `body(k)` for every set bit k, lowest first."""
     left = cgutils.alloca_once(builder, bits.type)
     builder.store(bits, left)
     test, step, done = (builder.append_basic_block(name) for name in ("test", "step", "done"))

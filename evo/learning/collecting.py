@@ -36,7 +36,7 @@ def initial_weights(network: Network, seed: int) -> NDArray[np.float32]:
 
 def begin_envs(environment: Any, seed: int, generation: int, count: int) -> EnvStates:
     """Return `count` environments at the beginning of their first episodes."""
-    keys = [stream(seed, Purpose.LANE, generation, env) for env in range(count)]
+    keys = [stream(seed, Purpose.ENV, generation, env) for env in range(count)]
     envs: EnvStates = environment.begin(np.array(keys, np.uint64))
     return envs
 

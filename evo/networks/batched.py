@@ -1,7 +1,7 @@
-"""Many different networks in one call of TensorFlow: convolutions as slices of the image and batched matrix products.
+"""Many networks with different weights in one TensorFlow call: convolutions as slices and batched matrix products.
 
-A GPU takes as long to be told to do something small as to do something large, so what one network's scores cost there
-is mostly the telling. Here every operation is told once for all networks of a group.
+On a GPU the launch of a small kernel costs more than its arithmetic. Here each operation is launched once for a group
+of networks.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from numpy.typing import NDArray
 from evo.networks.network import EPSILON, Layer, Network
 
 
-class Together:
-    """Networks of one description with weights of their own, and one compiled call for all of them.
+class BatchedNetworks:
+    """Networks of one description, each with its own weights and observations, behind one `tf.function`.
 
-    The shapes are fixed: `networks` of `boards` each, whether there is something to compute for all of them or not.
+    Shapes are fixed: `networks` networks with `envs` observations each; callers pad.
     """
 
-    def __init__(self, network: Network, networks: int, boards: int) -> None:
+    def __init__(self, network: Network, networks: int, envs: int) -> None:
         import tensorflow as tf
 
-        self.network, self.networks, self.boards = network, networks, boards
-        self._parts: list[list[Any]] = []  # of each layer: kernel [N, fan_in, F], bias [N, 1, F], gamma, beta
+        self.network, self.networks, self.envs = network, networks, envs
+        self._parts: list[list[Any]] = []  # per layer: kernel [N, fan_in, F], bias [N, 1, F], gamma, beta
         for layer in network.layers:
             kind = tf.bfloat16 if network.options.dtype == "bfloat16" and layer.relu else tf.float32
             shapes = [(networks, layer.fan_in, layer.filters)] + [(networks, 1, layer.filters)] * (len(layer.parts) - 1)
             self._parts.append([tf.Variable(tf.zeros(shape, kind), trainable=False) for shape in shapes])
-        shape = (networks, boards, *network.shape)
+        shape = (networks, envs, *network.shape)
         self._call = tf.function(self._forward, input_signature=[tf.TensorSpec(shape, tf.float32)], autograph=False)
 
     def set(self, weights: NDArray[np.float32]) -> None:
-        """Take these weights.  # [N, P]"""
+        """Set the weights of every network.  # [N, P]"""
         import tensorflow as tf
 
         for layer, parts in zip(self.network.layers, self._parts, strict=True):
@@ -45,7 +45,7 @@ class Together:
                 start += size
 
     def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores of every network for its own boards.  # [N, B, ...] -> [N, B, A]"""
+        """Return the scores of every network for its own observations.  # [N, B, ...] -> [N, B, A]"""
         scores: NDArray[np.float32] = self._call(observations).numpy()
         return scores
 
@@ -55,22 +55,22 @@ class Together:
         for layer, (kernel, bias, *norm) in zip(self.network.layers, self._parts, strict=True):
             x = tf.cast(x, kernel.dtype)
             rows = _patches(tf.reshape(x, (-1, layer.height, layer.width, layer.channels)), layer)
-            x = tf.matmul(tf.reshape(rows, (self.networks, -1, layer.fan_in)), kernel) + bias  # [N, B * cells, F]
+            x = tf.matmul(tf.reshape(rows, (self.networks, -1, layer.fan_in)), kernel) + bias  # [N, B * pixels, F]
             if norm:
                 x = _normalised(x, *norm)
             if layer.relu:
                 x = tf.nn.relu(x) if self.network.options.activation == "relu" else tf.tanh(x)
-        return tf.reshape(x, (self.networks, self.boards, self.network.outputs))
+        return tf.reshape(x, (self.networks, self.envs, self.network.outputs))
 
 
 def _patches(x: Any, layer: Layer) -> Any:
-    """Return what each output of a layer sums over.  # [M, H, W, C] -> [M, out_H, out_W, fan_in]"""
+    """Return the inputs of each output of a layer (im2col).  # [M, H, W, C] -> [M, out_H, out_W, fan_in]"""
     import tensorflow as tf
 
     if layer.kind == "dense":
         return x
-    reach = [layer.stride * (outputs - 1) + layer.kernel for outputs in (layer.out_height, layer.out_width)]
-    after = [max(reach[0] - layer.height - layer.pad, 0), max(reach[1] - layer.width - layer.pad_left, 0)]
+    span = [layer.stride * (outputs - 1) + layer.kernel for outputs in (layer.out_height, layer.out_width)]
+    after = [max(span[0] - layer.height - layer.pad, 0), max(span[1] - layer.width - layer.pad_left, 0)]
     x = tf.pad(x, [[0, 0], [layer.pad, after[0]], [layer.pad_left, after[1]], [0, 0]])
     down, across = (layer.stride * (outputs - 1) + 1 for outputs in (layer.out_height, layer.out_width))
     taps = [
@@ -82,7 +82,7 @@ def _patches(x: Any, layer: Layer) -> Any:
 
 
 def _normalised(x: Any, gamma: Any, beta: Any) -> Any:
-    """Return `x` [N, M, F] normalised over its last axis, in float32 as Keras does."""
+    """Return `x` [N, M, F] with layer normalisation over the last axis, in float32 as in Keras."""
     import tensorflow as tf
 
     mean, variance = tf.nn.moments(tf.cast(x, tf.float32), [2], keepdims=True)

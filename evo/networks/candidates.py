@@ -1,9 +1,9 @@
-"""From names to weights: rebuild a candidate from its parent and its noise.
+"""Rebuild the weights of a candidate from its parent, its mate and the key of its noise.
 
-Noise recipe 1: child[i] = parent[i] + sigma * z[i] in float32, multiplication and addition apart, with
-z = (popcount(u) - 16) / sqrt(8), which has mean 0 and variance 1, for word i of the key's Philox stream. A fresh
-network is z * sqrt(2 / fan_in) with biases 0 (He et al., 2015); where layers are normalised, gamma is 1 and
-beta 0. Nothing here calls a mathematical library.
+Noise recipe 1: child[i] = parent[i] + sigma * z[i] in float32, with separate multiplication and addition. The noise
+z[i] = (popcount(u[i]) - 16) / sqrt(8) has mean 0 and variance 1; u[i] is word i of the Philox stream of the key. A
+fresh network is z * sqrt(2 / fan_in) with biases 0 (He et al., 2015), gamma 1 and beta 0. No mathematical library is
+called, so the weights have the same bits on every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evo.records import WeightSource
 kernel_cache.use(__name__)
 
 NOISE_RECIPE = 1
-NOISE, CROSSOVER = 1, 2  # which numbers of a candidate's stream: the third word of the counter
+NOISE, CROSSOVER = 1, 2  # the third word of the Philox counter: what the numbers are used for
 CROSSOVERS = ("none", "uniform", "layers")
 SCALE = np.float32(1) / np.sqrt(np.float32(8))
 ONE = np.uint64(1)
@@ -63,7 +63,7 @@ def _mutate(parent, sigma, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _cross_uniform(parent, mate, key, out):  # type: ignore[no-untyped-def]
-    """Take every weight from one of two parents by a coin of its own: bit i % 128 of block i // 128."""
+    """Uniform crossover: weight i comes from the mate where bit i % 128 of Philox block i // 128 is set."""
     zero, purpose = np.uint64(0), np.uint64(CROSSOVER)
     w0 = w1 = w2 = w3 = zero
     for i in range(out.shape[0]):
@@ -75,11 +75,11 @@ def _cross_uniform(parent, mate, key, out):  # type: ignore[no-untyped-def]
 
 
 class Rebuilder:
-    """Rebuilds the candidates of one network."""
+    """Rebuild candidates of one network description."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.fresh_scale = np.zeros(network.size, np.float32)  # [P] sqrt(2 / fan_in), 0 for all but kernels
+        self.fresh_scale = np.zeros(network.size, np.float32)  # [P] sqrt(2 / fan_in) for kernels, else 0
         for layer in network.layers:
             kernel = slice(layer.offset, layer.offset + layer.fan_in * layer.filters)
             self.fresh_scale[kernel] = np.sqrt(np.float32(2) / np.float32(layer.fan_in))
@@ -91,7 +91,10 @@ class Rebuilder:
         self._crossed = np.empty(network.size, np.float32)
 
     def rebuild(self, parents: NDArray[np.float32], source: WeightSource, k: int, out: NDArray[np.float32]) -> None:
-        """Write the weights of candidate `k` of `source` into `out` [P]; `parents` is the published matrix [S, P]."""
+        """Write the weights of candidate `k` of `source` into `out` [P]; `parents` are the published weights [S, P].
+
+        Raises DataError where the candidate names a row that is not published.
+        """
         row, mate, key, sigma = int(source.rows[k]), int(source.mates[k]), source.keys[k], source.sigmas[k]
         if not (-1 <= row < len(parents) and -1 <= mate < len(parents)):
             raise DataError(f"candidate {k} names row {row} and mate {mate} of {len(parents)} published rows")
@@ -112,7 +115,7 @@ class Rebuilder:
             _mutate(parent, np.float32(sigma), out)
 
     def fresh(self, key: np.uint64, out: NDArray[np.float32]) -> None:
-        """Write the weights of the fresh network of `key` into `out` [P]."""
+        """Write freshly initialised weights, drawn from `key`, into `out` [P]."""
         noise(key, out)
         np.multiply(out, self.fresh_scale, out=out)
         for gamma in self._gammas:

@@ -1,4 +1,4 @@
-"""The same network in Keras, for computing on GPUs, for learning and for export; imported only where it is needed."""
+"""The Keras model of a network, for gradients, GPUs and export. Keras is imported on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.networks.network import EPSILON, Network
-from evo.networks.strided import quickest_layer
+from evo.networks.strided import conv_layer
 
 if TYPE_CHECKING:
     import keras
@@ -20,15 +20,14 @@ def build_keras(
 ) -> keras.Model:
     """Return a Keras model from observations [B, ...] to scores [B, A], with weights in the order of `network.split`.
 
-    Convolutions and hidden dense layers are ReLU or what `policy.activation` says, normalised before it where
-    `policy.norm` says so; the output is linear. Layers are named as in `network.names()`, and 0_norm is what normalises
-    layer 0. Hidden layers may compute in bfloat16; the output layer and the weights of what `learns` are float32 all
-    the same.
+    Hidden layers have the activation and normalisation of the network's options; the output is linear. Layers are named
+    as in `network.names()`; `0_norm` normalises layer 0. With `dtype` bfloat16 hidden layers compute in bfloat16; the
+    output layer stays float32, and so do all weights of a model that `learns`.
     """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
 
-    low = "mixed_bfloat16" if learns else "bfloat16"  # mixed: the weights are rounded anew in every call
+    low = "mixed_bfloat16" if learns else "bfloat16"  # mixed: float32 weights, rounded in every call
     inputs = keras.Input(network.shape, name="observation")
     x = inputs
     flat = False
@@ -37,7 +36,7 @@ def build_keras(
         activation = chosen if layer.relu and not layer.norm else None
         policy = low if dtype == "bfloat16" and layer.relu else "float32"
         if layer.kind == "conv":
-            conv = quickest_layer() if policy == "mixed_bfloat16" and layer.stride > 1 else keras.layers.Conv2D
+            conv = conv_layer() if policy == "mixed_bfloat16" and layer.stride > 1 else keras.layers.Conv2D
             x = conv(
                 layer.filters, layer.kernel, layer.stride, network.options.padding, activation=activation, name=name,
                 dtype=policy,
@@ -53,11 +52,11 @@ def build_keras(
 
 
 def set_weights(model: keras.Model, network: Network, weights: NDArray[np.float32]) -> None:
-    """Give a model that `build_keras` made the flat vector `weights` [P]."""
+    """Set the weights of a model from `build_keras` to the flat vector `weights` [P]."""
     for variable, array in zip(model.weights, network.split(weights), strict=True):
         variable.assign(array)
 
 
 def flat_weights(model: keras.Model) -> NDArray[np.float32]:
-    """Return the weights of a model that `build_keras` made as one flat vector.  # [P]"""
+    """Return the weights of a model from `build_keras` as one flat vector.  # [P]"""
     return np.concatenate([np.asarray(array, np.float32).ravel() for array in model.get_weights()])

@@ -12,46 +12,51 @@ from pydantic import Field, model_validator
 from evo.errors import ConfigurationError
 from evo.plugins.options import Section
 
-# The description that `preset = "seed"` stands for: the network of the project that this one grew from.
+# What `preset = "seed"` expands to: the network of the snake-rl project that this one succeeds.
 PRESETS = {"seed": {"conv": [[100, 4, 1], [200, 3, 1]], "dense": [200], "padding": "valid"}}
 
-
-EPSILON = 1e-3  # added to the variance where layers are normalised
-NORM_FLOPS = 7  # a value: sum, distance, its square and their sum, and what makes of it what it becomes
+EPSILON = 1e-3  # added to the variance by layer normalisation, as in Keras
+NORM_FLOPS = 7  # per value of layer normalisation: two sums, difference, square, scale, gamma, beta
 
 
 class Options(Section):
     """The [policy] section."""
 
-    kind: Literal["cnn", "mlp", "linear"] = Field("cnn", description="convolutions, dense layers only, or one layer")
-    preset: Literal["", "seed"] = Field("", description="a known network, instead of conv, dense and padding")
-    conv: list[list[int]] = Field([[8, 3, 2], [8, 3, 2]], description="filters, kernel side, stride of each layer")
+    kind: Literal["cnn", "mlp", "linear"] = Field(
+        "cnn", description="convolutions and dense layers, dense layers only, or the output layer only"
+    )
+    preset: Literal["", "seed"] = Field(
+        "", description="a named network that sets conv, dense and padding; empty: none"
+    )
+    conv: list[list[int]] = Field(
+        [[8, 3, 2], [8, 3, 2]], description="filters, kernel size, stride of each convolution"
+    )
     dense: list[int] = Field([16], description="units of each hidden dense layer")
-    padding: Literal["same", "valid"] = Field("same", description="of the convolutions")
-    norm: Literal["none", "layer"] = Field("none", description="of hidden layers, before they are clipped")
+    padding: Literal["same", "valid"] = Field("same", description="padding of the convolutions")
+    norm: Literal["none", "layer"] = Field("none", description="normalisation of hidden layers, before the activation")
     activation: Literal["relu", "tanh"] = Field(
         "relu",
-        exclude_if=lambda name: name == "relu",  # so hashes of networks from before there was another stay
-        description="of hidden layers; tanh differs between machines, so TensorFlow plays it",
+        exclude_if=lambda name: name == "relu",
+        description="activation of hidden layers; tanh needs TensorFlow, whose bits depend on the machine",
     )
     inference: Literal["auto", "lanes", "lanes-bfloat16", "tensorflow", "tensorflow-bfloat16"] = Field(
         "auto",
-        description="what plays the network; only lanes is exact on every machine, and lanes-bfloat16 is for large "
-        "networks on processors with AVX512-BF16",
+        description="engine of the forward pass; only lanes gives the same bits on every machine; lanes-bfloat16 is "
+        "for large networks on processors with AVX512-BF16; auto: lanes for relu, tensorflow for tanh",
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
         given = self.model_fields_set
         if self.preset and given & {"conv", "dense", "padding"} and self.expanded() != self.own():
-            raise ValueError("preset: leave out conv, dense and padding, which a preset stands for")
+            raise ValueError("preset: leave out conv, dense and padding, which the preset sets")
         for layer in self.conv:
             if len(layer) != 3 or not all(
                 1 <= value <= limit for value, limit in zip(layer, (4096, 63, 63), strict=True)
             ):
                 raise ValueError(f"conv: {layer} is not [filters 1-4096, kernel 1-63, stride 1-63]")
         if len(self.conv) > 16 or len(self.dense) > 16:
-            raise ValueError("conv, dense: at most 16 layers of a kind")
+            raise ValueError("conv, dense: at most 16 layers each")
         if not all(1 <= units <= 65536 for units in self.dense):
             raise ValueError(f"dense: {self.dense} is not a list of 1 to 65536 units each")
         if self.kind == "cnn" and not self.preset and not self.conv:
@@ -62,33 +67,33 @@ class Options(Section):
 
     @property
     def player(self) -> Literal["lanes", "tensorflow"]:
-        """Return what plays the network, whatever it computes in."""
+        """Return the engine of the forward pass."""
         return "tensorflow" if self.inference.startswith("tensorflow") else "lanes"
 
     @property
     def dtype(self) -> Literal["float32", "bfloat16"]:
-        """Return what the network is played in."""
+        """Return the precision of the forward pass."""
         return "bfloat16" if self.inference.endswith("bfloat16") else "float32"
 
     @property
-    def in_pairs(self) -> bool:
-        """Return whether the lanes kernel plays hidden layers in pairs of bfloat16."""
+    def bfloat16_pairs(self) -> bool:
+        """Return whether the lanes kernel computes hidden layers in bfloat16 pairs."""
         return self.inference == "lanes-bfloat16"
 
     def own(self) -> dict[str, object]:
-        """Return the layers as they are written."""
+        """Return the layers as configured."""
         return {"conv": self.conv, "dense": self.dense, "padding": self.padding}
 
     def expanded(self) -> dict[str, object]:
-        """Return the layers, with a preset written out."""
+        """Return the layers, with a preset expanded."""
         return PRESETS[self.preset] if self.preset else self.own()
 
     def resolved(self) -> Options:
-        """Return the description with its preset written out and its inference decided."""
+        """Return the options with the preset expanded, `inference` decided, and unused options at their defaults."""
         activation = self.activation if self.kind != "linear" else "relu"
         inference = self.inference
         if inference == "auto":
-            inference = "lanes" if activation == "relu" else "tensorflow"  # lanes, wherever it knows the layers
+            inference = "lanes" if activation == "relu" else "tensorflow"
         layers = self.expanded()
         if self.kind != "cnn":
             layers = {**layers, "conv": []}
@@ -109,7 +114,7 @@ class Options(Section):
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer; a dense layer is a convolution of a 1 x 1 image that has all inputs as channels."""
+    """One layer; a dense layer is a 1 x 1 convolution of a 1 x 1 image with all inputs as channels."""
 
     kind: Literal["conv", "dense"]
     height: int  # of the input
@@ -122,30 +127,30 @@ class Layer:
     pad_left: int  # columns of zeros before the first
     out_height: int
     out_width: int
-    offset: int  # of the kernel in the flat vector; the bias follows it, and gamma and beta where it is normalised
+    offset: int  # of the kernel in the flat vector; bias, gamma and beta follow it
     relu: bool
     norm: bool
 
     @property
     def fan_in(self) -> int:
-        """Return how many inputs one output sums."""
+        """Return the number of inputs of one output."""
         return self.kernel * self.kernel * self.channels
 
     @property
     def kernel_shape(self) -> tuple[int, ...]:
-        """Return the shape of the kernel in Keras."""
+        """Return the shape of the Keras kernel."""
         if self.kind == "dense":
             return (self.channels, self.filters)
         return (self.kernel, self.kernel, self.channels, self.filters)
 
     @property
     def size(self) -> int:
-        """Return the number of weights, biases included."""
+        """Return the number of weights, with biases and normalisation."""
         return (self.fan_in + 1) * self.filters + self.norm_size
 
     @property
     def norm_size(self) -> int:
-        """Return the number of weights that scale and shift what was normalised."""
+        """Return the number of weights of the layer normalisation, gamma and beta."""
         return 2 * self.filters if self.norm else 0
 
     @property
@@ -155,15 +160,15 @@ class Layer:
 
     @property
     def flops(self) -> int:
-        """Return multiplications and additions of one forward pass, borders counted as full."""
+        """Return the floating-point operations of one forward pass, with borders counted in full."""
         return self.out_height * self.out_width * self.filters * (2 * self.fan_in + (NORM_FLOPS if self.norm else 0))
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network of known input and output: a table of layers over one flat vector of `size` weights.
+    """A network for one observation shape: layers over one flat float32 vector of `size` weights.
 
-    Its outputs are a score an action, then what other heads need: a value, say.
+    Its outputs are one score per action, followed by those of other heads, such as a value.
     """
 
     options: Options
@@ -173,9 +178,9 @@ class Network:
 
     @classmethod
     def build(cls, options: Options, shape: tuple[int, ...], actions: int, extra: int = 0) -> Network:
-        """Return the network for observations of `shape`, with `extra` outputs beside the actions' scores.
+        """Return the network for observations of `shape`, with `extra` outputs behind the scores of the actions.
 
-        ConfigurationError where a layer has nothing left to see.
+        Raises ConfigurationError where the layers do not fit the observation.
         """
         options = options.resolved()
         layers: list[Layer] = []
@@ -184,13 +189,13 @@ class Network:
         if options.conv:
             if len(shape) != 3:
                 raise ConfigurationError(
-                    f'policy.kind: "cnn" needs an image, and the observation has shape {shape}; use "mlp"'
+                    f'policy.kind: "cnn" needs an image, but the observation has shape {shape}; use "mlp"'
                 )
             height, width, channels = shape
             for filters, kernel, stride in options.conv:
                 if options.padding == "same":
                     out_height, out_width = -(-height // stride), -(-width // stride)
-                    pad = max((out_height - 1) * stride + kernel - height, 0) // 2  # TensorFlow's rule
+                    pad = max((out_height - 1) * stride + kernel - height, 0) // 2  # as TensorFlow pads
                     pad_left = max((out_width - 1) * stride + kernel - width, 0) // 2
                 else:
                     out_height, out_width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
@@ -232,7 +237,7 @@ class Network:
 
     @property
     def outputs(self) -> int:
-        """Return the number of outputs, those of other heads included."""
+        """Return the number of outputs of all heads."""
         return self.layers[-1].filters
 
     @property
@@ -242,7 +247,7 @@ class Network:
 
     @property
     def flops(self) -> int:
-        """Return the arithmetic of one forward pass."""
+        """Return the floating-point operations of one forward pass."""
         return sum(layer.flops for layer in self.layers)
 
     def split(self, weights: NDArray[np.float32]) -> list[NDArray[np.float32]]:

@@ -1,9 +1,9 @@
-"""Convolutions with a stride that learn in bfloat16 on a CPU: their input's gradient by a convolution without a stride.
+"""A strided bfloat16 convolution for CPUs, whose input gradient is computed by a convolution without stride.
 
-oneDNN takes four times as long for the gradient of such a convolution's input as for the convolution itself, in
-bfloat16 (3.3 ms against 0.9, 16 filters on 512 boards of 10 x 10 into 32, stride 2, on one core). But the inputs that
-lie at the same place of their strides take from the same outputs by the same part of the kernel: so one convolution of
-the outputs' gradients, whose kernel has a filter for each place and channel, computes them all.
+In bfloat16, oneDNN takes four times as long for the input gradient of a strided convolution as for the convolution
+itself (3.3 ms against 0.9: 16 to 32 filters, 512 boards of 10 x 10, stride 2, one core). Inputs at the same position
+within their stride (the same phase) depend on the same outputs through the same part of the kernel. So one convolution
+of the output gradients, with one filter per phase and channel, computes them all.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 
 @cache
-def quickest_layer() -> Any:
-    """Return the Keras layer, of a `Conv2D`'s weights and outputs, whose strides learn quickest in bfloat16 here."""
+def conv_layer() -> Any:
+    """Return the class of `Conv2D` layers whose strided bfloat16 gradients are fastest on this machine."""
     import keras
     import tensorflow as tf
 
@@ -47,27 +47,27 @@ def _convolved(stride: int, padding: str) -> Any:
 
 
 def input_gradient(of_outputs: Any, kernel: Any, size: Sequence[int], stride: int, padding: str) -> Any:
-    """Return the gradient of a convolution's input.
+    """Return the gradient of a strided convolution with respect to its input.
 
     of_outputs [B, h, w, F], kernel [k, k, C, F] -> [B, *size, C]. `padding` is "SAME" or "VALID".
     """
     import tensorflow as tf
 
     side, _, channels, filters = kernel.shape
-    taps = -(-side // stride)  # outputs that take from an input, along either axis
+    taps = -(-side // stride)  # outputs that depend on an input, along either axis
     outputs = of_outputs.shape[1:3]
-    before = [0, 0]  # zeros that "SAME" puts there
+    before = [0, 0]  # zeros of "SAME" padding
     if padding == "SAME":
         before = [max((o - 1) * stride + side - n, 0) // 2 for o, n in zip(outputs, size, strict=True)]
-    strides = [-(-(b + n) // stride) for b, n in zip(before, size, strict=True)]  # that the inputs lie in
+    strides = [-(-(b + n) // stride) for b, n in zip(before, size, strict=True)]  # strides that the inputs span
 
     kernel = tf.pad(kernel, [[0, taps * stride - side]] * 2 + [[0, 0]] * 2)
     kernel = tf.reverse(tf.reshape(kernel, (taps, stride, taps, stride, channels, filters)), (0, 2))
     kernel = tf.reshape(tf.transpose(kernel, (0, 2, 5, 1, 3, 4)), (taps, taps, filters, stride * stride * channels))
     edges = [[taps - 1, s - o] for s, o in zip(strides, outputs, strict=True)]
-    of_places = tf.nn.conv2d(tf.pad(of_outputs, [[0, 0], *edges, [0, 0]]), kernel, 1, "VALID")
+    of_phases = tf.nn.conv2d(tf.pad(of_outputs, [[0, 0], *edges, [0, 0]]), kernel, 1, "VALID")
 
     rows, columns = strides
-    of_inputs = tf.reshape(of_places, (-1, rows, columns, stride, stride * channels))
+    of_inputs = tf.reshape(of_phases, (-1, rows, columns, stride, stride * channels))
     of_inputs = tf.reshape(tf.transpose(of_inputs, (0, 1, 3, 2, 4)), (-1, rows * stride, columns * stride, channels))
     return of_inputs[:, before[0] : before[0] + size[0], before[1] : before[1] + size[1]]

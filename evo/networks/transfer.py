@@ -1,4 +1,4 @@
-"""Handing weights over between networks that differ in their outputs alone: from evolution to learning, and back."""
+"""Transfer weights between networks that differ only in their outputs, as from evolution to learning and back."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError
 from evo.networks.network import Network
 
-TOLD = 4  # layers that are named where more differ
+SHOWN = 4  # differing arrays that a message names, at most
 
 Layers = Sequence[tuple[str, tuple[int, ...]]]
 Arrays = Mapping[str, NDArray[Any]]
 
 
 def fit(weights: NDArray[np.float32], source_layers: Layers, network: Network) -> NDArray[np.float32]:
-    """Return the weights [P] of `network` that are those of another, whose flat vector and layers are given.
+    """Return weights [P] for `network`, taken from another network's flat vector and layers.
 
-    The first outputs stay what they were. Outputs that only the source has are dropped, and those that only `network`
-    has are zero, whatever is seen. ConfigurationError: another layer differs; it says which.
+    Outputs that both have are kept, outputs of the source alone are dropped, and outputs of `network` alone are zero
+    for every observation. Raises ConfigurationError, naming the arrays, where any other layer differs.
     """
     fitted = np.zeros(network.size, np.float32)
-    ours: Arrays = dict(zip(network.names(), network.split(fitted), strict=True))  # views
-    theirs = _arrays(weights, source_layers)
-    output = list(ours)[-2:]
+    target: Arrays = dict(zip(network.names(), network.split(fitted), strict=True))  # views
+    source = _arrays(weights, source_layers)
+    output = list(target)[-2:]
     differing = [
-        f"{name} is {_shape(theirs, name)}, here {_shape(ours, name)}"
-        for name in dict.fromkeys([*ours, *theirs])
-        if _inputs(theirs, name, output) != _inputs(ours, name, output)
+        f"{name} is {_shape(source, name)}, here {_shape(target, name)}"
+        for name in dict.fromkeys([*target, *source])
+        if _inputs(source, name, output) != _inputs(target, name, output)
     ]
     if differing:
-        more = f"; and {len(differing) - TOLD} more" if len(differing) > TOLD else ""
-        raise ConfigurationError(f"its layers are not those of this network: {'; '.join(differing[:TOLD])}{more}")
-    for name, array in ours.items():
-        kept = min(array.shape[-1], theirs[name].shape[-1])
-        array[..., :kept] = theirs[name][..., :kept]
+        more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+        raise ConfigurationError(f"its layers are not those of this network: {'; '.join(differing[:SHOWN])}{more}")
+    for name, array in target.items():
+        kept = min(array.shape[-1], source[name].shape[-1])
+        array[..., :kept] = source[name][..., :kept]
     return fitted
 
 
@@ -51,10 +51,10 @@ def _arrays(weights: NDArray[np.float32], layers: Layers) -> Arrays:
 
 
 def _inputs(arrays: Arrays, name: str, output: Sequence[str]) -> tuple[int, ...] | None:
-    """Return what has to be equal: the shape, of the output layer's arrays but for the number of outputs."""
+    """Return the dimensions that must agree: all, except the number of outputs of the output layer."""
     shape = arrays[name].shape if name in arrays else None
     return shape[:-1] if shape and name in output else shape
 
 
 def _shape(arrays: Arrays, name: str) -> str:
-    return "x".join(map(str, arrays[name].shape)) if name in arrays else "not there"
+    return "x".join(map(str, arrays[name].shape)) if name in arrays else "absent"

@@ -1,4 +1,4 @@
-"""Philox4x32-10 in plain Python: random numbers that are addressed, not consumed (Salmon et al., SC'11)."""
+"""Philox4x32-10 in plain Python: counter-based random numbers (Salmon et al., SC'11)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Words = tuple[int, int, int, int]
 
 
 def philox(key: int, counter: Words) -> Words:
-    """Return the four 32-bit words that stand at `counter` of the stream `key`.
+    """Return the four 32-bit words at `counter` of the stream `key`.
 
-    `key` is 64 bits (low word first in Random123's order), `counter` four 32-bit words.
+    `key` has 64 bits (Random123 puts the low word first), `counter` is four 32-bit words.
     """
     k0, k1 = key & MASK32, (key >> 32) & MASK32
     c0, c1, c2, c3 = counter
@@ -32,7 +32,7 @@ def philox(key: int, counter: Words) -> Words:
 def draw(key: int, index: int, below: int, purpose: int = 0) -> int:
     """Return draw number `index` of the stream `key`: an integer in [0, below), uniform by rejection.
 
-    `index` is below 2^32 and `below` at most 2^32. `purpose` keeps apart draws of different kinds under one key.
+    `index` < 2^32, `below` <= 2^32. Draws with different `purpose` under one key are independent.
     """
     limit = (1 << 32) // below * below
     attempt = 0

@@ -1,4 +1,4 @@
-"""Philox4x32-10 over arrays: the same words as `evo.randomness.philox`, of many streams at once."""
+"""Philox4x32-10 over arrays of streams: the same words as `evo.randomness.philox`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ W0, W1 = (np.uint64(step) for step in WEYL)
 
 
 def philox(keys: Words, c0: Counter, c1: Counter, c2: Counter, c3: Counter) -> tuple[Words, Words, Words, Words]:
-    """Return the four words, each below 2^32, at a counter of each stream; its words are one for all, or one each.
+    """Return the four 32-bit words of each stream at its counter (c0, c1, c2, c3), whose words are scalars or [N].
 
-    keys [N] -> four times [N], uint64.
+    keys [N] uint64 -> four arrays [N] uint64.
     """
     k0, k1 = keys & LOW, keys >> HALF
     c0, c1, c2, c3 = (np.broadcast_to(np.asarray(word, np.uint64), keys.shape) for word in (c0, c1, c2, c3))
@@ -29,7 +29,7 @@ def philox(keys: Words, c0: Counter, c1: Counter, c2: Counter, c3: Counter) -> t
 
 
 def draws(keys: Words, index: int, below: int) -> NDArray[np.int64]:
-    """Return draw number `index` of each stream, in [0, below) by rejection, as `philox.draw` does.  # [N]"""
+    """Return `philox.draw(key, index, below)` of each stream.  # [N]"""
     limit = (1 << 32) // below * below
     found = np.zeros(len(keys), np.int64)
     left, attempt = np.arange(len(keys)), 0

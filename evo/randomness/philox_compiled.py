@@ -1,4 +1,4 @@
-"""Philox4x32-10 compiled: the same words as `evo.randomness.philox`, for code that runs under Numba."""
+"""Philox4x32-10 for Numba code: the same words as `evo.randomness.philox`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evo.compiled import cache as kernel_cache
 
 kernel_cache.use(__name__)
 
-# Every operand is cast: Numba turns uint64 + int64 into a float or a signed integer.
+# Every operand is cast to uint64: Numba types uint64 + int64 as int64 or float64.
 M0, M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 W0, W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 MASK32 = np.uint64(0xFFFFFFFF)
@@ -18,7 +18,7 @@ SHIFT = np.uint64(32)
 
 @njit(cache=True, error_model="numpy", inline="always")
 def philox(key, c0, c1, c2, c3):  # type: ignore[no-untyped-def]
-    """Return the four words (uint64, each below 2^32) at the counter (c0, c1, c2, c3) of the 64-bit `key`."""
+    """Return the four 32-bit words, as uint64, at the counter (c0, c1, c2, c3) of the stream `key`."""
     k0, k1 = np.uint64(key) & MASK32, np.uint64(key) >> SHIFT
     c0, c1, c2, c3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
     for _ in range(10):
@@ -30,7 +30,7 @@ def philox(key, c0, c1, c2, c3):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def draw(key, index, below, purpose):  # type: ignore[no-untyped-def]
-    """Return draw `index` of the stream `key`: an int64 in [0, below), uniform by rejection, as `philox.draw`."""
+    """Return `philox.draw(key, index, below, purpose)` as an int64."""
     n = np.uint64(below)
     limit = np.uint64(1 << 32) // n * n
     attempt = np.uint64(0)

@@ -1,7 +1,7 @@
-"""Where every random number comes from: a stream is named, never stored.
+"""Named random streams: the source of every random number of a run.
 
-A stream is a 64-bit key of Philox4x32-10, derived from what it is for. Whoever knows the name can redraw any
-number of it, on any worker, in any order; so nothing random is ever saved, and resuming cannot lose it.
+A stream is a 64-bit Philox4x32-10 key, derived from its name: seed, purpose, generation, candidate, episode. Any worker
+can draw any number of any stream, in any order. So no random state is ever saved, and a resume cannot lose it.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ SEED_LIMIT = 1 << 64
 
 
 class Purpose(IntEnum):
-    """What a stream is for. Numbers are part of the file formats: add, never renumber."""
+    """What a stream is used for. The numbers are part of the file formats: add to them, never renumber."""
 
-    INITIAL = 1  # weights of a candidate that has no parent
-    MUTATION = 2  # the noise of a child
-    PARENT = 3  # which parent (and mate) a child has
-    SIGMA = 4  # how strong a child's noise is
-    TOURNAMENT = 5
-    TRAINING = 6  # episodes of a generation, the same for all of its candidates
-    VALIDATION = 7  # episodes that choose the champion, the same for a whole run
-    TEST = 8  # episodes that are reported and never used, the same for every run
+    INITIAL = 1  # weights of a candidate without a parent
+    MUTATION = 2  # noise of a child
+    PARENT = 3  # choice of the parent
+    SIGMA = 4  # step of a child's sigma
+    TOURNAMENT = 5  # members of a tournament
+    TRAINING = 6  # training episodes of a generation, the same for all of its candidates
+    VALIDATION = 7  # validation episodes, the same throughout a run
+    TEST = 8  # test episodes, the same for every run
     ACTION = 9  # sampled actions
-    MATE = 10
-    LANE = 11  # the episodes of a lane of segments
-    SHUFFLE = 12  # the order of steps in an epoch
-    REPLAY = 13  # which steps are learnt from again
-    MIRROR = 14  # which of them are seen turned or mirrored
-    EXPLORE = 15  # any action, instead of the best one
+    MATE = 10  # choice of the mate
+    ENV = 11  # episodes of an env of segments
+    SHUFFLE = 12  # order of transitions in an epoch
+    REPLAY = 13  # sampling from the replay buffer
+    MIRROR = 14  # augmentation of transitions by symmetry
+    EXPLORE = 15  # epsilon-greedy: random actions
 
 
 def stream(seed: int, purpose: Purpose, generation: int = 0, candidate: int = 0, episode: int = 0) -> int:
-    """Return the 64-bit key of the stream with this name; every argument is below 2^32 but `seed`, below 2^64."""
+    """Return the 64-bit key of a named stream; `seed` < 2^64, all other arguments < 2^32."""
     w0, w1, _, _ = philox(seed, (int(purpose), generation, candidate, episode))
     return w0 | w1 << 32
 
 
-def candidates_keys(seed: int, purpose: Purpose, generation: int, first: int, end: int) -> NDArray[np.uint64]:
-    """Return `stream(seed, purpose, generation, i)` of the candidates from `first` to before `end`.  # [N]"""
+def candidate_keys(seed: int, purpose: Purpose, generation: int, first: int, end: int) -> NDArray[np.uint64]:
+    """Return `stream(seed, purpose, generation, i)` for candidates first <= i < end.  # [N]"""
     numbers = np.arange(first, end, dtype=np.uint64)
     w0, w1, _, _ = philox_arrays.philox(np.full(len(numbers), seed, np.uint64), int(purpose), generation, numbers, 0)
     return w0 | w1 << np.uint64(32)
 
 
 def episode_keys(seed: int, purpose: Purpose, generation: int, episodes: int, first: int = 0) -> NDArray[np.uint64]:
-    """Return the seeds of `episodes` episodes from number `first` on.  # [E]"""
+    """Return the seeds of episodes first to first + episodes - 1.  # [E]"""
     keys = [stream(seed, purpose, generation, 0, first + episode) for episode in range(episodes)]
     return np.array(keys, np.uint64)
 
 
 def seeds_of_test_episodes(episodes: int, first: int = 0) -> NDArray[np.uint64]:
-    """Return the seeds of the test episodes, which are the same for every run and algorithm.  # [E]"""
+    """Return the seeds of test episodes, which are the same for every run and algorithm.  # [E]"""
     return episode_keys(0, Purpose.TEST, 0, episodes, first)

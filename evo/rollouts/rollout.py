@@ -107,13 +107,13 @@ class Rollout:
     def __init__(self, network: Network, environment: Environment) -> None:
         self.network, self.environment = network, environment
         self.rebuilder = Rebuilder(network)
-        self._layers, self._packed, self._pack = lanes.room_for_weights(network)
-        self._norms, self._large = lanes.norms_of(network, self._packed), sparse.room_for(self._layers)
+        self._layers, self._packed, self._pack = lanes.packing(network)
+        self._norms, self._large = lanes.norm_weights(network, self._packed), sparse.buffers_for(self._layers)
         self._weights = aligned(network.size)
         room = layout.activation_size(network) * 16
         self._first, self._second = aligned(room), aligned(room)
         self._scores = aligned(network.outputs * 16)
-        self._x, self._marks = aligned(int(np.prod(network.shape)) * 16), lanes.marks_for(network)
+        self._x, self._marks = aligned(int(np.prod(network.shape)) * 16), lanes.nonzero_mask(network)
         rules: Any = getattr(environment, "rules", None)  # of an environment that is played in compiled code
         self._boards = None if rules is None else make_boards(16, rules.size)
         self._marked: set[str] = set()  # what is known to have been compiled
@@ -121,7 +121,7 @@ class Rollout:
     @property
     def fingerprint(self) -> str:
         """Return what the arithmetic depends on; nothing where it is exact."""
-        return multiply_add.fingerprint() if self.network.options.in_pairs else ""
+        return multiply_add.fingerprint() if self.network.options.bfloat16_pairs else ""
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P].

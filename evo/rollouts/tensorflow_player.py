@@ -18,7 +18,7 @@ from llvmlite import binding
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError
-from evo.networks.batched import Together
+from evo.networks.batched import BatchedNetworks
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.keras_form import build_keras, set_weights
 from evo.records import WORST, ActionRule, Rebuild, Result, Segment, Task
@@ -60,7 +60,7 @@ class TensorFlowPlayer:
         )
         self._compiled = hasattr(self.environment, "rules")
         asked = int(workers.get("candidates_per_call", 0)) or (1 if self.device == "CPU" else NETWORKS_PER_CALL)
-        self._networks: Alone | Together | None = None
+        self._networks: Alone | BatchedNetworks | None = None
         self._side_by_side = asked > 1 and self._compiled
         self.fingerprint = ""
         self._hold(asked if self._side_by_side else 1)
@@ -171,7 +171,7 @@ class TensorFlowPlayer:
         try:
             with _memory_of(self.device):
                 if self._side_by_side:
-                    self._networks = Together(self.network, networks, BATCH)
+                    self._networks = BatchedNetworks(self.network, networks, BATCH)
                 else:
                     self._networks = Alone(self.network)
                 fingerprint = self._describe()
@@ -225,7 +225,7 @@ class TensorFlowPlayer:
 
 
 class Alone:
-    """Keras's form of one network, behind the calls of `Together`."""
+    """Keras's form of one network, behind the calls of `BatchedNetworks`."""
 
     networks = 1
 
