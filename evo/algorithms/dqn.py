@@ -28,7 +28,7 @@ from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import ActionRule, Arrays, EnvStates, Generation, Metrics, Request, Result, Transitions
 
 if TYPE_CHECKING:
-    from evo.config.sections import Learner as LearnerOptions
+    from evo.learning.options import LearnerOptions
     from evo.learning.replay_buffer import Sample
 
 LEARNS = STARTS_FROM_CHAMPION = True

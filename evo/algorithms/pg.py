@@ -26,7 +26,7 @@ from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST, ActionRule, Arrays, EnvStates, Generation, Metrics, Request, Result, Task, Transitions
 
 if TYPE_CHECKING:
-    from evo.config.sections import Learner as LearnerOptions
+    from evo.learning.options import LearnerOptions
     from evo.learning.learner import Learner
     from evo.learning.normalisers import ObservationNormaliser
 

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.config.mistakes import shown
-from evo.config.sections import Evaluation, Learner, Run, Workers
+from evo.config.sections import Evaluation, Run
 from evo.config.toml_text import section_text, value_text
 from evo.errors import ConfigurationError, EvoError
 from evo.files.durable import read_file
+from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
 from evo.plugins.options import Section
 from evo.store.paths import CHAMPION, LARGEST_CHAMPION
+from evo.workers.options import WorkersOptions
+from evo.workers.placement import LearnerDevices
 
 if TYPE_CHECKING:
     from evo.records import Evaluator
@@ -32,10 +35,11 @@ class Experiment:
     run: Run
     environment: Any  # the options of the environment that `environment.id` names
     policy: Policy  # resolved
-    workers: Workers
-    learner: Learner
+    workers: WorkersOptions  # the options of the backend that `workers.backend` names
+    learner: LearnerOptions
     evaluation: Evaluation
     sections: Mapping[str, Any]  # the options of every algorithm, by its name
+    other_backends: Mapping[str, Any] = field(default_factory=dict)  # options of [workers] that the file has for them
     path: Path = field(default=Path("experiment.toml"), compare=False)
 
     @property
@@ -71,6 +75,11 @@ class Experiment:
     def learns(self) -> bool:
         """Return whether the algorithm computes gradients."""
         return bool(getattr(registry.find("algorithms", self.algorithm), "LEARNS", False))
+
+    @property
+    def learner_devices(self) -> LearnerDevices | None:
+        """Return where the learner computes; None where nothing learns."""
+        return self.learner.place if self.learns else None
 
     def network(self) -> Network:
         """Return the network that the policy describes for this environment and algorithm."""
@@ -122,6 +131,8 @@ class Experiment:
             dumped = section.model_dump(exclude_none=True)
             values = {key: dumped.get(key, getattr(section, key)) for key in type(section).model_fields}
             notes = {key: info.description or "" for key, info in type(section).model_fields.items()}
+            if name == "workers" and not counting:
+                values |= self.other_backends
             texts.append(section_text(name, values, notes))
         if provenance is not None:
             texts.append(section_text(PROVENANCE, provenance))
@@ -135,23 +146,24 @@ def environment_of(options: Any) -> Any:
 
 def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str], **how: Any) -> Evaluator:
     """Return what plays the tasks of a run, as its [workers] say; `how` is for one backend's own `make`."""
-    from evo.rollouts.player import Context
+    from evo.rollouts.player import RunSpec
 
-    workers = experiment.workers.model_dump()
-    if experiment.learns and experiment.workers.backend == "serial":  # in one process TensorFlow has one number of them
-        workers["threads"], workers["threads_inter"] = experiment.learner.threading
-    context = Context(
+    workers = experiment.workers
+    if experiment.learns and workers.backend == "serial":  # one process has one number of TensorFlow's threads
+        threads, threads_inter = experiment.learner.threading
+        workers = workers.model_copy(update={"threads": threads, "threads_inter": threads_inter})
+    spec = RunSpec(
         run_dir=directory.absolute(),
-        environment=experiment.environment.model_dump(),
-        policy=experiment.policy.model_dump(),
+        environment=experiment.environment,
+        policy=experiment.policy,
         workers=workers,
         inference=experiment.policy.player,
         plugins=tuple(modules),
         extra_outputs=experiment.extra_outputs,
-        learner=experiment.learner.model_dump() if experiment.learns else None,
-        learns_from=experiment.learns_from,
+        learner=experiment.learner_devices,
+        transitions_from=experiment.learns_from,
     )
-    evaluator: Evaluator = registry.find("evaluators", experiment.workers.backend).make(context, **how)
+    evaluator: Evaluator = registry.find("evaluators", workers.backend).make(workers, spec, **how)
     return evaluator
 
 

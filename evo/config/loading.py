@@ -11,13 +11,15 @@ from typing import Any, cast
 from evo.config.experiment import PROVENANCE, Experiment, difference, environment_module, environment_of
 from evo.config.experiment_file import ExperimentFile, read_all
 from evo.config.mistakes import MOST, Mistake, shown, validate
-from evo.config.sections import Evaluation, Learner, Run, Workers
+from evo.config.sections import Evaluation, Run
 from evo.errors import ConfigurationError, did_you_mean, printable
+from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
 from evo.plugins.options import Section
 from evo.store.paths import START
+from evo.workers.options import WorkersOptions
 
 __all__ = ["FIXED", "Experiment", "difference", "load"]
 
@@ -25,8 +27,8 @@ REPORTED = 50  # mistakes; whoever makes more has given us another kind of file
 FIXED: dict[str, type[Section]] = {
     "run": Run,
     "policy": Policy,
-    "workers": Workers,
-    "learner": Learner,
+    "workers": WorkersOptions,
+    "learner": LearnerOptions,
     "evaluation": Evaluation,
 }
 
@@ -67,10 +69,11 @@ def of_champion(file: Path, about: Mapping[str, Any], flags: Mapping[str, object
 
 def _validated(given: ExperimentFile, path: Path) -> Experiment:
     try:
-        sections, mistakes = _sections(given.tables)
+        others, wrong = _of_other_backends(given.tables)
+        sections, mistakes = _sections(_without(given.tables, others))
     except RecursionError:
         raise ConfigurationError(f"{given.file}:1: tables are nested too deeply") from None
-    lines = given.told(mistakes)
+    lines = given.told(wrong + mistakes)
     if lines:
         more = ["and more of the same"] if len(lines) > REPORTED else []
         raise ConfigurationError("\n".join(lines[:REPORTED] + more))
@@ -78,10 +81,11 @@ def _validated(given: ExperimentFile, path: Path) -> Experiment:
         run=cast(Run, sections.pop("run")),
         environment=sections.pop("environment"),
         policy=cast(Policy, sections.pop("policy")),
-        workers=cast(Workers, sections.pop("workers")),
-        learner=cast(Learner, sections.pop("learner")),
+        workers=cast(WorkersOptions, sections.pop("workers")),
+        learner=cast(LearnerOptions, sections.pop("learner")),
         evaluation=cast(Evaluation, sections.pop("evaluation")),
         sections=sections,
+        other_backends=others,
         path=path,
     )
 
@@ -94,6 +98,11 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
     environment = _environment_model(tables, mistakes)
     if environment:
         models["environment"] = environment
+    backend, backends = _given(tables, "workers", "backend"), registry.names("evaluators")
+    if backend in backends:
+        models["workers"] = registry.find("evaluators", backend).Options
+    elif isinstance(backend, str):
+        mistakes.append(Mistake(("workers", "backend"), _unknown(backend, backends)))
     sections: dict[str, Section] = {}
     for name, model in models.items():
         values = tables.get(name, {})
@@ -104,9 +113,6 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
         mistakes += wrong
         if section is not None:
             sections[name] = section
-    backend, backends = _given(tables, "workers", "backend"), registry.names("evaluators")
-    if isinstance(backend, str) and backend not in backends:
-        mistakes.append(Mistake(("workers", "backend"), _unknown(backend, backends)))
     mistakes += _algorithm_mistakes(tables, algorithms)
     if "policy" in sections:
         policy = cast(Policy, sections["policy"]).resolved()
@@ -114,6 +120,38 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
         if "environment" in sections:
             mistakes += _network_mistakes(policy, sections["environment"])
     return sections, mistakes
+
+
+def _of_other_backends(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
+    """Return the options of [workers] that only other backends have, and what is wrong with them.
+
+    One file serves every backend, as --backend swaps them. Such options are validated and otherwise ignored, unless the
+    chosen backend refuses them.
+    """
+    values, backends = tables.get("workers"), registry.names("evaluators")
+    if not isinstance(values, Mapping):
+        return {}, []
+    backend = _given(tables, "workers", "backend")
+    chosen: type[WorkersOptions] = registry.find("evaluators", backend).Options if backend in backends else WorkersOptions
+    others: dict[str, Any] = {}
+    mistakes: list[Mistake] = []
+    for name in backends if set(values) - chosen.model_fields.keys() else ():
+        model: type[WorkersOptions] = registry.find("evaluators", name).Options
+        unused = {key: values[key] for key in values if key in model.model_fields.keys() - chosen.model_fields.keys()}
+        section, wrong = validate(model, "workers", {key: unused[key] for key in unused if key not in others})
+        mistakes += wrong
+        for key in unused if section else ():
+            if key in chosen.refused and unused[key] != model.model_fields[key].default:
+                mistakes.append(Mistake(("workers", key), chosen.refused[key]))
+        others |= unused
+    return others, mistakes
+
+
+def _without(tables: Mapping[str, Any], others: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the tables without these options of [workers]."""
+    if not others:
+        return tables
+    return {**tables, "workers": {key: value for key, value in tables["workers"].items() if key not in others}}
 
 
 def _unknown_sections(tables: Mapping[str, Any], known: Sequence[str]) -> list[Mistake]:

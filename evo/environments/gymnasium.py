@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from evo.errors import ConfigurationError
-from evo.plugins.options import Section
+from evo.plugins.options import EnvironmentOptions
 
 if TYPE_CHECKING:
     import gymnasium
@@ -20,7 +20,7 @@ PREFIX = "gymnasium:"
 MOST_CHOICES = 128  # an action is kept in a byte
 
 
-class Options(Section):
+class Options(EnvironmentOptions):
     """The [environment] section of a Gymnasium environment."""
 
     id: str = Field(description='"gymnasium:" and the name that the environment is registered by')

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.plugins.options import Section
+from evo.plugins.options import EnvironmentOptions, Section
 
 if TYPE_CHECKING:
     import gymnasium
@@ -36,7 +36,7 @@ class Rewards(Section):
         return self
 
 
-class Options(Section):
+class Options(EnvironmentOptions):
     """The [environment] section of Snake."""
 
     id: Literal["snake"] = Field("snake", description="which environment")

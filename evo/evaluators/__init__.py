@@ -1,1 +1,1 @@
-"""Where tasks are played: a module with `make(context)` is a backend of that name."""
+"""Where tasks are played: a module with `Options` and `make(options, spec)` is a backend of that name."""

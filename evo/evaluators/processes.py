@@ -18,13 +18,15 @@ from functools import partial
 from itertools import count, islice
 from typing import Any
 
+from pydantic import Field, model_validator
+
 from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError, ResourceError
 from evo.records import Rebuild, Result, Task
-from evo.rollouts.player import Context, measures_of
+from evo.rollouts.player import RunSpec, measures_of
 from evo.workers.deadlines import Pace
-from evo.workers.devices import slots
 from evo.workers.effort import Effort
 from evo.workers.fork_server import START_PATIENCE, ForkServer, ForkServerLost
+from evo.workers.options import LocalOptions, WorkersOptions
 from evo.workers.placement import place
 from evo.workers.round import ATTEMPTS, Round, size, worst_result
 from evo.workers.worker import Channel, Failed, GivesUp, Packed, Played, Ready, WorkerSpec
@@ -40,6 +42,27 @@ BEFOREHAND = 16  # tasks that are packed one after the other, which is quicker t
 LARGE = 1 << 16  # bytes of a result from which on it takes so long to unpack that it is done while others play
 DONE = object()
 GROWTH = 4.0  # a task that was overdue gets this much longer the next time
+
+
+class Options(LocalOptions):
+    """[workers] of the processes backend."""
+
+    start: str = Field("forkserver", description='how workers start: "forkserver", or "spawn" (slower)')
+
+    @model_validator(mode="after")
+    def _start_is_known(self) -> Options:
+        if self.start == "fork":
+            raise ValueError('start: "fork" hangs workers where TensorFlow has run before; use "forkserver" or "spawn"')
+        if self.start not in ("forkserver", "spawn"):
+            raise ValueError(f'start: must be "forkserver" or "spawn", not "{self.start}"')
+        return self
+
+
+def one_worker(workers: WorkersOptions) -> Options:
+    """Return options for one worker like those of a run, on its first GPU, if any; its poison is raised."""
+    shared = workers.model_dump(include=set(WorkersOptions.model_fields))
+    ids = workers.gpu_ids[:1] if isinstance(workers, LocalOptions) else []
+    return Options(**{**shared, "backend": "processes", "count": 1, "gpu_ids": ids, "on_poison": "stop"})
 
 
 @dataclass
@@ -401,18 +424,18 @@ def _nothing() -> None:
     pass
 
 
-def make(context: Context, attempts: int = ATTEMPTS) -> Processes:
+def make(options: Options, spec: RunSpec, attempts: int = ATTEMPTS) -> Processes:
     """Return the evaluator of a run."""
     player = "evo.rollouts.player:make_player"
     return Processes(
-        WorkerSpec(player, context, "evo.rollouts.player:prepare", context.workers.get("start", "forkserver")),
-        slots(context.workers, context.inference, context.learner),
-        int(context.workers.get("threads", 1)),
+        WorkerSpec(player, spec, "evo.rollouts.player:prepare", options.start),
+        options.slots(spec.inference, spec.learner),
+        options.threads,
         attempts=attempts,
         separable=True,
-        worst=partial(_worst, context) if context.workers.get("on_poison") == "worst" else None,
+        worst=partial(_worst, spec) if options.on_poison == "worst" else None,
     )
 
 
-def _worst(context: Context, task: Task) -> Result:
-    return worst_result(task, measures_of(context))
+def _worst(spec: RunSpec, task: Task) -> Result:
+    return worst_result(task, measures_of(spec))

@@ -10,9 +10,33 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from evo.rollouts.player import Context, Player, make_player
-from evo.workers.devices import slot_of_master
+from evo.errors import DeviceError
+from evo.rollouts.player import Player, RunSpec, make_player
+from evo.workers import devices
 from evo.workers.effort import Effort
+from evo.workers.options import LocalOptions
+from evo.workers.placement import LearnerDevices, Slots, describe_learner
+
+
+class Options(LocalOptions):
+    """[workers] of the serial backend, which has no worker: the master plays on the device of the first."""
+
+    def slots(self, inference: str, learner: LearnerDevices | None = None) -> Slots:
+        """Return the environment variables of the master; DeviceError where a device is missing."""
+        first = self.model_copy(update={"count": "auto" if self.gpus else 1})
+        return devices.slots(first, inference, learner)[:1]
+
+    def plan(self, inference: str, learner: LearnerDevices | None = None, elsewhere: bool = False) -> str:
+        """Return in one line where the master and the learner compute, as `WorkersOptions.plan`."""
+        told = f"no worker: the master plays{describe_learner(learner)}"
+        try:
+            self.slots(inference)
+            devices.slots(LocalOptions(count=1), "lanes", learner)  # the learner, in the same process
+        except DeviceError as absent:
+            if not elsewhere:
+                raise
+            told += f"\n# not on this machine: {absent}"
+        return told
 
 
 class Serial:
@@ -78,8 +102,8 @@ def _leave(playing: threading.Thread, exit_code: int) -> None:
         os._exit(exit_code)
 
 
-def make(context: Context) -> Serial:
+def make(options: Options, spec: RunSpec) -> Serial:
     """Return the evaluator of a run, on the first of its devices."""
-    if context.inference == "tensorflow":
-        os.environ.update(slot_of_master(context.workers, context.inference))
-    return Serial(make_player(context))
+    if spec.inference == "tensorflow":
+        os.environ.update(options.slots(spec.inference)[0])
+    return Serial(make_player(spec))

@@ -27,7 +27,7 @@ from evo.networks.network import Network
 from evo.records import Arrays
 
 if TYPE_CHECKING:
-    from evo.config.sections import Learner as Options
+    from evo.learning.options import LearnerOptions as Options
 
 # Outputs [B, O], the batch's arrays [B, ...] and the settings' scalars, all tensors, to named values of every example
 # [B] float32. The gradient is of "loss"; other values are returned too (an error, an entropy).

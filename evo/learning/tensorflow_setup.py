@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from evo.errors import DeviceError, DeviceMemoryError, ResourceError
 from evo.workers import devices
-from evo.workers.placement import GROWTH, last_gpu
+from evo.workers.placement import GROWTH
 
 if TYPE_CHECKING:
-    from evo.config.sections import Learner as Options
+    from evo.learning.options import LearnerOptions as Options
 
 RESUME = "the last commit is intact: resume the run"
 PREFIX = re.compile(r"^\{\{[^}]*\}\} *")  # TensorFlow's name of a node
@@ -29,11 +29,11 @@ def start_tensorflow(options: Options) -> Any:
         tf.config.threading.set_intra_op_parallelism_threads(inside)
         tf.config.threading.set_inter_op_parallelism_threads(side_by_side)
         if options.log_placement:
-            devices.log_where_operations_run()
+            devices.log_placement()
         if options.logical_cpus:
             _split_cpu(tf, options.logical_cpus)
         gpus = tf.config.list_physical_devices("GPU")
-        last = last_gpu(options.model_dump())
+        last = options.place.last_gpu
         if last is not None and last + 1 < len(gpus):
             gpus = gpus[: last + 1]
             tf.config.set_visible_devices(gpus, "GPU")  # or it would take memory of the others

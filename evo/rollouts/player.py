@@ -1,35 +1,39 @@
-"""What a worker is told, once, so that it can play any task of a run; small, and never an array of weights."""
+"""What a worker needs to play any task of a run, and the players; small, picklable, never an array of weights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 from evo.plugins import registry
+from evo.plugins.options import EnvironmentOptions
 from evo.records import ActionRule, Episodes, Rebuild, Segment, Task, WeightSource
 from evo.workers import devices
+from evo.workers.options import WorkersOptions
+from evo.workers.placement import LearnerDevices
 
 if TYPE_CHECKING:
     from evo.rollouts.rollout import Rollout
 
 
 @dataclass(frozen=True)
-class Context:
-    """A run as its players need to know it: the options of three sections, and where published weights lie."""
+class RunSpec:
+    """A run as its players need to know it: options, and where published weights are."""
 
     run_dir: Path
-    environment: Mapping[str, Any]  # [environment]
-    policy: Mapping[str, Any]  # [policy]
-    workers: Mapping[str, Any] = field(default_factory=dict)  # [workers]
+    environment: EnvironmentOptions
+    policy: Policy
+    workers: WorkersOptions = WorkersOptions()
     inference: Literal["lanes", "tensorflow"] = "lanes"  # policy.inference, with "auto" resolved
     plugins: tuple[str, ...] = ()  # modules of --plugin
-    extra_outputs: int = 0  # of the network, beside the scores of actions
-    learner: Mapping[str, Any] | None = None  # [learner], where something learns
-    learns_from: str = ""  # "segments" or "episodes" whose steps are brought back; "": from neither
+    extra_outputs: int = 0  # of the network, besides the scores of actions
+    learner: LearnerDevices | None = None  # None: nothing learns
+    transitions_from: str = ""  # "segments" or "episodes" whose transitions are recorded; "": from neither
 
 
 class Player(Protocol):
@@ -45,31 +49,30 @@ class Player(Protocol):
         ...
 
 
-def make_player(context: Context, files: Any = None) -> Player:
+def make_player(spec: RunSpec, files: Any = None) -> Player:
     """Return the player of a run, on the device that this process is pinned to.
 
     `files.matrix(name, size)` gives published weights, which without it are files of the run directory.
     """
-    rollout = _rollout(context)
+    rollout = _rollout(spec)
     if files is None:
         from evo.rollouts.published_weights import PublishedFiles
 
-        files = PublishedFiles(Path(context.run_dir))
-    if context.inference == "tensorflow":
+        files = PublishedFiles(spec.run_dir)
+    if spec.inference == "tensorflow":
         from evo.rollouts.tensorflow_player import TensorFlowPlayer
 
-        return TensorFlowPlayer(rollout, files, context.workers)
+        return TensorFlowPlayer(rollout, files, spec.workers)
     return LanesPlayer(rollout, files)
 
 
-def prepare(context: Context) -> None:
+def prepare(spec: RunSpec) -> None:
     """Import, and compile or load from Numba's cache, what all players of a run need; touches no device."""
-    rollout = _rollout(context)
-    if context.inference == "tensorflow":
+    rollout = _rollout(spec)
+    if spec.inference == "tensorflow":
         from evo.rollouts.tensorflow_player import warm_up
 
-        wanted = context.workers.get("kind") == "gpu" or context.workers.get("gpus") or context.workers.get("gpu_ids")
-        devices.import_tensorflow(on_gpu=bool(wanted))
+        devices.import_tensorflow(on_gpu=spec.workers.on_gpu)
         warm_up(rollout.environment)
     else:
         environment: Any = rollout.environment
@@ -80,15 +83,15 @@ def prepare(context: Context) -> None:
         rollout.play(Task(source, Episodes(seeds)), parents)
         if not compiled:
             rollout.score(np.zeros((1, *environment.shape), np.float32))
-        elif context.learns_from == "segments":
+        elif spec.transitions_from == "segments":
             rollout.play(Task(source, Segment(environment.begin(seeds), 1), ActionRule("softmax")), parents)
-        elif context.learns_from == "episodes":
+        elif spec.transitions_from == "episodes":
             rollout.play(Task(source, Episodes(seeds), ActionRule("softmax"), record_transitions=True), parents)
 
 
-def measures_of(context: Context) -> int:
+def measures_of(spec: RunSpec) -> int:
     """Return how many episode_metrics the run's environment has."""
-    return len(_environment(context).episode_metrics)
+    return len(_environment(spec).episode_metrics)
 
 
 class LanesPlayer:
@@ -109,18 +112,14 @@ class LanesPlayer:
         return self._rollout.play(task, parents)
 
 
-def _rollout(context: Context) -> Rollout:
-    from evo.networks.network import Network
-    from evo.networks.network import Options as PolicyOptions
+def _rollout(spec: RunSpec) -> Rollout:
     from evo.rollouts.rollout import Rollout
 
-    environment = _environment(context)
-    policy = PolicyOptions(**context.policy)
-    network = Network.build(policy, environment.shape, environment.actions, context.extra_outputs)
+    environment = _environment(spec)
+    network = Network.build(spec.policy, environment.shape, environment.actions, spec.extra_outputs)
     return Rollout(network, environment)
 
 
-def _environment(context: Context) -> Any:
-    registry.load(context.plugins)
-    module = registry.find("environments", context.environment.get("id", "snake").partition(":")[0])
-    return module.make(module.Options(**context.environment))
+def _environment(spec: RunSpec) -> Any:
+    registry.load(spec.plugins)
+    return registry.find("environments", spec.environment.id.partition(":")[0]).make(spec.environment)

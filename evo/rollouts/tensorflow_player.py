@@ -33,6 +33,7 @@ from evo.workers.placement import NETWORKS_PER_CALL
 if TYPE_CHECKING:
     from evo.networks.network import Network
     from evo.rollouts.rollout import Rollout
+    from evo.workers.options import WorkersOptions
 
 BATCH = 32  # boards of a network in a forward pass: part of the fingerprint
 GOLDEN = 64  # states
@@ -45,21 +46,14 @@ class TensorFlowPlayer:
     leaves every bit as it was; DeviceMemoryError, where it does not, or one network is too much.
     """
 
-    def __init__(self, rollout: Rollout, files: PublishedFiles, workers: Mapping[str, Any]) -> None:
+    def __init__(self, rollout: Rollout, files: PublishedFiles, workers: WorkersOptions) -> None:
         self.network, self.environment = rollout.network, rollout.environment
         self.notes: list[str] = []  # what a user should know of
         self._files, self._rebuilder = files, Rebuilder(self.network)
-        self._threads = int(workers.get("threads", 1))
-        self.device = devices.claim(
-            workers.get("memory", "growth"),
-            int(workers.get("memory_limit_mb", 0)),
-            self._threads,
-            int(workers.get("threads_inter", 1)),
-            bool(workers.get("soft_placement", False)),
-            bool(workers.get("log_placement", False)),
-        )
+        self._threads = workers.threads
+        self.device = devices.claim(workers)
         self._compiled = hasattr(self.environment, "rules")
-        asked = int(workers.get("candidates_per_call", 0)) or (1 if self.device == "CPU" else NETWORKS_PER_CALL)
+        asked = workers.candidates_per_call or (1 if self.device == "CPU" else NETWORKS_PER_CALL)
         self._networks: Alone | BatchedNetworks | None = None
         self._side_by_side = asked > 1 and self._compiled
         self.fingerprint = ""

@@ -70,9 +70,7 @@ def _per_task(experiment: Experiment, environment: object) -> int:
     in_calls = experiment.policy.player == "tensorflow" and hasattr(environment, "rules")
     if given or not population or usual is None or not in_calls:
         return given
-    from evo.workers import devices
-
-    return devices.candidates_per_task(experiment.workers.model_dump(), usual(experiment.network()), population)
+    return experiment.workers.task_size(usual(experiment.network()), population)
 
 
 def take_up(algorithm: Algorithm, state: Arrays, records: Iterable[Arrays]) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from evo.config import loading
 from evo.config.experiment import Experiment, environment_of, evaluator_of
 from evo.errors import ConfigurationError, DataError
+from evo.evaluators import processes
 from evo.files.arrays import encode
 from evo.files.durable import replace_file
 from evo.records import Result, Task
@@ -59,9 +60,7 @@ def play_again(directory: Path, generation: int, number: int, candidate: int, mo
         place = Place(Path(folder))
         tasks = _asked(experiment, algorithm.generation(generation), number, place, modules)
         task = _holding(tasks, candidate)
-        first = {"gpus": [], "gpu_ids": experiment.workers.gpu_ids[:1], "placement": "auto"}  # on a GPU, if any
-        alone = experiment.workers.model_copy(update={"backend": "processes", "count": 1, **first})
-        alone = alone.model_copy(update={"on_poison": "stop"})
+        alone = processes.one_worker(experiment.workers)
         evaluator = evaluator_of(replace(experiment, workers=alone), place.directory, modules, attempts=1)
         try:
             (result,) = evaluator.map([task])

@@ -2,122 +2,151 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from evo.errors import ConfigurationError, DeviceError
 from evo.workers.gpus import Gpu
 
+if TYPE_CHECKING:
+    from evo.workers.options import LocalOptions, WorkersOptions
+
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
-BY_PLACE = "PCI_BUS_ID"  # as nvidia-smi and people number GPUs; by default CUDA numbers the fastest 0
+BY_BUS = "PCI_BUS_ID"  # the order of nvidia-smi; by default CUDA numbers the fastest GPU 0
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 ALLOCATOR = "TF_GPU_ALLOCATOR"
 NO_GPU = "-1"
-PROCESSES = ("multiworker", "parameter-server")  # strategies of a learner that has processes of its own
-NETWORKS_PER_CALL = 64  # of TensorFlow on a GPU, where nobody says how many; on a CPU one is fastest
-PER_GPU = 2  # workers, where nobody says how many: one computes while the other plays its games
+NETWORKS_PER_CALL = 64  # of TensorFlow on a GPU by default; on a CPU one is fastest
+PER_GPU = 2  # workers by default: one computes while the other steps its environments
 Slots = list[dict[str, str]]
 
 
+@dataclass(frozen=True)
+class LearnerDevices:
+    """Where the learner computes, as far as the placement of workers depends on it."""
+
+    names: tuple[str, ...] = ()  # as "GPU:0" or "CPU:1"; (): those that it finds
+    all_found: bool = False  # without names: all GPUs, and not the first alone
+    processes: bool = False  # it has processes of its own, on the CPU without names
+    weight: int = 0  # workers that it counts for on each of its GPUs, with placement "weighted"
+
+    @property
+    def gpus(self) -> list[int] | None:
+        """Return the numbers of its GPUs among the visible ones, none on the CPU; None: those that it finds."""
+        if not self.names:
+            return [] if self.processes else None
+        return sorted({int(name[4:]) for name in self.names if name.startswith("GPU:")})
+
+    @property
+    def last_gpu(self) -> int | None:
+        """Return the highest number of a GPU that it computes on in this process, at least 0; None: all GPUs.
+
+        TensorFlow takes memory of every GPU that it sees, and numbers those from 0.
+        """
+        if self.gpus is None:
+            return None if self.all_found else 0
+        return max(self.gpus, default=0)
+
+    @property
+    def gpus_here(self) -> list[int]:
+        """Return the GPUs that it names for this process; those of other processes may be of other machines."""
+        return [] if self.processes else self.gpus or []
+
+
 def plan(
-    workers: Mapping[str, Any],
+    workers: LocalOptions,
     inference: str,
     visible: str | None = None,
     found: Sequence[Gpu] | None = None,
-    learner: Mapping[str, Any] | None = None,
+    learner: LearnerDevices | None = None,
     cores: int = 1,
 ) -> Slots:
     """Return the environment variables of each worker, from [workers] and what computes the networks.
 
-    `visible` is the user's own CUDA_VISIBLE_DEVICES (or None: every GPU): GPU i is the i-th of it, so what the user
-    has hidden stays hidden. `found` are the GPUs of the machine (None: nobody has looked); `learner` is [learner] where
-    something learns; `cores` is how many workers "auto" means on the CPU. ConfigurationError where options contradict
-    each other, DeviceError where a GPU is asked for that is not there.
+    `visible` is the user's own CUDA_VISIBLE_DEVICES (None: every GPU). GPU i is its i-th entry, so hidden GPUs stay
+    hidden. `found` are the GPUs of the machine (None: unknown); `learner` is None where nothing learns; `cores` is the
+    number of workers that "auto" means on the CPU. ConfigurationError where options contradict each other, DeviceError
+    where a GPU is missing.
     """
-    gpus: Sequence[int] = workers.get("gpus", ())
-    count, kind = workers.get("count", "auto"), workers.get("kind", "auto")
+    gpus, count = workers.gpus, workers.count
     seen = None if visible is None and found is None else _seen(visible, found)
-    if seen is not None and any(number >= len(seen) for number in _of_this_process(learner)):
-        absent = next(number for number in _of_this_process(learner) if number >= len(seen))
+    absent = [number for number in (learner.gpus_here if learner else ()) if seen is not None and number >= len(seen)]
+    if seen is not None and absent:
         see = f"{len(seen)} GPU{'s' if len(seen) > 1 else ''}" if seen else 'no GPU; "CPU:0" is the CPU'
-        raise DeviceError(f'learner.devices: "GPU:{absent}" is not there, for this process sees {see}')
+        raise DeviceError(f'learner.devices: "GPU:{absent[0]}" is missing: this process sees {see}')
     if inference != "tensorflow":
-        if gpus or workers.get("gpu_ids") or kind == "gpu":
-            key = "gpus" if gpus else "kind" if kind == "gpu" else "gpu_ids"
+        if gpus or workers.gpu_ids or workers.kind == "gpu":
+            key = "gpus" if gpus else "kind" if workers.kind == "gpu" else "gpu_ids"
             raise ConfigurationError(f'workers.{key}: only policy.inference = "tensorflow" computes on GPUs')
-        return [{} for _ in range(cores if count == "auto" else int(count))]
-    if count not in ("auto", sum(gpus)) and gpus:
+        return [{} for _ in range(cores if count == "auto" else count)]
+    if gpus and count not in ("auto", sum(gpus)):
         raise ConfigurationError(
-            f"workers.count: {count} is not the {sum(gpus)} workers that workers.gpus = {list(gpus)} adds up to; "
+            f"workers.count: {count} is not the {sum(gpus)} workers that workers.gpus = {gpus} adds up to; "
             "leave one of them out (a mixture of GPUs and CPUs would not give one result)"
         )
-    names = [] if kind == "cpu" else _names(workers, seen, visible, found)
+    names = [] if workers.kind == "cpu" else _names(workers, seen, visible, found)
     if not names:
-        if kind == "gpu":
+        if workers.kind == "gpu":
             raise DeviceError(
                 'workers.kind: "gpu", and this process sees no GPU'
                 + ("" if visible is None else f" for {VISIBLE} = {visible!r}")
                 + '; "auto" plays on the CPU where there is none'
             )
-        return [{VISIBLE: NO_GPU} for _ in range(cores if count == "auto" else int(count))]
+        return [{VISIBLE: NO_GPU} for _ in range(cores if count == "auto" else count)]
     learner_at = _learner_at(learner, names, seen, found)
-    shares = _shares(workers, len(names), learner_at, int((learner or {}).get("weight", 0)))
+    shares = _shares(workers, len(names), learner_at, learner.weight if learner else 0)
     for number, share in enumerate(shares):
-        if workers.get("memory") == "all" and share and share + (number in learner_at) > 1:
+        if workers.memory == "all" and share and share + (number in learner_at) > 1:
             beside = " beside the learner" if number in learner_at else ""
             raise ConfigurationError(
                 f'workers.memory: "all" gives a GPU to its first process, and {share} would be on GPU {names[number]}'
                 f'{beside}; use "growth" or "limit"'
             )
-    memory = memory_of(workers)
+    memory = memory_variables(workers)
     slots: Slots = []
     for name, share in zip(names, shares, strict=True):
-        order = {ORDER: BY_PLACE} if visible is None and name.isdigit() else {}
+        order = {ORDER: BY_BUS} if visible is None and name.isdigit() else {}
         slots += [{VISIBLE: name, **order, **memory} for _ in range(share)]
     return slots
 
 
-def describe(slots: Slots, learner: Mapping[str, Any] | None = None) -> str:
+def describe(slots: Slots, learner: LearnerDevices | None = None) -> str:
     """Return the plan in one line, such as `4 workers: 2 on GPU 0, 2 on GPU 1; the learner on GPU 0`."""
-    where: dict[str, int] = {}
-    for slot in slots:
-        name = place(slot)
-        where[name] = where.get(name, 0) + 1
+    where = Counter(place(slot) for slot in slots)
     plural = "" if len(slots) == 1 else "s"
-    told = f"{len(slots)} worker{plural}: " + ", ".join(f"{count} on {name}" for name, count in where.items())
-    return told + with_learner(learner)
+    workers = ", ".join(f"{count} on {name}" for name, count in where.items())
+    return f"{len(slots)} worker{plural}: {workers}{describe_learner(learner)}"
 
 
-def describe_elsewhere(workers: Mapping[str, Any], inference: str, learner: Mapping[str, Any] | None = None) -> str:
+def describe_elsewhere(workers: LocalOptions, inference: str, learner: LearnerDevices | None = None) -> str:
     """Return the plan in one line for a machine that has the GPUs that the options ask for, however many those are."""
     try:
         return describe(plan(workers, inference, learner=learner), learner)
     except DeviceError:  # "gpu", and no option says which
-        count = workers.get("count", "auto")
+        count = workers.count
         told = f"{PER_GPU} workers on each GPU" if count == "auto" else f"{count} workers on all GPUs together"
-        return told + with_learner(learner)
+        return told + describe_learner(learner)
 
 
-def with_learner(learner: Mapping[str, Any] | None) -> str:
-    """Return where the learner of [learner] is, as the end of a line, or nothing where nothing learns."""
+def describe_learner(learner: LearnerDevices | None) -> str:
+    """Return where the learner is, as the end of a line; empty where nothing learns."""
     if learner is None:
         return ""
-    numbers = learner_gpus(learner)
-    if numbers is None:
-        which = "the first GPU" if learner.get("strategy", "one") == "one" else "all GPUs"
-        return f"; the learner on {which} that it sees, else the CPU"
-    return f"; the learner on {' and '.join(f'GPU {number}' for number in numbers) or 'the CPU'}"
+    if learner.gpus is None:
+        return f"; the learner on {'all GPUs' if learner.all_found else 'the first GPU'} that it sees, else the CPU"
+    return f"; the learner on {' and '.join(f'GPU {number}' for number in learner.gpus) or 'the CPU'}"
 
 
-def candidates_per_task(workers: Mapping[str, Any], slots: Slots, usual: int, population: int) -> int:
+def candidates_per_task(per_call: int, slots: Slots, usual: int, population: int) -> int:
     """Return how many candidates a task holds where TensorFlow plays: as many as a call computes, if that is more.
 
-    `usual` is what follows from the network's size. No task is so large that a worker has none. A call has one shape,
-    however many candidates there are to fill it, so nothing that is computed depends on this.
+    `usual` follows from the network's size; `per_call` of 0 is the default. Every worker has a task. A call has one
+    shape, however many candidates fill it, so no result depends on this.
     """
-    asked = int(workers.get("candidates_per_call", 0))
-    per_call = asked or (NETWORKS_PER_CALL if any(place(slot) != "the CPU" for slot in slots) else 1)
+    per_call = per_call or (NETWORKS_PER_CALL if any(place(slot) != "the CPU" for slot in slots) else 1)
     return max(usual, min(per_call, -(-population // len(slots))))
 
 
@@ -127,48 +156,25 @@ def place(slot: Mapping[str, str]) -> str:
     return "the CPU" if name == NO_GPU else name if name.startswith("MIG-") else f"GPU {name}"
 
 
-def learner_gpus(learner: Mapping[str, Any]) -> list[int] | None:
-    """Return which of the visible GPUs a learner computes on, by number: none on the CPU; None, it takes what it finds.
-
-    `learner` is [learner], whose `devices` are as "GPU:0" or "CPU:1"; processes of its own have the CPU without.
-    """
-    devices: Sequence[str] = learner.get("devices", ())
-    if not devices:
-        return [] if learner.get("strategy") in PROCESSES else None
-    return sorted({int(device[4:]) for device in devices if device.startswith("GPU:")})
-
-
-def last_gpu(learner: Mapping[str, Any]) -> int | None:
-    """Return the number of the last GPU that a learner in this process computes on, at least 0; None, the last of all.
-
-    TensorFlow takes memory of every GPU that it sees, and numbers those that it sees from 0.
-    """
-    numbers = learner_gpus(learner)
-    if numbers is None:
-        return 0 if learner.get("strategy", "one") == "one" else None
-    return max(numbers, default=0)
-
-
 def _seen(visible: str | None, found: Sequence[Gpu] | None) -> list[str]:
     """Return what pins a process to each GPU that this process may use."""
     return listed(visible) if visible is not None else [name for gpu in found or () for name in gpu.names]
 
 
 def _names(
-    workers: Mapping[str, Any], seen: list[str] | None, visible: str | None, found: Sequence[Gpu] | None
+    workers: LocalOptions, seen: list[str] | None, visible: str | None, found: Sequence[Gpu] | None
 ) -> list[str]:
     """Return what pins a process to each GPU that workers may use, in their order; `seen` is None where unknown."""
-    gpus: Sequence[int] = workers.get("gpus", ())
-    ids: Sequence[int | str] = workers.get("gpu_ids", ())
+    gpus, ids = workers.gpus, workers.gpu_ids
     if ids:
         names = [_named(one, seen, visible, found) for one in ids]
         numbers = [_numbered(name, found) for name in names]
         for one, number in zip(ids, numbers, strict=True):
             if numbers.count(number) > 1:
-                raise ConfigurationError(f"workers.gpu_ids: {list(ids)} names a GPU twice, the one of {one}")
+                raise ConfigurationError(f"workers.gpu_ids: {ids} names a GPU twice, the one of {one}")
         if gpus and len(gpus) != len(names):
             raise ConfigurationError(
-                f"workers.gpu_ids: {len(names)} GPUs, and workers.gpus says of {len(gpus)} how many workers they have"
+                f"workers.gpu_ids: {len(names)} GPUs, but workers.gpus has the workers of {len(gpus)}"
             )
         return names
     if gpus:
@@ -179,7 +185,7 @@ def _names(
                 see = f"{VISIBLE} = {visible!r} lets this process see {len(names)}"
             raise DeviceError(f"workers.gpus lists {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}, but {see}")
         return names
-    return (seen or []) if found or workers.get("kind", "auto") == "gpu" else []
+    return (seen or []) if found or workers.kind == "gpu" else []
 
 
 def _named(one: int | str, seen: list[str] | None, visible: str | None, found: Sequence[Gpu] | None) -> str:
@@ -189,12 +195,12 @@ def _named(one: int | str, seen: list[str] | None, visible: str | None, found: S
             return str(one)
         if one < len(seen):
             return seen[one]
-        raise DeviceError(f"workers.gpu_ids: there is no GPU {one}; this process sees {', '.join(seen) or 'none'}")
+        raise DeviceError(f"workers.gpu_ids: GPU {one} is missing: this process sees {', '.join(seen) or 'none'}")
     if visible is not None:
         if any(name.isdigit() for name in seen or ()):
             raise DeviceError(
-                f"workers.gpu_ids: {one} cannot be looked for in {VISIBLE} = {visible!r}, which has numbers; "
-                "write both in one way"
+                f"workers.gpu_ids: {one} cannot be found in {VISIBLE} = {visible!r}, which has numbers; "
+                "use numbers in both, or ids in both"
             )
         known = seen or []
     elif found is not None:
@@ -207,21 +213,15 @@ def _named(one: int | str, seen: list[str] | None, visible: str | None, found: S
     return fitting[0]
 
 
-def _of_this_process(learner: Mapping[str, Any] | None) -> Sequence[int]:
-    """Return the GPUs that [learner] names for this process; those of other processes may be of other machines."""
-    return [] if learner is None or learner.get("strategy") in PROCESSES else learner_gpus(learner) or []
-
-
 def _learner_at(
-    learner: Mapping[str, Any] | None, names: list[str], seen: list[str] | None, found: Sequence[Gpu] | None
+    learner: LearnerDevices | None, names: list[str], seen: list[str] | None, found: Sequence[Gpu] | None
 ) -> set[int]:
-    """Return at which of the workers' GPUs the learner computes too; none, where it is elsewhere or nothing learns."""
+    """Return the positions of the workers' GPUs on which the learner computes too."""
     if learner is None:
         return set()
-    all_gpus = names if seen is None else seen
-    numbers = learner_gpus(learner)
+    numbers = learner.gpus
     if numbers is None:
-        numbers = [0] if learner.get("strategy", "one") == "one" else list(range(len(all_gpus)))
+        numbers = list(range(len(names if seen is None else seen))) if learner.all_found else [0]
     here = [str(number) if seen is None else seen[number] for number in numbers if seen is None or number < len(seen)]
     taken = {_numbered(name, found) for name in here}
     return {number for number, name in enumerate(names) if _numbered(name, found) in taken}
@@ -232,17 +232,16 @@ def _numbered(name: str, found: Sequence[Gpu] | None) -> str:
     return next((str(gpu.index) for gpu in found or () if gpu.uuid and gpu.uuid.startswith(name)), name)
 
 
-def _shares(workers: Mapping[str, Any], gpus: int, learner_at: set[int], weight: int) -> list[int]:
+def _shares(workers: LocalOptions, gpus: int, learner_at: set[int], weight: int) -> list[int]:
     """Return how many workers each GPU has.
 
-    Explicit: as the option lists them. Spread: in turns. Weighted: each on the GPU with the least to do, the first of
-    equals, where the learner counts as so many workers on each GPU that it computes on.
+    Explicit: as the option lists them. Spread: round-robin. Weighted: each on the GPU with the least load, the first of
+    equals, where the learner counts as `weight` workers on each GPU that it computes on.
     """
-    if workers.get("gpus"):
-        return list(workers["gpus"])
-    count = workers.get("count", "auto")
-    number = PER_GPU * gpus if count == "auto" else int(count)
-    weighted = workers.get("placement") == "weighted"
+    if workers.gpus:
+        return workers.gpus
+    number = PER_GPU * gpus if workers.count == "auto" else workers.count
+    weighted = workers.placement == "weighted"
     loads = [weight if weighted and gpu in learner_at else 0 for gpu in range(gpus)]
     shares = [0] * gpus
     for _ in range(number):
@@ -262,12 +261,7 @@ def listed(visible: str) -> list[str]:
     return names
 
 
-def memory_of(workers: Mapping[str, Any]) -> dict[str, str]:
-    """Return the environment variables that say how a process takes a GPU's memory."""
-    memory = workers.get("memory", "growth")
-    if memory == "limit" and not workers.get("memory_limit_mb", 0):
-        raise ConfigurationError('workers.memory_limit_mb: required by workers.memory = "limit"')
-    variables = {GROWTH: "true" if memory == "growth" else "false"}
-    if workers.get("allocator"):
-        variables[ALLOCATOR] = str(workers["allocator"])
-    return variables
+def memory_variables(workers: WorkersOptions) -> dict[str, str]:
+    """Return the environment variables that say how a process allocates a GPU's memory."""
+    variables = {GROWTH: "true" if workers.memory == "growth" else "false"}
+    return {**variables, ALLOCATOR: workers.allocator} if workers.allocator else variables

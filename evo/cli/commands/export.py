@@ -120,8 +120,9 @@ def _model(run: Finished, kind: str) -> Any:
 
     from evo.networks.keras_form import build_keras, set_weights
     from evo.workers import devices
+    from evo.workers.placement import NO_GPU, VISIBLE
 
-    os.environ.setdefault(devices.VISIBLE, devices.NO_GPU)
+    os.environ.setdefault(VISIBLE, NO_GPU)
     devices.import_tensorflow(on_gpu=False, wanted=f"--to {kind}", otherwise=", or use --to npz, which needs neither")
     network = run.experiment.network()
     model = build_keras(network)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evo.errors import ConfigurationError
 from evo.plugins import registry
-
-if TYPE_CHECKING:
-    from evo.config.experiment import Experiment
 
 SUMMARISED = True
 
@@ -82,7 +78,7 @@ def main(arguments: Namespace) -> int:
         run_directory.refuse_existing(directory)
     summary = arguments.summary
     summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
-    plan = planned(experiment, arguments.dry_run)  # before anything is made, for what it needs may be missing
+    plan = experiment.workers.plan(experiment.policy.player, experiment.learner_devices, arguments.dry_run)  # before anything is made, for what it needs may be missing
     if arguments.dry_run:
         if experiment.run.init_from:
             from evo.training.init_from import start_of
@@ -110,32 +106,3 @@ def _refuse_with(flag: str, **others: object) -> None:
     given = [name if name.isupper() else "--" + name.replace("_", "-") for name, value in others.items() if value]
     if given:
         raise ConfigurationError(f"{' and '.join(given)} cannot go with {flag}")
-
-
-def planned(experiment: Experiment, elsewhere: bool = False) -> str:
-    """Return in one line which workers there would be, and on which devices.
-
-    DeviceError where a GPU is asked for that is not here; where the plan is for `elsewhere`, a second line says so.
-    """
-    from evo.errors import DeviceError
-    from evo.workers import devices
-
-    workers, inference = experiment.workers.model_dump(), experiment.policy.player
-    learner = experiment.learner.model_dump() if experiment.learns else None
-    backend = registry.find("evaluators", workers["backend"])
-    if hasattr(backend, "planned"):
-        return f"{backend.planned(workers, inference)}{devices.with_learner(learner)}"
-    alone = workers["backend"] == "serial"
-    told, note = f"no worker: the master plays{devices.with_learner(learner)}", ""
-    try:
-        if alone:
-            devices.slot_of_master(workers, inference)
-            devices.slots({"count": 1}, "lanes", learner)  # the learner beside it, in the same process
-        else:
-            told = devices.describe(devices.slots(workers, inference, learner), learner)
-    except DeviceError as absent:
-        if not elsewhere:
-            raise
-        note = f"\n# not on this machine: {absent}"
-        told = told if alone else devices.describe_elsewhere(workers, inference, learner)
-    return told + note

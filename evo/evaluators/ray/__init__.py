@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -17,22 +18,73 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError, HeadLostError, PoisonError
 from evo.evaluators.ray.cluster import installed
 from evo.evaluators.ray.driver import Answers, Joining
 from evo.records import Result, Task
-from evo.rollouts.player import Context
+from evo.rollouts.player import RunSpec
 from evo.workers.devices import cores
 from evo.workers.effort import Effort
 from evo.workers.fork_server import THREADS
-from evo.workers.placement import memory_of
+from evo.workers.options import WorkersOptions
+from evo.workers.placement import LearnerDevices, describe_learner, memory_variables
 from evo.workers.worker import Channel, Failed
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.ray.driver import serve; serve(int(sys.argv[1]))"
 CLOSE_PATIENCE = 2.0  # seconds for leaving a cluster of others in order
+Amount = Annotated[float, Field(gt=0, le=1e15)]
+ADDRESS = r"auto|local|(ray://)?[\w.-]{1,253}:\d{1,5}"
 LONGEST = 40  # characters of a directory for sockets, whose whole names may have 107
+
+
+class Options(WorkersOptions):
+    """[workers] of the Ray backend."""
+
+    refused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("gpus", "gpu_ids", "placement"),
+        "is for processes of this machine; on Ray say which part of a GPU each worker takes, as in "
+        "resources = {GPU = 0.1}",
+    )
+
+    address: str = Field(
+        "local", description='of the cluster: "auto", "HOST:PORT", "ray://HOST:PORT"; local = one of its own'
+    )
+    resources: dict[str, Amount] = Field(
+        {}, max_length=64, description="per worker, as {CPU = 1, GPU = 0.25}; {} = a CPU per thread"
+    )
+
+    @model_validator(mode="after")
+    def _cluster_is_consistent(self) -> Options:
+        if not re.fullmatch(ADDRESS, self.address, re.ASCII):
+            raise ValueError(f'address: {self.address[:60]!r} is not "auto", "local", "HOST:PORT" or "ray://HOST:PORT"')
+        gpu = self.resources.get("GPU")
+        if gpu is not None and gpu > 1:
+            raise ValueError("resources: a worker computes on one GPU or a part of it; GPU must be at most 1")
+        if gpu is not None and gpu < 1 and self.memory == "all":
+            raise ValueError('memory: "all" gives a whole GPU to one worker; use "growth" or "limit"')
+        if self.kind != "auto" and (self.kind == "gpu") != (gpu is not None):
+            raise ValueError(
+                f'kind: "{self.kind}", but on Ray a worker computes on a GPU where resources has one, as in {{GPU = 0.1}}'
+            )
+        return self
+
+    def request(self, inference: str) -> dict[str, float]:
+        """Return the resources of one task; ConfigurationError where nothing computes on the GPU it asks for."""
+        if "GPU" in self.resources and inference != "tensorflow":
+            raise ConfigurationError('workers.resources: only policy.inference = "tensorflow" computes on GPUs')
+        return {"CPU": float(self.threads), **self.resources}
+
+    def plan(self, inference: str, learner: LearnerDevices | None = None, elsewhere: bool = False) -> str:
+        """Return in one line which cluster plays; ConfigurationError where Ray is missing."""
+        installed()
+        asked = ", ".join(f"{name} = {amount:g}" for name, amount in self.request(inference).items())
+        known = {"local": "a Ray cluster of its own", "auto": "the Ray cluster that this machine is in"}
+        cluster = known.get(self.address, f"the Ray cluster at {self.address}")
+        return f"tasks on {cluster}, each with {asked}{describe_learner(learner)}"
 
 
 class Driver:
@@ -48,7 +100,7 @@ class Driver:
         self.notes: list[str] = []  # what a user should know of, and nobody has told yet
         self.meanwhile: Callable[[], Iterator[None] | None] = _nothing  # the master's, to be called while workers play
         self.poisoned: Sequence[PoisonError] = ()
-        self._context, self._scratch, self._joined = joining.context, joining.scratch, False
+        self._spec, self._scratch, self._joined = joining.spec, joining.scratch, False
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -122,8 +174,8 @@ class Driver:
         return HeadLostError(f"the head of the Ray cluster is lost{self._go_on()}")
 
     def _go_on(self) -> str:
-        again = ["python", "-m", "evo.run", "--resume", str(self._context.run_dir), "--backend", "processes"]
-        again += [word for module in self._context.plugins for word in ("--plugin", module)]
+        again = ["python", "-m", "evo.run", "--resume", str(self._spec.run_dir), "--backend", "processes"]
+        again += [word for module in self._spec.plugins for word in ("--plugin", module)]
         return f"; what is committed is safe, go on with it without Ray by: {shlex.join(again)}"
 
 
@@ -131,47 +183,15 @@ def _nothing() -> None:
     pass
 
 
-def request_of(workers: Mapping[str, Any], inference: str) -> dict[str, float]:
-    """Return what one task asks Ray for; ConfigurationError where the options do not fit together."""
-    request = {"CPU": float(workers.get("threads", 1)), **workers.get("resources", {})}
-    for key, none in (("gpus", []), ("gpu_ids", []), ("placement", "auto")):
-        if workers.get(key, none) != none:
-            raise ConfigurationError(
-                f"workers.{key}: is for processes of this machine; on Ray say which part of a GPU each evaluator "
-                "takes, as in resources = {GPU = 0.1}"
-            )
-    kind = workers.get("kind", "auto")
-    if kind != "auto" and (kind == "gpu") != ("GPU" in request):
-        raise ConfigurationError(
-            f'workers.kind: "{kind}", and on Ray an evaluator computes on a GPU where workers.resources has one, '
-            "as in {GPU = 0.1}"
-        )
-    if "GPU" in request and inference != "tensorflow":
-        raise ConfigurationError('workers.resources: only policy.inference = "tensorflow" computes on GPUs')
-    if request.get("GPU", 1) < 1 and workers.get("memory") == "all":
-        raise ConfigurationError('workers.memory: "all" gives a whole GPU to one evaluator; use "growth" or "limit"')
-    return request
-
-
-def planned(workers: Mapping[str, Any], inference: str) -> str:
-    """Return in one line what will play; ConfigurationError where Ray is missing or the options do not fit."""
-    installed()
-    asked = ", ".join(f"{name} = {amount:g}" for name, amount in request_of(workers, inference).items())
-    where = {"local": "a Ray cluster of its own", "auto": "the Ray cluster that this machine is in"}
-    address = str(workers.get("address", "local"))
-    return f"tasks on {where.get(address, f'the Ray cluster at {address}')}, each with {asked}"
-
-
-def make(context: Context) -> Driver:
+def make(options: Options, spec: RunSpec) -> Driver:
     """Return the evaluator of a run."""
     installed()
-    workers, request = context.workers, request_of(context.workers, context.inference)
-    most = math.inf if workers.get("count", "auto") == "auto" else int(workers["count"])
-    cpus = request["CPU"] * (cores() if most == math.inf else most)
-    environment = {**dict.fromkeys(THREADS, str(workers.get("threads", 1))), **memory_of(workers)}
-    ours = workers.get("address", "local") == "local"
-    scratch = tempfile.mkdtemp(prefix="evo-", dir=_short_directory()) if ours else ""
-    return Driver(Joining(context, request, most, math.ceil(cpus), environment, scratch))
+    request = options.request(spec.inference)
+    most = math.inf if options.count == "auto" else options.count
+    cpus = request["CPU"] * (cores() if options.count == "auto" else options.count)
+    environment = {**dict.fromkeys(THREADS, str(options.threads)), **memory_variables(options)}
+    scratch = tempfile.mkdtemp(prefix="evo-", dir=_short_directory()) if options.address == "local" else ""
+    return Driver(Joining(spec, options.address, request, most, math.ceil(cpus), environment, scratch))
 
 
 def _short_directory() -> str | None:

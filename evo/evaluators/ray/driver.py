@@ -15,7 +15,7 @@ from evo.errors import PoisonError
 from evo.evaluators.ray.cluster import Cluster
 from evo.evaluators.ray.tasks import Ray
 from evo.records import Result
-from evo.rollouts.player import Context
+from evo.rollouts.player import RunSpec
 from evo.workers.effort import Effort
 from evo.workers.worker import Channel, Failed
 
@@ -24,7 +24,8 @@ from evo.workers.worker import Channel, Failed
 class Joining:
     """What the process is told once."""
 
-    context: Context
+    spec: RunSpec
+    address: str
     request: Mapping[str, float]  # of resources, by one task
     most: float  # tasks in flight
     cpus: int  # of a cluster of our own
@@ -87,11 +88,10 @@ def _leave() -> NoReturn:
 
 def join(joining: Joining) -> Ray:
     """Return what plays, with a cluster that can."""
-    address = str(joining.context.workers.get("address", "local"))
-    cluster = Cluster(address, joining.cpus, joining.environment, joining.scratch)
+    cluster = Cluster(joining.address, joining.cpus, joining.environment, joining.scratch)
     try:
         cluster.refuse(joining.request)
-        return Ray(joining.context, cluster, joining.request, joining.most)
+        return Ray(joining.spec, cluster, joining.request, joining.most)
     except BaseException:
         cluster.close()
         raise

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import sys
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import partial
 from itertools import count
@@ -25,12 +24,12 @@ from evo.evaluators.ray.cluster import Cluster, first_line, lacking, room
 from evo.evaluators.ray.code import code_of
 from evo.evaluators.ray.worker import GivesUp, Lost, Played, play
 from evo.records import Result, Task
-from evo.rollouts.player import Context, measures_of
+from evo.rollouts.player import RunSpec, measures_of
 from evo.workers.deadlines import Pace
 from evo.workers.effort import Effort
 from evo.workers.fork_server import START_PATIENCE
 from evo.workers.round import Round, size, worst_result
-from evo.workers.worker import Failed
+from evo.workers.worker import Failed, Packed
 
 KEPT = 2  # published matrices in the object store
 LOOK = 1.0  # seconds between looks at the cluster while nothing arrives
@@ -54,7 +53,7 @@ class Ray:
 
     def __init__(
         self,
-        context: Context,
+        spec: RunSpec,
         cluster: Cluster,
         request: Mapping[str, float],
         most: float = math.inf,
@@ -65,8 +64,8 @@ class Ray:
         self.notes: list[str] = []  # what a user should know of, and nobody has told yet
         self.poisoned: Sequence[PoisonError] = ()
         self._cluster, self._request, self._most = cluster, request, most
-        self._run_dir, self._context = context.run_dir, replace(context, run_dir=Path())
-        self._key, self._code = key_of(self._context), code_of(context.plugins)
+        self._run_dir, self._spec = spec.run_dir, Packed.of(replace(spec, run_dir=Path()))
+        self._key, self._code = hashlib.sha256(self._spec.body).hexdigest(), code_of(spec.plugins)
         named = {"num_cpus": request.get("CPU", 0), "num_gpus": request.get("GPU", 0)}
         others = {name: amount for name, amount in request.items() if name not in ("CPU", "GPU", "memory")}
         if "memory" in request:
@@ -78,7 +77,7 @@ class Ray:
         self._silences = 0  # in a row, in which nothing was played
         self._spent: set[str] = set()  # workers whose device is too small
         self._tickets = count()
-        worst = partial(_worst, context) if context.workers.get("on_poison") == "worst" else None
+        worst = partial(_worst, spec) if spec.workers.on_poison == "worst" else None
         self._round = partial(Round, attempts=1, separable=True, worst=worst)
 
     def __enter__(self) -> Ray:
@@ -125,7 +124,7 @@ class Ray:
                 self._put.popitem(last=False)
         self.effort.sent += carried(task)
         patience = self._pace.limit(size(task))
-        return self._play.remote(self._code, self._key, self._context, self._put[name], task, ticket, patience)
+        return self._play.remote(self._code, self._key, self._spec, self._put[name], task, ticket, patience)
 
     def _landed(self, flying: Mapping[Any, int], now: Round) -> list[Any]:
         """Wait for answers, and return the references of those that are here."""
@@ -230,11 +229,6 @@ class Ray:
             print(f"note: tasks on Ray were not cancelled: {first_line(error)}", file=sys.stderr)
 
 
-def key_of(context: Context) -> str:
-    """Return the SHA-256 of what a player is made from."""
-    return hashlib.sha256(json.dumps(asdict(context), sort_keys=True, default=str).encode()).hexdigest()
-
-
 def matrix_of(run_dir: Path, name: str) -> NDArray[np.float32]:
     """Return the published matrix of that name, which this process has written; of no name, one of no rows."""
     if not name:
@@ -255,5 +249,5 @@ def carried(record: Any) -> int:
     return sum(carried(getattr(record, one.name)) for one in fields(record)) if is_dataclass(record) else 0
 
 
-def _worst(context: Context, task: Task) -> Result:
-    return worst_result(task, measures_of(context))
+def _worst(spec: RunSpec, task: Task) -> Result:
+    return worst_result(task, measures_of(spec))

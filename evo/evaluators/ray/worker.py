@@ -19,11 +19,11 @@ from evo.evaluators.ray.cluster import imported
 from evo.evaluators.ray.code import other_code
 from evo.evaluators.ray.guard import Guard
 from evo.records import Result, Task
-from evo.rollouts.player import Context, Player, make_player
-from evo.workers.devices import NO_GPU, VISIBLE
+from evo.rollouts.player import Player, RunSpec, make_player
 from evo.workers.fork_server import START_PATIENCE
+from evo.workers.placement import NO_GPU, VISIBLE
 from evo.workers.round import ATTEMPTS
-from evo.workers.worker import OUT_OF_MEMORY, Failed
+from evo.workers.worker import OUT_OF_MEMORY, Failed, Packed
 
 LAST_WORDS = 1.0  # seconds for them to be sent
 
@@ -72,7 +72,7 @@ class Handed:
         return self.parents if name else np.empty((0, size), np.float32)
 
 
-_players: dict[str, tuple[Player, Handed]] = {}  # of this process, by `key_of` their context
+_players: dict[str, tuple[Player, Handed]] = {}  # of this process, by the SHA-256 of their packed `RunSpec`
 _guard = Guard()
 _given_up: list[str] = []  # why this process plays no more
 
@@ -80,7 +80,7 @@ _given_up: list[str] = []  # why this process plays no more
 def play(
     code: Mapping[str, str],
     key: str,
-    context: Context,
+    packed: Packed,
     parents: NDArray[np.float32],
     task: Task,
     ticket: int,
@@ -88,7 +88,7 @@ def play(
 ) -> Played | Lost | GivesUp | Failed:
     """Play one task in a Ray worker, which is ended where that takes longer than `patience` seconds.
 
-    `code` is the master's `code_of`; a worker that has other code plays nothing. One whose device is too small ends,
+    `packed` is a `RunSpec`, `key` its SHA-256; `code` is the master's `code_of`; a worker that has other code plays nothing. One whose device is too small ends,
     for it could not free that device's memory otherwise.
     """
     attempt = _attempt()
@@ -99,7 +99,7 @@ def play(
             raise DeviceMemoryError(_given_up[0])
         if why := other_code(code):
             raise ConfigurationError(f"workers.address: {socket.gethostname()} {why}; every node needs the same one")
-        player, handed = _player(key, context)
+        player, handed = _player(key, packed)
         handed.parents = parents
         with _guard.watching(patience * GROWTH**attempt):
             began = time.perf_counter()
@@ -116,14 +116,15 @@ def play(
         return Failed.of(error, ticket)
 
 
-def _player(key: str, context: Context) -> tuple[Player, Handed]:
+def _player(key: str, packed: Packed) -> tuple[Player, Handed]:
     if key not in _players:
-        if context.inference == "tensorflow" and not os.environ.get(VISIBLE):
+        spec: RunSpec = packed.unpacked()  # not before the code was compared: a plug-in's options are in it
+        if spec.inference == "tensorflow" and not os.environ.get(VISIBLE):
             os.environ[VISIBLE] = NO_GPU
         _players.clear()
         handed = Handed()
         with _guard.watching(START_PATIENCE):
-            _players[key] = make_player(context, handed), handed
+            _players[key] = make_player(spec, handed), handed
     return _players[key]
 
 

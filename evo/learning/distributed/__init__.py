@@ -6,10 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 from evo.workers import devices, gpus
-from evo.workers.placement import PROCESSES, listed
+from evo.learning.options import CLUSTERS
+from evo.workers.placement import VISIBLE, listed
 
 if TYPE_CHECKING:
-    from evo.config.sections import Learner as Options
+    from evo.learning.options import LearnerOptions as Options
     from evo.learning.learner import BetweenNetworks, Learner, Loss
     from evo.networks.network import Network
 
@@ -18,7 +19,7 @@ def make_learner(
     network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
 ) -> Learner:
     """Return the learner that [learner] describes; DeviceError where a device that it names is not there."""
-    if options.strategy in PROCESSES:
+    if options.strategy in CLUSTERS:
         from evo.learning.distributed.cluster import ClusterLearner
 
         return ClusterLearner(network, options, loss, max_gradient_norm)
@@ -38,7 +39,7 @@ def _tell_of_unseen_gpus() -> None:
 
     if tf.config.list_physical_devices("GPU"):
         return
-    visible = os.environ.get(devices.VISIBLE)
+    visible = os.environ.get(VISIBLE)
     there = [name for gpu in gpus.found() for name in gpu.names] if visible is None else listed(visible)
     if there:
         from evo.cli.terminal.display import notice

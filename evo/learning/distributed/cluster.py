@@ -25,13 +25,13 @@ from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, p
 from evo.learning.losses import Target
 from evo.networks.network import Network
 from evo.records import Arrays
-from evo.workers import devices, gpus
+from evo.workers import gpus
 from evo.workers.fork_server import ForkServer, ForkServerLost
-from evo.workers.placement import listed
+from evo.workers.placement import NO_GPU, VISIBLE, listed
 from evo.workers.worker import Channel, Failed, GivesUp, Played, WorkerSpec
 
 if TYPE_CHECKING:
-    from evo.config.sections import Learner as Options
+    from evo.learning.options import LearnerOptions as Options
 
 PATIENCE = 3600.0  # seconds for an answer
 CONFIG = "TF_CONFIG"
@@ -176,20 +176,20 @@ def environments(options: Options, given: str = "") -> Iterator[tuple[str, dict[
             task = {"cluster": cluster, "task": {"type": kind, "index": index}}
             if not given or (kind, index) == (leader, 0):
                 pin = _pin(options.devices[index] if kind == "worker" and options.devices else "CPU:0")
-                yield name, {CONFIG: json.dumps(task), devices.VISIBLE: pin}
+                yield name, {CONFIG: json.dumps(task), VISIBLE: pin}
 
 
 def _pin(device: str) -> str:
     """Return what CUDA calls the GPU of a name such as "GPU:0", the first of those that this process may see."""
     if not device.startswith("GPU:"):
-        return devices.NO_GPU
-    number, visible = int(device.removeprefix("GPU:")), os.environ.get(devices.VISIBLE)
+        return NO_GPU
+    number, visible = int(device.removeprefix("GPU:")), os.environ.get(VISIBLE)
     seen = [name for gpu in gpus.found() for name in gpu.names] if visible is None else listed(visible)
     if number < len(seen):
         return seen[number]
     if visible is None and not seen:  # nobody could tell; the process will
         return str(number)
-    why = f"this machine has {len(seen)}" if visible is None else f"{devices.VISIBLE} is {visible!r}"
+    why = f"this machine has {len(seen)}" if visible is None else f"{VISIBLE} is {visible!r}"
     raise DeviceError(f"learner.devices: there is no {device}, for {why}")
 
 

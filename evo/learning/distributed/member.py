@@ -18,17 +18,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.sections import Learner as Options
-from evo.config.sections import Strategy
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError
 from evo.learning.distributed import private_network
 from evo.learning.distributed.messages import Message, decode, encode
 from evo.learning.learner import BetweenNetworks, Learner, Loss
 from evo.learning.losses import PolicyLoss, QLoss, Regression
+from evo.learning.options import LearnerOptions, Strategy
 from evo.learning.tensorflow_setup import explained, start_tensorflow
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.workers import devices
+from evo.workers.placement import NO_GPU, VISIBLE
 
 LOSSES = {loss.__name__: loss for loss in (PolicyLoss, QLoss, Regression)}
 GROUP = 990_001  # of our own broadcasts; TensorFlow numbers its groups from 1
@@ -55,21 +55,27 @@ def prepare(membership: Membership) -> None:
 
 def join(membership: Membership) -> Member:
     """Return this process's part in the cluster that TF_CONFIG tells of; DeviceError where it lacks its one GPU."""
-    common = {name: getattr(membership, name) for name in ("strategy", "threads", "dtype", "log_placement")}
-    pinned = os.environ.get(devices.VISIBLE, devices.NO_GPU)
+    pinned = os.environ.get(VISIBLE, NO_GPU)
     import tensorflow as tf
 
-    if pinned != devices.NO_GPU:
+    if pinned != NO_GPU:
         seen = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
         if len(seen) != 1:  # or it would quietly compute on the CPU
             raise DeviceError(f"learner.devices: a process is pinned to GPU {pinned} and sees {seen or 'none'}")
     try:
-        return Member(Options(**common))
+        return Member(
+            LearnerOptions(
+                strategy=membership.strategy,
+                threads=membership.threads,
+                dtype=membership.dtype,
+                log_placement=membership.log_placement,
+            )
+        )
     except tf.errors.OpError as error:
         raise explained(error) from None
 
 
-def described(network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float) -> str:
+def described(network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float) -> str:
     """Return a learner in JSON; ConfigurationError where its loss is none of ours."""
     name = type(loss).__name__
     if LOSSES.get(name) is not type(loss):
@@ -92,7 +98,7 @@ class Member:
 
     fingerprint = ""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: LearnerOptions) -> None:
         told = json.loads(os.environ["TF_CONFIG"])
         self.kind, self.index = told["task"]["type"], int(told["task"]["index"])
         self._all_act = "chief" not in told["cluster"]
@@ -217,7 +223,7 @@ def _plain(state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 def _made(told: dict[str, Any]) -> Learner:
     network = Network.build(Policy(**told["policy"]), tuple(told["shape"]), told["actions"], told["extra"])
     name, fields = told["loss"]
-    options = Options(**{**told["options"], "devices": []})
+    options = LearnerOptions(**{**told["options"], "devices": []})
     if options.strategy == "parameter-server":
         from evo.learning.distributed.parameter_server import ServedLearner as Made
     else:
@@ -225,7 +231,7 @@ def _made(told: dict[str, Any]) -> Learner:
     return Made(network, options, LOSSES[name](**fields), told["max_gradient_norm"])
 
 
-def _server(tf: Any, cluster: Any, kind: str, index: int, options: Options) -> Any:
+def _server(tf: Any, cluster: Any, kind: str, index: int, options: LearnerOptions) -> Any:
     """Return a server of TensorFlow, which serves in threads of its own from now on."""
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=options.threads,
@@ -242,7 +248,7 @@ def main() -> int:
     threads = parser.parse_args().threads
     if "TF_CONFIG" not in os.environ:
         sys.exit("TF_CONFIG is not set; see docs/learners.md")
-    os.environ.setdefault(devices.VISIBLE, devices.NO_GPU)  # the CPU, like every process without a device of its own
+    os.environ.setdefault(VISIBLE, NO_GPU)  # the CPU, like every process without a device of its own
     servers = "chief" in json.loads(os.environ["TF_CONFIG"])["cluster"]
     membership = Membership(threads, "float32", "parameter-server" if servers else "multiworker", private=False)
     try:

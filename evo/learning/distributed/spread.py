@@ -24,7 +24,7 @@ from evo.networks.network import Network
 from evo.workers import devices
 
 if TYPE_CHECKING:
-    from evo.config.sections import Learner as Options
+    from evo.learning.options import LearnerOptions as Options
 
 Share = dict[str, NDArray[Any]]  # a replica's arrays [N, part, ...], and "place" [N, part]: where each is in the batch
 

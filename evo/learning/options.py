@@ -1,0 +1,101 @@
+"""The options of [learner]: how gradient methods compute their updates."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from evo.plugins.options import Section
+from evo.workers.placement import LearnerDevices
+
+Strategy = Literal["one", "towers", "mirrored", "central", "multiworker", "parameter-server"]
+CLUSTERS = ("multiworker", "parameter-server")  # strategies of several processes
+OPERATIONS = 8  # that run in parallel where there are several devices
+STALE = (
+    "learner.staleness = {}: a gradient may be of weights that are up to so many updates old, and their order varies; "
+    "results are not exact, and neither a resume nor another run repeats them (0 is exact)"
+)
+
+
+class LearnerOptions(Section):
+    """The [learner] section: how gradient methods compute their updates."""
+
+    strategy: Strategy = Field("one", description="how an update is distributed over devices")
+    threads: int = Field(2, ge=1, le=1024, description="fixed, since sums depend on it; a power of two is best")
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of hidden layers; weights are float32")
+    devices: list[str] = Field(
+        [],
+        max_length=64,
+        description='as "GPU:0" or "CPU:1", or one per process; [] = GPUs if any (one: the first); of processes, CPUs',
+    )
+    weight: int = Field(8, ge=0, le=1024, description='workers it counts for, with workers.placement = "weighted"')
+    logical_cpus: int = Field(0, ge=0, le=64, description="devices that the CPU is divided into; 0 = one")
+    processes: int = Field(2, ge=1, le=64, description="multiworker, parameter-server: workers of the learner")
+    staleness: int = Field(0, ge=0, le=64, description="parameter-server: updates in flight besides one; 0 = exact")
+    learning_rate: Literal["given", "linear", "root"] = Field(
+        "given", description="or multiplied by the number of devices, or its square root, for larger batches"
+    )
+    log_placement: bool = Field(False, description="log the device of every operation of an update")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LearnerOptions:
+        several = self.strategy in CLUSTERS
+        for device in self.devices:
+            if not re.fullmatch(r"[CG]PU:\d{1,3}", device):
+                raise ValueError(f'devices: "{device[:40]}" is not a device such as "GPU:0" or "CPU:1"')
+            if device.startswith("CPU:") and int(device[4:]) >= max(self.logical_cpus, 1) and not several:
+                raise ValueError(f"devices: {device} needs logical_cpus = {int(device[4:]) + 1} or more")
+        twice = [device for number, device in enumerate(self.devices) if device in self.devices[:number]]
+        if twice and not several:
+            raise ValueError(f'devices: "{twice[0]}" is named twice')
+        if len(self.devices) > 1 and self.strategy == "one":
+            raise ValueError('devices: strategy "one" computes on one; use "mirrored" for several')
+        if self.strategy == "one" and self.logical_cpus and not self.devices:
+            raise ValueError('logical_cpus: strategy "one" computes on one device; use "mirrored" for several')
+        if not several and self.processes != LearnerOptions.model_fields["processes"].default:
+            raise ValueError(f'processes: strategy "{self.strategy}" has one; "multiworker" has several')
+        if several and self.logical_cpus:
+            raise ValueError(f"logical_cpus: a process of {self.strategy} is one device; use processes")
+        if several and self.devices and len(self.devices) != self.processes:
+            raise ValueError(f"devices: {len(self.devices)} for {self.processes} workers, which take one each")
+        if self.staleness and self.strategy != "parameter-server":
+            raise ValueError('staleness: only strategy "parameter-server" has several updates in flight')
+        return self
+
+    @property
+    def threading(self) -> tuple[int, int]:
+        """Return TensorFlow's threads inside an operation, and for operations in parallel.
+
+        A learner on one device has a part of the batch for every thread; several devices wait for each other.
+        """
+        if self.strategy != "one":
+            return self.threads, OPERATIONS
+        return (self.threads, 1) if self.devices else (1, self.threads)
+
+    @property
+    def place(self) -> LearnerDevices:
+        """Return on which devices it computes, for placing workers."""
+        clustered = self.strategy in CLUSTERS
+        return LearnerDevices(tuple(self.devices), self.strategy != "one", clustered, self.weight)
+
+    @property
+    def notices(self) -> list[str]:
+        """Return what a user should know of results with these options, a line each."""
+        return [STALE.format(self.staleness)] if self.staleness else []
+
+    def ignored_by(self, algorithm: str) -> str:
+        """Return a notice for an algorithm that computes no gradients: which of these options it ignores.
+
+        Threads and types are not named: files that other algorithms run set them, too.
+        """
+        given = [key for key in self.model_dump(exclude_defaults=True) if key not in ("threads", "dtype")]
+        if not given:
+            return ""
+        names = " and ".join(f"learner.{key}" for key in given)
+        return f"{names} {'is' if len(given) == 1 else 'are'} ignored: {algorithm} computes no gradients"
+
+    def identity(self) -> dict[str, Any]:
+        """Return the options that results depend on."""
+        return self.model_dump(exclude={"weight", "log_placement"})

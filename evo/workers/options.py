@@ -1,0 +1,127 @@
+"""The options of [workers] that all backends share, and those of backends that play on this machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from evo.errors import DeviceError
+from evo.plugins.options import Section
+from evo.workers import devices, placement
+from evo.workers.placement import LearnerDevices, Slots
+
+GpuWorkers = Annotated[int, Field(ge=0, le=1024)]
+GpuNumber = Annotated[int, Field(ge=0, le=1024)]
+GpuId = Annotated[str, Field(max_length=200)]
+ID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
+
+
+class WorkersOptions(Section):
+    """The [workers] section: where episodes are played; no result depends on it.
+
+    A backend subclasses it as `Options`, with what it alone has.
+    """
+
+    refused: ClassVar[Mapping[str, str]] = {}  # options of other backends that have no effect here, and what to do
+
+    backend: str = Field("processes", description="where tasks are played; see `evo list`")
+    count: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
+        "auto", description='workers; "auto" = one per CPU core, or two per GPU'
+    )
+    kind: Literal["auto", "cpu", "gpu"] = Field("auto", description='device of TensorFlow; "auto" = GPUs if any')
+    memory: Literal["growth", "all", "limit"] = Field("growth", description="how a worker allocates a GPU's memory")
+    memory_limit_mb: int = Field(0, ge=0, le=1 << 24, description='megabytes per worker, with memory = "limit"')
+    allocator: Literal["", "cuda_malloc_async"] = Field("", description="of GPU memory; empty = TensorFlow's own")
+    threads: int = Field(1, ge=1, le=1024, description="per worker, inside an operation")
+    threads_inter: int = Field(1, ge=1, le=1024, description="per worker, for operations in parallel")
+    soft_placement: bool = Field(False, description="let TensorFlow replace a device that cannot run an operation")
+    log_placement: bool = Field(False, description="log the device of every operation on standard error")
+    candidates_per_task: int = Field(
+        0, ge=0, le=1_000_000, description="0 = from the network's size, or those of a call on a GPU"
+    )
+    candidates_per_call: int = Field(0, ge=0, le=4096, description="in TensorFlow; 0 = 1 on a CPU, 64 on a GPU")
+    on_poison: Literal["stop", "worst"] = Field(
+        "stop", description="when a candidate ends every worker: stop the run, or rank it worst"
+    )
+
+    @model_validator(mode="after")
+    def _memory_is_consistent(self) -> WorkersOptions:
+        if self.memory == "limit" and not self.memory_limit_mb:
+            raise ValueError('memory_limit_mb: required where memory = "limit"')
+        if self.memory != "limit" and self.memory_limit_mb:
+            raise ValueError(f'memory_limit_mb: has no effect where memory = "{self.memory}"; use "limit"')
+        return self
+
+    @property
+    def on_gpu(self) -> bool:
+        """Return whether the options ask for GPUs."""
+        return self.kind == "gpu"
+
+    def plan(self, inference: str, learner: LearnerDevices | None = None, elsewhere: bool = False) -> str:
+        """Return in one line which workers there will be, and on which devices.
+
+        DeviceError where a device is missing, unless the plan is for a machine `elsewhere`: then a second line says so.
+        """
+        return f"workers of {self.backend}{placement.describe_learner(learner)}"
+
+    def task_size(self, usual: int, population: int) -> int:
+        """Return how many candidates a task holds where TensorFlow plays; `usual` follows from the network's size."""
+        return usual
+
+
+class LocalOptions(WorkersOptions):
+    """[workers] of a backend that plays on this machine's devices."""
+
+    gpus: list[GpuWorkers] = Field([], max_length=1024, description="workers on each GPU, as in [2, 10, 10, 10]")
+    gpu_ids: list[GpuNumber | GpuId] = Field(
+        [], max_length=1024, description='which GPUs: numbers, "GPU-..." or "MIG-..."; [] = all'
+    )
+    placement: Literal["auto", "explicit", "spread", "weighted"] = Field(
+        "auto", description="of count workers on GPUs; weighted = the learner counts too; auto = explicit or spread"
+    )
+
+    @model_validator(mode="after")
+    def _gpus_are_consistent(self) -> LocalOptions:
+        for one in self.gpu_ids:
+            if isinstance(one, str) and not ID.fullmatch(one):
+                raise ValueError(f'gpu_ids: "{one}" is no number, and does not begin with "GPU-" or "MIG-"')
+        if len(set(self.gpu_ids)) < len(self.gpu_ids):
+            raise ValueError(f"gpu_ids: {self.gpu_ids} names a GPU twice")
+        if self.kind == "cpu" and (self.gpus or self.gpu_ids):
+            raise ValueError('kind: "cpu" does not use gpus and gpu_ids; leave them out')
+        if self.gpus and not any(self.gpus):
+            raise ValueError(f"gpus: {self.gpus} has no worker")
+        if self.gpus and self.placement not in ("auto", "explicit"):
+            raise ValueError(f'placement: "{self.placement}" counts workers per GPU itself; leave gpus out')
+        if self.placement == "explicit" and not self.gpus:
+            raise ValueError('placement: "explicit" needs gpus, as in gpus = [2, 10, 10, 10]')
+        return self
+
+    @property
+    def on_gpu(self) -> bool:
+        """Return whether the options ask for GPUs."""
+        return self.kind == "gpu" or bool(self.gpus or self.gpu_ids)
+
+    def slots(self, inference: str, learner: LearnerDevices | None = None) -> Slots:
+        """Return the environment variables of each worker; DeviceError where a device is missing."""
+        return devices.slots(self, inference, learner)
+
+    def plan(self, inference: str, learner: LearnerDevices | None = None, elsewhere: bool = False) -> str:
+        """Return in one line which workers there will be, as `WorkersOptions.plan`."""
+        try:
+            return placement.describe(self.slots(inference, learner), learner)
+        except DeviceError as absent:
+            if not elsewhere:
+                raise
+            return f"{placement.describe_elsewhere(self, inference, learner)}\n# not on this machine: {absent}"
+
+    def task_size(self, usual: int, population: int) -> int:
+        """Return how many candidates a task holds: the `usual` number where a device is missing."""
+        try:
+            slots = self.slots("tensorflow")
+        except DeviceError:
+            return usual
+        return placement.candidates_per_task(self.candidates_per_call, slots, usual, population)
