@@ -19,7 +19,7 @@ from benchmarks.rollout import cases, fresh, needed_flops
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Task
-from evo.rollouts.player import Context, Player, make_player
+from evo.rollouts.player import Player, RunSpec, make_player
 
 EPISODES = (16, 32, 64, 128)
 CANDIDATES = 4
@@ -46,13 +46,14 @@ def run(form: Form) -> Table:
     """Return the table of the large network."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     case = cases()[1]
-    policy, environment = case.network.options.model_dump(), case.environment.options.model_dump()
+    policy = case.network.options
     with tempfile.TemporaryDirectory() as directory:
-        context = Context(Path(directory), environment, policy, {"threads": 1})
+        spec = RunSpec(Path(directory), case.environment.options, policy)
         players: dict[str, Player] = {}
         for inference in WAYS:
             kind = inference.removesuffix("-bfloat16")
-            here = replace(context, policy={**policy, "inference": inference}, inference=kind)  # type: ignore[arg-type]
+            played = policy.model_copy(update={"inference": inference})
+            here = replace(spec, policy=played, inference=kind)  # type: ignore[arg-type]
             players[inference] = make_player(here)
         speeds, agree = _measured(players, 1 if form.smoke else 5)
     limit = gemm_flops() / needed_flops(case.network)

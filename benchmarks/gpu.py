@@ -28,11 +28,12 @@ from evo.evaluators.processes import Processes
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Result, Task
-from evo.rollouts.player import Context
+from evo.rollouts.player import RunSpec
 from evo.rollouts.rollout import empty_result
 from evo.rollouts.tensorflow_episodes import play_snake
 from evo.rollouts.tensorflow_player import BATCH
 from evo.workers import gpus, placement
+from evo.workers.options import LocalOptions, WorkersOptions
 from evo.workers.worker import WorkerSpec
 
 EPISODES = 32
@@ -46,13 +47,13 @@ OURS = "evo.rollouts.player:make_player"
 class JaxPlayer:
     """The same networks and the same game, scored by `jax.vmap` over candidates, the way of EvoJAX and evosax."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         import jax
         from jax import lax
 
-        case = next(case for case in cases() if case.network.size == context.policy["size"])
+        case = next(case for case in cases() if case.network.options == spec.policy)
         self._network, self._environment = case.network, case.environment
-        self._networks = int(context.workers["candidates_per_call"])
+        self._networks = spec.workers.candidates_per_call
         jax.config.update("jax_default_matmul_precision", "highest")  # no TF32, as in ours
         self.fingerprint, self.device = "", jax.devices()[0].device_kind
         padding = case.network.options.padding.upper()
@@ -103,15 +104,15 @@ def pool(
 ) -> Processes:
     """Return workers of this kind, one a slot."""
     inference = {OURS: "tensorflow", JAX: "lanes"}[player] if per_call else "lanes"
-    policy: dict[str, Any] = {**case.network.options.model_dump(), "inference": inference}
+    policy = case.network.options.model_copy(update={"inference": inference})
     prepare = "evo.rollouts.player:prepare"
     if player == JAX:
-        policy, prepare = {"size": case.network.size}, ""
-    options = {"candidates_per_call": per_call, **(workers or {})}
-    environment = case.environment.options.model_dump()
+        policy, prepare = case.network.options, ""
+    options = WorkersOptions(candidates_per_call=per_call, **(workers or {}))
     told = "tensorflow" if inference == "tensorflow" else "lanes"
-    context = Context(Path(tempfile.gettempdir()), environment, policy, options, told)  # type: ignore[arg-type]
-    return Processes(WorkerSpec(player, context, prepare), slots)
+    place = Path(tempfile.gettempdir())
+    spec = RunSpec(place, case.environment.options, policy, options, told)  # type: ignore[arg-type]
+    return Processes(WorkerSpec(player, spec, prepare), slots)
 
 
 def speed(workers: Processes, tasks: list[Task]) -> float:
@@ -163,7 +164,7 @@ def together(slot: dict[str, str], candidates: int, most: int) -> Table:
 
 def planned(options: Mapping[str, Any], visible: str | None) -> placement.Slots:
     """Return what pins workers to the GPUs that the user lets us see."""
-    return placement.plan(options, "tensorflow", visible, gpus.found())
+    return placement.plan(LocalOptions(**options), "tensorflow", visible, gpus.found())
 
 
 def memory(options: Mapping[str, Any], visible: str | None) -> Table:

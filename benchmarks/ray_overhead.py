@@ -24,7 +24,7 @@ from evo.learning.collecting import begin_envs, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import ActionRule, Episodes, Task, WeightSource
-from evo.rollouts.player import Context
+from evo.rollouts.player import RunSpec
 
 ENVIRONMENT = {"id": "snake", "size": 5, "starvation": 1}
 POLICY = {"kind": "linear"}
@@ -55,7 +55,8 @@ def fresh(place: Path, number: int, columns: int) -> list[Task]:
 
 def measure(place: Path) -> Table:
     """Return the table of a run."""
-    context = Context(place, ENVIRONMENT, POLICY, {"count": WORKERS})
+    options, alone = ray.Options(count=WORKERS), processes.Options(count=WORKERS)
+    spec = RunSpec(place, snake.Options(**ENVIRONMENT), Policy(**POLICY))
     many, one = tiny(TASKS), tiny(1)
     environment = snake.make(snake.Options(**ENVIRONMENT))
     columns = Network.build(Policy(**POLICY), environment.shape, environment.actions).size
@@ -63,7 +64,7 @@ def measure(place: Path) -> Table:
     (segment,) = segment_tasks(lanes, HORIZON, LANES, ActionRule())
     segment = Task(one[0].weights, segment.play, segment.choose)
     figures: dict[str, dict[str, list[float]]] = {"ray": {}, "processes": {}}
-    with ray.make(context) as on_ray, processes.make(context) as on_processes:
+    with ray.make(options, spec) as on_ray, processes.make(alone, spec) as on_processes:
         started = seconds(partial(on_ray.map, one))
         pools: dict[str, Any] = {"ray": on_ray, "processes": on_processes}
         for pool in pools.values():

@@ -24,7 +24,7 @@ from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.evaluators import processes
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Result, Task
-from evo.rollouts.player import Context, make_player
+from evo.rollouts.player import RunSpec, make_player
 from evo.workers.worker import WorkerSpec
 
 CANDIDATES = 16  # of a task
@@ -48,8 +48,8 @@ class Everything:
 
     fingerprint = ""
 
-    def __init__(self, context: Context) -> None:
-        self._player = make_player(context)
+    def __init__(self, spec: RunSpec) -> None:
+        self._player = make_player(spec)
 
     def play(self, tasks: Sequence[Task]) -> None:
         """Play them all."""
@@ -57,16 +57,16 @@ class Everything:
             self._player.play(task)
 
 
-def make_everything(context: Context) -> Everything:
+def make_everything(spec: RunSpec) -> Everything:
     """Return one, in a worker."""
-    return Everything(context)
+    return Everything(spec)
 
 
 class Alone:
     """So many processes that play all tasks, each for itself and without a master: what the machine has to give."""
 
-    def __init__(self, context: Context, processes_: int) -> None:
-        self._pool = processes.Processes(WorkerSpec("benchmarks.scaling:make_everything", context), [{}] * processes_)
+    def __init__(self, spec: RunSpec, processes_: int) -> None:
+        self._pool = processes.Processes(WorkerSpec("benchmarks.scaling:make_everything", spec), [{}] * processes_)
         self._count = processes_
 
     def close(self) -> None:
@@ -87,15 +87,14 @@ def tasks(case: Case, count: int) -> list[Task]:
 
 def open_pool(case: Case, workers: int, directory: str) -> processes.Processes:
     """Return a pool with its workers at work."""
-    pool = processes.make(context(case, workers, directory))
+    pool = processes.make(processes.Options(count=workers), spec_of(case, directory))
     pool.map(tasks(case, 4 * workers))
     return pool
 
 
-def context(case: Case, workers: int, directory: str) -> Context:
-    """Return what a worker is told."""
-    environment, policy = case.environment.options.model_dump(), case.network.options.model_dump()
-    return Context(Path(directory), environment, policy, {"count": workers})
+def spec_of(case: Case, directory: str) -> RunSpec:
+    """Return the specification of a run that plays the case."""
+    return RunSpec(Path(directory), case.environment.options, case.network.options)
 
 
 def megabytes(status: str) -> float:
@@ -124,7 +123,7 @@ def run(form: Form) -> Table:
     work = tasks(case, 40 if smoke else 160)
     with tempfile.TemporaryDirectory() as directory:
         one, two = open_pool(case, 1, directory), open_pool(case, 2, directory)
-        alone = [Alone(context(case, 1, directory), processes_) for processes_ in (1, 2)]
+        alone = [Alone(spec_of(case, directory), processes_) for processes_ in (1, 2)]
         try:
             for pool in alone:
                 pool.seconds(work[:4])

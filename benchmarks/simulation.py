@@ -28,8 +28,9 @@ from benchmarks.scaling import Alone
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.config import loading
 from evo.config.experiment import Experiment, environment_of, evaluator_of
+from evo.evaluators import processes
 from evo.records import Episodes, Request, Task
-from evo.rollouts.player import Context, make_player
+from evo.rollouts.player import RunSpec, make_player
 from evo.store.store import Store
 from evo.training.generation import addressed, make_algorithm, next_request, play_out
 
@@ -150,9 +151,7 @@ def _in_mid_run(experiment: Experiment, directory: Path, generations: int) -> Re
 
 def _played(experiment: Experiment, directory: Path, tasks: Sequence[Task]) -> tuple[NDArray[np.float64], int, int]:
     """Return the seconds of every task, played one after the other, and the frames and lane slots of all."""
-    player = make_player(
-        Context(directory, experiment.environment.model_dump(), experiment.policy.model_dump(), {"count": 1})
-    )
+    player = make_player(RunSpec(directory, experiment.environment, experiment.policy))
     player.play(tasks[0])
     took = np.empty((ALONE, len(tasks)))
     for again in range(ALONE):
@@ -174,14 +173,14 @@ def measured(
     cores, pools, without = len(os.sched_getaffinity(0)), {}, {}
     took: dict[int, list[float]] = {workers: [] for workers in CHECKED}
     alone: dict[int, list[float]] = {min(workers, cores): [] for workers in CHECKED}
-    context = Context(directory, experiment.environment.model_dump(), experiment.policy.model_dump(), {"count": 1})
+    spec = RunSpec(directory, experiment.environment, experiment.policy)
     try:
         for workers in CHECKED:
-            sized = experiment.workers.model_copy(update={"backend": "processes", "count": workers})
+            sized = processes.one_worker(experiment.workers).model_copy(update={"count": workers})
             pools[workers] = evaluator_of(_with_workers(experiment, sized), directory, ())
             pools[workers].map(tasks)
         for workers in alone:
-            without[workers] = Alone(context, workers)
+            without[workers] = Alone(spec, workers)
             without[workers].seconds(tasks[:1])
         for _ in range(rounds):
             for workers, pool in pools.items():

@@ -28,14 +28,14 @@ PREPARE = """
 import sys, time
 from pathlib import Path
 from evo.config import loading
-from evo.rollouts.player import Context, prepare
+from evo.rollouts.player import RunSpec, prepare
 from numba.core import event
 experiment = loading.load(Path(sys.argv[1]))
-context = Context(Path("."), experiment.environment.model_dump(), experiment.policy.model_dump())
+spec = RunSpec(Path("."), experiment.environment, experiment.policy)
 import evo.rollouts.rollout
 with event.install_recorder("numba:compile") as compiled:
     began = time.process_time()
-    prepare(context)
+    prepare(spec)
 print(time.process_time() - began, sum(1 for _, one in compiled.buffer if one.is_end))
 """
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from evo.config.sections import Learner
+from evo.learning.options import LearnerOptions
 
 
 @pytest.fixture(scope="session", autouse=True)
 def tensorflow() -> Any:
     from evo.learning.tensorflow_setup import start_tensorflow
 
-    return start_tensorflow(Learner(threads=1))
+    return start_tensorflow(LearnerOptions(threads=1))

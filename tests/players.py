@@ -124,8 +124,9 @@ def prepare_broken(context: object) -> None:
 
 def make_pinned(context: object) -> StandIn:
     from evo.workers import devices
+    from evo.workers.options import WorkersOptions
 
-    devices.claim()
+    devices.claim(WorkersOptions())
     return StandIn(context)
 
 

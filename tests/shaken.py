@@ -15,7 +15,7 @@ from typing import Any
 
 from evo.evaluators import processes
 from evo.evaluators.processes import Processes
-from evo.rollouts.player import Context
+from evo.rollouts.player import RunSpec
 
 plugs_into = "evaluators"
 
@@ -66,6 +66,9 @@ class Shaken:
         self._pool.close()
 
 
-def make(context: Context) -> Shaken:
+Options = processes.Options
+
+
+def make(options: processes.Options, spec: RunSpec) -> Shaken:
     seed, _, kills = os.environ.get("SHAKEN", "0:0").partition(":")
-    return Shaken(processes.make(context), random.Random(seed), int(kills))
+    return Shaken(processes.make(options, spec), random.Random(seed), int(kills))

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.sections import Learner as Options
 from evo.learning.distributed import make_learner
 from evo.learning.learner import Learner
 from evo.learning.losses import PolicyLoss, QLoss
+from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 
@@ -28,7 +28,7 @@ EXAMPLES, STEPS = 101, 20
 SETTINGS = {"entropy_coefficient": 0.01, "value_coefficient": 0.5, "clip_range": 0.2, "value_clip_range": 0.0}
 
 
-def ppo(options: Options, norm: float = 0.05) -> Learner:
+def ppo(options: LearnerOptions, norm: float = 0.05) -> Learner:
     learner = make_learner(NETWORK, options, PolicyLoss(3, True), norm)
     draw = np.random.default_rng(1)
     learner.begin(draw.normal(0, 0.2, NETWORK.size).astype(np.float32))
@@ -49,7 +49,7 @@ def batches(count: int = STEPS) -> Iterator[NDArray[np.int32]]:
         yield draw.permutation(EXAMPLES)[: SIZES[k % len(SIZES)]].astype(np.int32)
 
 
-def after_ppo(options: Options) -> dict[str, NDArray[Any]]:
+def after_ppo(options: LearnerOptions) -> dict[str, NDArray[Any]]:
     learner = ppo(options)
     values = [told for _, told in learner.updates_on(batches(), 1e-2, SETTINGS)]
     half = learner.state()
@@ -66,7 +66,7 @@ def after_ppo(options: Options) -> dict[str, NDArray[Any]]:
     return told
 
 
-def after_dqn(options: Options) -> dict[str, NDArray[Any]]:
+def after_dqn(options: LearnerOptions) -> dict[str, NDArray[Any]]:
     learner = make_learner(NETWORK, options, QLoss(3, True, 1.0, True), 0.5)
     draw = np.random.default_rng(3)
     learner.begin(draw.normal(0, 0.2, NETWORK.size).astype(np.float32))
@@ -106,7 +106,7 @@ def listening(pid: int) -> set[str]:
     return found
 
 
-def killed(options: Options, victim: str) -> dict[str, NDArray[Any]]:
+def killed(options: LearnerOptions, victim: str) -> dict[str, NDArray[Any]]:
     """Kill a process by its name before the fifth of ten updates; say what is told, and what is left."""
     learner: Any = ppo(options)
     pids = processes_of(learner)
@@ -136,7 +136,7 @@ def killed(options: Options, victim: str) -> dict[str, NDArray[Any]]:
     return {"told": np.array(json.dumps(told)), "weights": weights}
 
 
-def everything(options: Options) -> dict[str, NDArray[Any]]:
+def everything(options: LearnerOptions) -> dict[str, NDArray[Any]]:
     return {**after_ppo(options), **after_dqn(options)}
 
 
@@ -144,7 +144,7 @@ if __name__ == "__main__":
     out, text = sys.argv[1:]
     found: dict[str, NDArray[Any]] = {}
     for name, told in json.loads(text).items():
-        asked, victim = Options(threads=1, **told), name.partition(":")[2]
+        asked, victim = LearnerOptions(threads=1, **told), name.partition(":")[2]
         if victim == "wait":
             kept: Any = ppo(asked)
             print(*processes_of(kept), flush=True)

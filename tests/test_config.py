@@ -76,10 +76,10 @@ def test_bfloat16_is_computed_only_where_it_is_asked_for_and_is_another_run(tmp_
     ("keys", "told"),
     [
         ('strategy = "mirrored"\ndevices = ["gpu0"]', 'devices: "gpu0" is not a device'),
-        ('strategy = "mirrored"\ndevices = ["CPU:0", "CPU:0"]', 'devices: "CPU:0" is there twice'),
+        ('strategy = "mirrored"\ndevices = ["CPU:0", "CPU:0"]', 'devices: "CPU:0" is named twice'),
         (
             'strategy = "mirrored"\ndevices = ["CPU:0", "CPU:1"]',
-            "devices: CPU:1 is there with logical_cpus = 2 or more",
+            "devices: CPU:1 needs logical_cpus = 2 or more",
         ),
         ('devices = ["GPU:0", "GPU:1"]', 'devices: strategy "one" computes on one'),
         ('strategy = "multiworker"\nlogical_cpus = 2', "logical_cpus: a process of multiworker is one device"),

@@ -12,14 +12,15 @@ import pytest
 from evo.errors import ConfigurationError, DeviceError
 from evo.evaluators.processes import Processes
 from evo.workers import devices
-from evo.workers.placement import ORDER
+from evo.workers.options import LocalOptions
+from evo.workers.placement import NO_GPU, ORDER, VISIBLE, plan
 from evo.workers.worker import WorkerSpec
 
 
 def test_the_plan_needs_no_tensorflow() -> None:
     script = (
-        "import sys; from evo.workers import devices; from evo.evaluators import processes, serial; "
-        "devices.plan({'gpus': [1]}, 'tensorflow'); print('tensorflow' in sys.modules)"
+        "import sys; from evo.evaluators import processes, serial; from evo.workers import placement; "
+        "placement.plan(processes.Options(gpus=[1]), 'tensorflow'); print('tensorflow' in sys.modules)"
     )
     root = str(Path(__file__).parent.parent)
     environment = {**os.environ, "PYTHONPATH": root}
@@ -29,7 +30,7 @@ def test_the_plan_needs_no_tensorflow() -> None:
 
 @pytest.mark.long
 def test_a_gpu_that_is_not_there_stops_the_run_and_says_what_is_seen() -> None:
-    slots = devices.plan({"gpus": [1]}, "tensorflow", "63")  # no machine has so many
+    slots = plan(LocalOptions(gpus=[1]), "tensorflow", "63")  # no machine has so many
     pool = Processes(WorkerSpec("players:make_pinned", None), slots)
     try:
         with pytest.raises(DeviceError, match=r"CUDA_VISIBLE_DEVICES = '63'.*must see 1 GPU, but TensorFlow sees none"):
@@ -49,7 +50,7 @@ def test_another_backend_of_keras_is_refused_in_a_line(monkeypatch: pytest.Monke
 def test_a_process_that_learns_counts_gpus_as_the_plan_does(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, order: str | None
 ) -> None:
-    for name, value in ((devices.VISIBLE, visible), (ORDER, None)):
+    for name, value in ((VISIBLE, visible), (ORDER, None)):
         monkeypatch.setenv(name, str(value))  # so that it is put back
         if value is None:
             monkeypatch.delenv(name)
@@ -63,8 +64,8 @@ def test_a_process_that_learns_counts_gpus_as_the_plan_does(
 @pytest.mark.long
 def test_what_prepares_the_workers_touches_no_device() -> None:
     script = (
-        "from pathlib import Path; from evo.rollouts.player import Context, prepare; "
-        "prepare(Context(Path('.'), {'id': 'snake'}, {'inference': 'tensorflow'}, {}, 'tensorflow')); "
+        "from pathlib import Path; from tests.specs import spec; from evo.rollouts.player import prepare; "
+        "prepare(spec(Path('.'), {'id': 'snake'}, {'inference': 'tensorflow'}, {}, 'tensorflow')); "
         "from tensorflow.python.eager import context; assert context.context()._physical_devices is None; "
         "import tensorflow as tf; tf.config.set_visible_devices([], 'GPU'); "
         "tf.config.threading.set_intra_op_parallelism_threads(3); print(tf.config.list_logical_devices('GPU'))"
@@ -79,9 +80,12 @@ def test_what_prepares_the_workers_touches_no_device() -> None:
 def claimed(*statements: str, **options: object) -> subprocess.CompletedProcess[str]:
     """Run statements in a process that has claimed the CPU with these options."""
     words = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    claim = f"from evo.workers import devices; devices.claim({words})"
+    claim = (
+        "from evo.workers import devices; from evo.workers.options import WorkersOptions; "
+        f"devices.claim(WorkersOptions({words}))"
+    )
     script = "\n".join([claim, "import tensorflow as tf", *statements])
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), devices.VISIBLE: devices.NO_GPU}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), VISIBLE: NO_GPU}
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
 
 

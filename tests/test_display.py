@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from specs import spec
 
 from evo.cli.terminal.display import Lines, Pace, Quiet, Row, Table, count, display_for, duration
 from evo.cli.terminal.show import ending, kernels_are_missing
@@ -153,7 +154,7 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
 @pytest.mark.long
 def test_kernels_are_missing_until_this_checkout_has_played_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from evo.rollouts import compiled
-    from evo.rollouts.player import Context, prepare
+    from evo.rollouts.player import prepare
 
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     wanted = {
@@ -178,7 +179,7 @@ def test_kernels_are_missing_until_this_checkout_has_played_so(tmp_path: Path, m
     for name, experiment in read.items():
         sections = experiment.environment.model_dump(), experiment.policy.model_dump()
         prepare(
-            Context(tmp_path, *sections, extra_outputs=experiment.extra_outputs, learns_from=experiment.learns_from)
+            spec(tmp_path, *sections, extra_outputs=experiment.extra_outputs, transitions_from=experiment.learns_from)
         )
         left.remove(name)
         assert missing() == left, name

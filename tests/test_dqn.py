@@ -16,11 +16,11 @@ from pydantic import ValidationError
 
 from evo.algorithms import dqn
 from evo.config import loading
-from evo.config.sections import Learner
 from evo.environments import snake
 from evo.errors import ConfigurationError, ResourceError
 from evo.learning.collecting import initial_weights
 from evo.learning.losses import following_values, huber_loss
+from evo.learning.options import LearnerOptions
 from evo.learning.schedules import epsilon_at
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -66,6 +66,7 @@ select_every = 2
 select_episodes = 6
 """
 METHODS = ["dqn", "pqn"]
+ONE = LearnerOptions(threads=1)
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
         }
     )  # fmt: skip
     network = Network.build(Policy(kind="linear"), chain.shape, chain.actions, dqn.extra_outputs(asked, chain))
-    algorithm = dqn.make(asked, 1, network, chain, learner=Learner(threads=1))
+    algorithm = dqn.make(asked, 1, network, chain, learner=ONE)
     drive(algorithm, chain, range(40))
     outputs = Rollout(network, chain)
     outputs.play(next(algorithm.generation(41)).tasks[0], algorithm.state()["weights"][None])
@@ -220,7 +221,7 @@ def test_a_mask_holds_for_what_is_done_and_for_what_is_learnt() -> None:
         lanes=16, horizon=16, batch=32, learning_starts=100, replay=2000, select_episodes=4, epsilon=[[0, 0.5]]
     )
     network = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
+    algorithm = dqn.make(asked, 1, network, environment, learner=ONE)
     seen: list[Transitions] = []
     drive(algorithm, environment, range(4), seen)
     for steps in seen:
@@ -272,7 +273,7 @@ def test_errors_equal_a_slow_reference(double: bool) -> None:
         frames_per_update=8, target_tau=0.1, learning_rate=0.01,
     )  # fmt: skip
     network = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
+    algorithm = dqn.make(asked, 1, network, environment, learner=ONE)
     drive(algorithm, environment, range(2))
     algorithm._target.forward.set(initial_weights(network, 7) * -3)  # which rank actions otherwise
     sample = algorithm._replay.sample(1, 256)
@@ -292,8 +293,7 @@ def both_ways(**options: Any) -> tuple[Any, list[dqn.QLearning]]:
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
     shared = {"lanes": 8, "horizon": 8, "select_every": 99, **options}
     return environment, [
-        dqn.make(dqn.Options(**shared, asynchronous=how), 1, network, environment, learner=Learner(threads=1))
-        for how in (True, False)
+        dqn.make(dqn.Options(**shared, asynchronous=how), 1, network, environment, learner=ONE) for how in (True, False)
     ]
 
 
@@ -316,7 +316,7 @@ def test_learning_that_goes_on_meanwhile_ends_before_what_was_played_is_refused(
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
     options = dqn.Options(lanes=8, horizon=8, select_episodes=4, asynchronous=True)
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    algorithm = dqn.make(options, 1, network, environment, learner=Learner(threads=1))
+    algorithm = dqn.make(options, 1, network, environment, learner=ONE)
 
     def learn(number: int, stopped: Callable[[], bool]) -> Metrics:
         while not stopped():
@@ -356,11 +356,15 @@ def test_the_target_follows_a_little_at_every_update_or_wholly_at_some() -> None
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
     shared = {"lanes": 8, "horizon": 8, "batch": 8, "learning_starts": 10, "select_episodes": 4, "replay": 500}
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    soft = dqn.make(dqn.Options(**shared, target_tau=1.0), 1, network, environment, learner=Learner(threads=1))
+    soft = dqn.make(dqn.Options(**shared, target_tau=1.0), 1, network, environment, learner=ONE)
     drive(soft, environment, range(2))
     assert soft.state()["target"].tobytes() == soft.state()["weights"].tobytes()
     hard = dqn.make(
-        dqn.Options(**shared, target_every=3, frames_per_update=32), 1, network, environment, learner=Learner(threads=1)
+        dqn.Options(**shared, target_every=3, frames_per_update=32),
+        1,
+        network,
+        environment,
+        learner=ONE,
     )
     drive(hard, environment, range(1))  # two updates
     first = hard.state()["target"].copy()
@@ -375,7 +379,7 @@ def test_updates_keep_to_the_frames_that_were_played() -> None:
         lanes=8, horizon=5, batch=8, learning_starts=100, select_episodes=4, replay=500, frames_per_update=30
     )
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
+    algorithm = dqn.make(asked, 1, network, environment, learner=ONE)
     updates = [metrics["updates"] for metrics in drive(algorithm, environment, range(6))]
     assert updates == [0, 0, 1, 1, 2, 1]  # 40 frames a generation, from the third on
 
@@ -384,7 +388,7 @@ def test_a_network_that_is_not_finite_stops_in_one_line() -> None:
     chain = Chain()
     asked = dqn.Options(episodes=2, dueling=False)
     network = Network.build(Policy(kind="linear"), chain.shape, chain.actions)
-    algorithm = dqn.make(asked, 1, network, chain, learner=Learner(threads=1))
+    algorithm = dqn.make(asked, 1, network, chain, learner=ONE)
     state = dict(algorithm.state())
     state["weights"] = np.full(network.size, np.nan, np.float32)
     algorithm.restore(state)
@@ -409,7 +413,7 @@ def test_a_run_can_start_from_a_champion(method: str) -> None:
     chain, start = Chain(), np.arange(12, dtype=np.float32)  # which goes right
     network = Network.build(Policy(kind="linear"), chain.shape, 2)
     asked = dqn.Options(method=method, dueling=False, select_episodes=8)
-    algorithm = dqn.make(asked, 1, network, chain, learner=Learner(threads=1), start=start)
+    algorithm = dqn.make(asked, 1, network, chain, learner=ONE, start=start)
     request = next(algorithm.generation(0))
     assert request.weights.tolist() == [start.tolist()]
     assert request.tasks[0].action_rule.kind == "greedy"  # what it is worth here, before it learns
@@ -471,7 +475,7 @@ def test_the_chance_of_any_action_falls_with_the_frames_that_were_played(method:
         select_every=99, epsilon=[[0, 1.0], [256, 0.5]],
     )  # fmt: skip
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
+    algorithm = dqn.make(asked, 1, network, environment, learner=ONE)
     chances = []
     for number in range(1, 7):
         task = next(algorithm.generation(number)).tasks[0]
@@ -488,7 +492,7 @@ def test_what_makes_up_for_unequal_chances_grows_to_one_with_the_frames(monkeypa
         beta_frames=256,
     )  # fmt: skip
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
+    algorithm = dqn.make(asked, 1, network, environment, learner=LearnerOptions(threads=1))
     importance, betas = algorithm._replay.importance_weights, []
     monkeypatch.setattr(
         algorithm._replay, "importance_weights", lambda _, beta: betas.append(beta) or importance(_, beta)
@@ -514,7 +518,7 @@ def test_all_of_an_example_is_mirrored_together() -> None:
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
     shared = {"lanes": 16, "horizon": 16, "select_every": 99, "symmetry": True}
     asked = dqn.Options(**shared, batch=32, learning_starts=100, replay=2000)
-    algorithm = dqn.make(asked, 1, network, environment, learner=Learner(threads=1))
+    algorithm = dqn.make(asked, 1, network, environment, learner=ONE)
     drive(algorithm, environment, range(1, 2))
     sample = algorithm._replay.sample(1, 128)
     batch = algorithm._batch(sample, 1.0, 5)
@@ -533,7 +537,7 @@ def test_what_is_learnt_at_once_is_mirrored_together_too(monkeypatch: pytest.Mon
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=30))
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
     shared = {"lanes": 16, "horizon": 16, "select_every": 99, "symmetry": True}
-    algorithm = dqn.make(dqn.Options(**shared, method="pqn"), 1, network, environment, learner=Learner(threads=1))
+    algorithm = dqn.make(dqn.Options(**shared, method="pqn"), 1, network, environment, learner=ONE)
     loaded: list[dict[str, np.ndarray]] = []
     load = algorithm._learner.load
     monkeypatch.setattr(algorithm._learner, "load", lambda data: loaded.append(data) or load(data))

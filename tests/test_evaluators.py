@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from players import Job
+from specs import make, spec
 
 from evo.errors import DataError, ResourceError
 from evo.evaluators import processes, serial
 from evo.evaluators.processes import Processes
 from evo.records import Episodes, Task, WeightSource
-from evo.rollouts.player import Context
 from evo.workers import fork_server
 from evo.workers.round import Round
 from evo.workers.worker import WorkerSpec, WorkerTraceback
@@ -428,9 +428,9 @@ def snake_tasks() -> list[Task]:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_serial_and_any_number_of_workers_give_the_same_results_of_snake(tmp_path: Path, count: int) -> None:
     environment = {"id": "snake", "size": 6, "starvation": 30}
-    context = Context(tmp_path, environment, {"conv": [[4, 3, 2]], "dense": [8]}, {"count": count})
-    reference = serial.make(context).map(snake_tasks())
-    with processes.make(context) as pool:
+    context = spec(tmp_path, environment, {"conv": [[4, 3, 2]], "dense": [8]}, {"count": count})
+    reference = make(serial, context).map(snake_tasks())
+    with make(processes, context) as pool:
         for killed in (False, True):
             if killed:
                 os.kill(pool.pids[-1], signal.SIGKILL)
@@ -442,8 +442,8 @@ def test_serial_and_any_number_of_workers_give_the_same_results_of_snake(tmp_pat
 
 
 def test_a_worker_starts_quickly_and_stays_small(tmp_path: Path) -> None:
-    context = Context(tmp_path, {"id": "snake"}, {}, {"count": 1})
-    with processes.make(context) as pool:
+    context = spec(tmp_path, {"id": "snake"}, {}, {"count": 1})
+    with make(processes, context) as pool:
         pool.map(snake_tasks()[:1])
         size = next(line for line in Path(f"/proc/{pool.pids[0]}/status").read_text().splitlines() if "VmRSS" in line)
         assert int(size.split()[1]) < 200_000  # kilobytes

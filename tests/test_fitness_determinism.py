@@ -12,13 +12,13 @@ import h5py
 import numpy as np
 import pytest
 from ray_nodes import needs_ray
+from specs import make, spec
 
 from evo.algorithms import ga
 from evo.environments import snake
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Result, Task, WeightSource
-from evo.rollouts.player import Context
 from evo.rollouts.rollout import Rollout
 from evo.training.generation import next_request
 
@@ -122,9 +122,9 @@ def two_zeros() -> tuple[np.ndarray, np.ndarray]:
     ],
 )
 def test_no_evaluator_and_no_number_of_workers_changes_a_fitness(backend: str, count: int, tmp_path: Path) -> None:
-    context = Context(tmp_path, ENVIRONMENT, {**POLICY}, {"count": count})
+    context = spec(tmp_path, ENVIRONMENT, {**POLICY}, {"count": count})
     files = iter(range(1000))
-    with closing(import_module(f"evo.evaluators.{backend}").make(context)) as evaluator:
+    with closing(make(import_module(f"evo.evaluators.{backend}"), context)) as evaluator:
         names: dict[int, str] = {}
 
         def play(tasks: Sequence[Task], published: np.ndarray) -> Sequence[Result]:

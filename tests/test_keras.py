@@ -10,16 +10,17 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from specs import make, spec
 
-from evo.config.sections import Learner
 from evo.evaluators import processes, serial
 from evo.kernels import lanes
+from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow_setup import start_tensorflow
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.records import WORST, ActionRule, Episodes, Task, WeightSource
-from evo.rollouts.player import Context, make_player
-from evo.workers import devices
+from evo.rollouts.player import RunSpec, make_player
+from evo.workers.placement import NO_GPU, VISIBLE
 
 STRIDED = [  # rows and columns, side of the kernel, stride, padding, channels, filters
     ((10, 10), 3, 2, "SAME", 16, 32),
@@ -36,8 +37,8 @@ STRIDED = [  # rows and columns, side of the kernel, stride, padding, channels, 
 @pytest.fixture(scope="module", autouse=True)
 def tensorflow() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(devices.VISIBLE, devices.NO_GPU)
-        yield start_tensorflow(Learner(threads=1))  # which a process decides once, and others learn in this one
+        patch.setenv(VISIBLE, NO_GPU)
+        yield start_tensorflow(LearnerOptions(threads=1))  # which a process decides once, and others learn in this one
 
 
 def test_the_flat_vector_has_the_order_of_get_weights() -> None:
@@ -135,8 +136,8 @@ WHOLE = Task(candidates([-1] * 2, [5, 6]), Episodes(np.arange(40, dtype=np.uint6
 
 
 def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path) -> None:
-    exact_context = Context(tmp_path, SNAKE, POLICY, {"count": 2})
-    context = Context(tmp_path, SNAKE, {**POLICY, "inference": "tensorflow"}, {"count": 2}, "tensorflow")
+    exact_context = spec(tmp_path, SNAKE, POLICY, {"count": 2})
+    context = spec(tmp_path, SNAKE, {**POLICY, "inference": "tensorflow"}, {"count": 2}, "tensorflow")
     network = Network.build(Options(**POLICY), (7, 7, 5), 3)
     draw = np.random.default_rng(3)
     good = draw.normal(0, 0.3, network.size)
@@ -147,8 +148,8 @@ def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path)
         Task(fresh, Episodes(seeds[:3]), ActionRule("softmax")),
         Task(candidates([0, 0, 1, 2, 3], [0, 9, 0, 0, 0], published), Episodes(seeds)),
     ]
-    exact = serial.make(exact_context).map(tasks)
-    pool = processes.make(context)
+    exact = make(serial, exact_context).map(tasks)
+    pool = make(processes, context)
     try:
         results = pool.map(tasks)
         fingerprint = pool.fingerprint
@@ -174,11 +175,11 @@ def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path)
 def test_bfloat16_is_played_by_rounded_weights_alike_in_every_process_and_close_to_the_exact_kernel(
     tmp_path: Path,
 ) -> None:
-    def context(inference: str) -> Context:
-        return Context(tmp_path, SNAKE, {**POLICY, "inference": inference}, {"count": 1}, "tensorflow")
+    def context(inference: str) -> RunSpec:
+        return spec(tmp_path, SNAKE, {**POLICY, "inference": inference}, {"count": 1}, "tensorflow")
 
     rounded, single = make_player(context("tensorflow-bfloat16")), make_player(context("tensorflow"))
-    (exact,) = serial.make(Context(tmp_path, SNAKE, POLICY)).map([WHOLE])
+    (exact,) = make(serial, spec(tmp_path, SNAKE, POLICY)).map([WHOLE])
     results = [player.play(WHOLE) for player in (rounded, single)]
     assert (results[0].lengths == exact.lengths).mean() > 0.8
     assert rounded.fingerprint != single.fingerprint
@@ -189,7 +190,7 @@ def test_bfloat16_is_played_by_rounded_weights_alike_in_every_process_and_close_
     Rebuilder(network).rebuild(np.empty((0, network.size), np.float32), WHOLE.weights, 1, weights)
     wanted = lanes.scores(network, weights, observations)
     assert 0 < np.abs(scores - wanted).max() < 0.05 * np.abs(wanted).max()
-    with processes.make(context("tensorflow-bfloat16")) as pool:
+    with make(processes, context("tensorflow-bfloat16")) as pool:
         (again,) = pool.map([WHOLE])
     np.testing.assert_array_equal(again.lengths, results[0].lengths)
     assert pool.fingerprint == rounded.fingerprint
@@ -198,11 +199,11 @@ def test_bfloat16_is_played_by_rounded_weights_alike_in_every_process_and_close_
 @pytest.mark.long
 def test_the_tensorflow_player_plays_other_environments_too(tmp_path: Path) -> None:
     environment, policy = {"id": "gymnasium:CartPole-v1"}, {"kind": "mlp", "dense": [16]}
-    context = Context(tmp_path, environment, {**policy, "inference": "tensorflow"}, {"count": 1}, "tensorflow")
+    context = spec(tmp_path, environment, {**policy, "inference": "tensorflow"}, {"count": 1}, "tensorflow")
     tasks = [Task(candidates([-1] * 3, [5, 6, 7]), Episodes(np.arange(40, dtype=np.uint64)), record_actions=True)]
-    with processes.make(context) as pool:
+    with make(processes, context) as pool:
         (result,) = pool.map(tasks)
-    (exact,) = serial.make(Context(tmp_path, environment, policy)).map(tasks)
+    (exact,) = make(serial, spec(tmp_path, environment, policy)).map(tasks)
     assert (result.returns == exact.returns).mean() > 0.97
     assert (result.returns == 1000 * result.lengths).all()
     assert result.finite.all()

@@ -156,9 +156,10 @@ def test_no_edit_of_a_function_or_a_constant_elsewhere_is_answered_by_old_machin
 @pytest.mark.parametrize("learns_from", ["", "segments", "episodes"])
 def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> None:
     script = (
-        "from pathlib import Path; from evo.rollouts.player import Context, prepare; "
+        "from pathlib import Path; from tests.specs import spec; "
+        "from evo.rollouts.player import prepare; "
         "from evo.rollouts.episodes import play_episodes; from evo.rollouts.segments import play_lanes; "
-        f"prepare(Context(Path('.'), {{'id': 'snake'}}, {{}}, learns_from={learns_from!r})); "
+        f"prepare(spec(Path('.'), {{'id': 'snake'}}, {{}}, transitions_from={learns_from!r})); "
         "print(len(play_episodes.signatures), len(play_lanes.signatures))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -15,7 +15,6 @@ from calling import ROOT
 from learning import tensorflow  # noqa: F401
 from numpy.typing import NDArray
 
-from evo.config.sections import Learner as LearnerOptions
 from evo.errors import DeviceError, ResourceError
 from evo.kernels import lanes
 from evo.learning.learner import (
@@ -29,6 +28,7 @@ from evo.learning.learner import (
     parts_at_a_time,
     start_tensorflow,
 )
+from evo.learning.options import LearnerOptions
 from evo.networks.network import Network, Options
 from evo.workers.placement import NO_GPU, VISIBLE
 

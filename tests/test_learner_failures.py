@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from learning import tensorflow  # noqa: F401
 
-from evo.config.sections import Learner as Options
 from evo.errors import DeviceMemoryError, ResourceError
 from evo.learning.distributed.cluster import Cluster, Process
 from evo.learning.distributed.messages import Message
+from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow_setup import explained, shortages_explained
 from evo.workers.fork_server import ForkServer
 from evo.workers.worker import GivesUp, WorkerSpec
@@ -26,7 +26,7 @@ NAMES = ("coordinator", "parameter server", "worker 0", "worker 1")
 def cluster() -> Iterator[Cluster]:
     """Four real processes under a real fork_server, without TensorFlow in them."""
     one = Cluster.__new__(Cluster)
-    one._options, one._dead, one.alone = Options(strategy="parameter-server"), set(), True
+    one._options, one._dead, one.alone = LearnerOptions(strategy="parameter-server"), set(), True
     one._fork_server = ForkServer(WorkerSpec("players:Echo", None))
     one._finalizer = weakref.finalize(one, one._fork_server.close)
     one.processes = [Process(name, *one._fork_server.birth({}, 60.0)) for name in NAMES]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from calling import ROOT, SMALL, after, command, summary_of
+from specs import make, spec
 from test_evaluators import children
 
 from evo.evaluators import processes
@@ -17,7 +18,6 @@ from evo.files.arrays import encode
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Episodes, Task, WeightSource
-from evo.rollouts.player import Context
 from evo.store import store as directory
 from evo.store.store import Store
 
@@ -79,7 +79,7 @@ def test_workers_share_the_pages_of_published_weights_and_are_small(tmp_path: Pa
     task = Task(source, Episodes(np.arange(1, dtype=np.uint64)))
     environment: dict[str, Any] = {"id": "snake", "size": 5, "window": 5, "starvation": 5}
     whole = weights.nbytes // 1024
-    pool = processes.make(Context(tmp_path, environment, network.options.model_dump(), {"count": 3}))
+    pool = make(processes, spec(tmp_path, environment, network.options.model_dump(), {"count": 3}))
     try:
         end = time.monotonic() + 120
         seen: list[int] = []

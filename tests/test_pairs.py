@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import networks, plain_scores, random_observations, random_weights
+from specs import make, spec
 
 from evo.evaluators import processes, serial
 from evo.kernels import bfloat16_pairs, lanes
@@ -16,7 +17,6 @@ from evo.kernels.multiply_add import NATIVE
 from evo.networks.network import Network, Options
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Task, WeightSource
-from evo.rollouts.player import Context
 
 
 def with_pairs(network: Network) -> Network:
@@ -96,11 +96,11 @@ def test_its_players_agree_with_each_other_and_nearly_with_the_exact_kernel(tmp_
     none = np.full(6, -1, np.int32)
     fresh = WeightSource(none, none, np.arange(6, dtype=np.uint64), np.zeros(6, np.float32))
     task = Task(fresh, Episodes(episode_keys(5, Purpose.TRAINING, 0, 40)), record_actions=True)
-    rough = Context(tmp_path, snake, {**policy, "inference": "lanes-bfloat16"})
-    (exact,) = serial.make(Context(tmp_path, snake, policy)).map([task])
-    alone = serial.make(rough)
+    rough = spec(tmp_path, snake, {**policy, "inference": "lanes-bfloat16"})
+    (exact,) = make(serial, spec(tmp_path, snake, policy)).map([task])
+    alone = make(serial, rough)
     (result,) = alone.map([task])
-    with processes.make(rough) as pool:
+    with make(processes, rough) as pool:
         (again,) = pool.map([task])
     assert (result.lengths == exact.lengths).mean() > 0.8
     np.testing.assert_array_equal(again.lengths, result.lengths)

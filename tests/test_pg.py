@@ -18,9 +18,9 @@ from calling import called, summary_of
 from learning import tensorflow  # noqa: F401
 from numpy.typing import NDArray
 from pydantic import ValidationError
+from specs import make, spec
 
 from evo.algorithms import pg
-from evo.config.sections import Learner as LearnerOptions
 from evo.environments import gymnasium, snake
 from evo.errors import ConfigurationError, ResourceError
 from evo.evaluators import processes
@@ -29,10 +29,10 @@ from evo.learning.collecting import joined_transitions
 from evo.learning.learner import Learner
 from evo.learning.losses import PolicyLoss, log_probabilities
 from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
+from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import SEGMENT_END, TERMINATED, TRUNCATED, Metrics, Request, Result, Segment
-from evo.rollouts.player import Context
 from evo.rollouts.rollout import Rollout
 from evo.store.store import Store
 from evo.training.generation import play_out
@@ -311,10 +311,8 @@ def test_workers_of_any_number_and_the_master_end_in_the_same_state(tmp_path: Pa
                 drive(algorithm, number)
         else:
             environment, policy = algorithm.environment.options, algorithm.network.options
-            context = Context(
-                tmp_path, environment.model_dump(), policy.model_dump(), {"count": workers}, extra_outputs=1
-            )
-            with processes.make(context) as pool:
+            context = spec(tmp_path, environment.model_dump(), policy.model_dump(), {"count": workers}, extra_outputs=1)
+            with make(processes, context) as pool:
                 for number in range(2):
                     play_out(algorithm.generation(number), pool, Files(tmp_path))
         states.append(frozen(algorithm.state()))

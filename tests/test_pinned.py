@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from players import Job
+from specs import spec
 from test_evaluators import alive, children, master, until, want
 
 from evo.errors import DeviceMemoryError
 from evo.evaluators.processes import Processes
 from evo.records import Episodes, Task, WeightSource
-from evo.rollouts.player import Context
 from evo.workers.placement import VISIBLE
 from evo.workers.worker import WorkerSpec
 
@@ -52,7 +52,7 @@ def test_a_worker_s_real_environment_is_that_of_its_slot(pools: Pools, start: st
 
 @pytest.mark.parametrize("start", STARTS)
 def test_tensorflow_is_imported_once_for_all_workers_that_are_forked(pools: Pools, tmp_path: Path, start: str) -> None:
-    context = Context(tmp_path, {"id": "snake"}, {"inference": "tensorflow"}, {}, "tensorflow")
+    context = spec(tmp_path, {"id": "snake"}, {"inference": "tensorflow"}, {}, "tensorflow")
     pool = pools("players:make_at_birth", [{VISIBLE: "-1"}] * 2, start, context)
     there = ["tensorflow", "keras"] if start == "forkserver" else []
     assert pool.map([["tensorflow", "keras"]] * 4) == [there] * 4
@@ -144,7 +144,7 @@ def limited(pools: Pools, tmp_path: Path) -> Callable[..., Processes]:
         limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(megabytes)} if megabytes else {}
         policy = {"conv": [[32, 3, 1], [32, 3, 1]], "dense": [units], "inference": "tensorflow"}
         environment = {"id": "snake", "size": 6, "starvation": 12, "window": 7}
-        context = Context(tmp_path, environment, policy, {"candidates_per_call": 16}, "tensorflow")
+        context = spec(tmp_path, environment, policy, {"candidates_per_call": 16}, "tensorflow")
         return pools("evo.rollouts.player:make_player", [{VISIBLE: "-1", **limit}], context=context)
 
     return opening

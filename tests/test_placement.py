@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,27 @@ from hypothesis import strategies as st
 from evo.cli.main import main
 from evo.config import loading
 from evo.errors import ConfigurationError, DeviceError
-from evo.workers import devices, gpus
+from evo.evaluators import processes, serial
+from evo.evaluators.ray import Options as RayOptions
+from evo.learning.options import CLUSTERS, LearnerOptions
+from evo.workers import gpus, placement
 from evo.workers.gpus import Gpu
-from evo.workers.placement import GROWTH, VISIBLE, candidates_per_task, describe, last_gpu, plan
+from evo.workers.options import LocalOptions
+from evo.workers.placement import GROWTH, VISIBLE, LearnerDevices, candidates_per_task, describe
 
 FOUR = [Gpu(i, "Tesla V100-SXM2-16GB", f"GPU-{i}{i}{i}{i}-abc") for i in range(4)]
 SLICED = [Gpu(0, "A100", "GPU-0000", ("MIG-aa", "MIG-ab", "MIG-ac")), Gpu(1, "A100", "GPU-1111")]
+
+
+def learning(strategy: str = "one", devices: Sequence[str] = (), weight: int = 0) -> LearnerDevices:
+    return LearnerDevices(tuple(devices), strategy != "one", strategy in CLUSTERS, weight)
+
+
+def plan(
+    workers: dict[str, Any], inference: str, visible: str | None = None, learner: Any = None, **more: Any
+) -> placement.Slots:
+    where = None if learner is None else learning(**learner)
+    return placement.plan(LocalOptions(**workers), inference, visible, learner=where, **more)
 
 
 def pinned(workers: dict[str, Any], visible: str | None = None, **more: Any) -> list[str]:
@@ -82,7 +98,7 @@ def test_four_gpus_are_shared_as_the_options_say(workers: Any, learner: Any, wan
     ],
 )
 def test_a_learner_sees_no_gpu_after_the_last_that_it_needs(learner: dict[str, Any], last: int | None) -> None:
-    assert last_gpu(learner) == last
+    assert LearnerOptions(**learner).place.last_gpu == last
 
 
 def test_workers_of_a_gpu_have_numbers_that_follow_each_other() -> None:
@@ -134,17 +150,17 @@ def test_what_the_user_has_hidden_stays_hidden(workers: dict[str, Any], visible:
 )
 def test_a_task_fills_a_call_and_leaves_every_worker_one(workers: dict[str, Any], population: int, wanted: int) -> None:
     slots = plan(workers, "tensorflow", found=FOUR)
-    assert candidates_per_task(workers, slots, 16, population) == wanted
+    assert candidates_per_task(LocalOptions(**workers).candidates_per_call, slots, 16, population) == wanted
 
 
 def test_tasks_are_cut_as_always_where_no_gpu_of_ours_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VISIBLE, raising=False)
     monkeypatch.setattr(gpus, "found", lambda: FOUR)
-    assert devices.candidates_per_task({"backend": "processes", "count": 1}, 16, 400) == 64
-    assert devices.candidates_per_task({"backend": "serial"}, 16, 400) == 64
-    assert devices.candidates_per_task({"backend": "ray"}, 16, 400) == 16
+    assert processes.Options(count=1).task_size(16, 400) == 64
+    assert serial.Options().task_size(16, 400) == 64
+    assert RayOptions().task_size(16, 400) == 16
     monkeypatch.setattr(gpus, "found", list)
-    assert devices.candidates_per_task({"backend": "processes", "gpus": [1]}, 16, 400) == 16
+    assert processes.Options(gpus=[1]).task_size(16, 400) == 16
 
 
 def test_a_machine_without_gpus_and_workers_that_want_none_have_them_hidden() -> None:
@@ -163,13 +179,13 @@ def test_a_machine_without_gpus_and_workers_that_want_none_have_them_hidden() ->
         ({"gpus": [1, 1]}, {"visible": "3"}, "CUDA_VISIBLE_DEVICES = '3' lets this process see 1"),
         ({"kind": "gpu"}, {"found": []}, "sees no GPU"),
         ({"kind": "gpu"}, {"visible": "-1", "found": FOUR}, "sees no GPU"),
-        ({"gpu_ids": [4]}, {"found": FOUR}, "no GPU 4; this process sees 0, 1, 2, 3"),
+        ({"gpu_ids": [4]}, {"found": FOUR}, "GPU 4 is missing: this process sees 0, 1, 2, 3"),
         ({"gpu_ids": ["GPU-9"]}, {"found": FOUR}, "GPU-9 is not one of GPU-0000-abc, "),
-        ({"gpu_ids": ["GPU-"]}, {"found": FOUR}, "GPU- is not one of"),  # it fits all of them
-        ({"gpu_ids": ["GPU-0"]}, {"visible": "0,1", "found": FOUR}, "which has numbers; write both in one way"),
+        ({"gpu_ids": ["MIG-a"]}, {"found": SLICED}, "MIG-a is not one of"),  # it fits all of them
+        ({"gpu_ids": ["GPU-0"]}, {"visible": "0,1", "found": FOUR}, "which has numbers; use numbers in both"),
         ({"gpu_ids": ["GPU-0000"]}, {"found": SLICED}, "GPU-0000 is not one of MIG-aa"),
-        ({"count": 1, "gpu_ids": [1]}, {"found": FOUR[:1]}, "no GPU 1"),
-        ({"count": 1}, {"found": FOUR, "learner": {"devices": ["GPU:4"]}}, 'learner.devices: "GPU:4" is not there'),
+        ({"count": 1, "gpu_ids": [1]}, {"found": FOUR[:1]}, "GPU 1 is missing"),
+        ({"count": 1}, {"found": FOUR, "learner": {"devices": ["GPU:4"]}}, 'learner.devices: "GPU:4" is missing'),
     ],
 )
 def test_a_device_that_is_not_there_is_named(workers: dict[str, Any], more: dict[str, Any], said: str) -> None:
@@ -191,7 +207,6 @@ def test_a_device_that_is_not_there_is_named(workers: dict[str, Any], more: dict
         ({"gpus": [2], "memory": "all"}, "tensorflow", None, "workers.memory"),
         ({"count": 5, "memory": "all"}, "tensorflow", None, "workers.memory"),
         ({"gpus": [1], "memory": "all"}, "tensorflow", {"devices": ["GPU:0"]}, "beside the learner"),
-        ({"gpus": [2], "memory": "limit"}, "tensorflow", None, "workers.memory_limit_mb"),
     ],
 )
 def test_contradictions_are_named_by_their_key(workers: Any, inference: str, learner: Any, key: str) -> None:
@@ -217,12 +232,12 @@ def test_the_plan_is_told_in_one_line() -> None:
     slots = plan({"gpus": [2, 10, 10, 10]}, "tensorflow", found=FOUR)
     told = "32 workers: 2 on GPU 0, 10 on GPU 1, 10 on GPU 2, 10 on GPU 3"
     assert describe(slots) == told
-    assert describe(slots, {"devices": ["GPU:0"]}) == f"{told}; the learner on GPU 0"
-    assert describe(slots, {"devices": ["GPU:0", "GPU:1"]}) == f"{told}; the learner on GPU 0 and GPU 1"
-    assert describe([{}], {"devices": ["CPU:0"]}) == "1 worker: 1 on the CPU; the learner on the CPU"
-    assert describe([{}], {"devices": []}).endswith("; the learner on the first GPU that it sees, else the CPU")
-    assert describe([{}], {"strategy": "towers"}).endswith("; the learner on all GPUs that it sees, else the CPU")
-    assert describe([{}], {"strategy": "multiworker"}).endswith("; the learner on the CPU")
+    assert describe(slots, learning(devices=["GPU:0"])) == f"{told}; the learner on GPU 0"
+    assert describe(slots, learning(devices=["GPU:0", "GPU:1"])) == f"{told}; the learner on GPU 0 and GPU 1"
+    assert describe([{}], learning(devices=["CPU:0"])) == "1 worker: 1 on the CPU; the learner on the CPU"
+    assert describe([{}], learning(devices=[])).endswith("; the learner on the first GPU that it sees, else the CPU")
+    assert describe([{}], learning(strategy="towers")).endswith("; the learner on all GPUs that it sees, else the CPU")
+    assert describe([{}], learning(strategy="multiworker")).endswith("; the learner on the CPU")
     assert describe([{VISIBLE: "MIG-aa"}, {VISIBLE: "-1"}]) == "2 workers: 1 on MIG-aa, 1 on the CPU"
 
 
@@ -276,9 +291,9 @@ def test_where_the_tool_is_missing_the_driver_tells(tmp_path: Path, monkeypatch:
     [
         ('start = "fork"', 'workers.start: "fork" hangs workers where TensorFlow has run before'),
         ('start = "threads"', 'must be "forkserver" or "spawn", not "threads"'),
-        ('kind = "cpu"\ngpus = [1]', 'workers.kind: "cpu" has no use for gpus'),
-        ("gpus = [0, 0]", "workers.gpus: [0, 0] has no evaluator"),
-        ('gpus = [1]\nplacement = "weighted"', 'workers.placement: "weighted" places by itself'),
+        ('kind = "cpu"\ngpus = [1]', 'workers.kind: "cpu" does not use gpus'),
+        ("gpus = [0, 0]", "workers.gpus: [0, 0] has no worker"),
+        ('gpus = [1]\nplacement = "weighted"', 'workers.placement: "weighted" counts workers per GPU itself'),
         ('placement = "explicit"', 'workers.placement: "explicit" needs gpus'),
         ("gpu_ids = [1, 1]", "workers.gpu_ids: [1, 1] names a GPU twice"),
         ('gpu_ids = ["0"]', 'workers.gpu_ids: "0" is no number'),
@@ -297,7 +312,7 @@ def test_a_contradiction_in_the_file_is_a_line_with_its_key(tmp_path: Path, text
 def dry_run(path: Path, capsys: pytest.CaptureFixture[str], *sets: str) -> list[str]:
     path.write_text('[policy]\ninference = "tensorflow"\n')
     words = [word for one in sets for word in ("--set", one)]
-    assert main.main(["run", str(path), "--dry-run", *words]) == 0
+    assert main(["run", str(path), "--dry-run", *words]) == 0
     return [line for line in capsys.readouterr().out.splitlines() if line.startswith("# ")]
 
 
@@ -351,8 +366,8 @@ def test_a_run_that_learns_on_a_gpu_that_is_not_there_makes_nothing(
     monkeypatch.delenv(VISIBLE, raising=False)
     path = tmp_path / "experiment.toml"
     path.write_text('[run]\nalgorithm = "pg"\n[learner]\ndevices = ["GPU:0"]\n')
-    assert main.main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
-    told = 'learner.devices: "GPU:0" is not there, for this process sees no GPU; "CPU:0" is the CPU'
+    assert main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
+    told = 'learner.devices: "GPU:0" is missing: this process sees no GPU; "CPU:0" is the CPU'
     assert told in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
     of_others = {"strategy": "multiworker", "devices": ["GPU:0", "GPU:4"]}
@@ -368,7 +383,7 @@ def test_a_run_that_asks_for_a_gpu_that_is_not_there_makes_nothing(
     monkeypatch.delenv(VISIBLE, raising=False)
     path = tmp_path / "experiment.toml"
     path.write_text('[policy]\ninference = "tensorflow"\n[workers]\ngpus = [1, 1]\n')
-    assert main.main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
+    assert main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
     assert "workers.gpus lists 2 GPUs, but this machine has none" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
@@ -378,8 +393,8 @@ def test_a_master_that_plays_itself_has_a_gpu_to_itself_and_its_learner(
 ) -> None:
     monkeypatch.delenv(VISIBLE, raising=False)
     monkeypatch.setattr(gpus, "found", lambda: FOUR)
-    assert devices.slot_of_master({"memory": "all", "count": 8}, "tensorflow")[VISIBLE] == "0"
-    assert devices.slot_of_master({"memory": "all", "gpus": [0, 1]}, "tensorflow")[VISIBLE] == "1"
+    assert [slot[VISIBLE] for slot in serial.Options(memory="all", count=8).slots("tensorflow")] == ["0"]
+    assert [slot[VISIBLE] for slot in serial.Options(memory="all", gpus=[0, 1]).slots("tensorflow")] == ["1"]
     path = tmp_path / "experiment.toml"
     told = dry_run(path, capsys, "workers.backend=serial", "workers.memory=all", "run.algorithm=pg")
     assert told == ["# no worker: the master plays; the learner on the first GPU that it sees, else the CPU"]

@@ -10,23 +10,25 @@ import subprocess
 import sys
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from calling import ROOT, SMALL, after, called, command, summary_of
 from ray_nodes import LOOPBACK, listening, marked, needs_ray, variables
+from specs import make, spec
 from test_evaluators import alive, until
 
+from evo.config import loading
 from evo.errors import ConfigurationError, DataError, HeadLostError
 from evo.evaluators import ray
-from evo.evaluators.ray import planned, request_of
+from evo.evaluators.ray import Options
 from evo.evaluators.ray.cluster import EVERYWHERE, first_line, lacking, room, runtime_env
 from evo.evaluators.ray.cluster import OURS as RAYS_OWN
-from evo.evaluators.ray.tasks import carried, key_of, matrix_of
+from evo.evaluators.ray.tasks import carried, matrix_of
 from evo.evaluators.ray.worker import Handed
 from evo.records import Episodes, Task, WeightSource
-from evo.rollouts.player import Context
 
 GONE = 10.0  # seconds in which all processes of a cluster have to end with its master
 
@@ -68,23 +70,30 @@ def test_an_address_or_a_request_that_makes_no_sense_is_a_mistake(small: Path, w
 
 
 def test_a_request_is_a_cpu_a_thread_and_what_resources_say() -> None:
-    assert request_of({"threads": 3}, "lanes") == {"CPU": 3.0}
-    assert request_of({"threads": 3, "resources": {"CPU": 0.5, "big": 2.0}}, "lanes") == {"CPU": 0.5, "big": 2.0}
-    assert request_of({"resources": {"GPU": 0.25}}, "tensorflow") == {"CPU": 1.0, "GPU": 0.25}
+    assert Options(threads=3).request("lanes") == {"CPU": 3.0}
+    assert Options(threads=3, resources={"CPU": 0.5, "big": 2.0}).request("lanes") == {"CPU": 0.5, "big": 2.0}
+    on_gpu = Options(kind="gpu", resources={"GPU": 0.25})
+    assert on_gpu.request("tensorflow") == {"CPU": 1.0, "GPU": 0.25}
     with pytest.raises(ConfigurationError, match=r"only policy\.inference"):
-        request_of({"resources": {"GPU": 0.25}}, "lanes")
-    with pytest.raises(ConfigurationError, match=r"resources = \{GPU"):
-        request_of({"gpus": [2, 2]}, "tensorflow")
-    for key, value in (("gpu_ids", [0]), ("placement", "weighted")):
-        with pytest.raises(ConfigurationError, match=rf"workers\.{key}: is for processes of this machine"):
-            request_of({key: value}, "tensorflow")
-    with pytest.raises(ConfigurationError, match='"gpu", and on Ray'):
-        request_of({"kind": "gpu"}, "tensorflow")
-    with pytest.raises(ConfigurationError, match='"cpu", and on Ray'):
-        request_of({"kind": "cpu", "resources": {"GPU": 0.25}}, "tensorflow")
-    assert request_of({"kind": "gpu", "resources": {"GPU": 0.25}}, "tensorflow") == {"CPU": 1.0, "GPU": 0.25}
-    with pytest.raises(ConfigurationError, match="memory"):
-        request_of({"resources": {"GPU": 0.25}, "memory": "all"}, "tensorflow")
+        on_gpu.request("lanes")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("gpus = [2, 2]", "workers.gpus: is for processes of this machine; on Ray say which part of a GPU"),
+        ("gpu_ids = [0]", "workers.gpu_ids: is for processes of this machine"),
+        ('placement = "weighted"', "workers.placement: is for processes of this machine"),
+        ('kind = "gpu"', 'workers.kind: "gpu", but on Ray'),
+        ('kind = "cpu"\nresources = {GPU = 0.25}', 'workers.kind: "cpu", but on Ray'),
+        ('memory = "all"\nresources = {GPU = 0.25}', "workers.memory"),
+    ],
+)
+def test_options_that_have_no_effect_on_ray_are_refused(tmp_path: Path, keys: str, message: str) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text(f'[workers]\nbackend = "ray"\n{keys}\n')
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        loading.load(path)
 
 
 def test_what_is_missing_is_named() -> None:
@@ -102,19 +111,6 @@ def test_a_node_has_room_for_as_many_tasks_as_its_scarcest_resource() -> None:
     assert room({"CPU": 3.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 0.1}) == 3
     assert room({"GPU": 1.0, "CPU": 99.0}, {"CPU": 1.0, "GPU": 0.1}) == 10
     assert room({"CPU": 16.0}, {"CPU": 1.0, "GPU": 0.25}) == 0
-
-
-def test_a_player_is_known_by_all_that_it_is_made_from(tmp_path: Path) -> None:
-    contexts = [
-        Context(tmp_path, {"id": "snake"}, {}),
-        Context(tmp_path, {"id": "snake", "size": 6}, {}),
-        Context(tmp_path, {"id": "snake"}, {"dense": [3]}),
-        Context(tmp_path, {"id": "snake"}, {}, {"threads": 2}),
-        Context(tmp_path, {"id": "snake"}, {}, plugins=("walk",)),
-        Context(tmp_path, {"id": "snake"}, {}, extra_outputs=1),
-    ]
-    assert len(set(map(key_of, contexts))) == len(contexts)
-    assert key_of(Context(tmp_path, {"size": 6, "id": "snake"}, {})) == key_of(contexts[1])
 
 
 def test_weights_of_another_network_are_refused_by_a_worker(tmp_path: Path) -> None:
@@ -155,9 +151,9 @@ def test_advice_of_many_lines_becomes_one() -> None:
 
 @needs_ray
 def test_the_plan_says_where_and_with_what() -> None:
-    assert planned({"threads": 2}, "lanes") == "tasks on a Ray cluster of its own, each with CPU = 2"
-    there = {"address": "10.0.0.1:6379", "resources": {"GPU": 0.1}}
-    assert planned(there, "tensorflow") == "tasks on the Ray cluster at 10.0.0.1:6379, each with CPU = 1, GPU = 0.1"
+    assert Options(threads=2).plan("lanes") == "tasks on a Ray cluster of its own, each with CPU = 2"
+    there = Options(address="10.0.0.1:6379", resources={"GPU": 0.1})
+    assert there.plan("tensorflow") == "tasks on the Ray cluster at 10.0.0.1:6379, each with CPU = 1, GPU = 0.1"
 
 
 @needs_ray
@@ -227,8 +223,8 @@ def test_a_signal_ends_a_run_on_ray_and_all_of_its_processes(
 
 @needs_ray
 def test_where_the_driver_is_lost_the_command_that_goes_on_is_whole(tmp_path: Path) -> None:
-    context = Context(tmp_path / "a run", {"id": "walk"}, {}, plugins=("walk", "run"))
-    with ray.make(context) as driver:
+    context = replace(spec(tmp_path / "a run", {"id": "snake"}, {}, Options()), plugins=("walk", "run"))
+    with make(ray, context) as driver:
         os.kill(driver.pid, signal.SIGKILL)
         with pytest.raises(HeadLostError) as lost:
             driver.map([])

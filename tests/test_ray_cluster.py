@@ -22,6 +22,7 @@ from calling import SMALL, after, command, summary_of
 from golden_runs import RUN, golden_of
 from learning import tensorflow  # noqa: F401
 from ray_nodes import ROOT, STORE, Nodes, beginning, guarded, marked, needs_ray, nodes, playing, waiting
+from specs import make, spec
 from test_evaluators import alive, until
 from test_golden_hash import GOLDEN
 from test_resume import WAYS, written
@@ -37,9 +38,9 @@ from evo.learning.collecting import begin_envs, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
-from evo.rollouts.player import Context
 from evo.workers.deadlines import Pace
-from evo.workers.placement import GROWTH, VISIBLE, memory_of
+from evo.workers.options import WorkersOptions
+from evo.workers.placement import GROWTH, VISIBLE, memory_variables
 
 pytestmark = needs_ray
 
@@ -85,7 +86,7 @@ def ray_nodes() -> Iterator[Nodes]:
 def evaluator(place: Path, cluster: Nodes, patience: float = 30.0, **how: Any) -> Iterator[Ray]:
     """Connect to a cluster as a run does; `variables` are in its workers' environment, a task takes `request`."""
     variables, request = how.pop("variables", {}), how.pop("request", {"CPU": 1.0})
-    context = Context(place, **{"environment": ENVIRONMENT, "policy": POLICY, **how})
+    context = spec(place, **{"environment": ENVIRONMENT, "policy": POLICY, **how})
     with Ray(context, Cluster(cluster.address, 1, variables), request, patience=patience) as ray:
         yield ray
 
@@ -157,7 +158,7 @@ def test_networks_that_tensorflow_computes_play_the_same_on_ray(tmp_path: Path, 
 def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, ray_nodes: Nodes) -> None:
     ray_nodes.be(2)
     many = tasks(60, 256)
-    wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(many)
+    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(many)
     with evaluator(tmp_path, ray_nodes) as ray:
         ray.map(tasks(4, 1))
         killed = []
@@ -182,7 +183,7 @@ def test_a_node_that_is_killed_and_one_that_joins_change_nothing_and_the_new_one
 ) -> None:
     ray_nodes.be(3)
     many = tasks(120, 256)
-    wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(many)
+    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(many)
     with evaluator(tmp_path, ray_nodes) as ray:
         ray.map(tasks(6, 1))
         answers: list[list[Result]] = []
@@ -230,7 +231,7 @@ def test_segments_that_are_more_than_the_object_store_come_back_whole(tmp_path: 
     lanes = begin_envs(snake.make(snake.Options(**ENVIRONMENT)), 1, 0, 1152)
     wide = segment_tasks(lanes, 1024, 96, ActionRule("softmax"))
     fresh = [Task(tasks(1, each=1)[0].weights, task.play, task.action_rule) for task in wide]
-    wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(fresh)
+    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(fresh)
     with evaluator(tmp_path, ray_nodes) as ray:
         theirs = ray._cluster.ray.put(np.arange(STORE // 4, dtype=np.uint16))  # half of the head's store
         results = ray.map(fresh)
@@ -281,7 +282,7 @@ def test_a_candidate_that_ends_every_worker_is_found(
     ray_nodes.be(2)
     monkeypatch.setenv("WALKS", str(tmp_path / "walks"))
     plain = [Task(task.weights, task.play) for task in tasks(2, 3)]
-    wanted = serial.make(Context(tmp_path, **WALK)).map(plain)
+    wanted = make(serial, spec(tmp_path, **WALK)).map(plain)
     names = (tmp_path / "walks").read_text().split()
     deadly = next(i for i, name in enumerate(names) if names.count(name) == 1)
     where = deadly // 12, deadly // 3 % 4, 1
@@ -308,7 +309,10 @@ def test_notes_of_players_arrive_which_are_made_once_and_see_their_part_of_a_gpu
     (tmp_path / "wandering.py").write_text(WANDERING.format(notes=SEEN))
     monkeypatch.syspath_prepend(tmp_path)
     walk = {**WALK, "environment": {"id": "wandering"}, "plugins": ("wandering",)}
-    variables = {"PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "tests"))), **memory_of({})}
+    variables = {
+        "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "tests"))),
+        **memory_variables(WorkersOptions()),
+    }
     request = {"CPU": 0.5, "GPU": 0.5}
     with (
         ray_nodes.beside(num_gpus=1),
@@ -352,7 +356,7 @@ def test_workers_that_hang_or_are_stopped_while_they_play_or_wait_are_replaced_a
 ) -> None:
     ray_nodes.be(2)
     plain = [Task(task.weights, task.play) for task in tasks(4, 3)]
-    wanted = serial.make(Context(tmp_path, **WALK)).map(plain)
+    wanted = make(serial, spec(tmp_path, **WALK)).map(plain)
     faults = tmp_path / "faults"
     faults.mkdir()
     (faults / f"spin-{1:016x}-7").touch()
@@ -388,7 +392,7 @@ def test_a_worker_that_is_stopped_before_it_has_ever_played_is_replaced(
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)  # so that a failure ends
 
-    wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2))
+    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2))
     with evaluator(tmp_path, ray_nodes) as ray:
         ray._pace = Pace(2.0, 2.0)
         stopper = meanwhile(stop)
@@ -403,7 +407,7 @@ def test_a_worker_that_is_stopped_before_it_has_ever_played_is_replaced(
 def test_a_worker_whose_device_is_too_small_ends_and_fewer_play_at_a_time(tmp_path: Path, ray_nodes: Nodes) -> None:
     ray_nodes.be(2)
     plain = [Task(task.weights, task.play) for task in tasks(4, 3)]
-    wanted = serial.make(Context(tmp_path, **WALK)).map(plain)
+    wanted = make(serial, spec(tmp_path, **WALK)).map(plain)
     fault = tmp_path / "faults" / f"device-{2:016x}-5"
     fault.parent.mkdir()
     with evaluator(tmp_path, ray_nodes, variables={"TREACHERY": str(fault.parent)}, **WALK) as ray:
@@ -428,7 +432,7 @@ def test_a_device_that_holds_two_of_three_evaluators_is_played_on_by_two(tmp_pat
     """Processes keep their share of a device's memory until they end, as those of TensorFlow do."""
     ray_nodes.be(1)
     plain = [Task(task.weights, task.play) for task in tasks(12, 3)]
-    wanted = serial.make(Context(tmp_path, **WALK)).map(plain)
+    wanted = make(serial, spec(tmp_path, **WALK)).map(plain)
     (tmp_path / "seats").mkdir()
     slowly = {"SEATS": f"2:{tmp_path / 'seats'}", "PACE": "0.02"}
     request = {"CPU": 1.0, "device": 1.0}
@@ -457,7 +461,7 @@ def test_weights_are_read_once_and_a_python_error_in_a_worker_is_raised_as_it_is
         replace(one, weights=replace(one.weights, rows=one.weights.rows + 2, published="parents.h5"))
         for one in tasks(3)
     ]
-    wanted = serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(named)
+    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(named)
     with evaluator(tmp_path, ray_nodes) as ray:
         assert_same(ray.map(named), wanted)
         (tmp_path / "parents.h5").unlink()
@@ -465,7 +469,7 @@ def test_weights_are_read_once_and_a_python_error_in_a_worker_is_raised_as_it_is
         with pytest.raises(Exception, match="names row 8") as caught:
             ray.map([bad])
         assert type(caught.value).__name__ == "DataError"
-        assert_same(ray.map(tasks(2)), serial.make(Context(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2)))
+        assert_same(ray.map(tasks(2)), make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2)))
 
 
 def test_a_run_that_is_interrupted_leaves_no_process_on_a_cluster_of_others_and_goes_on_without_it(

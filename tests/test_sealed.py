@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from specs import make, spec
 
 from evo.config.experiment import environment_of
 from evo.environments.snake import Options as Snake
@@ -15,7 +16,6 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task
-from evo.rollouts.player import Context
 from evo.store.store import Store
 from evo.training.testing import (
     incomplete_beta,
@@ -84,9 +84,9 @@ def small(tmp_path):
     policy = Policy(kind="mlp", dense=[4]).resolved()
     environment = environment_of(options)
     network = Network.build(policy, environment.shape, environment.actions)
-    context = Context(tmp_path / "run", options.model_dump(), policy.model_dump())
+    context = spec(tmp_path / "run", options.model_dump(), policy.model_dump())
     with Store.create(tmp_path / "run", "", {}) as store:
-        yield environment, network, serial.make(context), store
+        yield environment, network, make(serial, context), store
 
 
 def test_the_score_is_what_the_sealed_episodes_say(small) -> None:

@@ -20,12 +20,12 @@ from hypothesis.extra import numpy as arrays
 from learning import tensorflow  # noqa: F401
 from numpy.typing import NDArray
 
-from evo.config.sections import Learner
 from evo.errors import ConfigurationError, DeviceError
 from evo.learning.distributed import make_learner
 from evo.learning.distributed.cluster import environments
 from evo.learning.distributed.member import described
 from evo.learning.distributed.messages import KINDS, Message, decode, encode
+from evo.learning.options import LearnerOptions
 from evo.workers import gpus
 
 ROOT = Path(__file__).parent.parent
@@ -61,7 +61,7 @@ def of(learnt: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
 
 @pytest.fixture(scope="session")
 def one() -> dict[str, NDArray[Any]]:
-    return spread_learners.everything(Learner(threads=1))
+    return spread_learners.everything(LearnerOptions(threads=1))
 
 
 def assert_same(several: dict[str, NDArray[Any]], one: dict[str, NDArray[Any]], name: str) -> None:
@@ -147,7 +147,7 @@ def test_a_learner_that_does_not_see_the_gpus_that_are_there_says_so(
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(gpus, "found", lambda: there)
-    for options in (Learner(threads=1), Learner(threads=1, devices=["CPU:0"])):
+    for options in (LearnerOptions(threads=1), LearnerOptions(threads=1, devices=["CPU:0"])):
         make_learner(spread_learners.NETWORK, options, spread_learners.PolicyLoss(3, True))
     said = capsys.readouterr().err
     assert said.count("the learner is on the CPU") == bool(told)  # not where the CPU was asked for
@@ -287,7 +287,7 @@ def test_a_run_learns_with_a_strategy_resumes_with_it_alone_and_keeps_its_finger
 
 
 def test_a_loss_of_somebody_else_is_refused_where_it_would_have_to_be_sent() -> None:
-    options = Learner(strategy="multiworker")
+    options = LearnerOptions(strategy="multiworker")
     assert "PolicyLoss" in described(spread_learners.NETWORK, options, spread_learners.PolicyLoss(3, True), 0.0)
     with pytest.raises(ConfigurationError, match="multiworker"):
         described(spread_learners.NETWORK, options, lambda outputs, batch, settings: {}, 0.0)
@@ -308,7 +308,7 @@ def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: 
 
     def places(given: str = "", **options: Any) -> list[tuple[str, str, int, str, dict[str, list[str]]]]:
         found = []
-        for name, environment in environments(Learner(**options), given):
+        for name, environment in environments(LearnerOptions(**options), given):
             told = json.loads(environment["TF_CONFIG"])
             task = told["task"]
             found.append((name, task["type"], task["index"], environment["CUDA_VISIBLE_DEVICES"], told["cluster"]))

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 from calling import summary_of
+from specs import spec
 
 from evo.config import loading
 from evo.config.experiment import environment_of
-from evo.config.sections import Learner
 from evo.errors import ConfigurationError, DeviceError
+from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow_setup import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.records import ActionRule, Episodes, Task, WeightSource
-from evo.rollouts.player import Context, make_player
+from evo.rollouts.player import make_player
 from evo.training.generation import make_algorithm
-from evo.workers import devices
+from evo.workers.placement import NO_GPU, VISIBLE
 
 NETWORKS, BOARDS = 5, 32  # boards: odd numbers of values would be computed one by one at their end, with other bits
 
@@ -28,8 +29,8 @@ NETWORKS, BOARDS = 5, 32  # boards: odd numbers of values would be computed one 
 @pytest.fixture(scope="module", autouse=True)
 def tensorflow() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(devices.VISIBLE, devices.NO_GPU)
-        yield start_tensorflow(Learner(threads=1))
+        patch.setenv(VISIBLE, NO_GPU)
+        yield start_tensorflow(LearnerOptions(threads=1))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_candidates_side_by_side_do_what_they_do_alone_those_that_are_not_finite
             return np.zeros((1, size), np.float32)
 
     def play(per_call: int) -> list[Any]:
-        context = Context(tmp_path, environment, policy, {"candidates_per_call": per_call}, "tensorflow")
+        context = spec(tmp_path, environment, policy, {"candidates_per_call": per_call}, "tensorflow")
         player = make_player(context, Zeros())
         return [player.play(task) for task in tasks]
 
@@ -179,7 +180,7 @@ def test_a_device_whose_bits_depend_on_a_network_s_place_in_a_call_is_refused(
         scores[-1] = np.nextafter(scores[-1], np.float32(9))
         return scores
 
-    context = Context(
+    context = spec(
         tmp_path, {"id": "snake", "size": 5, "window": 5}, {"inference": "tensorflow"}, {"candidates_per_call": 3},
         "tensorflow",
     )  # fmt: skip

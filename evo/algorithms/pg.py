@@ -26,9 +26,9 @@ from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST, ActionRule, Arrays, EnvStates, Generation, Metrics, Request, Result, Task, Transitions
 
 if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions
     from evo.learning.learner import Learner
     from evo.learning.normalisers import ObservationNormaliser
+    from evo.learning.options import LearnerOptions
 
 LEARNS = STARTS_FROM_CHAMPION = True
 TOLD = (

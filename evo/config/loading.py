@@ -100,7 +100,7 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
         models["environment"] = environment
     backend, backends = _given(tables, "workers", "backend"), registry.names("evaluators")
     if backend in backends:
-        models["workers"] = registry.find("evaluators", backend).Options
+        models["workers"] = _backend_model(backend)
     elif isinstance(backend, str):
         mistakes.append(Mistake(("workers", "backend"), _unknown(backend, backends)))
     sections: dict[str, Section] = {}
@@ -132,11 +132,11 @@ def _of_other_backends(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     if not isinstance(values, Mapping):
         return {}, []
     backend = _given(tables, "workers", "backend")
-    chosen: type[WorkersOptions] = registry.find("evaluators", backend).Options if backend in backends else WorkersOptions
+    chosen = _backend_model(backend) if backend in backends else WorkersOptions
     others: dict[str, Any] = {}
     mistakes: list[Mistake] = []
     for name in backends if set(values) - chosen.model_fields.keys() else ():
-        model: type[WorkersOptions] = registry.find("evaluators", name).Options
+        model = _backend_model(name)
         unused = {key: values[key] for key in values if key in model.model_fields.keys() - chosen.model_fields.keys()}
         section, wrong = validate(model, "workers", {key: unused[key] for key in unused if key not in others})
         mistakes += wrong
@@ -145,6 +145,10 @@ def _of_other_backends(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
                 mistakes.append(Mistake(("workers", key), chosen.refused[key]))
         others |= unused
     return others, mistakes
+
+
+def _backend_model(name: str) -> type[WorkersOptions]:
+    return cast(type[WorkersOptions], registry.find("evaluators", name).Options)
 
 
 def _without(tables: Mapping[str, Any], others: Mapping[str, Any]) -> Mapping[str, Any]:

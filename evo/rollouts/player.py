@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from evo.rollouts.rollout import Rollout
 
 
+DEFAULT = WorkersOptions()
+
+
 @dataclass(frozen=True)
 class RunSpec:
     """A run as its players need to know it: options, and where published weights are."""
@@ -28,7 +31,7 @@ class RunSpec:
     run_dir: Path
     environment: EnvironmentOptions
     policy: Policy
-    workers: WorkersOptions = WorkersOptions()
+    workers: WorkersOptions = DEFAULT
     inference: Literal["lanes", "tensorflow"] = "lanes"  # policy.inference, with "auto" resolved
     plugins: tuple[str, ...] = ()  # modules of --plugin
     extra_outputs: int = 0  # of the network, besides the scores of actions

@@ -78,7 +78,8 @@ def main(arguments: Namespace) -> int:
         run_directory.refuse_existing(directory)
     summary = arguments.summary
     summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
-    plan = experiment.workers.plan(experiment.policy.player, experiment.learner_devices, arguments.dry_run)  # before anything is made, for what it needs may be missing
+    # Before anything is made, for a device may be missing.
+    plan = experiment.workers.plan(experiment.policy.player, experiment.learner_devices, arguments.dry_run)
     if arguments.dry_run:
         if experiment.run.init_from:
             from evo.training.init_from import start_of

@@ -68,7 +68,8 @@ class Options(WorkersOptions):
             raise ValueError('memory: "all" gives a whole GPU to one worker; use "growth" or "limit"')
         if self.kind != "auto" and (self.kind == "gpu") != (gpu is not None):
             raise ValueError(
-                f'kind: "{self.kind}", but on Ray a worker computes on a GPU where resources has one, as in {{GPU = 0.1}}'
+                f'kind: "{self.kind}", but on Ray a worker computes on a GPU where resources has one, '
+                "as in {GPU = 0.1}"
             )
         return self
 

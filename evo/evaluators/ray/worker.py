@@ -88,8 +88,8 @@ def play(
 ) -> Played | Lost | GivesUp | Failed:
     """Play one task in a Ray worker, which is ended where that takes longer than `patience` seconds.
 
-    `packed` is a `RunSpec`, `key` its SHA-256; `code` is the master's `code_of`; a worker that has other code plays nothing. One whose device is too small ends,
-    for it could not free that device's memory otherwise.
+    `packed` is a `RunSpec` and `key` its SHA-256. `code` is the master's `code_of`: a worker with other code plays
+    nothing. One whose device is too small ends, for it could not free that device's memory otherwise.
     """
     attempt = _attempt()
     if attempt >= ATTEMPTS:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from evo.workers import devices, gpus
 from evo.learning.options import CLUSTERS
+from evo.workers import devices, gpus
 from evo.workers.placement import VISIBLE, listed
 
 if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions as Options
     from evo.learning.learner import BetweenNetworks, Learner, Loss
+    from evo.learning.options import LearnerOptions as Options
     from evo.networks.network import Network
 
 
