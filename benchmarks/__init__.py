@@ -1,4 +1,4 @@
-"""Measurements of ours beside the other way to do the same, in one run on one machine; `python -m benchmarks`."""
+"""Comparisons with other software, measured in one run on one machine by `python -m benchmarks`."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Ours beside others' ways, in one run: `python -m benchmarks` measures everything and writes benchmarks/RESULTS.md.
+"""Compare with other software in one run: `python -m benchmarks` measures everything and writes benchmarks/RESULTS.md.
 
 With --only it measures some sections and writes nothing; with --smoke it takes seconds a section, and fails where a
 ratio is more than 30 % below what it was in the smoke run that is kept in benchmarks/ratios.json.
@@ -28,7 +28,7 @@ SECTIONS = (
 )  # fmt: skip
 SMOKE = ("game", "generations", "startup", "rollout")
 AGAIN = 2  # times that a section with a bad ratio is measured once more: the machine may have had other work
-BUSY = 0.5  # processes that want to run, besides ours, from which on figures mean little
+BUSY = 0.5  # load of other processes above which absolute figures are unreliable
 
 
 def main() -> int:
@@ -109,10 +109,12 @@ def write(tables: list[Table], broken: dict[str, str], peers: Path, steadiness: 
     head = [
         "# Results",
         f"Written by `python -m benchmarks`. {machine()}",
-        "Peers, each in an environment of its own (`python -m benchmarks.peers`): " + "; ".join(_versions(peers)) + ".",
-        "Absolute figures are those of that machine at that moment; ratios were measured in the same run, both "
-        "sides in turns. The target of a figure stands beside it, and the best round beside the median of what one "
-        "core does by itself, which others on the machine can only make slower.",
+        "Other libraries, each in its own environment (`python -m benchmarks.peers`): "
+        + "; ".join(_versions(peers))
+        + ".",
+        "Absolute figures depend on the machine and its other work. Ratios were measured in the same run, with both "
+        "sides in alternation. Tables of figures show the target, and for work of a single core also the best round, "
+        "because other programs can only slow it down.",
         steadiness.told(),
     ]
     tail = [f"`{name}` could not be measured: {why}\n" for name, why in broken.items()]

@@ -1,4 +1,4 @@
-"""Large networks in bfloat16, by the lanes kernel and by TensorFlow, beside both in float32, on one core.
+"""Large networks in bfloat16 and float32, with the lanes kernel and with TensorFlow, on one core.
 
 bfloat16 is another arithmetic, and not the same one on every machine: it is played only where
 `policy.inference = "lanes-bfloat16"` or `"tensorflow-bfloat16"` asks for it.
@@ -26,7 +26,7 @@ CANDIDATES = 4
 TARGET = 12_000.0  # useful frames a second and core
 AGREES = 0.5  # of episodes are as long as the exact kernel's, at the least: rounding changes near ties
 WAYS = {
-    "lanes": "exact kernel", "lanes-bfloat16": "kernel in pairs",
+    "lanes": "exact kernel", "lanes-bfloat16": "bfloat16 pairs",
     "tensorflow": "TensorFlow, float32", "tensorflow-bfloat16": "TensorFlow, bfloat16",
 }  # fmt: skip
 OURS = list(WAYS).index("lanes-bfloat16")
@@ -59,9 +59,10 @@ def run(form: Form) -> Table:
     limit = gemm_flops() / needed_flops(case.network)
     table = Table(
         "A large network in bfloat16, one core",
-        f"Useful frames a second of {CANDIDATES} fresh networks of 1.18 million weights; medians over rounds in turns. "
-        "*Ratio* is the kernel in pairs of bfloat16 over the exact kernel, *agree* the share of its episodes that are "
-        "as long as the exact kernel's. The limit is a large bfloat16 matrix product in TensorFlow on one thread.",
+        f"Useful frames per second of {CANDIDATES} fresh networks of 1.18 million weights; medians over alternating "
+        "rounds. *Ratio* is the kernel with bfloat16 pairs divided by the exact kernel. *Agree* is the share of its "
+        "episodes that are as long as with the exact kernel. The limit is a large bfloat16 matrix product in "
+        "TensorFlow on one thread.",
         ("episodes", *(f"{name}" for name in WAYS.values()), "ratio", "agree", "limit"),
     )
     for episodes in EPISODES:

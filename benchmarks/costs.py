@@ -117,7 +117,7 @@ class Own:
     """Seconds of a generation in which no worker plays, with a master that is alone."""
 
     candidate: float  # naming it, ranking it, recording it
-    survivor: float  # a new one: rebuilding, of which workers of this machine relieve it, and committing
+    survivor: float  # of a new parent: rebuilding and committing
     fixed: float
 
 

@@ -104,8 +104,8 @@ def plain(table: NDArray[np.int8], steps: int, clock: Clock = time.perf_counter)
     return steps / seconds(work, clock)
 
 
-def beside_peers(form: Form, table: Table) -> None:
-    """Add what others' games of Snake do with random actions, on their boards of 12 x 12, and ours there."""
+def add_peers(form: Form, table: Table) -> None:
+    """Add the speed of other Snake implementations and of ours, with random actions on 12 x 12 boards."""
     rules, player = make_rules(size=PEERS_SIZE, starvation=1000), random_table(PEERS_SIZE)
     peers: dict[str, tuple[Peer, Callable[[], dict[str, object]]]] = {}
     for name, environment, what in (
@@ -134,7 +134,7 @@ def beside_peers(form: Form, table: Table) -> None:
             peer.close()
     for name, speeds in theirs.items():
         ratio = median(a / b for a, b in zip(ours, speeds, strict=True))
-        row = [f"random, planes, 12 x 12, beside {name}", number(median(ours)), f"{length:.1f}"]
+        row = [f"random, planes, 12 x 12, against {name}", number(median(ours)), f"{length:.1f}"]
         table.rows.append([*row, number(median(speeds)), number(ratio)])
         if name == "Jumanji":
             table.limits.append(Limit("times Jumanji's Snake", ratio, JUMANJI, ratio=True))
@@ -144,11 +144,11 @@ def run(form: Form) -> Table:
     """Return the table of both players and three observations, and of the peers' games."""
     table = Table(
         "The game alone, one core",
-        f"Steps a second on {BOARDS:,} boards of {SIZE} x {SIZE}, with the observation of every board at every step; "
-        "medians over rounds. *Length* is the mean length of the snakes. The other way is one game in plain Python, "
-        "without any observation, or the peer that is named: Jumanji's Snake compiled by XLA, EnvPool's in C++, both "
-        "with their own planes.",
-        ("player, observation", "steps/s", "length", "other way", "ratio"),
+        f"Steps per second on {BOARDS:,} boards of {SIZE} x {SIZE}, with the observation of every board at every step; "
+        "medians over rounds. *Length* is the mean length of the snakes. The reference is one game in plain Python "
+        "without observations, or the named library: Jumanji's Snake compiled by XLA, EnvPool's in C++, both with "
+        "their own planes.",
+        ("player, observation", "steps/s", "length", "reference", "ratio"),
     )
     rules = make_rules(size=SIZE, starvation=1000)
     players = {"random": random_table(SIZE), "closed path": closed_path(SIZE)}
@@ -169,5 +169,5 @@ def run(form: Form) -> Table:
                     Limit("times plain Python", median(ratios), 20.0, ratio=True),
                 ]
     if not form.smoke:
-        beside_peers(form, table)
+        add_peers(form, table)
     return table

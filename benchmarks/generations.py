@@ -1,4 +1,4 @@
-"""A generation of a genetic algorithm: ours, committed to the disk, beside DEAP with a pool and pickled weights.
+"""A generation of a genetic algorithm: ours, committed to disk, and DEAP's with a pool and pickled weights.
 
 Both have two workers that play with the same kernel; the first generation is the same networks on the same episodes,
 and has equal returns.
@@ -31,7 +31,7 @@ RATIO = 2.0
 
 
 def experiment_of(case: Case, population: int, parents: int) -> Experiment:
-    """Return an experiment of a GA whose parents do not stay, and which crowns nobody."""
+    """Return an experiment of a GA without elites and without validation."""
     policy = case.network.options
     sets = [f"policy.conv={policy.conv}", f"policy.dense={policy.dense}", f"policy.padding={policy.padding}"]
     options = case.environment.options
@@ -69,12 +69,12 @@ def ours(experiment: Experiment, directory: Path, generations: int) -> tuple[lis
 def run(form: Form) -> Table:
     """Return the table of both networks."""
     table = Table(
-        "A generation beside DEAP",
-        f"Seconds a generation: children are bred, played {EPISODES} episodes each by {WORKERS} workers, and ranked; "
-        "medians over generations. Ours is on the disk at the end of each. DEAP copies its parents, adds noise with "
-        "`mutGaussian` to arrays of floats, and pickles children to a `multiprocessing.Pool`, whose workers play with "
-        "our kernel. *Breeding* is what copying and mutating takes of it.",
-        ("network, candidates", "ours, s", "DEAP, s", "breeding, s", "ratio", "frames", "DEAP's"),
+        "A generation, compared with DEAP",
+        f"Seconds per generation: children are created, play {EPISODES} episodes each on {WORKERS} workers, and are "
+        "ranked; medians over generations. Ours also writes each generation to disk. DEAP copies its parents, adds "
+        "noise with `mutGaussian` to arrays of floats, and pickles children to a `multiprocessing.Pool`, whose workers "
+        "play with our kernel. *Variation* is DEAP's time for copying and mutating.",
+        ("network, candidates", "ours, s", "DEAP, s", "variation, s", "ratio", "frames", "DEAP's frames"),
     )
     for case in cases()[: 1 if form.smoke else None]:
         population = POPULATION[case.name] // (4 if form.smoke else 1)

@@ -1,4 +1,4 @@
-"""What a GPU adds: candidates played by TensorFlow in one call, beside the exact kernel on a core and vmap in JAX.
+"""What a GPU adds: several networks per TensorFlow call, compared with the exact kernel on a core and vmap in JAX.
 
     python -m benchmarks.gpu [--cpu] [--candidates N] [--most N]
 

@@ -158,14 +158,14 @@ def _add(way: Way, ours: Way, limit: float, name: str, table: Table) -> None:
 def run(form: Form) -> Table:
     """Return the table of both networks and every peer whose environment is there."""
     table = Table(
-        "A population beside the peers, one core",
-        f"{EPISODES} episodes of every candidate, of {STEPS} steps at the most; fresh networks; medians over rounds in "
-        "which all ways take turns. *Useful* frames are those of episodes that are not over; peers play all episodes "
-        "on until the last of them ends, and those count as *computed*. *Ratio* is our useful frames a second over "
-        "theirs; *of computed* is the same as if none of their frames were wasted. *Of limit* is our useful frames, "
-        "or all that they compute, over the arithmetic limit (a large float32 matrix product on one thread), "
-        "which counts products with zeros too.",
-        ("network, way", "useful frames/s", "computed/s", "ratio", "of computed", "of limit"),
+        "Playing a population, compared with other libraries, one core",
+        f"{EPISODES} episodes per candidate of at most {STEPS} steps; freshly initialised networks; medians over "
+        "rounds in which all libraries alternate. *Useful* frames belong to episodes that are still running. The other "
+        "libraries step all episodes until the last one ends, which counts as *computed*. *Ratio* is our useful frames "
+        "per second divided by theirs; *of computed* is the ratio if none of their frames were wasted. *Of limit* is "
+        "our useful frames, or all frames that they compute, divided by the arithmetic limit (a large float32 matrix "
+        "product on one thread), which counts products with zeros too.",
+        ("network, library", "useful frames/s", "computed/s", "ratio", "of computed", "of limit"),
     )
     for case in cases():
         measured(case, form, table)

@@ -1,4 +1,4 @@
-"""Learning by PPO, ours beside others': the same network, game, batches and epochs, one after the other in turns.
+"""Learning with PPO, compared with other libraries: the same network, game, minibatches and epochs, in alternation.
 
     python -m benchmarks --only ppo [--peers DIR]
 
@@ -125,13 +125,13 @@ def checked(who: str, lines: Lines, frames: int) -> Lines:
 def run(form: Form) -> list[Table]:
     """Return the table of frames a second of all, and that of seconds to a score."""
     table = Table(
-        "Learning by PPO",
-        f"Frames a second, learning included, on two threads: {512 * 64:,} frames a generation in 512 lanes. *Three "
-        "epochs* of eight batches, 415,000 weights, the board as the head sees it; *as published* is "
-        "`experiments/ppo_snake.toml` as it is, one epoch of 32 batches. In bfloat16 it both learns and acts, with "
-        '`policy.inference = "lanes-bfloat16"`. Medians over generations and turns. *Ratio* is over '
-        "Stable-Baselines3 in the same setting. Peers step our compiled boards.",
-        ("setting, who", "frames/s", "ratio"),
+        "Learning with PPO",
+        f"Frames per second, learning included, on two threads: {512 * 64:,} frames per generation in 512 "
+        "environments. *Three epochs*: eight minibatches each, 415,000 weights, the `ego` observation. *As published*: "
+        "`experiments/ppo_snake.toml` unchanged, one epoch of 32 minibatches. In bfloat16, ours learns and acts in "
+        'bfloat16, with `policy.inference = "lanes-bfloat16"`. Medians over generations and alternating runs. *Ratio* '
+        "is relative to Stable-Baselines3 in the same setting. The other libraries step our compiled boards.",
+        ("setting, library", "frames/s", "ratio"),
     )
     python = form.peers and interpreter(form.peers, "torch")
     if not python:
@@ -172,11 +172,11 @@ def race(python: Path) -> Table:
     """Learn the published experiment until it is good, with every seed; return the table of seconds."""
     table = Table(
         f"PPO to a mean return of {GOOD:g}",
-        "Seconds from the Enter key until the newest episodes' mean return is there, by `experiments/ppo_snake.toml` "
-        "as it is, on two threads, one after the other; the peer learns the same network from our compiled boards by "
-        f"the same rule, with the rates of the beginning. Medians of {len(SEEDS)} seeds; how long each took stands "
-        "beside them.",
-        ("who", "seconds", "of each", "frames", "frames/s", "times sooner"),
+        "Seconds from the start of the command until the mean return of the newest episodes reaches this value, with "
+        "`experiments/ppo_snake.toml` unchanged, on two threads, one after the other. Stable-Baselines3 learns the "
+        "same network on our compiled boards with the same algorithm, and with the initial values of the schedules. "
+        f"Medians of {len(SEEDS)} seeds, with the time of each seed.",
+        ("library", "seconds", "per seed", "frames", "frames/s", "speed-up"),
     )
     first, module = next(iter(PEERS.items()))
     learnt: dict[str, list[Lines]] = {}
@@ -193,7 +193,7 @@ def race(python: Path) -> Table:
         seconds = seconds or took
         if who != first:
             row[-1] = f"{seconds / took:.1f}"
-            table.limits.append(Limit(f"{who}: times sooner", seconds / took, SOONER, ratio=True))
+            table.limits.append(Limit(f"{who}: speed-up", seconds / took, SOONER, ratio=True))
         table.rows.append(row)
     return table
 

@@ -1,4 +1,4 @@
-"""What Ray costs beside the processes of one machine: a task, a generation's weights, and what crosses its store.
+"""What Ray costs compared with processes on one machine: a task, a generation's weights, and what crosses its store.
 
     python -m benchmarks.ray_overhead
 

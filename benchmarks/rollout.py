@@ -1,4 +1,4 @@
-"""How many frames of Snake, game included, one core plays with different networks: ours, the usual way, the limit.
+"""How many frames of Snake one core plays with different networks: ours, one graph call per frame, and the limit.
 
     python -m benchmarks --only rollout [--run RUN_DIR]
 
@@ -164,7 +164,7 @@ def compare(case: Case, rounds: int, enough: float, clock: Callable[[], float]) 
             )
             for n in EPISODES
         ),
-        Limit(f"{case.name}: times the usual way, {last} episodes", times, case.ratio_target, ratio=True),
+        Limit(f"{case.name}: times one graph call per frame, {last} episodes", times, case.ratio_target, ratio=True),
     ]
 
 
@@ -224,13 +224,13 @@ def run(form: Form) -> Table:
     smoke = form.smoke
     table = Table(
         "Playing Snake with many different networks, one core",
-        "Useful frames a second, observation, network, choice and game included; medians over rounds that measure both "
-        "ways in turn. *Busy* is useful frames over lane slots, *of limit* is our speed over the arithmetic limit "
-        "(a large float32 matrix product on one thread), which counts products with zeros too: ours leaves them out. "
-        "*Mutated* are mutants of one fresh network, by 0.1, whose biases are not zero. The usual way is one frame, "
-        "one TensorFlow graph call on one thread (`benchmarks/seed_way.py`), with the same network and our compiled "
-        "game.",
-        ("network", "ours", "busy", "of limit", "usual way", "ratio", "`predict`", "limit"),
+        "Useful frames per second, including observation, network, choice of action and game; medians over rounds that "
+        "alternate both programs. *Utilisation* is useful frames divided by lane slots. *Of limit* is our speed "
+        "divided by the arithmetic limit (a large float32 matrix product on one thread), which counts products with "
+        "zeros; ours skips them. *Mutated* networks are mutants of one fresh network with sigma 0.1, so their biases "
+        "are not zero. *Graph call* is one TensorFlow graph call per frame on one thread (`benchmarks/seed_way.py`), "
+        "with the same network and our compiled game; *`predict`* is Keras's `predict` per frame.",
+        ("network", "ours", "utilisation", "of limit", "graph call", "ratio", "`predict`", "limit"),
     )
     for case in cases()[1:] if smoke else [*cases(), mutated()]:
         rows, limits = compare(case, 2 if smoke else ROUNDS, 0.3 if smoke else SECONDS, form.clock)

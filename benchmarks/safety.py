@@ -87,21 +87,21 @@ def run(form: Form) -> Table:
     total = playing + publishing + committing
     share = committing / total
     table = Table(
-        "That nothing is lost",
-        f"Seconds a generation of experiments/ga_snake.toml, over its generations 2 to {count + 1}, and their share. "
-        "A commit is everything from the copy of the state to the last fsync; commits that follow each other within "
-        "two seconds share their files. The other way makes each of them durable by itself. A champion of others is "
-        "read in a process with limits; the other way is to read it as one's own.",
-        ("what", "ours, s", "share", "the other way, s"),
+        "Cost of commits and of reading untrusted champions",
+        f"Seconds per generation of experiments/ga_snake.toml, over its generations 2 to {count + 1}, and their share. "
+        "A commit is everything from the copy of the state to the last fsync; commits within two seconds share their "
+        "files. The alternative makes each commit durable by itself. An untrusted champion is read in a sandbox; the "
+        "alternative reads it in the same process.",
+        ("what", "ours, s", "share", "alternative, s"),
         [
             ["playing and selection", number(playing / count), f"{playing / total:.4f}", ""],
             ["publishing weights", number(publishing / count), f"{publishing / total:.4f}", ""],
             ["commit", number(committing / count), f"{share:.4f}", "" if smoke else number(at_once / count)],
-            ["reading another's champion of 1.2 million weights", number(apart), "", number(ours)],
+            ["reading an untrusted champion of 1.2 million weights", number(apart), "", number(ours)],
         ],
         [
             Limit("commit, share of a generation", share, SHARE, most=True, ratio=True),
-            Limit("reading another's champion, s", apart, READING, most=True),
+            Limit("reading an untrusted champion, s", apart, READING, most=True),
         ],
     )
     return table

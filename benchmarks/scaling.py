@@ -151,24 +151,26 @@ def run(form: Form) -> Table:
     table = Table(
         "Worker processes",
         f"The tiny network, tasks of {CANDIDATES} candidates and {EPISODES} episodes, the same for one worker and two, "
-        "in turns; medians over rounds. Both gave equal results. Two processes that play the same tasks without a "
-        "master, each for itself, are what the machine had to give. A replaced worker is timed from the kill to the "
-        "result of a small task.",
+        "in alternation; medians over rounds. Both gave equal results. Two independent processes that play the same "
+        "tasks without a master show what the machine allows. The replacement of a worker is timed from the kill to "
+        "the result of a small task.",
         ("what", "ours", "TensorFlow in the worker", "ratio"),
         [
             ["frames/s, 1 worker", number(median(speeds[1])), "", ""],
             ["frames/s, 2 workers", number(median(speeds[2])), "", f"{ratio:.2f}"],
-            ["two processes without a master, against one", "", "", f"{gain:.2f}"],
+            ["two processes without a master, relative to one", "", "", f"{gain:.2f}"],
             ["resident memory of a worker, MB", number(memory), number(peer), f"{memory / peer:.2f}"],
             ["a killed worker is replaced, s", number(median(waits)), "", ""],
         ],
         [
             Limit("memory of a worker, MB", memory, MEMORY, most=True),
-            Limit("memory of a worker against TensorFlow's", memory / peer, 0.5, most=True, ratio=True),
+            Limit("memory of a worker, relative to TensorFlow's", memory / peer, 0.5, most=True, ratio=True),
             Limit("a killed worker is replaced, s", median(waits), RESPAWN, most=True),
         ],
     )
     if len(os.sched_getaffinity(0)) >= 2:
-        table.limits.insert(0, Limit("two workers against one", ratio, RATIO))
-        table.limits.insert(1, Limit("the same, of what two without a master gain", ratio / gain, 0.95, ratio=True))
+        table.limits.insert(0, Limit("two workers, relative to one", ratio, RATIO))
+        table.limits.insert(
+            1, Limit("the same, relative to two processes without a master", ratio / gain, 0.95, ratio=True)
+        )
     return table

@@ -233,12 +233,13 @@ def check(form: Form, master: Master, place: Path, own: Own) -> tuple[Table, Wor
     table = Table(
         "Scaling, simulated and measured",
         f"Seconds of playing generation {3 if form.smoke else GENERATIONS} of experiments/ga_snake.toml "
-        f"({len(request.tasks)} tasks), with as many workers; medians of rounds in turns. The simulation knows "
-        f"how long each task takes alone, what the master does a task ({1e6 * master.task:.0f} us), a look for results "
-        f"({1e6 * master.loop:.0f} us, and {1e6 * master.slot:.1f} us a worker), and what a task's way takes "
-        f"({1e6 * master.transit:.0f} us); in each round, how long all tasks take a process that asks no master, by "
-        f"itself and beside others ({most} do {gain:.2f} times as much as one); and that workers share the cores.",
-        ("workers", "simulated, s", "measured, s", "simulated / measured", "speed, of one worker"),
+        f"({len(request.tasks)} tasks), by number of workers; medians of alternating rounds. The simulation is "
+        f"given the time of each task alone, the master's work per task ({1e6 * master.task:.0f} us) and per poll for "
+        f"results ({1e6 * master.loop:.0f} us, and {1e6 * master.slot:.1f} us per worker), and the transfer time of a "
+        f"task ({1e6 * master.transit:.0f} us). For each round it is given how long all tasks take in a process "
+        f"without a master, alone and next to others ({most} do {gain:.2f} times as much as one), and that workers "
+        "share the cores.",
+        ("workers", "simulated, s", "measured, s", "simulated / measured", "speed, relative to one worker"),
     )
     for workers in CHECKED:
         beside = min(workers, most)
@@ -250,7 +251,7 @@ def check(form: Form, master: Master, place: Path, own: Own) -> tuple[Table, Wor
         table.rows.append([*row, f"{speed:.2f}"])
         away = abs(ratio - 1)
         table.limits.append(Limit(f"{workers} workers: prediction off by", away, AGREES, most=True))
-    table.limits.append(Limit("lanes busy in that generation of 32 episodes", busy, 0.80))
+    table.limits.append(Limit("lane utilisation in that generation of 32 episodes", busy, 0.80))
     return table, work
 
 
@@ -259,13 +260,13 @@ def predictions(works: Sequence[tuple[Work, int, float]], master: Master, worker
     names = [f"{work.name}, {population:,} of {length:,.0f} frames" for work, population, length in works]
     table = Table(
         "Scaling, predicted",
-        "Times the speed of one worker, the share of a worker's time that is playing, and of the master's that is "
-        f"working, for a population and its mean length of an episode. Machines of {CORES} cores, "
-        f"{BANDWIDTH * 8 / 1e9:.0f} Gbit/s, {1e6 * TRIP:.0f} us there and back; see docs/scaling.md.",
+        "Speed relative to one worker, the share of time that workers play, and the share of time that the master "
+        f"works, by population and mean episode length. Machines of {CORES} cores, {BANDWIDTH * 8 / 1e9:.0f} Gbit/s, "
+        f"{1e6 * TRIP:.0f} us round trip; see docs/scaling.md.",
         ("workers", *names),
     )
     alone = [generation(work, population, length, 1, master)[0] for work, population, length in works]
-    saturated = ["more than are shown"] * len(works)
+    saturated = ["more than shown"] * len(works)
     for count in workers:
         row = [f"{count:,}"]
         for i, (work, population, length) in enumerate(works):
@@ -274,16 +275,16 @@ def predictions(works: Sequence[tuple[Work, int, float]], master: Master, worker
             if busy >= 0.5 and saturated[i].startswith("more"):
                 saturated[i] = f"{count:,}"
         table.rows.append(row)
-    table.rows.append(["the master works half of the time from", *saturated])
+    table.rows.append(["the master works half of the time from (workers)", *saturated])
     return table
 
 
 def worth(works: Sequence[Work], master: Master, workers: Sequence[int], lengths: Sequence[int]) -> Table:
     """Return the table of the smallest population for which a number of workers is worth it."""
     table = Table(
-        "From which population on so many workers are worth it",
-        f"The smallest population, a power of two, that keeps workers playing for {WORTH:.0%} of their time, by the "
-        f"mean length of an episode in frames; -: none up to {LARGEST:,}.",
+        "Smallest useful population by number of workers",
+        f"The smallest population, a power of two, that keeps workers playing for {WORTH:.0%} of their time, by mean "
+        f"episode length in frames; -: none up to {LARGEST:,}.",
         ("workers", *(f"{work.name}, {length:,} frames" for work in works for length in lengths)),
     )
     least = {(work.name, length): 1 for work in works for length in lengths}
@@ -301,21 +302,19 @@ def worth(works: Sequence[Work], master: Master, workers: Sequence[int], lengths
 def own_costs(own: dict[str, Own], least: Own, trip: float, speed: float) -> Table:
     """Return the table of what a generation costs its master; `least`: of 1.18 million weights, at the quickest."""
     table = Table(
-        "What a generation costs its master",
-        "Naming, ranking and recording a candidate, and rebuilding, publishing and committing a new survivor, where "
-        "nobody plays: by least squares over populations of different sizes, with an evaluator that answers at once "
-        "and rebuilds alone, as the serial backend does, and a master on Ray. Processes share out the rebuilding. TCP"
-        f" on this machine: {1e6 * trip:.0f} us there and back, "
-        f"{speed / 1e9:.1f} GB/s.",
-        ("network", "a candidate, us", "a new survivor, ms", "a generation, ms"),
+        "Cost of a generation in the master",
+        "Creating, ranking and recording a candidate, and rebuilding, publishing and committing a new parent, without "
+        "the time of playing: least squares over populations of different sizes, with an evaluator that answers "
+        f"immediately. TCP on this machine: {1e6 * trip:.0f} us round trip, {speed / 1e9:.1f} GB/s.",
+        ("network", "per candidate, us", "per new parent, ms", "per generation, ms"),
     )
     for name, cost in own.items():
         row = [name, number(1e6 * cost.candidate), number(1e3 * cost.survivor), number(1e3 * cost.fixed)]
         table.rows.append(row)
     large = own["seed"]
     for what, cost, target, best in (
-        ("us a candidate", 1e6 * large.candidate, 100.0, 1e6 * least.candidate),
-        ("ms a new survivor", 1e3 * large.survivor, 10.0, 1e3 * least.survivor),
+        ("us per candidate", 1e6 * large.candidate, 100.0, 1e6 * least.candidate),
+        ("ms per new parent", 1e3 * large.survivor, 10.0, 1e3 * least.survivor),
     ):
         table.limits.append(Limit(f"1.18 million weights: {what}", cost, target, most=True, best=best))
     return table

@@ -1,4 +1,4 @@
-"""How soon something is on the screen: help, the first line, the first generation, beside importing TensorFlow.
+"""Start-up time of help, the first line and the first generation, compared with importing TensorFlow.
 
     python -m benchmarks --only startup
 
@@ -89,9 +89,9 @@ def run(form: Form) -> Table:
     rounds = 2 if smoke else 5
     tensorflow = median(finishes(["-c", "import tensorflow"]) for _ in range(1 if smoke else 3))
     table = Table(
-        "From the Enter key on",
-        "Seconds, medians over fresh processes; the other way is the import of TensorFlow alone, which every program "
-        "pays that plays its networks with it.",
+        "Start-up time",
+        "Seconds, medians over new processes. The reference is the import of TensorFlow alone, which every program "
+        "that plays its networks with TensorFlow has to wait for.",
         ("what", "ours, s", "`import tensorflow`, s", "ratio"),
     )
 
@@ -117,10 +117,10 @@ def run(form: Form) -> Table:
         add("first generation of a run", generations, 10.0)
         with tempfile.TemporaryDirectory() as cache:
             compiled = [kernels(os.path.join(cache, str(again)))[0] for again in range(3)]
-            add("kernels are compiled, processor time", compiled, 10.0)
+            add("compiling the kernels, CPU time", compiled, 10.0)
             cache = os.path.join(cache, "0")
             loaded = [kernels(cache) for _ in range(7)]
         if any(again for _, again in loaded):
             raise RuntimeError("compiled kernels were not found again")
-        add("kernels are loaded, processor time", [took for took, _ in loaded], 0.3)
+        add("loading the kernels, CPU time", [took for took, _ in loaded], 0.3)
     return table

@@ -44,7 +44,7 @@ class Steadiness:
         best, cores = max(self.alone), len(os.sched_getaffinity(0))
         gains = [together / alone for alone, together in zip(self.alone, self.together, strict=True)]
         return (
-            f"Between the sections a process that only counts had {min(self.alone) / best:.0%} to 100% of its best "
-            f"speed, and {cores} of them {min(gains):.2f} to {max(gains):.2f} times that of one at the same moment. "
-            "Where that is little the machine had other work, and absolute figures are lower than it allows."
+            f"Between the sections, a process that only counts ran at {min(self.alone) / best:.0%} to 100% of its best "
+            f"speed, and {cores} such processes at {min(gains):.2f} to {max(gains):.2f} times the speed of one. Low "
+            "values mean that the machine had other work, which makes absolute figures lower."
         )
