@@ -38,8 +38,8 @@ def experiment_of(case: Case, population: int, parents: int) -> Experiment:
     sets += [f"environment.observation={options.observation}", "environment.actions=absolute", "run.seed=0"]
     sets += [f"environment.tail={options.tail}", f"environment.starvation={options.starvation}"]
     sets += [f"ga.population={population}", f"ga.parents={parents}", "ga.elites=0", f"ga.episodes={EPISODES}"]
-    sets += [f"ga.sigma={SIGMA}", "ga.sigma_spread=0", "ga.contenders=1", "ga.select_episodes=1"]
-    sets += ["ga.select_every=1000000", f"workers.count={WORKERS}"]
+    sets += [f"ga.sigma={SIGMA}", "ga.sigma_spread=0", "validation.finalists=1", "validation.episodes=1"]
+    sets += ["validation.every=1000000", f"workers.count={WORKERS}"]
     return loading.load(ROOT / "experiments" / "ga_snake.toml", sets)
 
 

@@ -34,7 +34,7 @@ THREE_EPOCHS = (
     "pg.method=ppo", "pg.lanes=512", "pg.horizon=64", "pg.epochs=3", "pg.minibatches=8", "pg.gamma=0.98",
     "learner.threads=2", "workers.count=2",
 )  # fmt: skip
-QUIET = ("pg.select_every=1000000", "evaluation.every=1000000", "evaluation.episodes=1", "pg.select_episodes=1")
+QUIET = ("validation.every=1000000", "test.every=1000000", "test.episodes=1", "validation.episodes=1")
 RATIOS = {"float32": 2.3, "bfloat16": 3.0}
 SOONER = 3.0  # times, to the same return
 PATIENCE = 1800.0  # seconds that a peer may take for it

@@ -170,22 +170,25 @@ class Keep:
 Generation = Generator[Request | Keep, Any, Metrics]  # a request is answered by a sequence of results
 
 
+@dataclass(frozen=True)
+class Finalists:
+    """The networks that an algorithm offers for validation."""
+
+    weights: NDArray[np.float32]  # [F, P]
+    candidates: Sequence[int] | None = None  # their numbers in the generation's record (evolution), else None
+
+
 class Algorithm(Protocol):
-    """Evolution or learning, as a coroutine a generation."""
+    """Evolution or learning, one coroutine a generation; subclass it to inherit the defaults."""
+
+    notices: Sequence[str] = ()  # what a user should know of the results
 
     def generation(self, number: int) -> Generation:
         """Yield requests, receive results, and return the generation's metrics."""
         ...
 
-    def best(self) -> NDArray[np.float32] | None:
-        """Return the weights of the champion, or None before one is crowned.  # [P]"""
-        ...
-
-    def champion(self) -> Mapping[str, float]:
-        """Return the champion's `fitness`, its mean return on select episodes, and the `generation` it is of.
-
-        Evolution adds its number as a `candidate`. Means nothing before one is crowned.
-        """
+    def finalists(self, count: int) -> Finalists:
+        """Return the most promising networks after a generation, at most `count`."""
         ...
 
     def state(self) -> Arrays:
@@ -196,21 +199,21 @@ class Algorithm(Protocol):
         """Return what the last generation did, by name."""
         ...
 
-    def restore(self, state: Arrays) -> None:
-        """Take up a state that `state` returned."""
-        ...
+    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
+        """Continue from what `state` returned.
 
-
-@runtime_checkable
-class Recalling(Protocol):
-    """An algorithm whose state is not everything: the rest follows from what all generations did."""
-
-    def recall(self, records: Iterable[Arrays]) -> None:
-        """Take up, after `restore`, what `record` returned of every generation, oldest first.
-
-        Records are read as they are asked for. That of a state which another run left (a fork) is empty.
+        `records` are those of every generation of the run, oldest first, read as they are asked for. There are none
+        where the state is another run's (a fork); the record of the generation that a fork began with is empty.
         """
         ...
+
+    def fingerprint(self) -> str:
+        """Return what computes the updates, where results depend on it; empty: exact on every machine."""
+        return ""
+
+    def close(self) -> None:
+        """Release processes and devices."""
+        return
 
 
 class Evaluator(Protocol):

@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.errors import counted
-from evo.training.generation import make_algorithm, play_out, take_up
+from evo.training.generation import make_algorithm, play_out
 
 if TYPE_CHECKING:
     from evo.cli.terminal.display import Display
     from evo.cli.terminal.summary import Summary
     from evo.config.experiment import Experiment
     from evo.config.sections import Budget
-    from evo.records import Algorithm, Evaluator
+    from evo.records import Evaluator
     from evo.store.store import Store
     from evo.training.champion import Crown
     from evo.training.quarantine import Quarantine
+    from evo.training.validation import Validated
 
 
 def train(
     experiment: Experiment,
-    algorithm: Algorithm,
+    algorithm: Validated,
     evaluator: Quarantine,
     store: Store,
     crown: Crown,
@@ -43,33 +44,31 @@ def train(
             break
         metrics = play_out(algorithm.generation(generation), evaluator, store)
         hold_to(store.directory, evaluator.fingerprint, allow_drift)
-        hold_to(store.directory, getattr(algorithm, "fingerprint", ""), allow_drift, LEARNING)
+        hold_to(store.directory, algorithm.fingerprint(), allow_drift, LEARNING)
         best = crown.crowned()
         metrics["seconds_committing"] += store.committing.take()
         metrics["seconds_settling"] = store.settling.take()
         record = {**algorithm.record(), **evaluator.record()}
         store.commit(generation, algorithm.state(), record, metrics, best=best)
-        due = (generation + 1) % experiment.evaluation.every == 0
+        due = (generation + 1) % experiment.test.every == 0
         if due:
             crown.measure()
         if best or due:
             crown.write()
         fill(summary, store, crown)
-        if "handover" in metrics:
-            display.say(handed_over(experiment, metrics["handover"]))
+        if "start_validation" in metrics:
+            display.say(handed_over(experiment, metrics["start_validation"]))
         display.generation(Row.of(generation, metrics, crown.last_mean, best), experiment.generations)
 
 
-def spent(budget: Budget, algorithm: Algorithm, store: Store) -> str:
+def spent(budget: Budget, algorithm: Validated, store: Store) -> str:
     """Return which budget is used up, or nothing."""
     if budget.frames and store.frames >= budget.frames:
         return f"the budget of {budget.frames} frames is spent"
     if budget.seconds and store.seconds >= budget.seconds:
         return f"the budget of {budget.seconds:g} seconds is spent"
-    if budget.select is not None and algorithm.best() is not None:
-        fitness = algorithm.champion()["fitness"]
-        if fitness >= budget.select:
-            return f"champion reached {fitness:.3f} of {budget.select:g} on select episodes"
+    if budget.validation is not None and algorithm.best is not None and algorithm.fitness >= budget.validation:
+        return f"champion reached {algorithm.fitness:.3f} of {budget.validation:g} on validation episodes"
     return ""
 
 
@@ -118,11 +117,10 @@ def resume(
     display.say(headline(experiment))
     from evo.training import resuming
 
-    if fork is not None:
-        store = resuming.fork(experiment, directory, fork)
-    else:
-        store = resuming.take_up(experiment, directory)
-    return go_on(experiment, store, display, plugins, summary, allow_drift)
+    if fork is None:
+        return go_on(experiment, resuming.take_up(experiment, directory), display, plugins, summary, allow_drift)
+    store, algorithm = resuming.fork(experiment, directory, fork)
+    return go_on(experiment, store, display, plugins, summary, allow_drift, algorithm)
 
 
 def go_on(
@@ -132,6 +130,7 @@ def go_on(
     plugins: Sequence[str],
     summary: Summary,
     allow_drift: bool = False,
+    algorithm: Validated | None = None,
 ) -> int:
     """Train what is left to train, measure the champion, close everything in order, and show how it ended."""
     from evo.cli.terminal import show
@@ -145,7 +144,6 @@ def go_on(
     from evo.workers.signals import deaf
 
     evaluator: Evaluator | None = None
-    algorithm: Algorithm | None = None
     game = None
     try:
         tell_notices(experiment, store, summary)
@@ -158,11 +156,12 @@ def go_on(
         if not reached or summary.champion is None:
             evaluator = evaluator_of(experiment, store.directory, plugins)
             environment = environment_of(experiment.environment)
-            algorithm = make_algorithm(experiment, environment)
-            for text in getattr(algorithm, "notices", ()):
+            forked = algorithm is not None
+            algorithm = algorithm or make_algorithm(experiment, environment)
+            for text in algorithm.notices:
                 notice(text)
-            if store.next_generation:
-                take_up(algorithm, store.load(), store.records())
+            if store.next_generation and not forked:
+                algorithm.restore(store.load(), store.records())
             if isinstance(evaluator, Elsewhere):  # a commit is written and synced while its successor is played
                 evaluator.meanwhile, store.patient = store.settle, True
             crown = Crown(experiment, environment.episode_metrics, algorithm, evaluator, store)
@@ -183,7 +182,7 @@ def go_on(
         with deaf():
             if evaluator is not None:
                 evaluator.close()
-            if algorithm is not None and hasattr(algorithm, "close"):  # its learner may have processes of its own
+            if algorithm is not None:  # its learner may have processes of its own
                 algorithm.close()
             try:
                 store.close()

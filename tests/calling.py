@@ -29,7 +29,11 @@ kind = "mlp"
 dense = [4]
 [workers]
 backend = "serial"
-[evaluation]
+[validation]
+every = 1
+episodes = 8
+finalists = 2
+[test]
 every = 2
 episodes = 70
 [ga]
@@ -37,9 +41,6 @@ population = 20
 parents = 4
 elites = 2
 episodes = 4
-contenders = 2
-select_every = 1
-select_episodes = 8
 """
 KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frames", "seconds", "state_hash", "champion"]
 

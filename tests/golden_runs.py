@@ -28,7 +28,11 @@ conv = [[6, 3, 2]]
 dense = [9]
 [workers]
 candidates_per_task = 2
-[evaluation]
+[validation]
+every = 2
+episodes = 20
+finalists = 3
+[test]
 every = 100
 episodes = 20
 [ga]
@@ -37,9 +41,6 @@ parents = 6
 elites = 3
 episodes = 20
 crossover = "uniform"
-contenders = 3
-select_every = 2
-select_episodes = 20
 """
 PLUGIN = ("--plugin", "shaken", "--backend", "shaken")
 NUMBERS = count()

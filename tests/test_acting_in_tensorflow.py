@@ -24,7 +24,10 @@ inference = "tensorflow"
 backend = "serial"
 [learner]
 threads = 2
-[evaluation]
+[validation]
+every = 2
+episodes = 6
+[test]
 every = 3
 episodes = 8
 [pg]
@@ -32,8 +35,6 @@ lanes = 6
 horizon = 8
 lanes_per_task = 3
 minibatches = 3
-select_every = 2
-select_episodes = 6
 episodes = 4
 [dqn]
 lanes = 6
@@ -43,8 +44,6 @@ replay = 100
 learning_starts = 40
 frames_per_update = 8
 batch = 16
-select_every = 2
-select_episodes = 6
 """
 
 

@@ -92,7 +92,7 @@ def test_a_dry_run_prints_what_loads_again_and_writes_nothing(experiment: Path, 
 def test_a_dry_run_prints_exactly_what_counts(experiment: Path, algorithm: str, sections: list[str]) -> None:
     done = evo("run", str(experiment), "--dry-run", "--algorithm", algorithm)
     told = tomllib.loads(done.stdout)
-    assert sorted(told) == sorted(["run", "environment", "policy", "workers", "evaluation", *sections])
+    assert sorted(told) == sorted(["run", "environment", "policy", "workers", "validation", "test", *sections])
     assert told["policy"]["activation"] == "relu"
 
 
@@ -138,9 +138,7 @@ def test_what_a_resume_may_change_is_no_difference(experiment: Path) -> None:
     resolved = experiment.with_name("resolved.toml")
     resolved.write_text(load(experiment).to_toml({}))
     before = load(resolved, resolved=True)
-    after = load(
-        resolved, ["evaluation.every=3"], {"workers": "2", "backend": "serial", "generations": "9"}, resolved=True
-    )
+    after = load(resolved, ["test.every=3"], {"workers": "2", "backend": "serial", "generations": "9"}, resolved=True)
     assert after != before
     assert after.identity() == before.identity()
     assert after.generations == 9

@@ -119,7 +119,7 @@ conv = [[8, 3, "2"], 5]
 [ga]
 population = 10
 elites = 1
-[evaluation]
+[test]
 every = 1979-05-27
 """,
     )
@@ -139,7 +139,7 @@ every = 1979-05-27
         "11: gaa: unknown section - did you mean `ga`?",
         '14: policy.conv[0][2]: must be a whole number, not "2"',
         "14: policy.conv[1]: must be a list, not 5",
-        "19: evaluation.every: must be a whole number, not a date or time",
+        "19: test.every: must be a whole number, not a date or time",
         "--set foo: must be SECTION.KEY=VALUE, as in ga.population=256",
         '--backend: "proceses" is not known - did you mean `processes`? (there are '
         + ", ".join(registry.names("evaluators"))
@@ -308,7 +308,7 @@ def test_the_identity_holds_what_changes_results_and_nothing_else(tmp_path: Path
     identity = load(path).identity()
     for same in (
         "workers.count=3",
-        "evaluation.every=3",
+        "test.every=3",
         "ga.generations=4",
         "run.generations=4",
         "policy.inference=lanes",

@@ -39,7 +39,7 @@ kind = "mlp"
 dense = [4]
 [workers]
 count = 1
-[evaluation]
+[test]
 episodes = 10
 [ga]
 population = 20
@@ -179,7 +179,12 @@ def test_kernels_are_missing_until_this_checkout_has_played_so(tmp_path: Path, m
     for name, experiment in read.items():
         sections = experiment.environment.model_dump(), experiment.policy.model_dump()
         prepare(
-            spec(tmp_path, *sections, extra_outputs=experiment.extra_outputs, transitions_from=experiment.learns_from)
+            spec(
+                tmp_path,
+                *sections,
+                extra_outputs=experiment.extra_outputs,
+                transitions_from=experiment.transitions_from,
+            )
         )
         left.remove(name)
         assert missing() == left, name

@@ -24,6 +24,7 @@ from evo.learning.options import LearnerOptions
 from evo.learning.schedules import epsilon_at
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.plugins.options import Setup
 from evo.records import Metrics, Request, Transitions
 from evo.rollouts.rollout import Rollout
 from evo.store.store import Store
@@ -46,7 +47,10 @@ conv = [[4, 3, 1]]
 dense = [8]
 [workers]
 backend = "serial"
-[evaluation]
+[validation]
+every = 2
+episodes = 6
+[test]
 every = 4
 episodes = 10
 [learner]
@@ -62,8 +66,6 @@ batch = 16
 symmetry = true
 epochs = 2
 minibatches = 3
-select_every = 2
-select_episodes = 6
 """
 METHODS = ["dqn", "pqn"]
 ONE = LearnerOptions(threads=1)
@@ -134,12 +136,11 @@ def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
     asked = dqn.Options(
         **{
             "gamma": gamma, "n_step": 1, "epsilon": [[0, 1.0]], "learning_rate": 0.03, "huber": 0.0, "episodes": 16,
-            "batch": 64, "learning_starts": 100, "frames_per_update": 8, "replay": 5000, "target_tau": 0.05,
-            "select_episodes": 8, "select_every": 50, **options,
+            "batch": 64, "learning_starts": 100, "frames_per_update": 8, "replay": 5000, "target_tau": 0.05, **options,
         }
     )  # fmt: skip
-    network = Network.build(Policy(kind="linear"), chain.shape, chain.actions, dqn.extra_outputs(asked, chain))
-    algorithm = dqn.make(asked, 1, network, chain, learner=ONE)
+    network = Network.build(Policy(kind="linear"), chain.shape, chain.actions, asked.extra_outputs(chain))
+    algorithm = dqn.make(asked, Setup(1, network, chain, learner=ONE))
     drive(algorithm, chain, range(40))
     outputs = Rollout(network, chain)
     outputs.play(next(algorithm.generation(41)).tasks[0], algorithm.state()["weights"][None])
@@ -217,11 +218,9 @@ def test_a_fork_may_change_what_the_state_was_made_for(small: Path, changed: tup
 
 def test_a_mask_holds_for_what_is_done_and_for_what_is_learnt() -> None:
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=30, mask="fatal"))
-    asked = dqn.Options(
-        lanes=16, horizon=16, batch=32, learning_starts=100, replay=2000, select_episodes=4, epsilon=[[0, 0.5]]
-    )
+    asked = dqn.Options(lanes=16, horizon=16, batch=32, learning_starts=100, replay=2000, epsilon=[[0, 0.5]])
     network = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=ONE)
+    algorithm = dqn.make(asked, Setup(1, network, environment, learner=ONE))
     seen: list[Transitions] = []
     drive(algorithm, environment, range(4), seen)
     for steps in seen:
@@ -269,11 +268,11 @@ def reference_targets(algorithm: dqn.QLearning, sample: Any, double: bool) -> np
 def test_errors_equal_a_slow_reference(double: bool) -> None:
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9, mask="reverse"))
     asked = dqn.Options(
-        lanes=16, horizon=16, batch=32, learning_starts=100, replay=2000, select_episodes=4, double=double, gamma=0.9,
+        lanes=16, horizon=16, batch=32, learning_starts=100, replay=2000, double=double, gamma=0.9,
         frames_per_update=8, target_tau=0.1, learning_rate=0.01,
     )  # fmt: skip
     network = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=ONE)
+    algorithm = dqn.make(asked, Setup(1, network, environment, learner=ONE))
     drive(algorithm, environment, range(2))
     algorithm._target.forward.set(initial_weights(network, 7) * -3)  # which rank actions otherwise
     sample = algorithm._replay.sample(1, 256)
@@ -291,14 +290,15 @@ def both_ways(**options: Any) -> tuple[Any, list[dqn.QLearning]]:
     """The environment, and two that learn in it: asynchronously, and not."""
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    shared = {"lanes": 8, "horizon": 8, "select_every": 99, **options}
+    shared = {"lanes": 8, "horizon": 8, **options}
     return environment, [
-        dqn.make(dqn.Options(**shared, asynchronous=how), 1, network, environment, learner=ONE) for how in (True, False)
+        dqn.make(dqn.Options(**shared, asynchronous=how), Setup(1, network, environment, learner=ONE))
+        for how in (True, False)
     ]
 
 
 def test_asynchronous_learning_lags_by_one_generation_exactly() -> None:
-    environment, (lagging, usual) = both_ways(batch=8, learning_starts=10, select_episodes=4)
+    environment, (lagging, usual) = both_ways(batch=8, learning_starts=10)
     first = lagging._learner.weights()
     metrics = drive(lagging, environment, range(1, 2))
     assert metrics[0]["updates"] == 0  # nothing was played before
@@ -314,9 +314,9 @@ def test_learning_that_goes_on_meanwhile_ends_before_what_was_played_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
-    options = dqn.Options(lanes=8, horizon=8, select_episodes=4, asynchronous=True)
+    options = dqn.Options(lanes=8, horizon=8, asynchronous=True)
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    algorithm = dqn.make(options, 1, network, environment, learner=ONE)
+    algorithm = dqn.make(options, Setup(1, network, environment, learner=ONE))
 
     def learn(number: int, stopped: Callable[[], bool]) -> Metrics:
         while not stopped():
@@ -354,17 +354,14 @@ def test_an_asynchronous_run_says_what_it_gives_up(small: Path, method: str) -> 
 
 def test_the_target_follows_a_little_at_every_update_or_wholly_at_some() -> None:
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
-    shared = {"lanes": 8, "horizon": 8, "batch": 8, "learning_starts": 10, "select_episodes": 4, "replay": 500}
+    shared = {"lanes": 8, "horizon": 8, "batch": 8, "learning_starts": 10, "replay": 500}
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    soft = dqn.make(dqn.Options(**shared, target_tau=1.0), 1, network, environment, learner=ONE)
+    soft = dqn.make(dqn.Options(**shared, target_tau=1.0), Setup(1, network, environment, learner=ONE))
     drive(soft, environment, range(2))
     assert soft.state()["target"].tobytes() == soft.state()["weights"].tobytes()
     hard = dqn.make(
         dqn.Options(**shared, target_every=3, frames_per_update=32),
-        1,
-        network,
-        environment,
-        learner=ONE,
+        Setup(1, network, environment, learner=ONE),
     )
     drive(hard, environment, range(1))  # two updates
     first = hard.state()["target"].copy()
@@ -375,11 +372,9 @@ def test_the_target_follows_a_little_at_every_update_or_wholly_at_some() -> None
 
 def test_updates_keep_to_the_frames_that_were_played() -> None:
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
-    asked = dqn.Options(
-        lanes=8, horizon=5, batch=8, learning_starts=100, select_episodes=4, replay=500, frames_per_update=30
-    )
+    asked = dqn.Options(lanes=8, horizon=5, batch=8, learning_starts=100, replay=500, frames_per_update=30)
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=ONE)
+    algorithm = dqn.make(asked, Setup(1, network, environment, learner=ONE))
     updates = [metrics["updates"] for metrics in drive(algorithm, environment, range(6))]
     assert updates == [0, 0, 1, 1, 2, 1]  # 40 frames a generation, from the third on
 
@@ -388,10 +383,10 @@ def test_a_network_that_is_not_finite_stops_in_one_line() -> None:
     chain = Chain()
     asked = dqn.Options(episodes=2, dueling=False)
     network = Network.build(Policy(kind="linear"), chain.shape, chain.actions)
-    algorithm = dqn.make(asked, 1, network, chain, learner=ONE)
+    algorithm = dqn.make(asked, Setup(1, network, chain, learner=ONE))
     state = dict(algorithm.state())
     state["weights"] = np.full(network.size, np.nan, np.float32)
-    algorithm.restore(state)
+    algorithm.restore(state, ())
     with pytest.raises(ResourceError, match="not finite"):
         drive(algorithm, chain, range(1))
 
@@ -412,25 +407,22 @@ def test_a_loss_that_is_not_finite_ends_with_exit_code_5_in_a_run_that_is_whole(
 def test_a_run_can_start_from_a_champion(method: str) -> None:
     chain, start = Chain(), np.arange(12, dtype=np.float32)  # which goes right
     network = Network.build(Policy(kind="linear"), chain.shape, 2)
-    asked = dqn.Options(method=method, dueling=False, select_episodes=8)
-    algorithm = dqn.make(asked, 1, network, chain, learner=ONE, start=start)
+    asked = dqn.Options(method=method, dueling=False)
+    algorithm = dqn.make(asked, Setup(1, network, chain, learner=ONE, start=start))
     request = next(algorithm.generation(0))
     assert request.weights.tolist() == [start.tolist()]
-    assert request.tasks[0].action_rule.kind == "greedy"  # what it is worth here, before it learns
     if method == "dqn":
         assert algorithm.state()["target"].tolist() == start.tolist()
-    metrics = drive(algorithm, chain, range(1))[0]
-    assert metrics["handover"] == 1.0
 
 
 def test_numbers_as_actions_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="pg"):
-        dqn.extra_outputs(dqn.Options(), SimpleNamespace(continuous=True, actions=2))
+    with pytest.raises(ConfigurationError, match="ppo"):
+        dqn.Options().extra_outputs(SimpleNamespace(continuous=True, actions=2))
 
 
 def test_symmetry_is_refused_where_none_is_known() -> None:
     with pytest.raises(ConfigurationError, match="symmetry"):
-        dqn.extra_outputs(dqn.Options(symmetry=True), Chain())
+        dqn.Options(symmetry=True).extra_outputs(Chain())
 
 
 def test_what_cannot_be_learned_makes_no_directory(small: Path) -> None:
@@ -471,11 +463,11 @@ def test_epsilon_moves_on_straight_lines_and_stays_at_the_last() -> None:
 def test_the_chance_of_any_action_falls_with_the_frames_that_were_played(method: str) -> None:
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
     asked = dqn.Options(
-        method=method, lanes=8, horizon=8, batch=8, learning_starts=500, replay=500, minibatches=2, select_episodes=4,
-        select_every=99, epsilon=[[0, 1.0], [256, 0.5]],
+        method=method, lanes=8, horizon=8, batch=8, learning_starts=500, replay=500, minibatches=2,
+        epsilon=[[0, 1.0], [256, 0.5]],
     )  # fmt: skip
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=ONE)
+    algorithm = dqn.make(asked, Setup(1, network, environment, learner=ONE))
     chances = []
     for number in range(1, 7):
         task = next(algorithm.generation(number)).tasks[0]
@@ -488,11 +480,11 @@ def test_the_chance_of_any_action_falls_with_the_frames_that_were_played(method:
 def test_what_makes_up_for_unequal_chances_grows_to_one_with_the_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=9))
     asked = dqn.Options(
-        lanes=8, horizon=8, batch=8, learning_starts=10, replay=500, select_episodes=4, select_every=99, beta=0.5,
+        lanes=8, horizon=8, batch=8, learning_starts=10, replay=500, beta=0.5,
         beta_frames=256,
     )  # fmt: skip
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    algorithm = dqn.make(asked, 1, network, environment, learner=LearnerOptions(threads=1))
+    algorithm = dqn.make(asked, Setup(1, network, environment, learner=ONE))
     importance, betas = algorithm._replay.importance_weights, []
     monkeypatch.setattr(
         algorithm._replay, "importance_weights", lambda _, beta: betas.append(beta) or importance(_, beta)
@@ -516,9 +508,9 @@ def assert_mirrored_or_not(before: np.ndarray, after: np.ndarray, done: np.ndarr
 def test_all_of_an_example_is_mirrored_together() -> None:
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=30, mask="fatal"))
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    shared = {"lanes": 16, "horizon": 16, "select_every": 99, "symmetry": True}
+    shared = {"lanes": 16, "horizon": 16, "symmetry": True}
     asked = dqn.Options(**shared, batch=32, learning_starts=100, replay=2000)
-    algorithm = dqn.make(asked, 1, network, environment, learner=ONE)
+    algorithm = dqn.make(asked, Setup(1, network, environment, learner=ONE))
     drive(algorithm, environment, range(1, 2))
     sample = algorithm._replay.sample(1, 128)
     batch = algorithm._batch(sample, 1.0, 5)
@@ -536,8 +528,8 @@ def test_all_of_an_example_is_mirrored_together() -> None:
 def test_what_is_learnt_at_once_is_mirrored_together_too(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = snake.make(snake.Options(size=5, observation="ego", starvation=30))
     network = Network.build(Policy(kind="linear"), environment.shape, 3, 1)
-    shared = {"lanes": 16, "horizon": 16, "select_every": 99, "symmetry": True}
-    algorithm = dqn.make(dqn.Options(**shared, method="pqn"), 1, network, environment, learner=ONE)
+    shared = {"lanes": 16, "horizon": 16, "symmetry": True}
+    algorithm = dqn.make(dqn.Options(**shared, method="pqn"), Setup(1, network, environment, learner=ONE))
     loaded: list[dict[str, np.ndarray]] = []
     load = algorithm._learner.load
     monkeypatch.setattr(algorithm._learner, "load", lambda data: loaded.append(data) or load(data))

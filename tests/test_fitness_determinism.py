@@ -18,6 +18,7 @@ from evo.algorithms import ga
 from evo.environments import snake
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.plugins.options import Setup
 from evo.records import Result, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 from evo.training.generation import next_request
@@ -37,9 +38,9 @@ def fitness(seed: int, play: Map | None = None, per_task: int = 4, generations: 
     network, environment = parts()
     rollout = Rollout(network, environment)
     play = play or (lambda tasks, published: [rollout.play(task, published) for task in tasks])
-    defaults = {"population": 14, "parents": 5, "elites": 2, "episodes": 6, "contenders": 2, "select_episodes": 9}
-    settings = ga.Options(**{**defaults, "select_every": 2, **options})
-    algorithm = ga.make(settings, seed, network, environment, per_task)
+    defaults = {"population": 14, "parents": 5, "elites": 2, "episodes": 6}
+    settings = ga.Options(**{**defaults, **options})
+    algorithm = ga.make(settings, Setup(seed, network, environment, per_task))
     published = np.empty((0, network.size), np.float32)
     found = []
     for generation in range(generations):
@@ -67,7 +68,7 @@ def test_another_seed_gives_another_fitness(seed: int) -> None:
 
 
 def test_every_generation_plays_other_episodes() -> None:
-    still = fitness(7, generations=2, population=2, parents=1, elites=1, contenders=1, tournament=1, episodes=64)
+    still = fitness(7, generations=2, population=2, parents=1, elites=1, tournament=1, episodes=64)
     frames = [np.frombuffer(still[i], np.int64) for i in (1, 4)]
     assert frames[0].tolist() != frames[1].tolist()
 

@@ -14,6 +14,7 @@ from evo.environments import gymnasium, snake
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.plugins.options import Setup
 from evo.randomness.philox import draw, philox
 from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import WORST, Metrics, Request, Result, Task
@@ -25,8 +26,8 @@ Score = Callable[[int, Task], Sequence[int]]  # candidate and task to the return
 
 
 def make(seed: int = 0, per_task: int = 4, **options: object) -> ga.GeneticAlgorithm:
-    defaults = {"population": 8, "parents": 3, "elites": 1, "episodes": 2, "contenders": 2, "select_episodes": 3}
-    return ga.make(ga.Options(**{**defaults, **options}), seed, NETWORK, None, per_task)
+    defaults = {"population": 8, "parents": 3, "elites": 1, "episodes": 2}
+    return ga.make(ga.Options(**{**defaults, **options}), Setup(seed, NETWORK, None, per_task))
 
 
 def result_of(returns: Sequence[Sequence[int]], lengths: Sequence[Sequence[int]] | None = None) -> Result:
@@ -54,17 +55,16 @@ def drive(algorithm: ga.GeneticAlgorithm, number: int, answer: Callable[[Request
             return stop.value
 
 
-def scores(training: Sequence[int], select: Sequence[int] = (), lengths: Sequence[int] | None = None):
-    """Answer a first request with the same return in every episode of a candidate, and retests with `select`."""
+def scores(values: Sequence[int], lengths: Sequence[int] | None = None):
+    """Answer a request with the same return in every episode of a candidate."""
     asked: list[Request] = []
 
     def answer(request: Request) -> list[Result]:
         asked.append(request)
         results, first = [], 0
-        values = training if len(asked) == 1 else select
         for task in request.tasks:
             part, episodes = values[first : first + len(task.weights)], len(task.play.seeds)
-            taken = [[lengths[first + k]] * episodes for k in range(len(part))] if lengths and len(asked) == 1 else None
+            taken = [[lengths[first + k]] * episodes for k in range(len(part))] if lengths else None
             results.append(result_of([[value] * episodes for value in part], taken))
             first += len(part)
         assert first == len(values)
@@ -76,7 +76,7 @@ def scores(training: Sequence[int], select: Sequence[int] = (), lengths: Sequenc
 
 def fresh_weights(seed: int, generation: int, candidate: int) -> np.ndarray:
     """Return an initial candidate by its name."""
-    source = ga.make(ga.Options(population=2, parents=1, elites=0, contenders=1, tournament=1), seed, NETWORK, None)
+    source = ga.make(ga.Options(population=2, parents=1, elites=0, tournament=1), Setup(seed, NETWORK, None))
     request = next(source.generation(generation))
     names = request.tasks[0].weights
     names.keys[0] = stream(seed, Purpose.INITIAL, generation, candidate)
@@ -109,16 +109,14 @@ def test_survivors_are_whom_deaps_selection_names(selection: str) -> None:
     assert algorithm.record()["survivors"].tolist() == [7, 4, 0]
 
 
-def test_truncation_is_deaps_own_and_contenders_are_its_best() -> None:
+def test_truncation_is_deaps_own_and_finalists_are_the_best_survivors_with_their_numbers() -> None:
     algorithm = make()
     assert algorithm.toolbox.select.func is tools.selBest
-    algorithm.toolbox.register("best", tools.selWorst)
-    answer = scores([5, 9, 7, 9, 1, 7, 9, 0], [1, 2])
-    drive(algorithm, 0, answer)
-    assert [task.weights.keys.tolist() for task in answer.asked[1].tasks] == [
-        [stream(0, Purpose.INITIAL, 0, 7)],
-        [stream(0, Purpose.INITIAL, 0, 4)],
-    ]
+    drive(algorithm, 1, scores([5, 9, 7, 9, 1, 7, 9, 0]))
+    weights, candidates = vars(algorithm.finalists(2)).values()
+    assert candidates == [1, 3]
+    assert weights.tobytes() == np.array([fresh_weights(0, 1, i) for i in (1, 3)]).tobytes()
+    assert len(algorithm.finalists(99).weights) == 3  # there are no more survivors
 
 
 def test_scores_that_are_not_finite_rank_worst_and_are_counted() -> None:
@@ -132,12 +130,10 @@ def test_scores_that_are_not_finite_rank_worst_and_are_counted() -> None:
     assert metrics["mean"] == pytest.approx((2 - 2 * 10**12 + 6 + 0 + 4 + 8) / 6 / 2000)
 
 
-def test_a_generation_in_which_nobody_is_finite_crowns_nobody() -> None:
+def test_a_generation_in_which_nobody_is_finite_goes_on_with_the_first() -> None:
     algorithm = make()
-    metrics = drive(algorithm, 0, scores([WORST] * 8, [WORST] * 2))
+    metrics = drive(algorithm, 0, scores([WORST] * 8))
     assert metrics["nonfinite"] == 8
-    assert algorithm.best() is None
-    assert np.isnan(metrics["champion"])
     assert algorithm.record()["survivors"].tolist() == [0, 1, 2]
 
 
@@ -223,14 +219,14 @@ def test_the_sigma_table_holds_eighths_of_octaves() -> None:
 @pytest.mark.parametrize(("number", "halvings"), [(1, 0.125), (4, 0.5), (8, 1), (16, 2), (80, 10)])
 def test_the_schedule_halves_sigma_every_so_many_generations(number: int, halvings: float) -> None:
     algorithm = make(sigma=0.5, sigma_spread=0.0, sigma_halving=8)
-    drive(algorithm, 0, scores(range(8), [1, 1]))
+    drive(algorithm, 0, scores(range(8)))
     names = next(algorithm.generation(number)).tasks[1].weights
     assert names.sigmas == pytest.approx(0.5 * 2**-halvings, rel=1e-6)
 
 
 def test_the_schedule_ends_at_the_floor() -> None:
     algorithm = make(sigma=0.5, sigma_spread=0.0, sigma_halving=1, sigma_floor=0.01)
-    drive(algorithm, 0, scores(range(8), [1, 1]))
+    drive(algorithm, 0, scores(range(8)))
     for number in (50, 100_000):
         assert next(algorithm.generation(number)).tasks[1].weights.sigmas.tolist() == [np.float32(0.01)] * 4
 
@@ -240,7 +236,7 @@ def test_adapted_children_spread_around_the_sigma_of_their_parent() -> None:
     drive(algorithm, 1, scores(range(40)))
     state = dict(algorithm.state())
     state["steps"] = np.array([16, -8], np.int32)
-    algorithm.restore(state)
+    algorithm.restore(state, ())
     names = next(algorithm.generation(2)).tasks[0].weights
     assert {(row, sigma) for row, sigma in zip(names.rows.tolist(), names.sigmas.tolist(), strict=True)} == {
         (0, 4.0),
@@ -285,49 +281,15 @@ def test_tournaments_are_drawn_from_named_streams_and_elites_need_none(generatio
     assert algorithm.record()["survivors"].tolist() == expected
 
 
-def test_a_champion_is_crowned_by_retests_and_not_by_a_lucky_training_score() -> None:
-    algorithm = make()
-    answer = scores([5, 90, 7, 8, 1, 7, 6, 0], [10, 20])  # contenders: 1 and 3
-    metrics = drive(algorithm, 0, answer)
-    assert answer.asked[1].weights is None
-    for task in answer.asked[1].tasks:
-        assert task.play.seeds.tolist() == episode_keys(0, Purpose.VALIDATION, 0, 3).tolist()
-    assert algorithm.best().tobytes() == fresh_weights(0, 0, 3).tobytes()
-    assert algorithm.champion() == {"fitness": 0.02, "generation": 0, "candidate": 3}
-    assert metrics["champion"] == 0.02
-    assert [individual.number for individual in algorithm.hall] == [3]
-
-
-def test_a_crown_changes_only_for_more_and_retests_come_on_their_generations() -> None:
-    algorithm = make(select_every=2)
-    drive(algorithm, 0, scores(range(8), [10, 20]))
-    first = algorithm.best().tobytes()
-    quiet = scores(range(8))
-    drive(algorithm, 1, quiet)
-    assert len(quiet.asked) == 1
-    drive(algorithm, 2, scores(range(8), [20, 19]))
-    assert algorithm.best().tobytes() == first
-    drive(algorithm, 4, scores(range(8), [21, 22]))
-    assert algorithm.champion() == {"fitness": 0.022, "generation": 4, "candidate": 6}
-    assert algorithm.best().tobytes() != first
-    assert [individual.fitness.values[0] for individual in algorithm.hall] == [66]
-
-
-def test_a_contender_that_is_not_finite_is_not_crowned() -> None:
-    algorithm = make()
-    drive(algorithm, 0, scores(range(8), [WORST, 3]))
-    assert algorithm.champion()["candidate"] == 6
-
-
 def snake_run(generations: range, seed: int = 1, state: object = None, **options: object):
     """Play generations of tiny Snake; return the algorithm and what it said in each."""
     environment = snake.make(snake.Options(size=4, starvation=8))
     network = Network.build(Policy(conv=[[4, 3, 2]], dense=[4]), environment.shape, environment.actions)
     rollout = Rollout(network, environment)
-    defaults = {"population": 12, "parents": 4, "elites": 2, "episodes": 4, "contenders": 2, "select_episodes": 8}
-    algorithm = ga.make(ga.Options(**{**defaults, "select_every": 2, **options}), seed, network, environment)
+    defaults = {"population": 12, "parents": 4, "elites": 2, "episodes": 4}
+    algorithm = ga.make(ga.Options(**{**defaults, **options}), Setup(seed, network, environment, 4))
     if state is not None:
-        algorithm.restore(state)
+        algorithm.restore(state, ())
     published = np.empty((0, network.size), np.float32)
 
     def answer(request: Request) -> list[Result]:
@@ -360,8 +322,6 @@ def test_a_resumed_run_equals_the_straight_one_after_every_generation(options: d
         resumed, after = snake_run(range(stop, 5), state=state, **options)
         assert repr(before + after) == repr(said)  # NaN equals itself here
         assert copied(resumed.state()) == copied(straight.state())
-        assert resumed.champion() == straight.champion()
-        assert [i.fitness.values for i in resumed.hall] == [i.fitness.values for i in straight.hall]
 
 
 def test_another_seed_is_another_run() -> None:
@@ -377,7 +337,6 @@ def test_another_seed_is_another_run() -> None:
         {"elites": 4},
         {"population": 3, "parents": 3, "elites": 3, "tournament": 2},
         {"tournament": 9, "selection": "tournament"},
-        {"contenders": 9},
         {"alive_bonus": 0.0005},
         {"sigma": 0},
         {"sigma": float("nan")},
@@ -394,8 +353,8 @@ def test_cart_pole_is_learned_within_a_few_generations() -> None:
     environment = gymnasium.make(gymnasium.Options(id="gymnasium:CartPole-v1", max_steps=200))
     network = Network.build(Policy(kind="mlp", dense=[4]), environment.shape, environment.actions)
     rollout = Rollout(network, environment)
-    options = ga.Options(population=32, parents=4, elites=2, episodes=4, sigma=0.5, contenders=2, select_episodes=10)
-    algorithm = ga.make(options, 1, network, environment)
+    options = ga.Options(population=32, parents=4, elites=2, episodes=4, sigma=0.5)
+    algorithm = ga.make(options, Setup(1, network, environment, 4))
     published = np.empty((0, network.size), np.float32)
 
     def answer(request: Request) -> list[Result]:
@@ -406,4 +365,3 @@ def test_cart_pole_is_learned_within_a_few_generations() -> None:
     metrics = [drive(algorithm, generation, answer) for generation in range(11)]
     assert metrics[0]["mean"] < 60  # steps upright
     assert metrics[-1]["mean"] > 2 * metrics[0]["mean"]
-    assert algorithm.champion()["fitness"] > 150

@@ -18,6 +18,7 @@ from evo.errors import ConfigurationError
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.networks.transfer import fit
+from evo.plugins.options import Setup
 from evo.records import Request, Result
 from evo.store.champion import encode_champion, read_champion
 from evo.store.store import Store
@@ -86,8 +87,8 @@ def answering(values: dict[int, int], asked: list[Request]) -> object:
 @pytest.mark.parametrize("elites", [0, 1, 3])
 def test_the_first_generation_is_the_champion_and_its_children(elites: int) -> None:
     start = np.linspace(-1, 1, NETWORK.size, dtype=np.float32)
-    options = ga.Options(population=8, parents=3, elites=elites, episodes=2, contenders=2, select_episodes=3)
-    algorithm = ga.make(options, 0, NETWORK, None, 4, start=start)
+    options = ga.Options(population=8, parents=3, elites=elites, episodes=2)
+    algorithm = ga.make(options, Setup(0, NETWORK, None, 4, start=start))
     asked: list[Request] = []
     metrics = drive(algorithm, 0, answering({0: 3000}, asked))
     first = asked[0]
@@ -108,8 +109,8 @@ def test_the_first_generation_is_the_champion_and_its_children(elites: int) -> N
 
 def test_a_champion_that_no_child_is_worse_than_is_measured_all_the_same() -> None:
     start = np.ones(NETWORK.size, np.float32)
-    options = ga.Options(population=8, parents=3, elites=1, episodes=2, contenders=2, select_episodes=3)
-    algorithm = ga.make(options, 0, NETWORK, None, 4, start=start)
+    options = ga.Options(population=8, parents=3, elites=1, episodes=2)
+    algorithm = ga.make(options, Setup(0, NETWORK, None, 4, start=start))
     asked: list[Request] = []
 
     def answer(request: Request) -> list[Result]:
@@ -198,8 +199,6 @@ threads = 1
 lanes = 6
 horizon = 8
 minibatches = 3
-select_every = 1
-select_episodes = 8
 [dqn]
 lanes = 6
 horizon = 8
@@ -207,8 +206,6 @@ replay = 100
 learning_starts = 40
 frames_per_update = 8
 batch = 16
-select_every = 1
-select_episodes = 8
 """
 
 

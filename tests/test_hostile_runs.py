@@ -26,15 +26,12 @@ run = {generations = 2}
 environment = {size = 5, window = 5, starvation = 30}
 policy = {kind = "mlp", dense = [4]}
 workers = {backend = "serial"}
-evaluation = {every = 2, episodes = 4}
+test = {every = 2, episodes = 4}
 [ga]
 population = 8
 parents = 4
 elites = 2
 episodes = 2
-contenders = 1
-select_every = 1
-select_episodes = 2
 """
 ESCAPE = "\x1b[2J\x9b2J\r\u202e"
 COMMANDS = (["evaluate", "--episodes", "2"], ["replay"], ["resume", "--generations", "3"])

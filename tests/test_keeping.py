@@ -176,7 +176,7 @@ def test_the_master_rebuilds_no_survivor_and_what_they_are_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
-    words = ("small.toml", "--backend", backend, "--workers", 2, "--set", "ga.select_every=100")
+    words = ("small.toml", "--backend", backend, "--workers", 2, "--set", "validation.every=100")
     kept: list[Any] = []
     paced: list[int] = []
     real = generation._kept

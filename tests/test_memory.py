@@ -33,7 +33,11 @@ kind = "mlp"
 dense = [2000]
 [workers]
 count = 2
-[evaluation]
+[validation]
+every = 1000
+episodes = 1
+finalists = 1
+[test]
 every = 1000
 episodes = 2
 [ga]
@@ -41,9 +45,6 @@ population = 12
 parents = 4
 elites = 2
 episodes = 1
-contenders = 1
-select_every = 1000
-select_episodes = 1
 """
 LARGE_WEIGHTS = (5 * 25 + 1) * 2000 + 2001 * 3
 

@@ -32,6 +32,7 @@ from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.plugins.options import Setup
 from evo.records import SEGMENT_END, TERMINATED, TRUNCATED, Metrics, Request, Result, Segment
 from evo.rollouts.rollout import Rollout
 from evo.store.store import Store
@@ -41,8 +42,7 @@ ROOT = Path(__file__).parent.parent
 ONE = LearnerOptions(threads=1)
 SETTINGS = {"entropy_coefficient": 0.03, "value_coefficient": 0.7, "clip_range": 0.2, "value_clip_range": 0.0}
 LINEAR = Network.build(Policy(kind="linear"), (4,), 3, 1)
-SMALL = {"lanes": 12, "lanes_per_task": 5, "horizon": 9, "epochs": 2, "minibatches": 3, "select_every": 2,
-         "select_episodes": 5, "episodes": 6}  # fmt: skip
+SMALL = {"lanes": 12, "lanes_per_task": 5, "horizon": 9, "epochs": 2, "minibatches": 3, "episodes": 6}  # fmt: skip
 MLP = Policy(kind="mlp", dense=[6])
 
 
@@ -178,12 +178,11 @@ def test_an_observation_normaliser_is_folded_into_the_first_layer() -> None:
         ObservationNormaliser(Network.build(Policy(), (9, 9, 5), 3, 1))
 
 
-def test_a_champion_knows_what_its_learner_normalises() -> None:
+def test_a_finalist_knows_what_its_learner_normalises() -> None:
     algorithm = pole_pg(normalise_observations=True)
     drive(algorithm, 0)
     assert algorithm._observations is not None
-    champion, weights = algorithm.best(), algorithm.learner.weights()
-    assert champion is not None
+    champion, weights = algorithm.finalists(1).weights[0], algorithm.learner.weights()
     np.testing.assert_array_equal(champion, algorithm._observations.fold(weights))
     assert np.abs(champion - weights).max() > 0.1
 
@@ -208,14 +207,14 @@ def test_rewards_are_normalised_by_their_discounted_sums_which_go_on_in_every_la
 def snake_pg(seed: int = 1, world: dict[str, Any] | None = None, **options: Any) -> pg.PolicyGradient:
     environment = snake.make(snake.Options(**{"size": 4, "starvation": 12, "observation": "ego", **(world or {})}))
     network = Network.build(Policy(conv=[[3, 3, 1]], dense=[6]), environment.shape, environment.actions, 1)
-    return pg.make(pg.Options(**{**SMALL, **options}), seed, network, environment, learner=ONE)
+    return pg.make(pg.Options(**{**SMALL, **options}), Setup(seed, network, environment, learner=ONE))
 
 
 def pole_pg(seed: int = 1, name: str = "CartPole-v1", **options: Any) -> pg.PolicyGradient:
     environment = gymnasium.make(gymnasium.Options(id=f"gymnasium:{name}", max_steps=30))
-    extra = pg.extra_outputs(pg.Options(), environment)
+    extra = pg.Options().extra_outputs(environment)
     network = Network.build(MLP, environment.shape, environment.actions, extra)
-    return pg.make(pg.Options(**{**SMALL, **options}), seed, network, environment, learner=ONE)
+    return pg.make(pg.Options(**{**SMALL, **options}), Setup(seed, network, environment, learner=ONE))
 
 
 def play(algorithm: pg.PolicyGradient, request: Request) -> list[Result]:
@@ -264,7 +263,7 @@ def test_a_run_resumed_after_any_generation_equals_the_straight_one(way: str) ->
     straight, states = WAYS[way](), []
     for number in range(3):
         metrics = drive(straight, number)
-        assert set(metrics) >= {"best", "mean", "champion", "mean_length", "frames", "slots", "seconds_moving"}
+        assert set(metrics) >= {"best", "mean", "mean_length", "frames", "slots", "seconds_moving"}
         states.append(frozen(straight.state()))
     assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "approx_kl", "learning_rate", "seconds_learning"}
     assert metrics["approx_kl"] > 0
@@ -272,12 +271,11 @@ def test_a_run_resumed_after_any_generation_equals_the_straight_one(way: str) ->
     record = frozen(straight.record())
     resumed = WAYS[way]()
     for begun in (1, 2):
-        resumed.restore(states[begun - 1])
+        resumed.restore(states[begun - 1], [{}])
         for number in range(begun, 3):
             drive(resumed, number)
         assert_same(frozen(resumed.state()), states[2])
         assert_same(frozen(resumed.record()), record)
-        assert resumed.champion() == straight.champion()
 
 
 def test_another_seed_is_another_run() -> None:
@@ -384,44 +382,19 @@ def test_the_first_network_values_nothing_and_prefers_no_action() -> None:
     assert 0 < np.abs(outputs[:, :3]).max() < 0.1
 
 
-def test_a_champion_is_crowned_by_greedy_games_only_where_it_is_strictly_better() -> None:
-    algorithm = snake_pg()
-    worth = {0: [5], 1: [5], 3: [6], 5: [4]}
-
-    def answer(number: int) -> Callable[[Request], list[Result]]:
-        def of(request: Request) -> list[Result]:
-            results = play(algorithm, request)
-            if isinstance(request.tasks[0].play, Segment):
-                return results
-            assert {task.action_rule.kind for task in request.tasks} == {"greedy"}
-            return [replace(result, returns=np.full_like(result.returns, worth[number][0])) for result in results]
-
-        return of
-
-    for number, crowned in enumerate([0, 0, 0, 3, 3, 3]):
-        drive(algorithm, number, answer(number))
-        assert algorithm.champion()["generation"] == crowned
-    assert algorithm.champion()["fitness"] == 0.006
-    assert algorithm.best() is not None
-
-
-def test_a_run_that_starts_from_a_champion_begins_with_it_says_its_worth_and_learns_from_there() -> None:
+def test_a_run_that_starts_from_a_champion_begins_with_it_and_learns_from_there() -> None:
     usual = snake_pg()
     start = np.random.default_rng(4).normal(0, 0.3, usual.network.size).astype(np.float32)
-    algorithm = pg.make(usual.options, 1, usual.network, usual.environment, learner=ONE, start=start)
+    algorithm = pg.make(usual.options, Setup(1, usual.network, usual.environment, learner=ONE, start=start))
     requests: list[Request] = []
 
     def answer(request: Request) -> list[Result]:
         requests.append(request)
         return play(algorithm, request)
 
-    metrics = drive(algorithm, 0, answer)
-    assert [request.weights[0].tobytes() == start.tobytes() for request in requests] == [True, True, False]
-    games = play(algorithm, requests[0])
-    assert metrics["handover"] == np.concatenate([game.returns[0] for game in games]).mean() / 1000
-    assert metrics["champion"] >= metrics["handover"]
-    assert "handover" not in drive(algorithm, 1)
-    assert "handover" not in drive(usual, 0)
+    drive(algorithm, 0, answer)
+    assert [request.weights[0].tobytes() == start.tobytes() for request in requests] == [True]
+    assert algorithm.finalists(1).weights[0].tobytes() != start.tobytes()
 
 
 @pytest.mark.filterwarnings("error")
@@ -443,15 +416,15 @@ def test_a_network_from_elsewhere_stays_what_it_is_where_observations_begin_to_b
         found = lanes.scores(raw.network, algorithm._published(), seen)
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
-    started = pg.make(normalising.options, 1, raw.network, raw.environment, learner=ONE, start=weights)
+    started = pg.make(normalising.options, Setup(1, raw.network, raw.environment, learner=ONE, start=weights))
     drive(started, 0)
     assert_unchanged(started)
     learnt = started.learner.weights()
     assert np.abs(learnt - weights).max() > 0.1
-    raw.restore(started.state())  # as a fork that normalises no longer
+    raw.restore(started.state(), ())  # as a fork that normalises no longer
     assert_unchanged(raw)
     drive(raw, 2)
-    normalising.restore(raw.state())  # and one that begins to
+    normalising.restore(raw.state(), ())  # and one that begins to
     drive(normalising, 4)
     assert_unchanged(normalising)
     assert np.abs(normalising.learner.weights() - weights).max() > 0.1
@@ -475,7 +448,7 @@ def test_the_weight_of_the_entropy_moves_with_the_frames_that_were_learnt_from()
     drive(moving, 4)  # half of the way; neither crowns anybody
     half, first = snake_pg(entropy=0.5), snake_pg(entropy=0.9)
     for other in (half, first):
-        other.restore(state)
+        other.restore(state, ())
         drive(other, 4)
     np.testing.assert_array_equal(moving.state()["weights"], half.state()["weights"])
     assert (moving.state()["weights"] != first.state()["weights"]).any()
@@ -553,7 +526,7 @@ def test_outputs_that_are_not_finite_stop_the_run_with_a_line() -> None:
     algorithm = snake_pg()
     state = frozen(algorithm.state())
     state["weights"][-1] = np.nan
-    algorithm.restore(state)
+    algorithm.restore(state, [{}])
     with pytest.raises(ResourceError, match="not finite"):
         drive(algorithm, 0)
 
@@ -593,14 +566,12 @@ environment = {size = 5, observation = "window", window = 7, starvation = 12}
 policy = {conv = [[3, 3, 2]], dense = [4]}
 workers = {backend = "serial"}
 learner = {threads = 1}
-evaluation = {episodes = 8}
+test = {episodes = 8}
 [pg]
 lanes = 6
 horizon = 8
 minibatches = 3
 episodes = 4
-select_every = 100
-select_episodes = 6
 asynchronous = true
 """
 
@@ -668,7 +639,7 @@ def make(options):
 EXPERIMENT = """
 environment = {id = "wild"}
 policy = {kind = "linear"}
-pg = {method = "a2c", episodes = 4, select_episodes = 3, value_coefficient = 100.0}
+pg = {method = "a2c", episodes = 4, value_coefficient = 100.0}
 run = {algorithm = "pg", generations = 50}
 """
 

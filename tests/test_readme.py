@@ -128,7 +128,7 @@ def test_every_array_of_a_state_and_a_record_is_on_the_page_of_file_formats(tmp_
 
     directory = tmp_path / "run"
     sets = ["run.generations=1", "ga.population=4", "ga.parents=2", "ga.elites=1", "ga.episodes=1"]
-    sets += ["ga.contenders=1", "ga.select_episodes=1", "evaluation.episodes=2", "workers.backend=serial"]
+    sets += ["validation.finalists=1", "validation.episodes=1", "test.episodes=2", "workers.backend=serial"]
     experiment = loading.load(ROOT / "experiments" / "ga_snake_6x6.toml", sets)
     run.run(experiment, directory, plugins=(), quiet=True, summary=summary.Summary())
     store = Store.read(directory)

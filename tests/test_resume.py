@@ -35,31 +35,31 @@ dense = [4]
 backend = "serial"
 [learner]
 threads = 1
-[evaluation]
+[test]
 every = 3
 episodes = 8
 """
 # An experiment of seconds for every algorithm, or several: add yours here. All of its state should come to matter.
 TINY: dict[str, tuple[str, ...]] = {
     "ga": (
-        "[ga]\npopulation = 12\nparents = 4\nelites = 2\nepisodes = 3\nselect_every = 1\nselect_episodes = 6\n",
-        "[ga]\npopulation = 12\nparents = 5\nelites = 3\nepisodes = 3\nselect_every = 2\nselect_episodes = 6\n"
+        "[ga]\npopulation = 12\nparents = 4\nelites = 2\nepisodes = 3\n",
+        "[ga]\npopulation = 12\nparents = 5\nelites = 3\nepisodes = 3\n"
         'memory = 3\nselection = "tournament"\nadapt = true\ncrossover = "uniform"\nsigma_halving = 2\n',
     ),
     "pg": (
-        "[pg]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nminibatches = 3\nselect_every = 2\nselect_episodes = 6\n"
+        "[pg]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nminibatches = 3\n"
         "asynchronous = true\nnormalise_rewards = true\n",
-        "[pg]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nminibatches = 3\nselect_every = 2\nselect_episodes = 6\n"
+        "[pg]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nminibatches = 3\n"
         "target_kl = 0.01\nvalue_clip = 0.2\nentropy_frames = 200\n",
-        '[pg]\nmethod = "reinforce"\nepisodes = 5\nlanes_per_task = 3\nselect_every = 2\nselect_episodes = 6\n',
+        '[pg]\nmethod = "reinforce"\nepisodes = 5\nlanes_per_task = 3\n',
     ),
     "dqn": (
         "[dqn]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nreplay = 100\nlearning_starts = 40\nframes_per_update = 8\n"
-        "batch = 16\nsymmetry = true\nselect_every = 2\nselect_episodes = 6\n",
+        "batch = 16\nsymmetry = true\n",
         "[dqn]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nreplay = 100\nlearning_starts = 40\nframes_per_update = 8\n"
-        "batch = 16\nasynchronous = true\nselect_every = 2\nselect_episodes = 6\n",
+        "batch = 16\nasynchronous = true\n",
         '[dqn]\nmethod = "pqn"\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nepochs = 2\nminibatches = 3\n'
-        "asynchronous = true\nselect_every = 2\nselect_episodes = 6\n",
+        "asynchronous = true\n",
     ),
 }
 WAYS = [(name, number) for name in sorted(TINY) for number in range(len(TINY[name]))]
@@ -113,7 +113,7 @@ def test_what_cannot_change_a_result_may_be_set_on_a_resume(tmp_path: Path, name
     file = written(tmp_path, name, number)
     straight = summary_of(tmp_path, file, "--run-dir", "straight", "--generations", 3)
     summary_of(tmp_path, file, "--run-dir", "run", "--generations", 1)
-    words = ("--set", "evaluation.episodes=5", "--set", "evaluation.every=1", "--set", "run.budget={frames=100000000}")
+    words = ("--set", "test.episodes=5", "--set", "test.every=1", "--set", "run.budget={frames=100000000}")
     summary_of(tmp_path, "--resume", "run", "--generations", 2, "--backend", "processes", "--workers", 2, *words)
     resumed = summary_of(tmp_path, "--resume", "run", "--generations", 3, "--set", "workers.backend=serial")
     assert (resumed["state_hash"], resumed["frames"]) == (straight["state_hash"], straight["frames"])
@@ -167,7 +167,7 @@ DECIDING = (("run", "algorithm"), ("run", "init_from"), ("environment", "id"), (
 
 def variants(experiment: Experiment) -> Iterator[tuple[str, str, Experiment]]:
     """Yield section, key, and the experiment with that one option changed, for every option that there is."""
-    fixed = ("run", "environment", "policy", "workers", "learner", "evaluation")
+    fixed = ("run", "environment", "policy", "workers", "learner", "validation", "test")
     for name in (*fixed, *experiment.sections):
         section = getattr(experiment, name) if name in fixed else experiment.sections[name]
         for key, info in type(section).model_fields.items():
@@ -185,7 +185,7 @@ def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_
     tmp_path: Path, name: str
 ) -> None:
     experiment = loading.load(tmp_path / written(tmp_path, name))
-    learns = getattr(registry.find("algorithms", name), "LEARNS", False)
+    learns = registry.find("algorithms", name).Options.learns
     free, bound = set(), set()
     for section, key, changed in variants(experiment):
         told = difference(experiment.identity(), changed.identity())
@@ -218,7 +218,7 @@ def test_a_resume_that_would_change_results_names_every_such_key_and_touches_not
         "--set",
         "policy.dense=[5]",
     )
-    error = summary_of(stopped, "--resume", "run", *words, "--set", "evaluation.episodes=5", code=2)["error"]
+    error = summary_of(stopped, "--resume", "run", *words, "--set", "test.episodes=5", code=2)["error"]
     assert error.splitlines()[1:] == [
         "environment.rewards.fruit: 1.0 in the run, 2.0 now",
         "ga.sigma: 0.1 in the run, 0.5 now",

@@ -46,8 +46,8 @@ def test_a_run_ends_with_a_summary_of_a_champion_that_was_measured_on_sealed_epi
 
 
 def test_frames_are_the_steps_of_training_and_crowning_and_of_nothing_else(small: Path) -> None:
-    once = summary_of(small, "small.toml", "--set", "evaluation.every=100")
-    often = summary_of(small, "small.toml", "--set", "evaluation.every=1")
+    once = summary_of(small, "small.toml", "--set", "test.every=100")
+    often = summary_of(small, "small.toml", "--set", "test.every=1")
     assert once["frames"] == often["frames"] > 0
     assert once["state_hash"] == often["state_hash"]
 

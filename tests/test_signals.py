@@ -116,7 +116,7 @@ def test_termination_at_any_moment_leaves_the_hash_of_an_undisturbed_run(small: 
 @pytest.mark.parametrize("backend", ["serial", "processes"])
 def test_a_large_network_does_not_delay_the_end(small: Path, backend: str) -> None:
     (small / "large.toml").write_text(LARGE)
-    long = ("--generations", 100_000, "--set", "evaluation.every=1000", "--set", "ga.episodes=64")
+    long = ("--generations", 100_000, "--set", "test.every=1000", "--set", "ga.episodes=64")
     with command(small, "large.toml", "--run-dir", "run", "--backend", backend, *long) as process:
         after(process, 1)
         process.terminate()

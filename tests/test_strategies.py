@@ -215,7 +215,10 @@ conv = [[3, 3, 1]]
 dense = [6]
 [workers]
 backend = "serial"
-[evaluation]
+[validation]
+every = 2
+episodes = 5
+[test]
 every = 10
 episodes = 5
 [learner]
@@ -226,8 +229,6 @@ horizon = 9
 lanes_per_task = 5
 epochs = 2
 minibatches = 3
-select_every = 2
-select_episodes = 5
 """
 
 

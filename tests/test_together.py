@@ -131,7 +131,11 @@ inference = "tensorflow"
 [workers]
 backend = "serial"
 candidates_per_call = 32
-[evaluation]
+[validation]
+every = 1
+episodes = 8
+finalists = 2
+[test]
 every = 9
 episodes = 8
 [ga]
@@ -139,9 +143,6 @@ population = 20
 parents = 4
 elites = 2
 episodes = 4
-contenders = 2
-select_every = 1
-select_episodes = 8
 """
 
 

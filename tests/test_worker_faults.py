@@ -32,7 +32,11 @@ kind = "linear"
 [workers]
 backend = "processes"
 count = 2
-[evaluation]
+[validation]
+every = 1
+episodes = {SELECT}
+finalists = {CONTENDERS}
+[test]
 episodes = 6
 [ga]
 population = {POPULATION}
@@ -40,9 +44,6 @@ parents = 4
 elites = 2
 episodes = {EPISODES}
 sigma = 1.0
-contenders = {CONTENDERS}
-select_every = 1
-select_episodes = {SELECT}
 """
 PLUGIN = ("--plugin", "treacherous")
 

@@ -10,8 +10,8 @@ few epochs, and wants `policy.norm = "layer"`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -22,16 +22,25 @@ from evo.errors import ConfigurationError, ResourceError
 from evo.learning import collecting
 from evo.learning.background import Aside, waited_for
 from evo.learning.schedules import Points, annealed, check_points, epsilon_at
-from evo.networks.network import Network
-from evo.plugins.options import Section
+from evo.plugins.options import AlgorithmOptions, Setup
 from evo.randomness.streams import Purpose, episode_keys, stream
-from evo.records import ActionRule, Arrays, EnvStates, Generation, Metrics, Request, Result, Transitions
+from evo.records import (
+    ActionRule,
+    Algorithm,
+    Arrays,
+    EnvStates,
+    Finalists,
+    Generation,
+    Metrics,
+    Request,
+    Result,
+    Transitions,
+)
 
 if TYPE_CHECKING:
     from evo.learning.options import LearnerOptions
     from evo.learning.replay_buffer import Sample
 
-LEARNS = STARTS_FROM_CHAMPION = True
 LAG = (
     "dqn.asynchronous: a generation is played with the weights from before the updates that go on meanwhile, and what "
     "it played is learned from in the next one; that lag is always one generation, so results are exact for any number "
@@ -39,11 +48,10 @@ LAG = (
 )
 
 
-class Options(Section):
+class Options(AlgorithmOptions):
     """The [dqn] section."""
 
-    learns_from: ClassVar[str] = "segments"  # what is played, in an environment that has them
-    generations: int = Field(0, ge=0, le=10_000_000, description="generations, instead of [run]'s; 0 = [run]'s")
+    learns: ClassVar[bool] = True
     method: Literal["dqn", "pqn"] = Field("dqn", description="from a memory, or from fresh steps alone")
     lanes: int = Field(128, ge=1, le=65536, description="episodes side by side")
     horizon: int = Field(64, ge=1, le=65536, description="steps of a generation on every lane")
@@ -62,8 +70,6 @@ class Options(Section):
     )
     symmetry: bool = Field(False, description="learn from boards that are turned or mirrored at random")
     huber: float = Field(1.0, ge=0, description="errors above it count linearly; 0 = all squared")
-    select_every: int = Field(5, ge=1, description="generations between games for the crown")
-    select_episodes: int = Field(256, ge=1, le=100_000, description="games for the crown, fixed for a run")
     replay: int = Field(500_000, ge=1, le=1 << 30, description="dqn: steps that are remembered")
     learning_starts: int = Field(20_000, ge=1, description="dqn: steps in the memory before the first update")
     frames_per_update: int = Field(64, ge=1, description="dqn: frames played for one update")
@@ -96,39 +102,44 @@ class Options(Section):
             raise ValueError("target_tau: 0 never changes the target; give it, or target_every")
         return self
 
+    def transitions_from(self, environment: Any) -> Literal["", "episodes", "segments"]:
+        """Return what is played to learn from: segments where the environment has them."""
+        return "segments" if hasattr(environment, "begin") else "episodes"
 
-class QLearning:
-    """A network of action values, the target that it is moved towards, and the champion."""
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 1 for the value of dueling heads.
 
-    def __init__(
-        self,
-        options: Options,
-        seed: int,
-        network: Network,
-        environment: Any,
-        learner: LearnerOptions,
-        start: NDArray[np.float32] | None = None,
-    ) -> None:
+        ConfigurationError: actions are continuous, or there is no symmetry.
+        """
+        if getattr(environment, "continuous", False):
+            raise ConfigurationError("run.algorithm: dqn chooses among discrete actions; use ppo, a2c or reinforce")
+        if self.symmetry and not hasattr(environment, "symmetry"):
+            raise ConfigurationError("dqn.symmetry: this environment has none that is known; use false")
+        return int(self.dueling)
+
+
+class QLearning(Algorithm):
+    """A network of action values, and the target that it is moved towards."""
+
+    def __init__(self, options: Options, setup: Setup) -> None:
         from evo.environments.symmetry import Symmetry
         from evo.learning.replay_buffer import ReplayBuffer
 
-        self.notices = learner.notices
-        self.options, self.seed, self.network, self.environment = options, seed, network, environment
+        learner, start = setup.learner, setup.start
+        assert learner is not None
+        self.options, self.seed, self.network = options, setup.seed, setup.network
+        self.environment = environment = setup.environment
         self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
-        self._start_learner(learner, collecting.initial_weights(network, seed) if start is None else start)
+        self._start_learner(learner, collecting.initial_weights(self.network, self.seed) if start is None else start)
         self.notices = ([LAG] if options.asynchronous else []) + learner.notices
-        self._started = start is not None
-        self._segments = hasattr(environment, "begin")
+        self._segments = options.transitions_from(environment) == "segments"
         self._remembers = options.method == "dqn"
         alpha = options.alpha if options.prioritized else 0.0
         self._replay = ReplayBuffer(options.replay, options.n_step, options.gamma, alpha)
         self._lanes: EnvStates | None = None
         self._pending: Transitions | None = None  # asynchronous, of pqn: played, and not yet learnt from
         self._frames = 0  # played to learn from; every schedule counts these
-        self._recalled: Arrays = {}
         self._owed = 0  # of them, those that no update has been made for yet
-        self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
-        self._crowned = np.zeros(2, np.int64)  # summed select return, generation
         self._record: dict[str, NDArray[Any]] = {}
 
     def _start_learner(self, learner: LearnerOptions, weights: NDArray[np.float32]) -> None:
@@ -145,18 +156,12 @@ class QLearning:
             self._target = self._learner.target
             self._target.set(weights)
 
-    @cached_property
     def fingerprint(self) -> str:
-        """What computes the updates: other bits are to be expected where it differs."""
+        """Return what computes the updates: other bits are to be expected where it differs."""
         return self._learner.fingerprint()
 
     def generation(self, number: int) -> Generation:
-        """Play on every lane, learn from what came of it, and now and then play for the crown."""
-        contests: list[Sequence[Result]] = []
-        before = time.monotonic()
-        if number == 0 and self._started:
-            contests.append((yield from self._contest(number)))
-        began = time.monotonic()
+        """Play on every lane, and learn from what came of it."""
         request = Request(self._learner.weights()[None], self._tasks(number))
         aside = self._learn_aside(number)
         try:
@@ -179,31 +184,15 @@ class QLearning:
         elif not self._remembers:
             self._pending = steps
         done = time.monotonic()
-        if number == 0 or (number + 1) % self.options.select_every == 0:
-            contests.append((yield from self._contest(number)))
         learnt |= {
             "seconds_learning": done - received - learnt["seconds_moving"],
             "seconds_moving": received - arrived + learnt["seconds_moving"],
-            "seconds_selecting": began - before + time.monotonic() - done,
         }
-        if len(contests) > 1:
-            learnt["handover"] = sum(int(result.returns.sum()) for result in contests[0]) / self._per_fitness
-        return {**self._metrics(results, [*results, *(game for games in contests for game in games)]), **learnt}
+        return {**self._metrics(results), **learnt}
 
-    def _contest(self, number: int) -> Generator[Request, Sequence[Result], Sequence[Result]]:
-        """Play for the crown with the present weights, and never any action but the best; return what that came to."""
-        weights = self._learner.weights()
-        seeds = episode_keys(self.seed, Purpose.VALIDATION, 0, self.options.select_episodes)
-        games = yield Request(weights[None], collecting.episode_tasks(seeds))
-        value = sum(int(result.returns.sum()) for result in games)
-        better = not len(self._champion) or value > self._crowned[0]
-        if better and all(result.finite.all() for result in games):
-            self._champion, self._crowned = weights[None].copy(), np.array([value, number], np.int64)
-        return games
-
-    @property
-    def _per_fitness(self) -> float:
-        return 1000.0 * self.options.select_episodes
+    def finalists(self, count: int) -> Finalists:
+        """Return the present network."""
+        return Finalists(self._learner.weights()[None])
 
     def _tasks(self, number: int) -> list[Any]:
         """Return what is played to learn from, with the chance of any action that is due."""
@@ -342,17 +331,16 @@ class QLearning:
         options = self.options
         return annealed(options.learning_rate, options.learning_rate_end, options.learning_rate_frames, self._frames)
 
-    def _metrics(self, played: Sequence[Result], everything: Sequence[Result]) -> Metrics:
+    def _metrics(self, played: Sequence[Result]) -> Metrics:
         returns = np.concatenate([result.returns[0] for result in played]) / 1000.0
         lengths = np.concatenate([result.lengths[0] for result in played])
         ended = len(returns) > 0
         return {
             "best": float(returns.max()) if ended else float("nan"),
             "mean": float(returns.mean()) if ended else float("nan"),
-            "champion": self.champion()["fitness"] if len(self._champion) else float("nan"),
             "mean_length": float(lengths.mean()) if ended else float("nan"),
-            "frames": float(sum(result.frames for result in everything)),
-            "slots": float(sum(result.lane_slots for result in everything)),
+            "frames": float(sum(result.frames for result in played)),
+            "slots": float(sum(result.lane_slots for result in played)),
             "epsilon": epsilon_at(self.options.epsilon, self._frames),
             "learning_rate": self._rate(),
         }
@@ -361,22 +349,11 @@ class QLearning:
         """End what computes for the learner elsewhere."""
         self._learner.close()
 
-    def best(self) -> NDArray[np.float32] | None:
-        """Return the champion's weights.  # [P]"""
-        return self._champion[0] if len(self._champion) else None
-
-    def champion(self) -> dict[str, float]:
-        """Return the generation that the champion is of, and its mean return on the `select` episodes."""
-        value, generation = (int(number) for number in self._crowned)
-        return {"fitness": value / self._per_fitness, "generation": generation}
-
     def state(self) -> Arrays:
-        """Return learner, target, lanes, priorities, counters and champion; what is remembered comes by `recall`."""
+        """Return learner, target, lanes, priorities and counters; what is remembered follows from the records."""
         state: dict[str, NDArray[Any]] = {
             **self._learner.state(),
             "counters": np.array([self._frames, self._owed], np.int64),
-            "champion": self._champion,
-            "crowned": self._crowned,
         }
         if self._remembers:
             state |= {"target": self._target.weights(), **self._replay.state()}
@@ -394,54 +371,24 @@ class QLearning:
         """
         return self._record
 
-    def restore(self, state: Arrays) -> None:
-        """Take up a state that `state` returned."""
+    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
+        """Continue from a state; the memory is made again by playing the actions of all records once more.
+
+        A fork begins with an empty memory. DataError: the records do not lead to the state.
+        """
         self._learner.restore(state)
         self._frames, self._owed = (int(number) for number in state["counters"])
-        self._champion = np.ascontiguousarray(state["champion"], np.float32)
-        self._crowned = np.asarray(state["crowned"], np.int64)
         if self._remembers:
             self._target.set(np.asarray(state.get("target", state["weights"]), np.float32))
-            if "written" in state:  # not where a fork of PQN goes on with DQN
-                self._recalled = state
         if "lane_snapshots" in state:
             lanes = collecting.envs_from_arrays(state, "lane_")
             self._lanes = lanes if collecting.fit(lanes, self.environment, self.options.lanes) else None
-        self._pending = collecting.transitions_from_arrays(state, "pending_")
-
-    def recall(self, records: Iterable[Arrays]) -> None:
-        """Make the memory again that belongs to the state: by playing the actions of all generations once more.
-
-        A run that took up the state of another one (a fork) begins with an empty memory. DataError where records do
-        not lead to the state.
-        """
-        if self._recalled:
-            self._replay.restore(self._recalled, self.environment, records)
+        first = next(rest := iter(records), None)
+        self._pending = None if first is None else collecting.transitions_from_arrays(state, "pending_")
+        if self._remembers and "written" in state:  # not where a fork of PQN goes on with DQN
+            self._replay.restore(state, self.environment, () if first is None else chain([first], rest))
 
 
-def extra_outputs(options: Options, environment: object) -> int:
-    """Return how many outputs there are beside the scores of actions: the value, of dueling heads.
-
-    ConfigurationError where actions are numbers, of which no best one can be picked, or where there is no symmetry.
-    """
-    if getattr(environment, "continuous", False):
-        raise ConfigurationError(
-            "run.algorithm: dqn picks one of some actions, and this environment takes numbers; use pg"
-        )
-    if options.symmetry and not hasattr(environment, "symmetry"):
-        raise ConfigurationError("dqn.symmetry: this environment has none that is known; use false")
-    return int(options.dueling)
-
-
-def make(
-    options: Options,
-    seed: int,
-    network: Network,
-    environment: object,
-    candidates_per_task: int = 0,
-    *,
-    learner: LearnerOptions,
-    start: NDArray[np.float32] | None = None,
-) -> QLearning:
-    """Return the algorithm, from the weights `start` [P] if they are given; candidates are no matter to it."""
-    return QLearning(options, seed, network, environment, learner, start)
+def make(options: Options, setup: Setup) -> QLearning:
+    """Return the algorithm, from the weights `setup.start` [P] if they are given."""
+    return QLearning(options, setup)

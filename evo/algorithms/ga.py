@@ -2,12 +2,12 @@
 
 Individuals are numbers, and DEAP ranks them; weights live in one matrix of parents, and a child is only a name: its
 parent's row, a mate's, a noise key and a sigma. Elites are played again in every generation on that generation's
-episodes, so no lucky score outlives the episodes it was made on; a champion is crowned by other episodes again.
+episodes, so no lucky score outlives the episodes it was made on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -15,23 +15,33 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.networks.network import Network
-from evo.plugins.options import Section
+from evo.plugins.options import AlgorithmOptions, Setup
 from evo.randomness.philox import draw
 from evo.randomness.philox_arrays import draws, philox
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
-from evo.records import WORST, Arrays, Episodes, Generation, Keep, Metrics, Request, Result, Task, WeightSource
+from evo.records import (
+    WORST,
+    Algorithm,
+    Arrays,
+    Episodes,
+    Finalists,
+    Generation,
+    Metrics,
+    Request,
+    Result,
+    Task,
+    WeightSource,
+)
 
-STARTS_FROM_CHAMPION = True
 FITNESS_WORST = -(1 << 62)
 OCTAVE = 8  # sigmas are steps of 2^(1/8) of the base
 STEPS = range(-96, 97)  # of sigma, twelve octaves either way
 EIGHTHS = (1.0, 1.0905077, 1.1892071, 1.2968396, 1.4142135, 1.5422108, 1.6817929, 1.8340081)
 
 
-class Options(Section):
+class Options(AlgorithmOptions):
     """The [ga] section."""
 
-    generations: int = Field(0, ge=0, le=10_000_000, description="generations, instead of [run]'s; 0 = [run]'s")
     population: int = Field(512, ge=2, le=1_000_000, description="candidates of a generation")
     parents: int = Field(64, ge=1, le=1_000_000, description="candidates that may have children")
     elites: int = Field(64, ge=0, le=1_000_000, description="parents that stay, unchanged and played again")
@@ -48,9 +58,6 @@ class Options(Section):
     crossover_rate: float = Field(0.5, ge=0, le=1, description="share of children that have two parents")
     alive_bonus: float = Field(0.0, ge=0, le=1000, description="fitness a step alive, in multiples of 0.001")
     alive_steps: int = Field(100, ge=0, description="steps that earn the bonus at the most")
-    contenders: int = Field(4, ge=1, le=1000, description="candidates retested before one is crowned")
-    select_every: int = Field(5, ge=1, description="generations between retests")
-    select_episodes: int = Field(256, ge=1, le=100_000, description="episodes of a retest, fixed for a run")
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
@@ -62,22 +69,23 @@ class Options(Section):
             raise ValueError(f"elites: all {self.elites} candidates stay, so none is new")
         if self.tournament > self.population:
             raise ValueError(f"tournament: {self.tournament} of a population of {self.population}")
-        if self.contenders > self.population:
-            raise ValueError(f"contenders: {self.contenders} of a population of {self.population}")
         if round(self.alive_bonus * 1000) / 1000 != self.alive_bonus:
             raise ValueError(f"alive_bonus: {self.alive_bonus} is not a multiple of 0.001")
         return self
+
+    def candidates(self) -> int:
+        """Return the size of the population."""
+        return self.population
+
+    def candidates_per_task(self, network: Network) -> int:
+        """Return how many candidates one task holds: fewer of a larger network."""
+        return max(1, min(16, 500_000 // network.flops))
 
 
 def sigma_table(base: float) -> NDArray[np.float32]:
     """Return base * 2^(k / 8) for every k of STEPS, from a fixed table and powers of two.  # [193] float32"""
     steps = np.array([np.float32(EIGHTHS[k % OCTAVE]) * np.float32(2.0 ** (k // OCTAVE)) for k in STEPS], np.float32)
     return np.float32(base) * steps
-
-
-def candidates_per_task(network: Network) -> int:
-    """Return how many candidates a task holds: fewer of a larger network, and never a matter of the workers."""
-    return max(1, min(16, 500_000 // network.flops))
 
 
 class Individual:
@@ -87,46 +95,35 @@ class Individual:
         self.number, self.fitness = number, fitness
 
 
-class GeneticAlgorithm:
-    """The population's parents, and the champion."""
+class GeneticAlgorithm(Algorithm):
+    """A population that is known by its parents."""
 
-    def __init__(
-        self,
-        options: Options,
-        seed: int,
-        network: Network,
-        per_task: int = 0,
-        start: NDArray[np.float32] | None = None,
-    ) -> None:
+    def __init__(self, options: Options, setup: Setup) -> None:
         from deap import base, tools
 
-        self.options, self.seed, self.network = options, seed, network
-        self._per_task = per_task or candidates_per_task(network)
+        self.options, self.seed, self.network = options, setup.seed, setup.network
+        self._per_task = setup.candidates_per_task
         self._fitness = type("Fitness", (base.Fitness,), {"weights": (1,)})
         self.toolbox = base.Toolbox()
         self.toolbox.register("select", self._tournaments if options.selection == "tournament" else tools.selBest)
-        self.toolbox.register("best", tools.selBest)
-        self.hall = tools.HallOfFame(1, similar=lambda a, b: a.number == b.number)
         self.statistics = tools.Statistics(lambda individual: individual.fitness.values[0])
         self.statistics.register("best", max)
         self.statistics.register("mean", lambda values: sum(values) / len(values))
         self.logbook = tools.Logbook()
         self._sigmas = sigma_table(options.sigma)
-        self._parents = np.empty((0, network.size), np.float32)  # [S, P] best first
+        self._parents = np.empty((0, setup.network.size), np.float32)  # [S, P] best first
         self._steps = np.empty(0, np.int32)  # [S] of the sigma that made each parent
         self._ages = np.empty(0, np.int32)  # [S] generations that each parent has been ranked in
         self._means = np.empty(0, np.int64)  # [S] fitness over at most `memory` of them
-        self._begins = start is not None  # with a champion of another run as the one parent
-        if start is not None:
-            self._parents = np.ascontiguousarray(start, np.float32)[None]
+        self._begins = setup.start is not None  # with one parent, which becomes candidate 0 of generation 0
+        if setup.start is not None:
+            self._parents = np.ascontiguousarray(setup.start, np.float32)[None]
             self._steps, self._ages, self._means = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
-        self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
-        self._crowned = np.zeros(3, np.int64)  # summed select return, generation, candidate
         self._record: dict[str, NDArray[Any]] = {}
         self._generation = 0
 
     def generation(self, number: int) -> Generation:
-        """Play the population, choose the parents of the next one, and now and then crown a champion."""
+        """Play the population, and choose the parents of the next one."""
         options = self.options
         self._generation = number
         source, steps = self._candidates(number)
@@ -138,24 +135,11 @@ class GeneticAlgorithm:
         fitness, ages = self._remember(self._rank_by(returns, lengths))
         population = [self._individual(i, value) for i, value in enumerate(fitness)]
         chosen = [individual.number for individual in self.toolbox.select(population, options.parents)]
-        everything = list(results)
         finite = fitness > FITNESS_WORST
         self.logbook.record(
             generation=number, **self.statistics.compile([i for i in population if finite[i.number]] or population)
         )
-        if number % options.select_every == 0:
-            contenders = [individual.number for individual in self.toolbox.best(population, options.contenders)]
-            if self._begins and number == 0 and 0 not in contenders:
-                contenders.append(0)
-            select = episode_keys(self.seed, Purpose.VALIDATION, 0, options.select_episodes)
-            tasks = [Task(source.some([contender]), Episodes(select)) for contender in contenders]
-            retests = yield Request(None, tasks)
-            everything += retests
-        if number % options.select_every == 0:
-            self._crown(source, contenders, retests)
-        survivors = yield Keep(source.some(chosen), self.network.size)
-        if survivors is None:
-            survivors = self._rebuilt(source.some(chosen))
+        survivors = self._rebuilt(source.some(chosen))
         self._parents, self._steps = survivors, steps[chosen]
         self._ages, self._means = ages[chosen], fitness[chosen]
         self._record = {
@@ -167,10 +151,11 @@ class GeneticAlgorithm:
             "frames": lengths.sum(axis=1, dtype=np.int64),
             "survivors": np.array(chosen, np.int32),
         }
-        metrics = self._metrics(returns, lengths, finite, everything)
-        if self._begins and number == 0:
-            metrics["handover"] = self._mean(retests[contenders.index(0)])
-        return metrics
+        return self._metrics(returns, lengths, finite, results)
+
+    def finalists(self, count: int) -> Finalists:
+        """Return the best of the survivors."""
+        return Finalists(self._parents[:count], self._record["survivors"][:count].tolist())
 
     def _candidates(self, number: int) -> tuple[WeightSource, NDArray[np.int32]]:
         """Return the names of all candidates, and the sigma steps that made them: elites first, unchanged."""
@@ -250,30 +235,12 @@ class GeneticAlgorithm:
         weights.setflags(write=False)
         return weights
 
-    def _crown(self, source: WeightSource, contenders: list[int], retests: Sequence[Result]) -> None:
-        for contender, retest in zip(contenders, retests, strict=True):
-            if not retest.finite[0]:
-                continue
-            value = int(retest.returns.sum())
-            if len(self._champion) and value <= self._crowned[0]:
-                continue
-            self._champion = self._rebuilt(source.some([contender]))
-            self._crowned = np.array([value, self._generation, contender], np.int64)
-            self.hall.update([self._individual(self._generation * self.options.population + contender, value)])
-
-    def _mean(self, retest: Result) -> float:
-        """Return the mean return of a retest's one candidate."""
-        per = 1000.0 * self.options.select_episodes
-        return int(retest.returns.sum()) / per if retest.finite[0] else float("nan")
-
     def _metrics(self, returns: Any, lengths: Any, finite: Any, results: Sequence[Result]) -> Metrics:
         log = self.logbook[-1]
         per = 1000.0 * self.options.episodes
-        champion = self._crowned[0] / (1000.0 * self.options.select_episodes) if len(self._champion) else float("nan")
         return {
             "best": log["best"] / per,
             "mean": log["mean"] / per,
-            "champion": champion,
             "mean_length": float(lengths.mean()),
             "sigma": float(np.median(self._record["sigma"])),
             "nonfinite": float((~finite).sum()),
@@ -281,55 +248,27 @@ class GeneticAlgorithm:
             "slots": float(sum(result.lane_slots for result in results)),
         }
 
-    def best(self) -> NDArray[np.float32] | None:
-        """Return the champion's weights.  # [P]"""
-        return self._champion[0] if len(self._champion) else None
-
-    def champion(self) -> dict[str, float]:
-        """Return where the champion came from and its mean return on the `select` episodes."""
-        value, generation, candidate = (int(number) for number in self._crowned)
-        fitness = value / (1000.0 * self.options.select_episodes)
-        return {"fitness": fitness, "generation": generation, "candidate": candidate}
-
     def state(self) -> Arrays:
-        """Return the parents, their sigma steps, and the champion."""
+        """Return the parents, their sigma steps, ages and mean fitness."""
         return {
             "weights": self._parents,
             "steps": self._steps,
             "ages": self._ages,
             "means": self._means,
-            "champion": self._champion,
-            "crowned": self._crowned,
         }
 
     def record(self) -> Arrays:
         """Return parent, mate, key, sigma, summed return and frames of every candidate, and who survived."""
         return self._record
 
-    def restore(self, state: Arrays) -> None:
-        """Take up a state that `state` returned."""
+    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
+        """Continue from the parents of a state."""
         self._parents = np.ascontiguousarray(state["weights"], np.float32)
         self._steps = np.asarray(state["steps"], np.int32)
         self._ages = np.asarray(state["ages"], np.int32)
         self._means = np.asarray(state["means"], np.int64)
-        self._champion = np.ascontiguousarray(state["champion"], np.float32)
-        self._crowned = np.asarray(state["crowned"], np.int64)
-        if len(self._champion):
-            number = int(self._crowned[1]) * self.options.population + int(self._crowned[2])
-            self.hall.update([self._individual(number, int(self._crowned[0]))])
 
 
-def make(
-    options: Options,
-    seed: int,
-    network: Network,
-    environment: object,
-    candidates_per_task: int = 0,
-    *,
-    start: NDArray[np.float32] | None = None,
-) -> GeneticAlgorithm:
-    """Return the algorithm; the environment is not asked for anything, for evolution reads returns only.
-
-    `start` [P] becomes candidate 0 of generation 0, and all others of it are its children.
-    """
-    return GeneticAlgorithm(options, seed, network, candidates_per_task, start)
+def make(options: Options, setup: Setup) -> GeneticAlgorithm:
+    """Return the algorithm; `setup.start` [P] becomes candidate 0 of generation 0, and all others its children."""
+    return GeneticAlgorithm(options, setup)

@@ -2,15 +2,15 @@
 
 One network acts by the softmax of its scores, or by a normal draw where actions are numbers, and its last output is a
 value. Workers play segments of many lanes, or whole episodes, and bring every step back; the learner raises the
-probability of what went better than was expected. A champion is crowned by greedy play on episodes of its own.
+probability of what went better than was expected.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,24 +21,27 @@ from evo.learning import collecting
 from evo.learning.background import Aside, waited_for
 from evo.learning.schedules import annealed
 from evo.networks.network import Network
-from evo.plugins.options import Section
+from evo.plugins.options import AlgorithmOptions, Setup
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import WORST, ActionRule, Arrays, EnvStates, Generation, Metrics, Request, Result, Task, Transitions
+from evo.records import (
+    ActionRule,
+    Algorithm,
+    Arrays,
+    EnvStates,
+    Finalists,
+    Generation,
+    Metrics,
+    Request,
+    Result,
+    Task,
+    Transitions,
+)
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner
     from evo.learning.normalisers import ObservationNormaliser
-    from evo.learning.options import LearnerOptions
 
-LEARNS = STARTS_FROM_CHAMPION = True
-TOLD = (
-    "loss",
-    "policy_loss",
-    "value_loss",
-    "entropy",
-    "approx_kl",
-    "clip_fraction",
-)  # the loss's parts among the metrics
+TOLD = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")  # of the loss, as metrics
 LAG = (
     "pg.asynchronous: every segment is played with the weights from before the update that goes on meanwhile, which "
     "learns from the segment before; that lag is always one generation, so results are exact for any number of "
@@ -47,10 +50,10 @@ LAG = (
 TIMID = np.float32(0.01)  # of the scores' first weights: at the beginning every action is about as likely
 
 
-class Options(Section):
+class Options(AlgorithmOptions):
     """The [pg] section."""
 
-    generations: int = Field(0, ge=0, le=10_000_000, description="generations, instead of [run]'s; 0 = [run]'s")
+    learns: ClassVar[bool] = True
     method: Literal["ppo", "a2c", "reinforce"] = Field("ppo", description="what is learned from steps")
     lanes: int = Field(512, ge=1, le=65536, description="episodes side by side")
     horizon: int = Field(64, ge=1, le=65536, description="steps of a generation on every lane")
@@ -78,8 +81,6 @@ class Options(Section):
     value_clip: float = Field(0.0, ge=0, description="ppo: how far a value may move for profit; 0 = any")
     target_kl: float = Field(0.0, ge=0, description="ppo: a generation's updates end above this divergence; 0 = never")
     asynchronous: bool = Field(False, description="play a segment while learning from the one before it")
-    select_every: int = Field(10, ge=1, description="generations between games for the crown")
-    select_episodes: int = Field(256, ge=1, le=100_000, description="games for the crown, fixed for a run")
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
@@ -89,40 +90,35 @@ class Options(Section):
             raise ValueError("episodes: leave_one_out compares at least 2")
         return self
 
-    @property
-    def learns_from(self) -> str:
-        """What is played to learn from, in an environment that has both: "segments" or whole "episodes"."""
-        return "episodes" if self.method == "reinforce" else "segments"
+    def transitions_from(self, environment: Any) -> Literal["", "episodes", "segments"]:
+        """Return what is played to learn from: whole episodes, or segments where the environment has them."""
+        return "segments" if hasattr(environment, "begin") and self.method != "reinforce" else "episodes"
+
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 1 for the value, and where actions are continuous their log standard deviations."""
+        return 1 + (environment.actions if getattr(environment, "continuous", False) else 0)
 
 
-class PolicyGradient:
-    """A network that acts and values, its learner, the lanes it plays on, and the champion."""
+class PolicyGradient(Algorithm):
+    """A network that acts and values, its learner, and the lanes it plays on."""
 
-    def __init__(
-        self,
-        options: Options,
-        seed: int,
-        network: Network,
-        environment: Any,
-        learner: LearnerOptions,
-        start: NDArray[np.float32] | None = None,
-    ) -> None:
+    def __init__(self, options: Options, setup: Setup) -> None:
         from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 
-        self.options, self.seed, self.network, self.environment = options, seed, network, environment
-        self._learner_options, self._start = learner, start
-        self.notices = ([LAG] if options.asynchronous else []) + learner.notices
-        self._segments = hasattr(environment, "begin") and options.learns_from == "segments"
+        assert setup.learner is not None
+        self.options, self.seed, self.network = options, setup.seed, setup.network
+        self.environment = environment = setup.environment
+        self._learner_options, self._start = setup.learner, setup.start
+        self.notices = ([LAG] if options.asynchronous else []) + setup.learner.notices
+        self._segments = options.transitions_from(environment) == "segments"
         self._gaussian = bool(getattr(environment, "continuous", False))
         self._choose = ActionRule("gaussian" if self._gaussian else "softmax")
-        self._observations = ObservationNormaliser(network) if options.normalise_observations else None
+        self._observations = ObservationNormaliser(setup.network) if options.normalise_observations else None
         lanes = options.lanes if self._segments else 1
         self._rewards = RewardNormaliser(options.gamma, lanes) if options.normalise_rewards else None
         self._lanes: EnvStates | None = None
         self._pending: Transitions | None = None  # asynchronous: played, and not yet learnt from
         self._frames = 0  # learnt from; every schedule counts these
-        self._champion = np.empty((0, network.size), np.float32)  # [0 or 1, P]
-        self._crowned = np.zeros(2, np.int64)  # summed select return, generation
         self._record: dict[str, NDArray[Any]] = {}
 
     @cached_property
@@ -136,20 +132,16 @@ class PolicyGradient:
         learner.begin(first_weights(self.network, self.seed) if self._start is None else self._start)
         return learner
 
-    @cached_property
     def fingerprint(self) -> str:
-        """What computes the updates: other bits are to be expected where it differs."""
+        """Return what computes the updates: other bits are to be expected where it differs."""
         return self.learner.fingerprint()
 
     def generation(self, number: int) -> Generation:
-        """Play on, learn from what happened, and now and then see what the network is worth.
+        """Play on, and learn from what happened.
 
         Asynchronous: learn from what the generation before has played, while this one is played with the weights that
         there were before. The lag is one generation whatever the timing, so results are as exact as without it.
         """
-        contests: list[Metrics] = []
-        if number == 0 and self._start is not None:
-            contests.append((yield from self._contest(number)))
         request = Request(self._published()[None], self._tasks(number))
         aside = self._learn_aside(number)
         try:
@@ -169,33 +161,11 @@ class PolicyGradient:
             learnt = self._learn(steps, number)
         metrics |= learnt
         metrics["seconds_moving"] = metrics.get("seconds_moving", 0.0) + taking
-        if number == 0 or (number + 1) % self.options.select_every == 0:
-            contests.append((yield from self._contest(number)))
-        for contest in contests:
-            for name in ("frames", "slots"):
-                metrics[name] += contest[name]
-            metrics["seconds_selecting"] = metrics.get("seconds_selecting", 0.0) + contest["seconds"]
-        if len(contests) > 1:
-            metrics["handover"] = contests[0]["mean"]
-        metrics["champion"] = self.champion()["fitness"] if len(self._champion) else float("nan")
         return metrics
 
-    def _contest(self, number: int) -> Generation:
-        """Play for the crown with the present weights, greedily; return what that came to."""
-        began, weights = time.monotonic(), self._published()
-        select = episode_keys(self.seed, Purpose.VALIDATION, 0, self.options.select_episodes)
-        games = yield Request(weights[None], collecting.episode_tasks(select))
-        returns = np.concatenate([game.returns[0] for game in games])
-        finite, value = bool((returns != WORST).all()), int(returns.sum())
-        if finite and (not len(self._champion) or value > self._crowned[0]):
-            self._champion = weights[None].copy()
-            self._crowned = np.array([value, number], np.int64)
-        return {
-            "mean": value / (1000.0 * len(returns)) if finite else float("nan"),
-            "frames": float(sum(game.frames for game in games)),
-            "slots": float(sum(game.lane_slots for game in games)),
-            "seconds": time.monotonic() - began,
-        }
+    def finalists(self, count: int) -> Finalists:
+        """Return the present network."""
+        return Finalists(self._published()[None])
 
     def _published(self) -> NDArray[np.float32]:
         """Return the weights that players are given.  # [P]"""
@@ -341,22 +311,11 @@ class PolicyGradient:
         if "learner" in self.__dict__:
             self.learner.close()
 
-    def best(self) -> NDArray[np.float32] | None:
-        """Return the champion's weights.  # [P]"""
-        return self._champion[0] if len(self._champion) else None
-
-    def champion(self) -> dict[str, float]:
-        """Return the generation that the champion is of, and its mean return on the `select` episodes."""
-        value, generation = (int(number) for number in self._crowned)
-        return {"fitness": value / (1000.0 * self.options.select_episodes), "generation": generation}
-
     def state(self) -> Arrays:
-        """Return the learner's state, frames, lanes, normalisers, steps that are not yet learnt from, and champion."""
+        """Return the learner's state, frames, lanes, normalisers, and steps that are not yet learnt from."""
         state: dict[str, NDArray[Any]] = {
             **self.learner.state(),
             "frames": np.array([self._frames], np.int64),
-            "champion": self._champion,
-            "crowned": self._crowned,
         }
         if self._lanes is not None:
             state |= collecting.envs_to_arrays(self._lanes, "lane_")
@@ -372,8 +331,8 @@ class PolicyGradient:
         """Return the return, in thousandths, and the length of every episode that ended in the last generation."""
         return self._record
 
-    def restore(self, state: Arrays) -> None:
-        """Take up a state that `state` returned; what a fork's options have no use for, or lack, begins anew."""
+    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
+        """Continue from a state; what a fork's options have no use for, or lack, begins anew."""
         arrays: dict[str, Any] = dict(state)
         if self._observations is None and "observation_moments" in arrays:
             from evo.learning.normalisers import ObservationNormaliser
@@ -383,8 +342,6 @@ class PolicyGradient:
             arrays["weights"] = normaliser.fold(np.asarray(arrays["weights"], np.float32))
         self.learner.restore(arrays)
         self._frames = int(arrays["frames"][0])
-        self._champion = np.ascontiguousarray(arrays["champion"], np.float32)
-        self._crowned = np.asarray(arrays["crowned"], np.int64)
         if "lane_snapshots" in arrays and self._segments:
             lanes = collecting.envs_from_arrays(arrays, "lane_")
             self._lanes = lanes if collecting.fit(lanes, self.environment, self.options.lanes) else None
@@ -395,7 +352,8 @@ class PolicyGradient:
             goes_on = self._lanes is not None or not self._segments
             if goes_on and arrays["reward_sums"].shape == self._rewards.sums.shape:
                 self._rewards.sums = np.array(arrays["reward_sums"], np.float64)
-        self._pending = collecting.transitions_from_arrays(state, "pending_")
+        forked = next(iter(records), None) is None  # steps of other boards, perhaps, or by other masks
+        self._pending = None if forked else collecting.transitions_from_arrays(state, "pending_")
 
 
 def standardised(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -413,21 +371,6 @@ def first_weights(network: Network, seed: int) -> NDArray[np.float32]:
     return weights
 
 
-def extra_outputs(options: Options, environment: object) -> int:
-    """Return how many outputs there are beside the scores: the value, and log deviations where actions are numbers."""
-    dimensions: int = environment.actions if getattr(environment, "continuous", False) else 0  # type: ignore[attr-defined]
-    return 1 + dimensions
-
-
-def make(
-    options: Options,
-    seed: int,
-    network: Network,
-    environment: object,
-    candidates_per_task: int = 0,
-    *,
-    learner: LearnerOptions,
-    start: NDArray[np.float32] | None = None,
-) -> PolicyGradient:
-    """Return the algorithm; one network acts, so candidates are no matter. `start` [P] is the first one."""
-    return PolicyGradient(options, seed, network, environment, learner, start)
+def make(options: Options, setup: Setup) -> PolicyGradient:
+    """Return the algorithm; `setup.start` [P] is its first network."""
+    return PolicyGradient(options, setup)

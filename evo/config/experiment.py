@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.config.mistakes import shown
-from evo.config.sections import Evaluation, Run
+from evo.config.sections import Run, Test, Validation
 from evo.config.toml_text import section_text, value_text
 from evo.errors import ConfigurationError, EvoError
 from evo.files.durable import read_file
@@ -17,7 +17,7 @@ from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
-from evo.plugins.options import Section
+from evo.plugins.options import AlgorithmOptions, Section
 from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices
@@ -37,8 +37,9 @@ class Experiment:
     policy: Policy  # resolved
     workers: WorkersOptions  # the options of the backend that `workers.backend` names
     learner: LearnerOptions
-    evaluation: Evaluation
-    sections: Mapping[str, Any]  # the options of every algorithm, by its name
+    validation: Validation
+    test: Test
+    sections: Mapping[str, AlgorithmOptions]  # the options of every algorithm, by its name
     other_backends: Mapping[str, Any] = field(default_factory=dict)  # options of [workers] that the file has for them
     path: Path = field(default=Path("experiment.toml"), compare=False)
 
@@ -48,33 +49,29 @@ class Experiment:
         return self.run.algorithm
 
     @property
-    def options(self) -> Any:
+    def options(self) -> AlgorithmOptions:
         """Return the options of the chosen algorithm."""
         return self.sections[self.run.algorithm]
 
     @property
-    def learns_from(self) -> str:
-        """Return what is played to learn from, where an environment has it: "segments", "episodes" or ""."""
-        return getattr(self.options, "learns_from", "")
-
-    @property
     def generations(self) -> int:
         """Return how many generations the run has in all."""
-        return getattr(self.options, "generations", 0) or self.run.generations
+        return self.options.generations or self.run.generations
+
+    @property
+    def transitions_from(self) -> str:
+        """Return what transitions are recorded from: "segments", "episodes" or "" for none."""
+        return self.options.transitions_from(environment_of(self.environment))
 
     @property
     def extra_outputs(self) -> int:
-        """Return how many outputs the algorithm's network has beside the scores of actions."""
-        module = registry.find("algorithms", self.algorithm)
-        if not hasattr(module, "extra_outputs"):
-            return 0
-        extra: int = module.extra_outputs(self.options, environment_of(self.environment))
-        return extra
+        """Return how many outputs the algorithm's network has besides the scores of actions."""
+        return self.options.extra_outputs(environment_of(self.environment))
 
     @property
     def learns(self) -> bool:
         """Return whether the algorithm computes gradients."""
-        return bool(getattr(registry.find("algorithms", self.algorithm), "LEARNS", False))
+        return self.options.learns
 
     @property
     def learner_devices(self) -> LearnerDevices | None:
@@ -100,13 +97,14 @@ class Experiment:
             "noise": NOISE_RECIPE,
             "policy": self.policy.model_dump(),
             "seed": self.run.seed,
+            "validation": self.validation.model_dump(),
             self.algorithm: self.options.model_dump(exclude={"generations"}),
         }
         if self.learns:
             identity["learner"] = self.learner.identity()
         elif not lanes:  # what is asked for, not how a GPU's calls are filled: that changes no bit
-            usual = registry.find("algorithms", self.algorithm).candidates_per_task
-            identity["candidates_per_task"] = self.workers.candidates_per_task or usual(self.network())
+            usual = self.options.candidates_per_task(self.network())
+            identity["candidates_per_task"] = self.workers.candidates_per_task or usual
         return identity
 
     def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:
@@ -120,7 +118,8 @@ class Experiment:
             "policy": self.policy,
             "workers": self.workers,
             "learner": self.learner,
-            "evaluation": self.evaluation,
+            "validation": self.validation,
+            "test": self.test,
             **self.sections,
         }
         if counting:
@@ -161,7 +160,7 @@ def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]
         plugins=tuple(modules),
         extra_outputs=experiment.extra_outputs,
         learner=experiment.learner_devices,
-        transitions_from=experiment.learns_from,
+        transitions_from=experiment.transitions_from,
     )
     evaluator: Evaluator = registry.find("evaluators", workers.backend).make(workers, spec, **how)
     return evaluator

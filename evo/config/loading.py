@@ -11,13 +11,13 @@ from typing import Any, cast
 from evo.config.experiment import PROVENANCE, Experiment, difference, environment_module, environment_of
 from evo.config.experiment_file import ExperimentFile, read_all
 from evo.config.mistakes import MOST, Mistake, shown, validate
-from evo.config.sections import Evaluation, Run
+from evo.config.sections import Run, Test, Validation
 from evo.errors import ConfigurationError, did_you_mean, printable
 from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
-from evo.plugins.options import Section
+from evo.plugins.options import AlgorithmOptions, Section
 from evo.store.paths import START
 from evo.workers.options import WorkersOptions
 
@@ -29,7 +29,8 @@ FIXED: dict[str, type[Section]] = {
     "policy": Policy,
     "workers": WorkersOptions,
     "learner": LearnerOptions,
-    "evaluation": Evaluation,
+    "validation": Validation,
+    "test": Test,
 }
 
 
@@ -83,8 +84,9 @@ def _validated(given: ExperimentFile, path: Path) -> Experiment:
         policy=cast(Policy, sections.pop("policy")),
         workers=cast(WorkersOptions, sections.pop("workers")),
         learner=cast(LearnerOptions, sections.pop("learner")),
-        evaluation=cast(Evaluation, sections.pop("evaluation")),
-        sections=sections,
+        validation=cast(Validation, sections.pop("validation")),
+        test=cast(Test, sections.pop("test")),
+        sections=cast(dict[str, AlgorithmOptions], sections),
         other_backends=others,
         path=path,
     )
@@ -190,10 +192,9 @@ def _algorithm_mistakes(tables: Mapping[str, Any], known: Sequence[str]) -> list
     if not isinstance(algorithm, str):
         return []  # which the section's own model reports
     if algorithm in known:
-        module = registry.find("algorithms", algorithm)
-        if _given(tables, "run", "init_from") and not getattr(module, "STARTS_FROM_CHAMPION", False):
-            return [Mistake(("run", "init_from"), f"{algorithm} cannot start from a champion")]
         return []
+    if algorithm == "pg":
+        return [Mistake(path, '"pg" is not one algorithm: choose ppo, a2c or reinforce')]
     for name in known:
         method = registry.find("algorithms", name).Options.model_fields.get("method")
         if method and algorithm in getattr(method.annotation, "__args__", ()):

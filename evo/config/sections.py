@@ -12,7 +12,7 @@ class Budget(Section):
 
     frames: int = Field(0, ge=0, description="steps played in training; 0 = no limit")
     seconds: float = Field(0.0, ge=0, description="of training, over all resumes; 0 = no limit")
-    select: float | None = Field(None, description="mean score of the champion on select episodes")
+    validation: float | None = Field(None, description="mean validation return of the champion")
 
 
 class Run(Section):
@@ -25,8 +25,16 @@ class Run(Section):
     init_from: str = Field("", description="a run directory or a champion.h5 to start from")
 
 
-class Evaluation(Section):
-    """The [evaluation] section: the sealed score, which is reported and never used."""
+class Validation(Section):
+    """The [validation] section: which network is the champion, for every algorithm."""
 
-    every: int = Field(10, ge=1, le=10_000_000, description="generations between sealed evaluations")
-    episodes: int = Field(200, ge=1, le=1_000_000, description="on sealed seeds")
+    every: int = Field(10, ge=1, le=10_000_000, description="generations between validations")
+    episodes: int = Field(256, ge=1, le=100_000, description="validation episodes of each finalist, fixed for a run")
+    finalists: int = Field(16, ge=1, le=1000, description="networks that are validated, at most")
+
+
+class Test(Section):
+    """The [test] section: the champion's score on test episodes, which is reported and never used."""
+
+    every: int = Field(10, ge=1, le=10_000_000, description="generations between tests")
+    episodes: int = Field(1000, ge=1, le=1_000_000, description="test episodes, the same for every run")

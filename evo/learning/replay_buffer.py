@@ -200,11 +200,11 @@ class ReplayBuffer:
             set_priorities(self._tree, np.arange(len(priorities)), priorities)
         self.written = 0
         envs: EnvStates | None = None
-        forked = False
+        forked = True
         for record in records:
             if "actions" not in record:
-                forked = True
                 continue
+            forked = False
             count = record["actions"].size
             overwritten = self.written + count <= written - self.capacity
             if BEGIN + "first" in record:
@@ -217,7 +217,7 @@ class ReplayBuffer:
                 self.written += count
             else:
                 self._write(transitions)
-        if forked and not self.written:
+        if forked:
             self.clear()
         elif self.written != written:
             raise DataError(f"records of {self.written} transitions, where the state has {written}")

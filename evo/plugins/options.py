@@ -1,12 +1,22 @@
-"""What every section of an experiment file has in common: strict types, no unknown keys, no NaN."""
+"""What every section of an experiment file has in common, and what the trainer asks of an algorithm's section."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from evo.learning.options import LearnerOptions
+    from evo.networks.network import Network
 
 
 class Section(BaseModel):
-    """One section of the experiment file; each field's description says its unit and meaning."""
+    """One section of the experiment file: strict types, no unknown keys, no NaN."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
@@ -15,3 +25,42 @@ class EnvironmentOptions(Section):
     """What every [environment] section has."""
 
     id: str  # the name of a module in evo/environments, and after a colon what it is to make
+
+
+class AlgorithmOptions(Section):
+    """The section of an algorithm, with what the trainer needs to know of any algorithm."""
+
+    learns: ClassVar[bool] = False  # whether it computes gradients, and so uses [learner]
+
+    generations: int = Field(0, ge=0, le=10_000_000, description="generations; 0 = [run]'s")
+
+    def transitions_from(self, environment: Any) -> Literal["", "episodes", "segments"]:
+        """Return what transitions are recorded from; empty: none are."""
+        return ""
+
+    def extra_outputs(self, environment: Any) -> int:
+        """Return how many outputs the network has besides the scores of actions.
+
+        ConfigurationError: the algorithm cannot act in this environment.
+        """
+        return 0
+
+    def candidates(self) -> int:
+        """Return how many candidates play in a generation."""
+        return 1
+
+    def candidates_per_task(self, network: Network) -> int:
+        """Return how many candidates one task holds, independent of the number of workers."""
+        return 1
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an algorithm is made from, besides its own options."""
+
+    seed: int
+    network: Network
+    environment: Any
+    candidates_per_task: int = 1
+    learner: LearnerOptions | None = None  # where its options say that it learns
+    start: NDArray[np.float32] | None = None  # [P] weights to start from

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from evo.config.experiment import Experiment
     from evo.networks.network import Network
-    from evo.records import Algorithm, Evaluator
+    from evo.records import Evaluator
     from evo.store.store import Store
+    from evo.training.validation import Validated
 
 NAMED_BY = ("parent", "mate", "key", "sigma")  # the arrays of a record that say how a candidate was made
 
@@ -32,7 +33,7 @@ class Crown:
         self,
         experiment: Experiment,
         episode_metrics: tuple[str, ...],
-        algorithm: Algorithm,
+        algorithm: Validated,
         evaluator: Evaluator,
         store: Store,
     ) -> None:
@@ -50,9 +51,9 @@ class Crown:
     @property
     def champion(self) -> summary.Champion | None:
         """Return what the summary says of the champion; None before one is crowned."""
-        if self._algorithm.best() is None:
+        if self._algorithm.best is None:
             return None
-        return summary.Champion(self._algorithm.champion()["fitness"], self.heldout)
+        return summary.Champion(self._algorithm.fitness, self.heldout)
 
     def crowned(self) -> bool:
         """Return whether the champion is another than at the last call, whose sealed score is then unknown."""
@@ -64,9 +65,9 @@ class Crown:
 
     def measure(self) -> summary.Heldout | None:
         """Return the champion's sealed score, measured if it is not known; None before one is crowned."""
-        weights = self._algorithm.best()
+        weights = self._algorithm.best
         if weights is not None and self.heldout is None:
-            episodes = self._experiment.evaluation.episodes
+            episodes = self._experiment.test.episodes
             self.heldout, self.scores = testing.measure(
                 weights, self._store.publish, self._evaluator, self._measures, episodes
             )
@@ -75,7 +76,7 @@ class Crown:
 
     def write(self) -> None:
         """Put the champion into the run directory, with where it came from and what it scores."""
-        weights = self._algorithm.best()
+        weights = self._algorithm.best
         if weights is None:
             return
         layers = network_layers(self._network)
@@ -85,7 +86,7 @@ class Crown:
             "seed": experiment.run.seed,
             "environment": experiment.environment.model_dump(),
             "policy": experiment.policy.model_dump(),
-            **self._algorithm.champion(),
+            **self._algorithm.origin(),
             "lineage": self._lineage(),
             "generations": self._store.next_generation,
             "state_hash": self._store.state_hash,
@@ -95,11 +96,11 @@ class Crown:
         self._store.write_champion(weights, layers, about)
 
     def _birth(self) -> Mapping[str, float] | None:
-        return None if self._algorithm.best() is None else dict(self._algorithm.champion())
+        return None if self._algorithm.best is None else dict(self._algorithm.origin())
 
     def _lineage(self) -> dict[str, float]:
         """Return how the champion was made; its parent is a row of the population that the generation before left."""
-        birth = self._algorithm.champion()
+        birth = self._algorithm.origin()
         if "candidate" not in birth:
             return {}
         generation, candidate = int(birth["generation"]), int(birth["candidate"])
@@ -136,7 +137,7 @@ def known_champion(store: Store, experiment: Experiment) -> summary.Champion | N
     heldout = _heldout(about)
     if heldout is None or about.get("state_hash") != store.state_hash:
         return None
-    if heldout.episodes != experiment.evaluation.episodes or not isinstance(about.get("fitness"), int | float):
+    if heldout.episodes != experiment.test.episodes or not isinstance(about.get("fitness"), int | float):
         return None
     return summary.Champion(about["fitness"], heldout)
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from evo.training.accounting import Account
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from evo.config.experiment import Experiment
-    from evo.records import Algorithm, Arrays, Evaluator, Generation, Keep, Metrics, Request, Result, Task
+    from evo.records import Algorithm, Evaluator, Generation, Keep, Metrics, Request, Result, Task
     from evo.store.published import Room
+    from evo.training.validation import Validated
 
 
 PART = 1 << 20  # bytes of weights that a worker rebuilds at once, or a row
@@ -42,44 +43,36 @@ class Roomy(Publisher, Protocol):
         ...
 
 
-def make_algorithm(experiment: Experiment, environment: object) -> Algorithm:
-    """Return the algorithm that [run] names, with the options of its own section, and what it starts from.
+def make_algorithm(experiment: Experiment, environment: object) -> Validated:
+    """Return the algorithm that [run] names, with what validates it.
 
     ConfigurationError, DataError: as `evo.training.init_from.start_of`.
     """
+    from evo.plugins.options import Setup
     from evo.plugins.registry import find
     from evo.training.init_from import start_of
+    from evo.training.validation import Validated
 
-    module = find("algorithms", experiment.algorithm)
-    per_task = _per_task(experiment, environment)
-    how: dict[str, object] = {"learner": experiment.learner} if getattr(module, "LEARNS", False) else {}
-    if start := start_of(experiment):
-        how["start"] = start.weights
-    algorithm: Algorithm = module.make(
-        experiment.options, experiment.run.seed, experiment.network(), environment, per_task, **how
+    start = start_of(experiment)
+    setup = Setup(
+        seed=experiment.run.seed,
+        network=experiment.network(),
+        environment=environment,
+        candidates_per_task=_per_task(experiment, environment),
+        learner=experiment.learner if experiment.learns else None,
+        start=None if start is None else start.weights,
     )
-    return algorithm
+    algorithm: Algorithm = find("algorithms", experiment.algorithm).make(experiment.options, setup)
+    return Validated(algorithm, experiment.validation, experiment.run.seed, setup.start)
 
 
 def _per_task(experiment: Experiment, environment: object) -> int:
-    """Return how many candidates a task holds, 0: as many as the algorithm finds right for the network."""
-    from evo.plugins.registry import find
-
-    given, population = experiment.workers.candidates_per_task, getattr(experiment.options, "population", 0)
-    usual = getattr(find("algorithms", experiment.algorithm), "candidates_per_task", None)
-    in_calls = experiment.policy.player == "tensorflow" and hasattr(environment, "rules")
-    if given or not population or usual is None or not in_calls:
-        return given
-    return experiment.workers.task_size(usual(experiment.network()), population)
-
-
-def take_up(algorithm: Algorithm, state: Arrays, records: Iterable[Arrays]) -> None:
-    """Give an algorithm its state back and, where it asks for them, the records of all generations up to there."""
-    from evo.records import Recalling
-
-    algorithm.restore(state)
-    if isinstance(algorithm, Recalling):
-        algorithm.recall(records)
+    """Return how many candidates a task holds."""
+    given, candidates = experiment.workers.candidates_per_task, experiment.options.candidates()
+    usual = experiment.options.candidates_per_task(experiment.network())
+    if given or candidates == 1 or experiment.policy.player != "tensorflow" or not hasattr(environment, "rules"):
+        return given or usual
+    return experiment.workers.task_size(usual, candidates)
 
 
 def play_out(rounds: Generation, evaluator: Evaluator, store: Publisher) -> Metrics:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
-
 from evo.config import loading
-from evo.config.experiment import Experiment, difference
+from evo.config.experiment import Experiment, difference, environment_of
 from evo.errors import ConfigurationError
 from evo.files.durable import replace_file, resources
 from evo.store.provenance import provenance
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
+from evo.training.champion import network_layers
+from evo.training.generation import make_algorithm
+from evo.training.validation import Validated
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
@@ -38,34 +39,35 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
         raise
 
 
-def fork(experiment: Experiment, directory: Path, name: str) -> Store:
-    """Return the store of a new run in runs/NAME whose generation 0 is the state that another run has now.
+def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Validated]:
+    """Return the store of a new run in runs/NAME whose generation 0 is the state of another run, and its algorithm.
 
-    ConfigurationError: the name is no plain name, is taken, or the experiment cannot take up that state.
+    ConfigurationError: the name is no plain name, is taken, or the algorithm cannot continue from that state.
     """
     if not PLAIN.fullmatch(name):
         raise ConfigurationError(
             f"--fork: {name!r} is not a plain name for a directory in runs/: letters, digits, '.', '_', '-', at most 64"
         )
     source = Store.read(directory)
-    if experiment.algorithm != source.identity.get("algorithm"):
-        theirs = source.identity.get("algorithm")
-        raise ConfigurationError(f"--fork: the run is of {theirs}, whose state {experiment.algorithm} cannot take up")
     if experiment.policy.model_dump() != source.identity.get("policy"):
         raise ConfigurationError("--fork: another [policy] has other weights than those of the run")
-    state = source.load()
-    if state and state["weights"].shape[1:] not in ((), (experiment.network().size,)):
-        raise ConfigurationError("--fork: another [environment] needs another network than the run's")
-    store = Store.create(Path("runs") / name, experiment.to_toml(provenance()), experiment.identity())
+    before = loading.load(directory / CONFIG, resolved=True)
+    if network_layers(before.network()) != network_layers(experiment.network()):
+        raise ConfigurationError("--fork: another [environment] or algorithm needs another network than the run's")
+    state, algorithm = source.load(), make_algorithm(experiment, environment_of(experiment.environment))
     try:
         if state:
-            # A champion was crowned on episodes that the new options may have changed: it has to win its crown again.
-            forgotten = {"champion": state["champion"][:0], "crowned": np.zeros_like(state["crowned"])}
-            # So were steps played that are not yet learnt from: on other boards, perhaps, or by other masks.
-            kept = {name: array for name, array in state.items() if not name.startswith("pending_")}
-            store.commit(0, {**kept, **forgotten}, {}, {})
-            store.flush()
-        return store
+            algorithm.fork(state)
+        store = Store.create(Path("runs") / name, experiment.to_toml(provenance()), experiment.identity())
     except BaseException:
+        algorithm.close()
+        raise
+    try:
+        if state:
+            store.commit(0, algorithm.state(), {}, {})
+            store.flush()
+        return store, algorithm
+    except BaseException:
+        algorithm.close()
         store.close()
         raise

@@ -21,7 +21,7 @@ from evo.files.durable import replace_file
 from evo.records import Result, Task
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
-from evo.training.generation import addressed, make_algorithm, next_request, take_up
+from evo.training.generation import addressed, make_algorithm, next_request
 
 if TYPE_CHECKING:
     from evo.records import Generation
@@ -55,7 +55,7 @@ def play_again(directory: Path, generation: int, number: int, candidate: int, mo
         raise ConfigurationError(f"--generation: the run can play generations 0 to {store.next_generation}")
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
     if generation:
-        take_up(algorithm, store.read_state(generation - 1), islice(store.records(), generation))
+        algorithm.restore(store.read_state(generation - 1), islice(store.records(), generation))
     with TemporaryDirectory(prefix="snake-evo-") as folder:
         place = Place(Path(folder))
         tasks = _asked(experiment, algorithm.generation(generation), number, place, modules)

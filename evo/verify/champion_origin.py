@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from evo.config.experiment import Experiment
     from evo.networks.network import Network
-    from evo.records import Algorithm, Evaluator, Request
+    from evo.records import Evaluator, Request
     from evo.training.testing import Publish
+    from evo.training.validation import Validated
     from evo.verify.verification import Evidence, Report
 
 ALIKE = ("algorithm", "seed", "environment", "policy")  # what a champion and the identity of its run both say
@@ -164,7 +165,7 @@ def _hold_to_states(champion: Champion, evidence: Evidence, experiment: Experime
             if state is None:
                 continue
             algorithm = make_algorithm(experiment, environment_of(experiment.environment))
-            algorithm.restore(state)
+            algorithm.restore_champion(state)
         except (DataError, *UNFIT) as error:
             report.disagrees.append(f"generation {generation}: its state cannot be taken up ({error})")
             continue
@@ -179,10 +180,10 @@ def _hold_to_states(champion: Champion, evidence: Evidence, experiment: Experime
     report.unknown.append(f"{file}: no state that has this champion is kept")
 
 
-def is_the(champion: Champion, algorithm: Algorithm) -> bool | None:
+def is_the(champion: Champion, algorithm: Validated) -> bool | None:
     """Return whether an algorithm's champion has these weights; None where it is another one by its own account."""
-    weights = algorithm.best()
-    facts: Mapping[str, Any] = algorithm.champion() if weights is not None else {}
+    weights = algorithm.best
+    facts: Mapping[str, Any] = algorithm.origin() if weights is not None else {}
     if weights is None or any(champion.about.get(name) != value for name, value in facts.items()):
         return None
     return bool(weights.tobytes() == champion.weights.tobytes())

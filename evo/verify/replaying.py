@@ -23,15 +23,16 @@ from evo.store.checkpoints import read_all_records, read_record
 from evo.store.fingerprint import FILE, LARGEST, LEARNING
 from evo.store.paths import PUBLISHED
 from evo.store.published import Published
-from evo.training.generation import addressed, make_algorithm, next_request, play_out, take_up
+from evo.training.generation import addressed, make_algorithm, next_request, play_out
 from evo.verify.champion_origin import UNFIT, is_the, measure, rebuilt
 from evo.verify.comparison import candidates, difference, differing_arrays, has_candidates, same_outcome, taken_over
 from evo.verify.poisoned import Sparing
 
 if TYPE_CHECKING:
-    from evo.records import Algorithm, Evaluator
+    from evo.records import Evaluator
     from evo.store.champion import Champion
     from evo.store.manifest import Line
+    from evo.training.validation import Validated
     from evo.verify.verification import Evidence, Report
 
 
@@ -95,7 +96,7 @@ class Replayer:
         source = WeightSource(one - 1, one - 1, one.astype(np.uint64), one.astype(np.float32))
         self.evaluator.map([Task(source, Episodes(np.zeros(1, np.uint64)))])
         algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
-        here = {FILE: self.evaluator.fingerprint, LEARNING: getattr(algorithm, "fingerprint", "")}
+        here = {FILE: self.evaluator.fingerprint, LEARNING: algorithm.fingerprint()}
         for file, fingerprint in here.items():
             path = self.evidence.directory / file
             before = read_file(path, most=LARGEST).decode(errors="replace") if os.path.lexists(path) else ""
@@ -106,7 +107,7 @@ class Replayer:
 
     def _everything(self) -> None:
         """Replay every generation whose state before is kept, or was reached by replaying."""
-        algorithm: Algorithm | None = None
+        algorithm: Validated | None = None
         for line in self.evidence.lines:
             if algorithm is None and not self._can_begin(line):
                 self._leave([line])
@@ -153,7 +154,7 @@ class Replayer:
         """Return whether the state before a generation is there."""
         return not taken_over(line) and (line.generation == 0 or line.generation - 1 in self.evidence.states)
 
-    def _begin(self, line: Line) -> Algorithm | None:
+    def _begin(self, line: Line) -> Validated | None:
         """Return the algorithm as it stood before a generation; None where that was removed meanwhile."""
         algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
         if line.generation:
@@ -162,7 +163,7 @@ class Replayer:
                 self._leave([line])
                 return None
             before = self.evidence.lines[: line.generation]
-            take_up(algorithm, state, read_all_records(self.evidence.directory, before))
+            algorithm.restore(state, read_all_records(self.evidence.directory, before))
         return algorithm
 
     def _leave(self, lines: Sequence[Line]) -> None:
@@ -218,7 +219,7 @@ class Replayer:
         self.report.replayed += count
         self.sampled += count
 
-    def _whole(self, line: Line, algorithm: Algorithm | None = None) -> Algorithm | None:
+    def _whole(self, line: Line, algorithm: Validated | None = None) -> Validated | None:
         """Replay a generation and compare all that it left; return the algorithm where its state is the run's."""
         try:
             algorithm = algorithm or self._begin(line)

@@ -16,7 +16,7 @@ MOST = 1_000_000
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
-    parser.add_argument("--episodes", metavar="N", help="how many (default: evaluation.episodes of the run)")
+    parser.add_argument("--episodes", metavar="N", help="how many (default: test.episodes of the run)")
     parser.add_argument("--mode", choices=MODES, default="greedy", help="the best action, or one drawn as in training")
     parser.add_argument("--workers", metavar="N", help="how many processes play; no result depends on it")
     parser.add_argument("--backend", metavar="NAME", help="where tasks are played; see `evo list`")
@@ -40,7 +40,7 @@ def main(arguments: Namespace) -> int:
     registry.load(arguments.plugin)
     flags = {"workers": arguments.workers, "backend": arguments.backend}
     run = look_at(Path(arguments.run_dir), flags)
-    episodes = episodes or run.experiment.evaluation.episodes
+    episodes = episodes or run.experiment.test.episodes
     environment, network = environment_of(run.experiment.environment), run.experiment.network()
     rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
     with playing(run.experiment, arguments.plugin) as (evaluator, publish):

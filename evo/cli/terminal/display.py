@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROWS = 12  # generations in the table
 COLUMNS = {  # and the least width of a terminal that has room for them
-    "generation": 0, "best": 0, "mean": 60, "champion": 0, "held-out": 0, "frames/s": 76, "lanes": 76, "time left": 60,
+    "generation": 0, "best": 0, "mean": 60, "validation": 0, "test": 0, "frames/s": 76, "lanes": 76, "time left": 60,
 }  # fmt: skip
 RECENT = 20  # generations that the time left is reckoned from
 UNKNOWN = "-"
@@ -35,8 +35,8 @@ class Row:
     generation: int
     best: float
     mean: float
-    champion: float  # mean return on select episodes
-    heldout: float  # mean sealed score of that champion
+    validation: float  # mean return of the champion on validation episodes
+    test: float  # mean score of the champion that was tested last
     frames: float
     slots: float
     seconds: float
@@ -44,11 +44,11 @@ class Row:
     idle: Idle = field(default_factory=Idle)
 
     @classmethod
-    def of(cls, generation: int, metrics: Mapping[str, float], heldout: float | None, crowned: bool) -> Row:
+    def of(cls, generation: int, metrics: Mapping[str, float], test: float | None, crowned: bool) -> Row:
         """Read the metrics of a generation; what an algorithm does not report is unknown."""
-        names = ("best", "mean", "champion", "frames", "slots", "seconds")
+        names = ("best", "mean", "validation", "frames", "slots", "seconds")
         known = {name: float(metrics.get(name, math.nan)) for name in names}
-        known["heldout"] = math.nan if heldout is None else heldout
+        known["test"] = math.nan if test is None else test
         return cls(generation=generation, crowned=crowned, idle=Idle.of(metrics), **known)
 
     @property
@@ -111,8 +111,8 @@ class Lines(Quiet):
             f"generation {row.generation + 1:>{width}}/{generations}",
             f"best {number(row.best)}",
             f"mean {number(row.mean)}",
-            f"champion {number(row.champion)}",
-            f"held-out {number(row.heldout)}",
+            f"validation {number(row.validation)}",
+            f"test {number(row.test)}",
             f"{row.speed} frames/s",
             f"lanes {row.busy}",
             row.idle.share,
@@ -182,10 +182,10 @@ class Table:
             newest = row is self._rows[-1]
             waited = time.monotonic() - self._last
             left = duration(max(self._pace.left(row, self._generations) - waited, 0.0)) if newest else ""
-            champion = Text(number(row.champion), style="bold green" if row.crowned else "")
+            champion = Text(number(row.validation), style="bold green" if row.crowned else "")
             ordinal = f"{row.generation + 1}/{self._generations}" if newest else f"{row.generation + 1}"
             style = "" if newest else "dim"
-            scores = (number(row.best), number(row.mean), champion, number(row.heldout))
+            scores = (number(row.best), number(row.mean), champion, number(row.test))
             cells: dict[str, RenderableType] = dict(
                 zip(COLUMNS, (ordinal, *scores, row.speed, row.busy, left), strict=True)
             )

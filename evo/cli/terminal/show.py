@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from evo.cli.terminal.game_show import Recording
     from evo.cli.terminal.summary import Heldout, Summary
     from evo.config.experiment import Experiment
-    from evo.records import Algorithm, Evaluator
+    from evo.records import Evaluator
     from evo.store.store import Store
     from evo.training.champion import Crown
+    from evo.training.validation import Validated
 
 SECONDS = 5.0  # of a game
 FRAMES_PER_SECOND = 30.0
@@ -27,8 +28,8 @@ def kernels_are_missing(experiment: Experiment) -> bool:
     from evo.rollouts import compiled
 
     wanted = [compiled.EPISODES] if experiment.environment.id == "snake" else [compiled.SCORES]
-    if experiment.environment.id == "snake" and experiment.learns_from:
-        wanted.append(compiled.SEGMENTS if experiment.learns_from == "segments" else compiled.RECORDED)
+    if experiment.environment.id == "snake" and experiment.transitions_from:
+        wanted.append(compiled.SEGMENTS if experiment.transitions_from == "segments" else compiled.RECORDED)
     masked = getattr(experiment.environment, "mask", "none") != "none"
     return not all(compiled.marker(experiment.network(), masked, what).exists() for what in wanted)
 
@@ -39,10 +40,10 @@ def watched(display: Display) -> bool:
 
 
 def record_game(
-    experiment: Experiment, algorithm: Algorithm, crown: Crown, evaluator: Evaluator, store: Store
+    experiment: Experiment, algorithm: Validated, crown: Crown, evaluator: Evaluator, store: Store
 ) -> Recording | None:
     """Return the sealed episode of the median score, neither a lucky nor an unlucky one; None beside Snake."""
-    weights = algorithm.best()
+    weights = algorithm.best
     if weights is None or crown.scores is None or experiment.environment.id != "snake":
         return None
     from evo.cli.terminal.game_show import record

@@ -1,0 +1,156 @@
+"""Chooses the champion: finalists play validation episodes, which are fixed for a run, and the best ever is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import ConfigurationError
+from evo.randomness.streams import Purpose, episode_keys
+from evo.records import Arrays, Episodes, Finalists, Generation, Request, Result, Task, WeightSource
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from evo.config.sections import Validation as Options
+    from evo.records import Algorithm, Metrics
+
+EPISODES_PER_TASK = 64
+WEIGHTS, ORIGIN = "champion", "champion_origin"  # the arrays of a checkpoint that are the trainer's
+
+
+class Validated:
+    """An algorithm whose finalists are validated, and the champion that this gives."""
+
+    def __init__(
+        self, algorithm: Algorithm, options: Options, seed: int, start: NDArray[np.float32] | None = None
+    ) -> None:
+        self.algorithm, self.notices, self._options = algorithm, algorithm.notices, options
+        self._start = start  # [P] what the algorithm starts from, validated before generation 0
+        self._seeds = episode_keys(seed, Purpose.VALIDATION, 0, options.episodes)
+        self._champion = np.empty((0, 0), np.float32)  # [0 or 1, P]
+        self._origin = np.zeros(3, np.int64)  # summed validation return, generation, candidate or -1
+        self.changed = False  # whether the last generation has brought another champion
+
+    def generation(self, number: int) -> Generation:
+        """Play a generation of the algorithm, and validate its finalists in generation 0 and every so many.
+
+        The metrics have `validation`, the champion's mean return, and in generation 0 of a run that starts from
+        another one's champion `start_validation`, that network's mean return.
+        """
+        self.changed = False
+        spent: Metrics = {"frames": 0.0, "slots": 0.0, "seconds_validating": 0.0}
+        started = {}
+        if number == 0 and self._start is not None:
+            returns = yield from self._validate(Finalists(self._start[np.newaxis]), number, spent)
+            started["start_validation"] = returns[0]
+        metrics = yield from self.algorithm.generation(number)
+        if number == 0 or (number + 1) % self._options.every == 0:
+            yield from self._validate(self.algorithm.finalists(self._options.finalists), number, spent)
+        added = {name: metrics.get(name, 0.0) + seconds for name, seconds in spent.items()}
+        return {**metrics, **added, **started, "validation": self.fitness if self.best is not None else float("nan")}
+
+    def _validate(
+        self, finalists: Finalists, number: int, spent: Metrics
+    ) -> Generator[Request, Sequence[Result], list[float]]:
+        """Play every finalist greedily, keep the best network, and return the mean return of each."""
+        began, count = time.monotonic(), len(finalists.weights)
+        parts = [self._seeds[i : i + EPISODES_PER_TASK] for i in range(0, len(self._seeds), EPISODES_PER_TASK)]
+        tasks = [Task(row_of_published(row), Episodes(part)) for row in range(count) for part in parts]
+        results = yield Request(finalists.weights, tasks)
+        means = []
+        for row in range(count):
+            played = results[row * len(parts) : (row + 1) * len(parts)]
+            finite = all(result.finite.all() for result in played)
+            value = sum(int(result.returns.sum()) for result in played) if finite else 0
+            means.append(value / self._per_fitness if finite else float("nan"))
+            if finite and (self.best is None or value > self._origin[0]):
+                candidate = -1 if finalists.candidates is None else int(finalists.candidates[row])
+                self._champion = np.array(finalists.weights[row : row + 1], np.float32)
+                self._champion.setflags(write=False)
+                self._origin = np.array([value, number, candidate], np.int64)
+                self.changed = True
+        spent["frames"] += sum(result.frames for result in results)
+        spent["slots"] += sum(result.lane_slots for result in results)
+        spent["seconds_validating"] += time.monotonic() - began
+        return means
+
+    @property
+    def best(self) -> NDArray[np.float32] | None:
+        """Return the champion's weights, or None before there is one.  # [P]"""
+        return self._champion[0] if len(self._champion) else None
+
+    @property
+    def fitness(self) -> float:
+        """Return the champion's mean return on validation episodes."""
+        return int(self._origin[0]) / self._per_fitness
+
+    def origin(self) -> dict[str, float]:
+        """Return the champion's fitness, its generation and, in evolution, its number among the candidates there."""
+        _, generation, candidate = (int(number) for number in self._origin)
+        known = {"candidate": candidate} if candidate >= 0 else {}
+        return {"fitness": self.fitness, "generation": generation, **known}
+
+    def state(self) -> Arrays:
+        """Return the algorithm's state, the champion and its origin: the arrays of a checkpoint.
+
+        ValueError: the algorithm uses a name that is the trainer's.
+        """
+        own = self.algorithm.state()
+        if taken := own.keys() & {WEIGHTS, ORIGIN}:
+            raise ValueError(f"the algorithm's state has arrays {sorted(taken)}, which are names of the trainer")
+        return {**own, WEIGHTS: self._champion, ORIGIN: self._origin}
+
+    def record(self) -> Arrays:
+        """Return what the algorithm did in the last generation."""
+        return self.algorithm.record()
+
+    def fingerprint(self) -> str:
+        """Return what computes the algorithm's updates."""
+        return self.algorithm.fingerprint()
+
+    def close(self) -> None:
+        """Release what the algorithm holds."""
+        self.algorithm.close()
+
+    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
+        """Continue from a checkpoint and the records of all generations up to it."""
+        self.algorithm.restore(_own(state), records)
+        self.restore_champion(state)
+
+    def restore_champion(self, state: Arrays) -> None:
+        """Take the champion from a checkpoint, and nothing else."""
+        self._champion = np.ascontiguousarray(state[WEIGHTS], np.float32)
+        self._origin = np.asarray(state[ORIGIN], np.int64)
+
+    def fork(self, state: Arrays) -> None:
+        """Continue from a checkpoint of another run, without its champion: other options may validate it otherwise.
+
+        ConfigurationError: the algorithm cannot continue from these arrays.
+        """
+        try:
+            self.algorithm.restore(_own(state), ())
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            what = f"there is no array {error}" if isinstance(error, KeyError) else str(error)
+            raise ConfigurationError(
+                f"--fork: the algorithm cannot continue from the state of that run: {what}"
+            ) from error
+
+    @property
+    def _per_fitness(self) -> float:
+        return 1000.0 * self._options.episodes
+
+
+def row_of_published(row: int) -> WeightSource:
+    """Return the source of one network: a row of what was published, unchanged."""
+    zero = np.zeros(1, np.int32)
+    return WeightSource(zero + np.int32(row), zero - 1, zero.astype(np.uint64), zero.astype(np.float32))
+
+
+def _own(state: Arrays) -> Arrays:
+    """Return the arrays of a checkpoint that are the algorithm's."""
+    return {name: array for name, array in state.items() if name not in (WEIGHTS, ORIGIN)}
