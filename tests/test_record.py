@@ -49,18 +49,18 @@ def test_recorded_steps_of_compiled_episodes_equal_plain_ones(made: Any, how: Ac
     assert compiled.returns.tolist() == plain.returns.tolist()
     assert [trace.tolist() for trace in compiled.actions] == [trace.tolist() for trace in plain.actions]
     observe = rollout.environment.observe
-    assert observe(steps.observations).tobytes() == expected.observed.tobytes()
+    assert observe(steps.observations).tobytes() == expected.observations.tobytes()
     for name in ("actions", "rewards", "ends", "outputs"):
         assert getattr(steps, name).tobytes() == getattr(expected, name).tobytes(), name
         assert getattr(steps, name).dtype == getattr(expected, name).dtype, name
     if mask == "fatal":
-        assert steps.action_masks.tolist() == expected.allowed.tolist()
+        assert steps.action_masks.tolist() == expected.action_masks.tolist()
     else:
         assert steps.action_masks is None
         assert steps.next_action_masks is None
     # The readable game shows nothing after its end, so what follows is compared with the compiled game alone.
     if made is not ReadableSnake:
-        assert observe(steps.next_observations).tobytes() == expected.after.tobytes()
+        assert observe(steps.next_observations).tobytes() == expected.next_observations.tobytes()
         assert steps.next_outputs.tobytes() == expected.next_outputs.tobytes()
     assert {GOES_ON, TRUNCATED} <= {*steps.ends.tolist()}
 
