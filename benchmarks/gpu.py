@@ -30,7 +30,7 @@ from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Result, Task
 from evo.rollouts.player import RunSpec
 from evo.rollouts.rollout import empty_result
-from evo.rollouts.tensorflow_episodes import play_snake
+from evo.rollouts.tensorflow_episodes import play_episodes
 from evo.rollouts.tensorflow_player import BATCH
 from evo.workers import gpus, placement
 from evo.workers.options import LocalOptions, WorkersOptions
@@ -94,7 +94,9 @@ class JaxPlayer:
 
             lanes = self._networks, BATCH
             seeds = task.play.seeds  # type: ignore[union-attr]
-            played, used, _ = play_snake(score, self._environment, seeds, task.action_rule, here["finite"], here, lanes)
+            played, used, _ = play_episodes(
+                score, self._environment.game, seeds, task.action_rule, here["finite"], here, lanes
+            )
             frames, slots = frames + played, slots + used
         return Result(**arrays, frames=frames, lane_slots=slots)
 

@@ -100,9 +100,10 @@ def _peers(case: Case, form: Form, table: Table, file: Path, task: Task) -> tupl
     assert isinstance(task.play, Episodes)
     if python := form.peers and interpreter(form.peers, "evotorch"):
         torch = Peer(python, "evotorch_way")
+        rules, observation, _ = case.environment.game.rules
         what = {
-            "policy": policy, "rules": [int(value) for value in case.environment.rules], "weights": str(file),
-            "observation": case.environment.codes[0], "seeds": task.play.seeds.tolist(),
+            "policy": policy, "rules": [int(value) for value in rules], "weights": str(file),
+            "observation": observation, "seeds": task.play.seeds.tolist(),
         }  # fmt: skip
         torch.ask(**what)  # compiles the boards
         peers.append(torch)

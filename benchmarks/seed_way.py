@@ -47,8 +47,7 @@ class SeedWay:
 
     def play(self, seeds: NDArray[np.uint64], frames: int) -> tuple[list[int], int]:
         """Play episodes until at least `frames` frames are played; return their scores, and the frames."""
-        boards, rules = self._boards, self.environment.rules
-        observation, _ = self.environment.codes
+        boards, (rules, observation, _) = self._boards, self.environment.game.rules
         fruits, played = [], 0
         for seed in seeds:
             reset_board(boards, rules, 0, seed)

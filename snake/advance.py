@@ -6,23 +6,13 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.randomness.philox_compiled import philox
+from evo.randomness.philox_compiled import episode_seed
 from snake.batch import ALIVE, LEAN, TERMINATED, reset_board, step_board
 from snake.observe import mask, observe_board, observe_many
-from snake.rules import FOLLOWING
 
 kernel_cache.use(__name__)
 
 NEXT_STEP, SAME_STEP, DISABLED = range(3)  # what happens to a board that is over
-
-
-@njit(**LEAN)
-def episode_seed(first, number):  # type: ignore[no-untyped-def]
-    """Return the seed of an episode as `snake.rules.episode_seed` does."""
-    if number == 0:
-        return np.uint64(first)
-    w0, w1, _, _ = philox(np.uint64(first), np.uint64(0), np.uint64(number), np.uint64(FOLLOWING), np.uint64(0))
-    return w0 | w1 << np.uint64(32)
 
 
 @njit(**LEAN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import gymnasium
@@ -22,15 +22,14 @@ from snake.batch import (
     TRUNCATED,
     Boards,
     Rules,
-    make_boards,
-    make_rules,
     positions,
     reset_board,
     step_board,
 )
-from snake.observe import HIGHEST, MASKS, OBSERVATIONS, mask, observe_board, shape
+from snake.compiled import make_game
+from snake.observe import HIGHEST, mask, observe_board
 from snake.render import Position, rgb, text
-from snake.rules import ACTIONS, SEED_LIMIT, episode_seed, one_of, whole
+from snake.rules import SEED_LIMIT, episode_seed, one_of, whole
 
 Observation = NDArray[np.float32]
 Info = dict[str, Any]
@@ -38,33 +37,6 @@ Info = dict[str, Any]
 MODES = {AutoresetMode.NEXT_STEP: NEXT_STEP, AutoresetMode.SAME_STEP: SAME_STEP, AutoresetMode.DISABLED: DISABLED}
 RENDER_MODES = ("human", "rgb_array", "ansi")
 FRAMES_PER_SECOND = 10
-
-
-class _Setting:
-    """The options that both environments take, checked, and what follows from them."""
-
-    def __init__(
-        self,
-        size: int = 10,
-        observation: str = "window",
-        window: int = 0,
-        actions: str = "relative",
-        mask: str = "none",
-        starvation: int = 200,
-        max_steps: int = 0,
-        tail: str = "legal",
-        start_length: int = 1,
-        rewards: Mapping[str, float] | None = None,
-    ) -> None:
-        self.rules = make_rules(size, tail, starvation, max_steps, start_length, rewards, actions)
-        self.shape = shape(observation, self.rules.size, window)
-        self.code = OBSERVATIONS.index(observation)
-        self.mask_code = MASKS.index(one_of("mask", mask, MASKS))
-        if observation in ("ego", "window") and actions == "absolute":
-            raise ValueError(f"observation {observation} looks where the head looks: its actions are relative")
-        self.observation_space = Box(0.0, HIGHEST[self.code], self.shape, np.float32)
-        self.actions = ACTIONS[actions]
-        self.action_space = Discrete(self.actions)
 
 
 def shown(boards: Boards, rules: Rules, b: int) -> Position:
@@ -95,11 +67,11 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
 
     def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
         self.render_mode = None if render_mode is None else one_of("render_mode", render_mode, RENDER_MODES)
-        self._setting = _Setting(**options)
-        self._rules = self._setting.rules
-        self.observation_space = self._setting.observation_space
-        self.action_space = self._setting.action_space
-        self._boards = make_boards(1, self._rules.size)
+        self._game = make_game(**options)
+        self._rules, self._code, self._mask_code = self._game.rules
+        self.observation_space = Box(0.0, HIGHEST[self._code], self._game.shape, np.float32)
+        self.action_space = Discrete(self._game.actions)
+        self._boards = self._game.make_state(1)
         self._first, self._episode = 0, -1
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
@@ -117,7 +89,7 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, Info]:
         """Play one action; ValueError where there is no such action, RuntimeError after the end of an episode."""
-        number = whole("action", int(action), 0, self._setting.actions - 1)
+        number = whole("action", int(action), 0, self._game.actions - 1)
         if self._boards.state["over"][0] != ALIVE:
             raise RuntimeError("the episode is over, or has not begun: call reset")
         thousandths, status = step_board(self._boards, self._rules, 0, number)
@@ -137,13 +109,13 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
         return shown(self._boards, self._rules, 0)
 
     def _observation(self) -> Observation:
-        out = np.empty(self._setting.shape, np.float32)
-        observe_board(self._boards, self._rules, self._setting.code, 0, out)
+        out = np.empty(self._game.shape, np.float32)
+        observe_board(self._boards, self._rules, self._code, 0, out)
         return out
 
     def _info(self) -> Info:
-        allowed = np.empty(self._setting.actions, np.int8)
-        mask(self._boards, self._rules, self._setting.mask_code, 0, allowed)
+        allowed = np.empty(self._game.actions, np.int8)
+        mask(self._boards, self._rules, self._mask_code, 0, allowed)
         return {"action_mask": allowed, "score": int(self._boards.state["length"][0]) - self._rules.start_length}
 
     def _show(self) -> None:
@@ -173,16 +145,16 @@ class SnakeVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     ) -> None:
         self.num_envs = whole("num_envs", num_envs, 1, 1 << 31)
         self.render_mode = None if render_mode is None else one_of("render_mode", render_mode, RENDER_MODES[1:])
-        self._setting = _Setting(**options)
-        self._rules = self._setting.rules
-        self.single_observation_space = self._setting.observation_space
-        self.single_action_space = self._setting.action_space
+        self._game = make_game(**options)
+        self._rules, self._code, self._mask_code = self._game.rules
+        self.single_observation_space = Box(0.0, HIGHEST[self._code], self._game.shape, np.float32)
+        self.single_action_space = Discrete(self._game.actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         autoreset = AutoresetMode(autoreset_mode)
         self.metadata = {**SnakeEnv.metadata, "render_modes": list(RENDER_MODES[1:]), "autoreset_mode": autoreset}
         self._copy, self._mode = copy, MODES[autoreset]
-        self._boards = make_boards(num_envs, self._rules.size)
+        self._boards = self._game.make_state(num_envs)
         self._first = np.zeros(num_envs, np.uint64)
         self._episode = np.full(num_envs, -1, np.int64)
         self._out = self._empty(num_envs)
@@ -204,7 +176,7 @@ class SnakeVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
             self._episode[b] += 1
             number = episode_seed(int(self._first[b]), int(self._episode[b]))
             reset_board(self._boards, self._rules, b, np.uint64(number))
-        describe(self._boards, self._rules, self._setting.code, self._setting.mask_code, *self._out)
+        describe(self._boards, self._rules, self._code, self._mask_code, *self._out)
         out, masks, scores = self._handed_out(self._out)
         return out, {"action_mask": masks, "_action_mask": chosen, "score": scores, "_score": chosen.copy()}
 
@@ -218,15 +190,15 @@ class SnakeVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         chosen = np.asarray(actions)
         if chosen.shape != (self.num_envs,) or not np.issubdtype(chosen.dtype, np.integer):
             raise ValueError(f"actions are {self.num_envs} whole numbers, not {chosen.dtype} {chosen.shape}")
-        if chosen.min() < 0 or chosen.max() >= self._setting.actions:
-            raise ValueError(f"an action is not between 0 and {self._setting.actions - 1}")
+        if chosen.min() < 0 or chosen.max() >= self._game.actions:
+            raise ValueError(f"an action is not between 0 and {self._game.actions - 1}")
         if (self._episode < 0).any() or (self._mode == DISABLED and self._boards.state["over"].any()):
             raise RuntimeError("an episode is over, or has not begun: call reset")
         advance(
             self._boards,
             self._rules,
-            self._setting.code,
-            self._setting.mask_code,
+            self._code,
+            self._mask_code,
             self._mode,
             chosen.astype(np.int64),
             self._first,
@@ -257,8 +229,8 @@ class SnakeVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
 
     def _empty(self, count: int) -> tuple[Observation, NDArray[np.int8], NDArray[np.int64]]:
         return (
-            np.zeros((count, *self._setting.shape), np.float32),
-            np.zeros((count, self._setting.actions), np.int8),
+            np.zeros((count, *self._game.shape), np.float32),
+            np.zeros((count, self._game.actions), np.int8),
             np.zeros(count, np.int64),
         )
 

@@ -13,24 +13,20 @@ starvation. Every value is one float32 quotient, the same on every path.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit, types
-from numba.core import cgutils
-from numba.core.errors import TypingError
-from numba.extending import intrinsic
+from numba import njit
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled.views import flat_of
 from snake.batch import LEAN, blocked, cell_ahead
+from snake.rules import CHANNELS as CHANNELS
+from snake.rules import EGO, FRAME, PLANES, WINDOW
 from snake.rules import MASKS as MASKS
-from snake.rules import one_of, whole
+from snake.rules import OBSERVATIONS as OBSERVATIONS
+from snake.rules import shape as shape
 
 kernel_cache.use(__name__)
 
-OBSERVATIONS = ("frame", "planes", "ego", "window")
-FRAME, PLANES, EGO, WINDOW = range(4)
-CHANNELS = (1, 5, 6, 5)
 HIGHEST = (3.0, 1.0, 1.0, 1.0)  # of any value of an observation; the lowest is 0
 
 COPIED = 2048  # floats: the source of the background stays in the nearest cache
@@ -39,40 +35,6 @@ CELL_OF_FIVE, CELL_OF_SIX = np.arange(BLOCK) % 5, np.arange(BLOCK) % 6
 HUNGER_OF_FIVE, HUNGER_OF_SIX = np.float32(CELL_OF_FIVE == 4), np.float32(CELL_OF_SIX == 4)
 NOTHING = np.zeros(BLOCK, np.float32)
 FIRST_OF_FIVE, LAST_OF_SIX = np.float32(CELL_OF_FIVE == 0), np.float32(CELL_OF_SIX == 5)
-
-
-def shape(observation: str, size: int, window: int = 0) -> tuple[int, int, int]:
-    """Return (H, W, C) of an observation; `window` is the side of the window, 0 means 2 size - 1.
-
-    Raises ValueError for an unknown observation, and for a window that is even or wider than 2 size - 1.
-    """
-    code = OBSERVATIONS.index(one_of("observation", observation, OBSERVATIONS))
-    if code != WINDOW:
-        return size, size, CHANNELS[code]
-    side = whole("window", window, 0, 2 * size - 1) or 2 * size - 1
-    if side % 2 == 0:
-        raise ValueError(f"window is {side}, not an odd number")
-    return side, side, CHANNELS[code]
-
-
-@intrinsic
-def flat_of(typing, array):  # type: ignore[no-untyped-def]
-    """Return all of an array in C order as one row of the same memory, without the call that `reshape` makes."""
-    if not isinstance(array, types.Array) or array.layout != "C":
-        raise TypingError("an observation is an array in C order")
-    row = array.copy(ndim=1)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        whole = context.make_array(array)(context, builder, arguments[0])
-        flat = context.make_array(row)(context, builder)
-        shape, strides = cgutils.pack_array(builder, [whole.nitems]), cgutils.pack_array(builder, [whole.itemsize])
-        flat.data, flat.nitems, flat.itemsize, flat.shape, flat.strides = (
-            whole.data, whole.nitems, whole.itemsize, shape, strides,
-        )  # fmt: skip
-        flat.meminfo, flat.parent = whole.meminfo, whole.parent  # borrowed: kernels count no references
-        return flat._getvalue()
-
-    return row(array), generate
 
 
 @njit(forceinline=True, **LEAN)

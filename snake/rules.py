@@ -8,7 +8,8 @@ from itertools import pairwise
 from operator import index
 from typing import Any
 
-from evo.randomness.philox import draw, philox
+from evo.randomness.philox import draw
+from evo.randomness.philox import episode_seed as episode_seed
 
 Cell = tuple[int, int]  # row, column; (0, 0) is the top left corner
 
@@ -17,14 +18,15 @@ HEADINGS = ("up", "right", "down", "left")
 TAILS = ("legal", "fatal")
 ACTIONS = {"absolute": 4, "relative": 3}  # relative: 0 left, 1 straight, 2 right
 MASKS = ("none", "reverse", "fatal")
+OBSERVATIONS = ("frame", "planes", "ego", "window")
+FRAME, PLANES, EGO, WINDOW = range(4)
+CHANNELS = (1, 5, 6, 5)  # planes of an observation
+EPISODE_METRICS = ("score", "won", "starved")
 DEFAULT_REWARDS = {"fruit": 1.0, "death": -1.0, "win": 10.0}
 SMALLEST, LARGEST = 4, 64
 SEED_LIMIT = 1 << 64
 STEP_LIMIT = 1 << 31
 REWARD_LIMIT = 1e9
-# The purpose of the draw that names the episodes after the first; numba kernels hold it too. The game's draws have
-# purpose 0, the random player's 1.
-FOLLOWING = 2
 
 
 class Game:
@@ -245,14 +247,6 @@ class Game:
         return looks
 
 
-def episode_seed(first: int, number: int) -> int:
-    """Return the seed of episode `number` of those that begin with `first`: itself, then ones that it names."""
-    if number == 0:
-        return first
-    w0, w1, _, _ = philox(first, (0, number, FOLLOWING, 0))
-    return w0 | w1 << 32
-
-
 def whole(name: str, value: int, lowest: int, highest: int) -> int:
     """Return `value` as an int; ValueError where it is none or lies outside [lowest, highest]."""
     try:
@@ -269,6 +263,20 @@ def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise ValueError(f"{name} is {value!r}, not one of {', '.join(known)}")
     return value
+
+
+def shape(observation: str, size: int, window: int = 0) -> tuple[int, int, int]:
+    """Return (H, W, C) of an observation; `window` is the side of the window, 0 means 2 size - 1.
+
+    Raises ValueError for an unknown observation, and for a window that is even or wider than 2 size - 1.
+    """
+    code = OBSERVATIONS.index(one_of("observation", observation, OBSERVATIONS))
+    if code != WINDOW:
+        return size, size, CHANNELS[code]
+    side = whole("window", window, 0, 2 * size - 1) or 2 * size - 1
+    if side % 2 == 0:
+        raise ValueError(f"window is {side}, not an odd number")
+    return side, side, CHANNELS[code]
 
 
 def reward_thousandths(rewards: Mapping[str, float] | None) -> dict[str, int]:

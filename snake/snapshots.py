@@ -6,16 +6,11 @@ hunger, steps and seed, all little-endian; 122 bytes of a 10 x 10 board.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from snake.batch import LEAN, ONE, Boards, Rules, make_boards
-from snake.observe import observe_board
+from snake.batch import LEAN, ONE, Boards
 
 kernel_cache.use(__name__)
 
@@ -78,8 +73,29 @@ def save(boards, b, row):  # type: ignore[no-untyped-def]
 
 
 @njit(**LEAN)
-def take(boards, b, row):  # type: ignore[no-untyped-def]
-    """Set board b to what `save` wrote of a board of the same size.  # row uint8 [row_size]"""
+def _holds(boards, row):  # type: ignore[no-untyped-def]
+    """Return whether every cell that a copy names is on the board."""
+    cells = boards.body.shape[1]
+    size = 1 if cells <= 256 else 2
+    forced = size * cells
+    length = np.int64(_get(row, forced + 2 * boards.forced.shape[1], 2))
+    if length < 1 or length > cells:
+        return False
+    for k in range(length):
+        if np.int64(_get(row, size * k, size)) >= cells:
+            return False
+    for k in range(boards.forced.shape[1] + 1):  # the fruit stands behind the length
+        cell = _get_signed(row, forced + 2 * k + (2 if k == boards.forced.shape[1] else 0), 2)
+        if cell < -1 or cell >= cells:
+            return False
+    return row[forced + 2 * boards.forced.shape[1] + 4] < 4
+
+
+@njit(**LEAN)
+def load(boards, b, row):  # type: ignore[no-untyped-def]
+    """Set board b to what `save` wrote; return whether it is of a board of this size.  # row uint8 [row_size]"""
+    if not _holds(boards, row):
+        return False
     cells = boards.body.shape[1]
     size = 1 if cells <= 256 else 2
     at = size * cells
@@ -105,82 +121,4 @@ def take(boards, b, row):  # type: ignore[no-untyped-def]
         cell = np.int64(_get(row, size * k, size))
         boards.body[b, k] = cell
         boards.occupied[b, cell >> 6] |= ONE << np.uint64(cell & 63)
-
-
-@njit(**LEAN)
-def _save_many(boards, index, out):  # type: ignore[no-untyped-def]
-    for k in range(index.shape[0]):
-        save(boards, index[k], out[k])
-
-
-@njit(**LEAN)
-def _holds(boards, row):  # type: ignore[no-untyped-def]
-    """Return whether every cell that a copy names is on the board."""
-    cells = boards.body.shape[1]
-    size = 1 if cells <= 256 else 2
-    forced = size * cells
-    length = np.int64(_get(row, forced + 2 * boards.forced.shape[1], 2))
-    if length < 1 or length > cells:
-        return False
-    for k in range(length):
-        if np.int64(_get(row, size * k, size)) >= cells:
-            return False
-    for k in range(boards.forced.shape[1] + 1):  # the fruit stands behind the length
-        cell = _get_signed(row, forced + 2 * k + (2 if k == boards.forced.shape[1] else 0), 2)
-        if cell < -1 or cell >= cells:
-            return False
-    return row[forced + 2 * boards.forced.shape[1] + 4] < 4
-
-
-@njit(**LEAN)
-def _take_many(boards, index, saved):  # type: ignore[no-untyped-def]
-    for k in range(index.shape[0]):
-        if not _holds(boards, saved[k]):
-            return False
-        take(boards, index[k], saved[k])
     return True
-
-
-def snapshots(boards: Boards, index: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.uint8]:
-    """Return exact copies of some boards.  # [K, bytes]"""
-    rows = np.asarray(index, np.int64)
-    out = np.empty((len(rows), row_size(boards)), np.uint8)
-    _save_many(boards, rows, out)
-    return out
-
-
-def restore(boards: Boards, index: Sequence[int] | NDArray[np.integer[Any]], saved: NDArray[np.uint8]) -> None:
-    """Set some boards to what `snapshots` saved; ValueError where it is of no such board.  # saved [K, bytes]"""
-    rows = np.asarray(index, np.int64)
-    if saved.shape != (len(rows), row_size(boards)):
-        raise ValueError(
-            f"snapshots of shape {saved.shape}, not {(len(rows), row_size(boards))}: of another size of board?"
-        )
-    if not _take_many(boards, rows, np.ascontiguousarray(saved)):
-        raise ValueError("a snapshot names cells that the board does not have")
-
-
-def snapshot(boards: Boards, b: int) -> NDArray[np.uint8]:
-    """Return an exact copy of board b.  # [bytes]"""
-    saved: NDArray[np.uint8] = snapshots(boards, [b])[0]
-    return saved
-
-
-@njit(**LEAN)
-def _observe_many(boards, rules, code, saved, out):  # type: ignore[no-untyped-def]
-    for k in range(saved.shape[0]):
-        if not _holds(boards, saved[k]):
-            return False
-        take(boards, 0, saved[k])
-        observe_board(boards, rules, code, 0, out[k])
-    return True
-
-
-def observe_saved(rules: Rules, code: int, saved: NDArray[np.uint8], out: NDArray[np.float32]) -> None:
-    """Write what boards that `snapshots` saved look like.  # saved [K, bytes], out [K, H, W, C]
-
-    `code` is a place in `snake.observe.OBSERVATIONS`. ValueError where a snapshot is of no such board.
-    """
-    boards = make_boards(1, rules.size)
-    if saved.shape != (len(out), row_size(boards)) or not _observe_many(boards, rules, code, saved, out):
-        raise ValueError(f"snapshots of shape {saved.shape} are not of boards of side {rules.size}")

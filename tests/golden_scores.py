@@ -14,8 +14,7 @@ import numpy as np
 from evo.kernels import lanes, layout
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.network import Network, Options
-from evo.rollouts.episodes import EPSILON_GREEDY, SOFTMAX, choose_action, exponential
-from evo.rollouts.gaussian import draw_action
+from evo.rollouts.action_rules import EPSILON_GREEDY, SOFTMAX, choose_action, draw_action, exponential
 
 # Filters that are no multiple of the block, strides, both paddings, a side of one cell, and dense layers alone.
 NETWORKS = (

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from evo.kernels import lanes as kernel
 from evo.networks.network import Network
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, ActionRule
-from evo.rollouts.episodes import choose_action
-from evo.rollouts.rollout import RULES
+from evo.rollouts.action_rules import RULES, choose_action
 from snake.advance import episode_seed
 from snake.envs import SnakeEnv
 

@@ -28,7 +28,7 @@ from snake.batch import (
 )
 from snake.bots import hamiltonian_player
 from snake.rules import Game
-from snake.snapshots import restore, snapshot, snapshots
+from tests.saved_boards import restore, snapshot, snapshots
 
 
 def step_both(game: Game, boards: Boards, rules: Rules, b: int, action: int) -> None:
@@ -230,7 +230,7 @@ def test_what_does_not_fit_the_boards_is_refused() -> None:
         load(boards, rules, 0, Game(size=6, tail="fatal").state())
     with pytest.raises(ValueError, match="overlaps itself"):
         load(boards, rules, 0, {"size": 6, "body": [(1, 1), (1, 2), (1, 1)]})
-    with pytest.raises(ValueError, match="another size of board"):
+    with pytest.raises(ValueError, match="cells"):
         restore(boards, [0], snapshots(make_boards(1, 7), [0]))
 
 

@@ -30,8 +30,8 @@ from evo.rollouts.rollout import Rollout
 from evo.store.store import Store
 from snake.batch import make_boards
 from snake.observe import mask
-from snake.snapshots import restore
 from tests.calling import called, summary_of
+from tests.saved_boards import restore
 
 SMALL = """
 [run]
@@ -228,11 +228,11 @@ def test_a_mask_holds_for_what_is_done_and_for_what_is_learnt() -> None:
         assert steps.action_masks[np.arange(len(steps)), steps.actions].all()
     sample = algorithm._replay.sample(1, 512)
     assert sample.action_masks is not None
-    _, masked = environment.codes
+    rules, _, masked = environment.game.rules
     boards, expected = make_boards(1, 5), np.ones(3, np.int8)
     for row, allowed in zip(sample.following, sample.action_masks, strict=True):
         restore(boards, [0], row[None])
-        mask(boards, environment.rules, masked, 0, expected)
+        mask(boards, rules, masked, 0, expected)
         assert allowed.tolist() == expected.tolist()
     assert (sample.action_masks == 0).any()
 

@@ -21,7 +21,7 @@ from snake.batch import make_boards, make_rules, reset_many
 from snake.envs import SnakeEnv, SnakeVectorEnv
 from snake.observe import OBSERVATIONS, observe_many, shape
 from snake.rules import Game, episode_seed
-from snake.snapshots import snapshots
+from tests.saved_boards import snapshots
 
 
 def make(**options: Any) -> SnakeEnv:

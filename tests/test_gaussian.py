@@ -19,7 +19,7 @@ from evo.networks.network import Options as Policy
 from evo.randomness.philox import philox
 from evo.randomness.streams import Purpose
 from evo.records import ActionRule, Result, Task
-from evo.rollouts.gaussian import draw_action, standard_normal
+from evo.rollouts.action_rules import draw_action, standard_normal
 from evo.rollouts.rollout import Rollout
 
 

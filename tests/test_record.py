@@ -48,7 +48,7 @@ def test_recorded_steps_of_compiled_episodes_equal_plain_ones(made: Any, how: Ac
     plain, expected = recorded(Rollout(rollout.network, Elsewhere(rollout.environment, made)), task)
     assert compiled.returns.tolist() == plain.returns.tolist()
     assert [trace.tolist() for trace in compiled.actions] == [trace.tolist() for trace in plain.actions]
-    observe = rollout.environment.observe
+    observe = rollout.environment.game.observe
     assert observe(steps.observations).tobytes() == expected.observations.tobytes()
     for name in ("actions", "rewards", "ends", "outputs"):
         assert getattr(steps, name).tobytes() == getattr(expected, name).tobytes(), name
@@ -86,7 +86,7 @@ def test_outputs_are_those_of_the_network_for_what_was_seen() -> None:
     rollout = with_value()
     weights = np.random.default_rng(2).standard_normal((1, rollout.network.size)).astype(np.float32)
     _, steps = recorded(rollout, Task(rows(1), train(9), ActionRule("softmax")), weights)
-    observe = rollout.environment.observe
+    observe = rollout.environment.game.observe
     for seen, outputs in ((steps.observations, steps.outputs), (steps.next_observations, steps.next_outputs)):
         assert lanes.scores(rollout.network, weights[0], observe(seen)).tobytes() == outputs.tobytes()
 

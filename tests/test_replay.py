@@ -8,6 +8,7 @@ import pytest
 from evo.environments import snake
 from evo.learning.replay_buffer import ReplayBuffer, below, draw_slots, record_of, set_priorities
 from evo.records import SEGMENT_END, TERMINATED, Transitions
+from evo.rollouts.replay import replay_segment
 
 
 def transitions_of(first: int, count: int, masked: bool = False) -> Transitions:
@@ -138,13 +139,14 @@ def test_a_buffer_restored_from_its_state_and_records_gives_the_same_samples(mas
 
 def test_a_million_transitions_of_a_10_x_10_board_take_a_quarter_of_a_gigabyte() -> None:
     environment = snake.make(snake.Options(size=10, observation="window", starvation=200))
-    steps, _ = environment.play_again(environment.begin(np.arange(4, dtype=np.uint64)), np.ones((4, 25), np.int8))
+    begun = environment.game.begin(np.arange(4, dtype=np.uint64))
+    steps, _ = replay_segment(environment.game, begun, np.ones((4, 25), np.int8))
     buffer = ReplayBuffer(1000, 3, 0.99, 0.6)
     buffer.add(steps)
     kept = sum(rows.nbytes for rows in buffer._rows.values())
     assert buffer.sample(1, 8).observations.dtype == np.uint8
     assert kept / 1000 < 256
-    assert environment.observe(steps.observations[:1]).nbytes > 20 * kept / 1000  # the network's input
+    assert environment.game.observe(steps.observations[:1]).nbytes > 20 * kept / 1000  # the network's input
 
 
 def test_an_episode_that_terminated_is_worth_its_rewards_alone() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from hypothesis import strategies as st
 from readable_snake import ReadableSnake
 
 from evo.environments import snake
+from evo.environments.environment import Environment as Declared
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
-from evo.rollouts.episodes import exponential
-from evo.rollouts.rollout import Rollout, check_arithmetic, empty_result, play_plainly
+from evo.rollouts.action_rules import exponential
+from evo.rollouts.gymnasium_episodes import play_gymnasium
+from evo.rollouts.rollout import Rollout, check_arithmetic, empty_result
 
 ROOT = Path(__file__).parent.parent
 SMALL = Policy(conv=[[5, 3, 2]], dense=[6])
@@ -47,8 +49,8 @@ def train(episodes: int, generation: int = 0) -> Episodes:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """The environment of a rollout, with other Gymnasium environments."""
+class Elsewhere(Declared):
+    """The environment of a rollout, with other Gymnasium environments: nothing of it is compiled."""
 
     environment: snake.Environment
     made: Callable[[snake.Environment], gymnasium.Env]
@@ -56,10 +58,13 @@ class Elsewhere:
     actions = property(lambda self: self.environment.actions)
     shape = property(lambda self: self.environment.shape)
     episode_metrics = property(lambda self: self.environment.episode_metrics)
-    metrics_of_episode = property(lambda self: self.environment.metrics_of_episode)
 
     def env(self) -> gymnasium.Env:
         return self.made(self.environment)
+
+    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        options, score = self.environment.options, int(info["score"])
+        return score, int(score + options.start_length == options.size**2), int(truncated)
 
 
 def played_plainly(rollout: Rollout, task: Task, made: Callable[[snake.Environment], gymnasium.Env]) -> Result:
@@ -268,7 +273,7 @@ def test_the_plain_path_reads_the_scores_it_is_given() -> None:
     environment = Elsewhere(rollout.environment, ReadableSnake)
     one = {name: array[0] for name, array in empty_result(1, 2, 3).items() if name != "finite"}
     straight = np.array([0, 1, 0], np.float32)
-    _, _, finite, traces = play_plainly(
+    _, _, finite, traces = play_gymnasium(
         lambda observations: np.tile(straight, (len(observations), 1)), environment, train(2).seeds, ActionRule(), one
     )
     assert finite

@@ -14,7 +14,6 @@ from evo.networks.network import Network, Options
 from evo.randomness.streams import Purpose, stream
 from evo.records import SEGMENT_END, TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Task, WeightSource
 from evo.rollouts import tensorflow_segments
-from evo.rollouts.rollout import RULES as RULE_NUMBERS
 from evo.rollouts.rollout import Rollout
 from tests.readable_segment import ReadableLane
 
@@ -30,7 +29,7 @@ def world(**options: Any) -> tuple[snake.Environment, Network, NDArray[np.float3
 
 
 def begin(environment: snake.Environment, count: int) -> EnvStates:
-    return environment.begin(np.array([stream(7, Purpose.ENV, 0, lane) for lane in range(count)], np.uint64))
+    return environment.game.begin(np.array([stream(7, Purpose.ENV, 0, lane) for lane in range(count)], np.uint64))
 
 
 def play(
@@ -60,8 +59,8 @@ def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: ActionRule
         steps = result.transitions
         assert steps is not None
         assert result.envs is not None
-        np.testing.assert_array_equal(environment.observe(steps.observations), np.array(expected["seen"]))
-        np.testing.assert_array_equal(environment.observe(steps.next_observations), np.array(expected["after"]))
+        np.testing.assert_array_equal(environment.game.observe(steps.observations), np.array(expected["seen"]))
+        np.testing.assert_array_equal(environment.game.observe(steps.next_observations), np.array(expected["after"]))
         np.testing.assert_array_equal(steps.actions, expected["actions"])
         np.testing.assert_array_equal(steps.ends, expected["ends"])
         np.testing.assert_allclose(steps.rewards, expected["rewards"])
@@ -91,11 +90,14 @@ def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: ActionRule
 def test_a_segment_that_is_scored_elsewhere_equals_the_compiled_one(how: ActionRule, mask: str) -> None:
     environment, network, weights = world(mask=mask)
     lanes, horizon = begin(environment, 21), 30
-    rule, count = RULE_NUMBERS[how.kind], network.outputs
     for _ in range(2):
         expected = play(environment, network, weights, lanes, how, horizon)
         result = tensorflow_segments.play_segment(
-            lambda seen: kernel.scores(network, weights, seen), environment, lanes, horizon, count, rule, how.epsilon
+            lambda seen: kernel.scores(network, weights, seen),
+            environment.game,
+            Segment(lanes, horizon),
+            network.outputs,
+            how,
         )
         for one, other in (
             (result, expected),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from evo.randomness import philox_compiled
 from evo.randomness.philox import draw, philox
 from evo.randomness.streams import SEED_LIMIT, Purpose, candidate_keys, episode_keys, seeds_of_test_episodes, stream
-from evo.rollouts import episodes
+from evo.rollouts import action_rules
 
 WORD = st.integers(0, 2**32 - 1)
 SEED = st.integers(0, SEED_LIMIT - 1)
@@ -79,7 +79,7 @@ def test_the_numbers_of_the_purposes_are_part_of_the_file_formats() -> None:
         "MIRROR": 14,
         "EXPLORE": 15,
     }
-    assert episodes.ACTION == 9
+    assert action_rules.ACTION == 9
 
 
 def test_streams_have_the_pinned_keys() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from evo.environments import snake
 from evo.environments.symmetry import Symmetry
-from snake.batch import load, make_boards
+from snake.batch import load
 from snake.rules import Game
-from snake.snapshots import snapshots
+from tests.saved_boards import snapshots
 
 VIEWS = [
     ("ego", "relative", 2),
@@ -48,9 +48,9 @@ def turned(state: dict[str, Any], form: int) -> Game:
 
 
 def seen(environment: Any, game: Game) -> np.ndarray:
-    boards = make_boards(1, environment.rules.size)
-    load(boards, environment.rules, 0, {**game.state(), "fruits": []})
-    return environment.observe(snapshots(boards, [0]))
+    boards = environment.game.make_state(1)
+    load(boards, environment.game.rules.rules, 0, {**game.state(), "fruits": []})
+    return environment.game.observe(snapshots(boards, [0]))
 
 
 @pytest.mark.parametrize(("observation", "actions", "form"), CASES)

@@ -113,7 +113,7 @@ class Options(AlgorithmOptions):
         """
         if getattr(environment, "continuous", False):
             raise ConfigurationError("run.algorithm: dqn chooses among discrete actions; use ppo, a2c or reinforce")
-        if self.symmetry and not hasattr(environment, "symmetry"):
+        if self.symmetry and not environment.symmetry:
             raise ConfigurationError("dqn.symmetry: this environment has none that is known; use false")
         return int(self.dueling)
 

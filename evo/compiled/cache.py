@@ -10,6 +10,8 @@ import hashlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ import llvmlite
 import numba
 import numpy as np
 from llvmlite import binding
+from numba import types
+from numba.core.caching import FunctionCache
 
 config: Any = numba.config
 KERNEL_SOURCE = b"numba"  # a source file that contains this is hashed
@@ -28,16 +32,21 @@ def features() -> str:
     return str(binding.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES)
 
 
-def directory_name(folders: list[Path]) -> str:
-    """Return a hash of the kernel sources in `folders`, the compiler versions, and the processor."""
+def directory_name(folders: Iterable[Path]) -> str:
+    """Return a hash of the kernel sources in `folders`, the versions of the compilers, and the processor."""
     versions = (numba.__version__, llvmlite.__version__, np.__version__, sys.version)
-    digest = hashlib.sha256(repr((*versions, config.CPU_NAME or binding.get_host_cpu_name(), features())).encode())
-    for folder in folders:
-        for path in sorted(folder.rglob("*.py")):
-            source = path.read_bytes()
-            if KERNEL_SOURCE in source:
-                digest.update(repr((path.relative_to(folder).as_posix(), len(source))).encode() + source)
-    return digest.hexdigest()[:16]
+    parts = (*versions, config.CPU_NAME or binding.get_host_cpu_name(), features(), *map(digest, folders))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def digest(place: Path) -> str:
+    """Return a hash of the kernel sources of a package's folder, or of one file."""
+    found = hashlib.sha256()
+    for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        source = path.read_bytes()
+        if KERNEL_SOURCE in source:
+            found.update(repr((path.relative_to(place).as_posix(), len(source))).encode() + source)
+    return found.hexdigest()
 
 
 def root() -> Path:
@@ -62,14 +71,51 @@ def root() -> Path:
 
 
 def use(module: str) -> None:
-    """Cache the kernels that `module` compiles; call this after its imports and before its first kernel."""
-    packages = sorted({"evo", "snake", module.partition(".")[0]})
-    config.CACHE_DIR = str(root() / directory_name([_folder(name) for name in packages]))
+    """Keep the kernels that `module` compiles; to be called after its imports and before its first kernel."""
+    packages = sorted({"evo", module.partition(".")[0]})
+    config.CACHE_DIR = str(root() / directory_name([_place(name) for name in packages]))
 
 
-def _folder(package: str) -> Path:
-    """Return the folder of a package, without importing it."""
-    spec = find_spec(package)
+def depend(state: type, modules: Iterable[str]) -> None:
+    """Note that a game with such a state is made of these modules."""
+    _modules[state] = tuple(sorted({module.partition(".")[0] for module in modules}))
+
+
+def with_game(kernel: Any) -> Any:
+    """Have a kernel that plays any game be compiled again where the sources of the game it plays have changed."""
+    kernel._cache = _OfGame(kernel.py_func)
+    return kernel
+
+
+def is_kept(kernel: Any) -> bool:
+    """Return whether machine code of this kernel lies in the cache, for some network and game."""
+    place = Path(kernel.stats.cache_path)
+    return any(place.glob(f"*.{kernel.py_func.__qualname__}-*.nbi"))
+
+
+class _OfGame(FunctionCache):  # type: ignore[misc]
+    """Numba's cache of a kernel, where the game's sources are part of what is looked up."""
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        games = {kind.instance_class for kind in sig if isinstance(kind, types.BaseNamedTuple)} & _modules.keys()
+        sources = sorted(_sources(module) for game in games for module in _modules[game])
+        return (*super()._index_key(sig, codegen), *sources)
+
+
+_modules: dict[type, tuple[str, ...]] = {}  # of the games that are registered, by the type of their state
+
+
+@cache
+def _sources(module: str) -> str:
+    """Read a game's sources once a process: a worker inherits the answer, and does not take longer to be replaced."""
+    return digest(_place(module))
+
+
+def _place(module: str) -> Path:
+    """Return where a package or a module lies, also one that is not imported yet."""
+    spec = find_spec(module)
     assert spec is not None
-    assert spec.submodule_search_locations is not None
-    return Path(spec.submodule_search_locations[0])
+    if spec.submodule_search_locations:
+        return Path(spec.submodule_search_locations[0])
+    assert spec.origin is not None
+    return Path(spec.origin)

@@ -1,15 +1,15 @@
-"""Any registered Gymnasium environment that shows arrays and takes choices or numbers: "gymnasium:CartPole-v1", say."""
+"""Any registered Gymnasium environment with array observations, and discrete or continuous actions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field, field_validator
 
+from evo.environments import environment
 from evo.errors import ConfigurationError
 from evo.plugins.options import EnvironmentOptions
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 PREFIX = "gymnasium:"
-MOST_CHOICES = 128  # an action is kept in a byte
+MOST_CHOICES = 128  # an action is recorded in a byte
 
 
 class Options(EnvironmentOptions):
@@ -37,13 +37,12 @@ class Options(EnvironmentOptions):
 
 
 @dataclass(frozen=True)
-class Environment:
+class Environment(environment.Environment):
     """A Gymnasium environment; observations are flattened to float32."""
 
     options: Options
-    episode_metrics: tuple[str, ...] = field(default=(), init=False)
 
-    def env(self) -> gymnasium.Env:
+    def env(self) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment; ConfigurationError where it is unknown or its spaces do not fit."""
         import gymnasium
 
@@ -59,8 +58,8 @@ class Environment:
             known = isinstance(taken, gymnasium.spaces.Discrete) and bool(taken.start == 0 and taken.n <= MOST_CHOICES)
         if not known:
             raise ConfigurationError(
-                f"environment.id: {name} has actions {taken}; choices from 0 on, at most {MOST_CHOICES}, or a row of "
-                "numbers are needed"
+                f"environment.id: {name} has actions {taken}; discrete ones from 0 on, at most {MOST_CHOICES}, or a "
+                "one-dimensional Box are needed"
             )
         if not isinstance(env.observation_space, gymnasium.spaces.Box):
             raise ConfigurationError(f"environment.id: {name} has observations {env.observation_space}, not an array")
@@ -68,9 +67,11 @@ class Environment:
 
     @cached_property
     def _spaces(self) -> tuple[tuple[int, ...], int, bool]:
+        import gymnasium
+
         env = self.env()
         taken: Any = env.action_space
-        shape, continuous = env.observation_space.shape or (), not hasattr(taken, "n")
+        shape, continuous = env.observation_space.shape or (), isinstance(taken, gymnasium.spaces.Box)
         env.close()
         actions = int(taken.shape[0] if continuous else taken.n)
         return tuple(int(n) for n in np.atleast_1d(shape)), actions, continuous
@@ -82,17 +83,13 @@ class Environment:
 
     @property
     def actions(self) -> int:
-        """Return the number of actions, or of the numbers that an action is."""
+        """Return the number of actions or, where they are continuous, of their dimensions."""
         return self._spaces[1]
 
     @property
     def continuous(self) -> bool:
         """Return whether actions are numbers, not choices."""
         return self._spaces[2]
-
-    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
-        """Return no episode_metrics."""
-        return ()
 
 
 def make(options: Options) -> Environment:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo.environments import environment
 from evo.plugins.options import EnvironmentOptions, Section
 
 if TYPE_CHECKING:
     import gymnasium
 
+    from evo.compiled.game import CompiledGame
     from evo.records import EnvStates, Transitions
-    from snake.batch import Rules
 
 
 class Rewards(Section):
@@ -64,16 +64,16 @@ class Options(EnvironmentOptions):
         return self
 
     @property
-    def side(self) -> int:
-        """Return the side of the observation in cells."""
-        if self.observation != "window":
-            return self.size
-        return self.window or 2 * self.size - 1
+    def of_game(self) -> dict[str, Any]:
+        """Return the options that the game itself takes."""
+        return self.model_dump(exclude={"id"})
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Return the shape of an observation: rows, columns, planes."""
-        return (self.side, self.side, {"frame": 1, "planes": 5, "ego": 6, "window": 5}[self.observation])
+        from snake.rules import shape
+
+        return shape(self.observation, self.size, self.window)
 
     @property
     def action_count(self) -> int:
@@ -82,12 +82,10 @@ class Options(EnvironmentOptions):
 
 
 @dataclass(frozen=True)
-class Environment:
-    """Snake as a worker needs it: compiled rules and observation codes, and a Gymnasium form of the same."""
+class Environment(environment.Environment):
+    """Snake as a compiled game, and behind Gymnasium's interface."""
 
     options: Options
-    episode_metrics: tuple[str, ...] = field(default=("score", "won", "starved"), init=False)
-    continuous: bool = field(default=False, init=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -100,70 +98,47 @@ class Environment:
         return self.options.action_count
 
     @cached_property
-    def rules(self) -> Rules:
-        """Return the rules as the compiled game takes them."""
-        from snake.batch import Rules
+    def game(self) -> CompiledGame:
+        """Return the compiled game."""
+        from snake.compiled import make_game
 
-        o = self.options
-        return Rules(
-            size=o.size,
-            tail_fatal=int(o.tail == "fatal"),
-            starvation=o.starvation,
-            max_steps=o.max_steps,
-            start_length=o.start_length,
-            relative=int(o.actions == "relative"),
-            reward_fruit=round(o.rewards.fruit * 1000),
-            reward_death=round(o.rewards.death * 1000),
-            reward_win=round(o.rewards.win * 1000),
-        )
+        return make_game(**self.options.of_game)
 
     @property
-    def codes(self) -> tuple[int, int | None]:
-        """Return the codes of the observation and of the mask in the compiled game; None where nothing is masked."""
-        from snake.observe import OBSERVATIONS
-        from snake.rules import MASKS
+    def episode_metrics(self) -> tuple[str, ...]:
+        """Return the names of the metrics of an episode."""
+        from snake.rules import EPISODE_METRICS
 
-        return OBSERVATIONS.index(self.options.observation), MASKS.index(self.options.mask) or None
-
-    def begin(self, first: NDArray[np.uint64]) -> EnvStates:
-        """Return lanes at the beginning of their first episodes, whose seeds are `first` [L]."""
-        from evo.rollouts.segments import begin
-
-        return begin(self.rules, first)
-
-    def observe(self, snapshots: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Return what the network sees of boards that were saved, in `out` if given.  # [M, S] -> [M, H, W, C]"""
-        from snake.snapshots import observe_saved
-
-        if out is None:
-            out = np.empty((len(snapshots), *self.shape), np.float32)
-        observe_saved(self.rules, self.codes[0], snapshots, out)
-        return out
-
-    def play_again(
-        self, lanes: EnvStates, actions: NDArray[np.int8], keep: bool = True
-    ) -> tuple[Transitions | None, EnvStates]:
-        """Return the steps (if `keep`) that these actions were from there on, and where they led.  # actions [L, T]"""
-        from evo.rollouts.replay import play_segment_again
-
-        return play_segment_again(self, lanes, actions, keep)
+        return EPISODE_METRICS
 
     @property
     def symmetry(self) -> Literal["mirror", "dihedral"]:
-        """Return which other forms of a board are seen as boards too: where the head looks up, its mirror image."""
+        """Return "mirror" where the head looks up in every observation, else "dihedral"."""
         return "mirror" if self.options.observation in ("ego", "window") else "dihedral"
 
-    def env(self) -> gymnasium.Env:
+    def env(self) -> gymnasium.Env[Any, Any]:
         """Return the same game behind Gymnasium's interface."""
         from snake.envs import SnakeEnv
 
-        keys = self.options.model_dump(exclude={"id"})
-        return SnakeEnv(**keys)
+        return SnakeEnv(**self.options.of_game)
 
-    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
-        """Return the episode_metrics of an episode from what its last step said."""
-        score = int(info["score"])
-        return score, int(score + self.options.start_length == self.options.size**2), int(truncated)
+    # What is below asks the game; the learners' callers ask it themselves in time.
+
+    def begin(self, first: NDArray[np.uint64]) -> EnvStates:
+        """Return environments at the beginning of their first episodes, whose seeds are `first` [L]."""
+        return self.game.begin(first)
+
+    def observe(self, snapshots: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Return what the network sees of boards that were saved.  # [M, S] -> [M, H, W, C]"""
+        return self.game.observe(snapshots, out)
+
+    def play_again(
+        self, envs: EnvStates, actions: NDArray[np.int8], keep: bool = True
+    ) -> tuple[Transitions | None, EnvStates]:
+        """Return the replay of these actions [L, T]."""
+        from evo.rollouts.replay import replay_segment
+
+        return replay_segment(self.game, envs, actions, keep)
 
 
 def make(options: Options) -> Environment:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.networks.keras_form import flat_weights
-from evo.rollouts.gaussian import HIGHEST, LOWEST
+from evo.rollouts.action_rules import HIGHEST, LOWEST
 
 if TYPE_CHECKING:
     from evo.learning.learner import Forward, Learner, Loss

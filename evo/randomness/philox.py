@@ -6,6 +6,7 @@ MASK32 = 0xFFFFFFFF
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
+FOLLOWING = 2  # purpose of the draw that names the episodes after the first
 
 Words = tuple[int, int, int, int]
 
@@ -41,3 +42,11 @@ def draw(key: int, index: int, below: int, purpose: int = 0) -> int:
             if word < limit:
                 return word % below
         attempt += 1
+
+
+def episode_seed(first: int, number: int) -> int:
+    """Return the seed of episode `number` of an environment whose first one has the seed `first`."""
+    if number == 0:
+        return first
+    w0, w1, _, _ = philox(first, (0, number, FOLLOWING, 0))
+    return w0 | w1 << 32

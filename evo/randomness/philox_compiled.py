@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
+from evo.randomness.philox import FOLLOWING
 
 kernel_cache.use(__name__)
 
@@ -45,3 +46,12 @@ def draw(key, index, below, purpose):  # type: ignore[no-untyped-def]
         if w3 < limit:
             return np.int64(w3 % n)
         attempt += np.uint64(1)
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)
+def episode_seed(first, number):  # type: ignore[no-untyped-def]
+    """Return the seed of an episode as `evo.randomness.philox.episode_seed` does, uint64."""
+    if number == 0:
+        return np.uint64(first)
+    w0, w1, _, _ = philox(np.uint64(first), np.uint64(0), np.uint64(number), np.uint64(FOLLOWING), np.uint64(0))
+    return w0 | w1 << np.uint64(32)

@@ -1,4 +1,4 @@
-"""Whole episodes of Snake in compiled code: board, observation, network and choice, up to sixteen episodes at a time.
+"""Whole episodes of a compiled game: game, observation, network and action, up to sixteen episodes at a time.
 
 A lane whose episode ends takes the next one at once. When none is left, live lanes are gathered at the front and
 computed in parts of 16, 8, 4 and 2 lanes; no lane's bits depend on that.
@@ -6,7 +6,6 @@ computed in parts of 16, 8, 4 and 2 lanes; no lane's bits depend on that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,101 +13,41 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled import game as contract
+from evo.compiled.game import CompiledGame
+from evo.compiled.views import shaped
 from evo.kernels.lanes import forward
-from evo.randomness.philox_compiled import draw, philox
-from evo.randomness.streams import Purpose
-from evo.records import TERMINATED, TRUNCATED, Episodes, Task, Transitions
-from snake import observe
-from snake.batch import Boards, reset_board, step_board
-from snake.snapshots import row_size, save
+from evo.records import GOES_ON, TRUNCATED, Episodes, Task, Transitions
+from evo.rollouts.action_rules import RULES, choose_action
 
 kernel_cache.use(__name__)
 
-SOFTMAX, EPSILON_GREEDY = 1, 2
-RULES = {"greedy": None, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY}  # None: compiled without any draw
-ACTION, EXPLORE = int(Purpose.ACTION), np.int64(Purpose.EXPLORE)
-SQUARINGS = 10
+LIVE, BEGUN, FRAMES, SLOTS = range(4)  # of a kernel's progress
+CHUNK = 4096  # recorded steps
 
 
 class Trace(NamedTuple):
-    """Which actions were played in E episodes of M steps; no step is written where there is no room for one."""
+    """A chunk of at most M steps in the order of play; none is written where M is 0."""
 
-    starts: NDArray[np.int64]  # [E] number of each episode's first step
+    episodes: NDArray[np.int64]  # [M] which episode a step is of
     actions: NDArray[np.int8]  # [M]
 
 
 class Record(NamedTuple):
-    """What else is written of these episodes to learn from; A is 0 where nothing is masked."""
+    """What else is recorded of a chunk of M steps, and of E episodes; A is 0 where nothing is masked."""
 
     observations: NDArray[np.uint8]  # [M, S] snapshots
     action_masks: NDArray[np.int8]  # [M, A]
     rewards: NDArray[np.int32]  # [M] thousandths
     outputs: NDArray[np.float32]  # [M, O]
-    next_observations: NDArray[np.uint8]  # [E, S] what follows the last step
+    ends: NDArray[np.uint8]  # [E] TERMINATED or TRUNCATED
+    next_observations: NDArray[np.uint8]  # [E, S] after the last step
     next_action_masks: NDArray[np.int8]  # [E, A]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def exponential(x):  # type: ignore[no-untyped-def]
-    """Return exp(x) for x <= 2 by additions and multiplications only, so with the same bits everywhere.
-
-    (1 + y + y^2/2 + y^3/6 + y^4/24)^1024 with y = x / 1024, in float64; 0 below -600.
-    """
-    if x < -600.0:
-        return 0.0
-    y = x * (1.0 / 1024.0)
-    power = 1.0 + y * (1.0 + y * (0.5 + y * (1.0 / 6.0 + y * (1.0 / 24.0))))
-    for _ in range(SQUARINGS):
-        power = power * power
-    return power
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def choose_action(scores, width, lane, allowed, rule, epsilon, seed, step):  # type: ignore[no-untyped-def]
-    """Return the action of a lane, the lowest of equals, or -1 where a score is not finite.
-
-    `scores` [A or more, width] flat float32; `allowed` [A] int8; `rule` is one of RULES; a draw is number `step` of the
-    episode's streams.
-    """
-    best = -1
-    for action in range(allowed.shape[0]):
-        score = scores[action * width + lane]
-        if not np.isfinite(score):
-            return -1
-        if allowed[action] and (best < 0 or score > scores[best * width + lane]):
-            best = action
-    if rule is None:
-        return best
-    word, coin, _, _ = philox(seed, np.uint64(step), np.uint64(0), np.uint64(ACTION), np.uint64(0))
-    if rule == EPSILON_GREEDY:
-        if np.float64(coin) * (1.0 / 4294967296.0) >= epsilon:
-            return best
-        left = np.int64(0)
-        for action in range(allowed.shape[0]):
-            left += allowed[action]
-        left = draw(seed, np.int64(step), left, EXPLORE)
-        for action in range(allowed.shape[0]):
-            if allowed[action]:
-                if left == 0:
-                    return action
-                left -= 1
-    top = np.float64(scores[best * width + lane])
-    total = 0.0
-    for action in range(allowed.shape[0]):
-        if allowed[action]:
-            total += exponential(np.float64(scores[action * width + lane]) - top)
-    threshold = np.float64(word) * (1.0 / 4294967296.0) * total
-    for action in range(allowed.shape[0]):
-        if allowed[action]:
-            threshold -= exponential(np.float64(scores[action * width + lane]) - top)
-            if threshold < 0.0:
-                return action
-    return best
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def together(live):  # type: ignore[no-untyped-def]
-    """Return how many lanes to compute at once where `live` are left: a fixed rule, so that slots can be counted on.
+def lanes_for(live):  # type: ignore[no-untyped-def]
+    """Return how many lanes to compute at once where `live` are left: a fixed rule, so that lane slots are too.
 
     Counts are sums of widths, 10 = 8 + 2, with an idle lane where they are odd. Where such a sum costs more than one
     with wider parts (8 for 7, 8 + 4 for 11, 16 for 13 to 15), lanes are left idle instead.
@@ -120,75 +59,77 @@ def together(live):  # type: ignore[no-untyped-def]
     return 4 if live >= 3 else 2
 
 
+@kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_episodes(layers, packed, norms, large, rules, observation, masked, shape, boards, seeds, rule, epsilon, room, marks, x, first, second, scores, returns, lengths, episode_metrics, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Play one candidate on every episode; return (frames, lane slots, finite).
+def play_episodes(layers, packed, norms, large, marks, x, first, second, scores, state, rules, masked, shape, seeds, rule, epsilon, buffers, returns, lengths, episode_metrics, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Play one candidate on every episode, or on until the trace is full; return (steps traced, finite).
 
-    `boards` are 16, `seeds` [E]; `room` is what `room_for` makes; `marks`, `x`, `first`, `second`, `scores` are the kernel's
-    buffers for 16 lanes; `returns`, `lengths` [E] and `episode_metrics` [E, 3] are written, the actions that `trace`, a Trace,
-    has room for, and `record`, a Record beside such a trace, or None. `masked`, `norms` and `large` may be None too.
+    The network's arrays come first, with the kernel's buffers for 16 lanes. `state` is of 16 environments, `seeds` [E];
+    `buffers` is what `buffers_for` makes, whose progress goes on in the next call. Written are `returns` and `lengths`
+    [E], `episode_metrics` [E, M], and what `trace` has room for, with `record`, a Record or None. `masked`, `norms` and
+    `large` may be None too.
     """
     count = seeds.shape[0]
-    index, episode, returns_so_far, allowed = room
-    height, columns, planes = shape
-    live = min(count, 16)
-    begun = live
-    for board in range(live):
-        index[board] = episode[board] = board
-        returns_so_far[board] = 0
-        reset_board(boards, rules, board, seeds[board])
-    frames, slots = 0, 0
-    while live > 0:
+    index, episode, returns_so_far, allowed, progress = buffers
+    live, begun, frames, slots = progress[LIVE], progress[BEGUN], progress[FRAMES], progress[SLOTS]
+    if begun == 0:
+        live = begun = min(count, 16)
+        for b in range(live):
+            index[b] = episode[b] = b
+            returns_so_far[b] = 0
+            contract.begin(state, rules, b, seeds[b])
+    size = x.shape[0] // 16
+    row, limit = 0, trace.actions.shape[0]
+    while live > 0 and (limit == 0 or row + live <= limit):
         start, width, ended = 0, 0, 0
         for place in range(live):
             if place == start + width:  # the next lanes that are computed together
-                start, width = place, together(live - place)
+                start, width = place, lanes_for(live - place)
                 for idle in range(live, start + width):  # computed, never played
                     index[idle] = index[start]
-                image = x[: height * columns * planes * width]
-                observe.write(boards, rules, observation, height, index[start : start + width], image)
+                seen = shaped(x[: size * width], (*shape, width))
+                contract.observe_lanes(state, rules, index[start : start + width], seen)
                 forward(layers, packed, norms, large, marks, x, first, second, scores, width, min(width, live - place))
                 slots += width
-            board = index[place]
-            e = episode[board]
+            b = index[place]
+            e = episode[b]
             if masked is not None:
-                observe.mask(boards, rules, masked, board, allowed)
-            step = boards.state[board].steps
+                contract.mask(state, rules, b, allowed)
+            step = contract.steps(state, rules, b)
             action = choose_action(scores, width, place - start, allowed, rule, epsilon, seeds[e], step)
             if action < 0:
-                return frames, slots, False
-            at = -1
-            if trace.actions.shape[0]:
-                at = trace.starts[e] + step
-                trace.actions[at] = action
+                progress[FRAMES], progress[SLOTS] = frames, slots
+                return row, False
+            if limit:
+                trace.episodes[row] = e
+                trace.actions[row] = action
             if record is not None:
-                save(boards, board, record.observations[at])
+                contract.save(state, rules, b, record.observations[row])
                 for action_of in range(record.action_masks.shape[1]):
-                    record.action_masks[at, action_of] = allowed[action_of]
+                    record.action_masks[row, action_of] = allowed[action_of]
                 for o in range(record.outputs.shape[1]):
-                    record.outputs[at, o] = scores[o * width + place - start]
-            reward, status = step_board(boards, rules, board, action)
+                    record.outputs[row, o] = scores[o * width + place - start]
+            reward, status = contract.step(state, rules, b, action)
             if record is not None:
-                record.rewards[at] = reward
+                record.rewards[row] = reward
+            if limit:
+                row += 1
             frames += 1
-            returns_so_far[board] += reward
-            if status == 0:
+            returns_so_far[b] += reward
+            if status == GOES_ON:
                 continue
-            score = np.int64(boards.state[board].length) - rules.start_length
-            won = np.int64(boards.state[board].length) == rules.size * rules.size
-            returns[e] = returns_so_far[board]
-            lengths[e] = boards.state[board].steps
-            episode_metrics[e, 0] = score
-            episode_metrics[e, 1] = 1 if won else 0
-            episode_metrics[e, 2] = 1 if status == 2 else 0
-            returns_so_far[board] = 0
+            returns[e] = returns_so_far[b]
+            lengths[e] = contract.steps(state, rules, b)
+            contract.metrics(state, rules, b, episode_metrics[e])
+            returns_so_far[b] = 0
             if record is not None:
-                save(boards, board, record.next_observations[e])
+                record.ends[e] = status
+                contract.save(state, rules, b, record.next_observations[e])
                 if masked is not None:
-                    observe.mask(boards, rules, masked, board, record.next_action_masks[e])
+                    contract.mask(state, rules, b, record.next_action_masks[e])
             if begun < count:
-                episode[board] = begun
-                reset_board(boards, rules, board, seeds[begun])
+                episode[b] = begun
+                contract.begin(state, rules, b, seeds[begun])
                 begun += 1
             else:
                 index[place] = -1
@@ -200,84 +141,108 @@ def play_episodes(layers, packed, norms, large, rules, observation, masked, shap
                     index[kept] = index[place]
                     kept += 1
             live = kept
-    return frames, slots, True
+    progress[LIVE], progress[BEGUN], progress[FRAMES], progress[SLOTS] = live, begun, frames, slots
+    return row, True
 
 
-def room_for(environment: Any) -> tuple[NDArray[Any], ...]:
-    """Return what a kernel of 16 lanes notes on the way: index, episode, returns_so_far [16], and what is allowed [A].
+def buffers_for(actions: int) -> tuple[NDArray[Any], ...]:
+    """Return a kernel's buffers for 16 lanes: index, episode, returns so far [16], allowed actions [A], progress [4].
 
     A kernel that took memory itself would be compiled with all of NumPy's error messages, and count references.
     """
     index, episode, returns_so_far = np.zeros((3, 16), np.int64)
-    return index, episode, returns_so_far, np.ones(environment.actions, np.int8)
+    return index, episode, returns_so_far, np.ones(actions, np.int8), np.zeros(4, np.int64)
 
 
-NO_TRACE = Trace(np.zeros(0, np.int64), np.zeros(0, np.int8))
+def trace_of(steps: int) -> Trace:
+    """Return a trace for so many steps."""
+    return Trace(np.empty(steps, np.int64), np.empty(steps, np.int8))
 
 
-def play_snake(
-    kernel: tuple[Any, ...],
-    environment: Any,
-    boards: Boards,
-    task: Task,
-    one: dict[str, NDArray[Any]],
-    score: Callable[[NDArray[np.float32]], NDArray[np.float32]],
-) -> tuple[int, int, bool, list[NDArray[np.generic]], Transitions | None]:
-    """Play whole episodes with one candidate; return (frames, lane slots, finite, traces, steps), both if asked for.
+class GameEpisodes:
+    """Plays whole episodes of a compiled game with one candidate after the other."""
 
-    `kernel` is what `Rollout` keeps of its network; `score` asks the same one. What an episode came to is written into
-    the arrays of `one`, each [E, ...].
-    """
-    assert isinstance(task.play, Episodes)
-    layers, packed, norms, large, *buffers = kernel
-    seeds, how = task.play.seeds, task.action_rule
-    observation, masked = environment.codes
-    room = room_for(environment)
+    def __init__(self, game: CompiledGame, outputs: int) -> None:
+        self._game, self._outputs = game, outputs
+        self._state, self._nothing = game.make_state(16), trace_of(0)
+        self._masked = 1 if game.masked else None
 
-    def episodes(trace: Trace, record: Record | None) -> tuple[int, int, bool]:
-        return play_episodes(  # type: ignore[no-any-return]
-            layers, packed, norms, large, environment.rules, observation, masked, environment.shape, boards, seeds,
-            RULES[how.kind], how.epsilon, room, *buffers, one["returns"], one["lengths"], one["episode_metrics"], trace, record,
-        )  # fmt: skip
+    def play(
+        self, kernel: tuple[Any, ...], task: Task, one: dict[str, NDArray[Any]], score: Any
+    ) -> tuple[int, int, bool, list[NDArray[np.generic]], Transitions | None]:
+        """Return (frames, lane slots, finite, actions of each episode, transitions), the last two where asked for.
 
-    frames, slots, finite = episodes(NO_TRACE, None)
-    if not finite or not (task.record_actions or task.record_transitions):
-        return frames, slots, finite, [NO_TRACE.actions] * len(seeds), None
-    # Lengths are known only now; the same arithmetic plays the same episodes again.
-    last = np.cumsum(one["lengths"], dtype=np.int64)
-    trace = Trace(last - one["lengths"], np.empty(frames, np.int8))
-    record = None
-    if task.record_transitions:
-        size, actions, outputs = row_size(boards), environment.actions if masked else 0, len(buffers[-1]) // 16
-        record = Record(
-            observations=np.empty((frames, size), np.uint8),
-            action_masks=np.empty((frames, actions), np.int8),
-            rewards=np.empty(frames, np.int32),
-            outputs=np.empty((frames, outputs), np.float32),
-            next_observations=np.empty((len(seeds), size), np.uint8),
-            next_action_masks=np.empty((len(seeds), actions), np.int8),
+        `kernel` is what `Rollout` keeps of its network; `score` asks the same one. Returns, lengths and metrics are
+        written into the arrays of `one`, each [E, ...].
+        """
+        assert isinstance(task.play, Episodes)
+        seeds, how, game = task.play.seeds, task.action_rule, self._game
+        buffers = buffers_for(game.actions)
+        progress = buffers[-1]
+
+        def play_on(trace: Trace, record: Record | None) -> tuple[int, bool]:
+            return play_episodes(  # type: ignore[no-any-return]
+                *kernel, self._state, game.rules, self._masked, game.shape, seeds, RULES[how.kind], how.epsilon,
+                buffers, one["returns"], one["lengths"], one["episode_metrics"], trace, record,
+            )  # fmt: skip
+
+        if not (task.record_actions or task.record_transitions):
+            _, finite = play_on(self._nothing, None)
+            return int(progress[FRAMES]), int(progress[SLOTS]), finite, [self._nothing.actions] * len(seeds), None
+        traces, records = [], []
+        record, finite = self._record(len(seeds)) if task.record_transitions else None, True
+        while finite and (progress[BEGUN] == 0 or progress[LIVE] > 0):
+            trace = trace_of(CHUNK)
+            if record is not None:
+                record = self._record(len(seeds), record)
+            rows, finite = play_on(trace, record)
+            traces.append(Trace(trace.episodes[:rows], trace.actions[:rows]))
+            if record is not None:
+                records.append([array[:rows] for array in record[:4]])
+            if not len(seeds):
+                break
+        frames, slots = int(progress[FRAMES]), int(progress[SLOTS])
+        if not finite:
+            return frames, slots, False, [], None
+        # An episode is played by one lane, so its steps stand in their order.
+        order = np.argsort(np.concatenate([trace.episodes for trace in traces]), kind="stable")
+        actions = np.concatenate([trace.actions for trace in traces])[order]
+        last = np.cumsum(one["lengths"], dtype=np.int64)
+        transitions = None
+        if record is not None:
+            parts = [np.concatenate(part)[order] for part in zip(*records, strict=True)]
+            transitions = self._transitions(actions, parts, record, last - 1, score)
+        return frames, slots, True, list(np.split(actions, last[:-1])), transitions
+
+    def _record(self, episodes: int, before: Record | None = None) -> Record:
+        """Return a record for another chunk of the episodes of the one before."""
+        size, actions = self._game.row_size, self._game.actions if self._masked else 0
+        return Record(
+            observations=np.empty((CHUNK, size), np.uint8),
+            action_masks=np.empty((CHUNK, actions), np.int8),
+            rewards=np.empty(CHUNK, np.int32),
+            outputs=np.empty((CHUNK, self._outputs), np.float32),
+            ends=before.ends if before else np.empty(episodes, np.uint8),
+            next_observations=before.next_observations if before else np.empty((episodes, size), np.uint8),
+            next_action_masks=before.next_action_masks if before else np.empty((episodes, actions), np.int8),
         )
-    episodes(trace, record)
-    steps = None
-    if record is not None:
-        steps = _steps(trace, record, last - 1, one["episode_metrics"][:, 2] == 1, environment, score)
-    return frames, slots, True, list(np.split(trace.actions, last[:-1])), steps
 
-
-def _steps(
-    trace: Trace, record: Record, last: NDArray[np.int64], truncated: NDArray[np.bool_], environment: Any, score: Any
-) -> Transitions:
-    ends = np.zeros(len(trace.actions), np.uint8)
-    ends[last] = np.where(truncated, TRUNCATED, TERMINATED)
-    after, masked = record.next_observations[truncated], record.action_masks.shape[1] > 0
-    return Transitions(
-        observations=record.observations,
-        action_masks=record.action_masks if masked else None,
-        actions=trace.actions,
-        rewards=(record.rewards / 1000.0).astype(np.float32),
-        ends=ends,
-        outputs=record.outputs,
-        next_observations=after,
-        next_action_masks=record.next_action_masks[truncated] if masked else None,
-        next_outputs=score(environment.observe(after)),
-    )
+    def _transitions(
+        self, actions: NDArray[np.int8], parts: list[NDArray[Any]], record: Record, last: NDArray[np.int64], score: Any
+    ) -> Transitions:
+        observations, action_masks, rewards, outputs = parts
+        ends = np.zeros(len(actions), np.uint8)
+        ends[last] = record.ends
+        truncated = record.ends == TRUNCATED
+        after = record.next_observations[truncated]
+        return Transitions(
+            observations=observations,
+            action_masks=action_masks if self._masked else None,
+            actions=actions,
+            rewards=(rewards / 1000.0).astype(np.float32),
+            ends=ends,
+            outputs=outputs,
+            next_observations=after,
+            next_action_masks=record.next_action_masks[truncated] if self._masked else None,
+            next_outputs=score(self._game.observe(after)),
+        )

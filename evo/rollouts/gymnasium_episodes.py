@@ -1,4 +1,4 @@
-"""Whole episodes of any environment through Gymnasium's interface, and every step of them where it is asked for."""
+"""Whole episodes of any environment through Gymnasium's interface, recorded where transitions are asked for."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.records import GOES_ON, TERMINATED, TRUNCATED, ActionRule, Transitions
-from evo.rollouts.episodes import RULES, choose_action
-from evo.rollouts.gaussian import draw_action
+from evo.rollouts.action_rules import RULES, choose_action, draw_action
 
 if TYPE_CHECKING:
-    from evo.rollouts.rollout import Environment, Scorer
+    from evo.environments.environment import Environment
+
+Scorer = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # observations [E, ...] to outputs [E, O]
 
 
 class Recorder:
-    """Gathers the steps of episodes that are played side by side, for each to be brought back whole."""
+    """Gathers the transitions of episodes that are played side by side."""
 
     def __init__(self, environment: Environment, episodes: int) -> None:
         self._shape, self._actions = environment.shape, environment.actions
@@ -25,20 +26,20 @@ class Recorder:
         self._done: list[list[Any]] = [[] for _ in range(episodes)]  # (action, reward, end)
         self._after: list[list[Any]] = [[] for _ in range(episodes)]  # (observation, mask or None)
 
-    def sees(self, e: int, observation: NDArray[np.float32], info: Any, outputs: NDArray[np.float32]) -> None:
-        """Note what stands before a step of episode `e`."""
+    def before_step(self, e: int, observation: NDArray[np.float32], info: Any, outputs: NDArray[np.float32]) -> None:
+        """Record what precedes a step of episode `e`."""
         self._seen[e].append((self._copy(observation), info.get("action_mask"), outputs.copy()))
 
-    def does(self, e: int, action: Any, reward: float, terminated: bool, truncated: bool) -> None:
-        """Note the step itself."""
+    def after_step(self, e: int, action: Any, reward: float, terminated: bool, truncated: bool) -> None:
+        """Record the step itself."""
         self._done[e].append((action, reward, TERMINATED if terminated else TRUNCATED if truncated else GOES_ON))
 
-    def ends(self, e: int, observation: NDArray[np.float32], info: Any) -> None:
-        """Note what follows the last step of an episode that is truncated."""
+    def after_end(self, e: int, observation: NDArray[np.float32], info: Any) -> None:
+        """Record what follows the last step of an episode that is truncated."""
         self._after[e].append((self._copy(observation), info.get("action_mask")))
 
-    def steps(self, score: Scorer) -> Transitions:
-        """Return all steps, those of an episode together in the order of time."""
+    def transitions(self, score: Scorer) -> Transitions:
+        """Return all transitions, those of an episode together in the order of time."""
         seen, done, after = (
             [step for episode in part for step in episode] for part in (self._seen, self._done, self._after)
         )
@@ -68,7 +69,7 @@ class Recorder:
         return np.array([everything if mask is None else mask for mask in masks], np.int8).reshape(-1, self._actions)
 
 
-def play_plainly(
+def play_gymnasium(
     score: Scorer,
     environment: Environment,
     seeds: NDArray[np.uint64],
@@ -102,38 +103,33 @@ def play_plainly(
                 return frames, slots, False, []
             traces[e].append(action)
             if recorder:
-                recorder.sees(e, observations[e], infos[e], scores)
+                recorder.before_step(e, observations[e], infos[e], scores)
             observation, reward, terminated, truncated, infos[e] = envs[e].step(_playable(action, envs[e]))
             observations[e] = np.asarray(observation, np.float32)
             totals[e] += float(reward)
             frames += 1
             if recorder:
-                recorder.does(e, action, float(reward), terminated, truncated)
+                recorder.after_step(e, action, float(reward), terminated, truncated)
             if not terminated and not truncated:
                 left.append(e)
                 continue
             one["episode_metrics"][e] = environment.metrics_of_episode(infos[e], truncated)
             if recorder and not terminated:
-                recorder.ends(e, observations[e], infos[e])
+                recorder.after_end(e, observations[e], infos[e])
         live = left
     for env in envs:
         env.close()
-    if not np.isfinite(totals).all():  # an environment may pay what is no number
+    if not np.isfinite(totals).all():  # a reward may be NaN
         return frames, slots, False, []
     one["returns"][:] = np.rint(totals * 1000).astype(np.int64)
     one["lengths"][:] = [len(trace) for trace in traces]
-    kind: Any = np.float32 if is_continuous(environment) else np.int8
+    kind: Any = np.float32 if environment.continuous else np.int8
     return frames, slots, True, [np.array(trace, kind) for trace in traces]
 
 
-def is_continuous(environment: Environment) -> bool:
-    """Return whether actions are numbers, not choices."""
-    return bool(getattr(environment, "continuous", False))
-
-
 def _chooser(environment: Environment, how: ActionRule) -> Callable[..., Any]:
-    """Return what chooses an action from (outputs, info, seed, step), None where they are not finite."""
-    if is_continuous(environment):
+    """Return a function of (outputs, info, seed, step) that chooses an action; None where outputs are not finite."""
+    if environment.continuous:
 
         def draw(outputs: NDArray[np.float32], info: Any, seed: np.uint64, step: int) -> Any:
             action = np.empty(environment.actions, np.float32)
@@ -150,7 +146,7 @@ def _chooser(environment: Environment, how: ActionRule) -> Callable[..., Any]:
 
 
 def _playable(action: Any, env: Any) -> Any:
-    """Return an action as the environment takes it: numbers within its bounds."""
+    """Return an action as the environment takes it: continuous ones within its bounds."""
     if not isinstance(action, np.ndarray):
         return action
     space = env.action_space

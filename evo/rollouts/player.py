@@ -78,16 +78,15 @@ def prepare(spec: RunSpec) -> None:
         devices.import_tensorflow(on_gpu=spec.workers.on_gpu)
         warm_up(rollout.environment)
     else:
-        environment: Any = rollout.environment
-        compiled = hasattr(environment, "rules")
+        game = rollout.environment.game
         one, parents = np.zeros(1, np.int32), np.zeros((1, rollout.network.size), np.float32)
         source = WeightSource(one, one - 1, one.astype(np.uint64), one.astype(np.float32) + np.float32(1))
-        seeds = np.zeros(int(compiled), np.uint64)  # of what is not compiled, none: it could hang
+        seeds = np.zeros(int(game is not None), np.uint64)  # of what is not compiled, none: it could hang
         rollout.play(Task(source, Episodes(seeds)), parents)
-        if not compiled:
-            rollout.score(np.zeros((1, *environment.shape), np.float32))
+        if game is None:
+            rollout.score(np.zeros((1, *rollout.environment.shape), np.float32))
         elif spec.transitions_from == "segments":
-            rollout.play(Task(source, Segment(environment.begin(seeds), 1), ActionRule("softmax")), parents)
+            rollout.play(Task(source, Segment(game.begin(seeds), 1), ActionRule("softmax")), parents)
         elif spec.transitions_from == "episodes":
             rollout.play(Task(source, Episodes(seeds), ActionRule("softmax"), record_transitions=True), parents)
 

@@ -1,12 +1,11 @@
-"""Play a task: Snake wholly in compiled code, anything else through Gymnasium's interface.
+"""Play a task: a compiled game wholly in compiled code, anything else through Gymnasium's interface.
 
-Both ways ask the same network kernel and give the same bits on Snake; the plain one is the reference.
+Both ways ask the same network kernel and give the same bits for the same game; the plain one is the reference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -14,57 +13,19 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
+from evo.environments.environment import Environment
 from evo.errors import ResourceError
 from evo.kernels import lanes, layout, multiply_add, sparse
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.records import WORST, ActionRule, Result, Segment, Task, Transitions
-from evo.rollouts import compiled
-from evo.rollouts.episodes import RULES, play_snake
-from evo.rollouts.gymnasium_episodes import Recorder, is_continuous, play_plainly
-from evo.rollouts.segments import Sheet, play_segment
-from snake.batch import make_boards
+from evo.rollouts.episodes import GameEpisodes, play_episodes
+from evo.rollouts.gymnasium_episodes import Recorder, play_gymnasium
+from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
 
 kernel_cache.use(__name__)
 
-__all__ = ["RULES", "Environment", "Rollout", "Scorer", "check_arithmetic", "empty_result", "play_plainly"]
-
 NOTHING = np.empty(0, np.int8)  # the actions of an episode that was not played to its end
-
-
-class Environment(Protocol):
-    """What a rollout needs to know of an environment."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of an observation."""
-        ...
-
-    @property
-    def actions(self) -> int:
-        """The number of actions, or where `continuous` is there and True, of the numbers that an action is."""
-        ...
-
-    @property
-    def episode_metrics(self) -> tuple[str, ...]:
-        """The names of what is measured of an episode."""
-        ...
-
-    def env(self) -> Any:
-        """Return a fresh environment behind Gymnasium's interface."""
-        ...
-
-    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
-        """Return the episode_metrics of an episode that ended with this `info`."""
-        ...
-
-
-class Scorer(Protocol):
-    """A network with weights: observations [E, ...] to scores [E, A]."""
-
-    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores."""
-        ...
 
 
 @njit(cache=True, error_model="numpy")
@@ -92,13 +53,21 @@ def empty_result(candidates: int, episodes: int, episode_metrics: int) -> dict[s
     }
 
 
+def kernels_are_kept(environment: Environment, transitions_from: str) -> bool:
+    """Return whether Numba has compiled before what plays an environment, for some network."""
+    kernels = [play_episodes] if environment.game is not None else [lanes.forward]
+    if environment.game is not None and transitions_from == "segments":
+        kernels.append(play_envs)
+    return all(map(kernel_cache.is_kept, kernels))
+
+
 def check_rule(how: ActionRule, environment: Environment, network: Network) -> None:
-    """Raise ValueError where actions of this environment do not follow from scores in this way."""
+    """Raise ValueError where actions of this environment do not follow from the network's outputs in this way."""
     if how.kind == "gaussian":
-        if not is_continuous(environment) or network.outputs < 2 * environment.actions:
-            raise ValueError("gaussian actions are numbers, with a mean and a log deviation each")
-    elif how.kind != "greedy" and is_continuous(environment):
-        raise ValueError(f"actions that are numbers are greedy or gaussian, not {how.kind}")
+        if not environment.continuous or network.outputs < 2 * environment.actions:
+            raise ValueError("gaussian actions are continuous, with a mean and a log standard deviation each")
+    elif how.kind != "greedy" and environment.continuous:
+        raise ValueError(f"continuous actions are greedy or gaussian, not {how.kind}")
 
 
 class Rollout:
@@ -114,9 +83,8 @@ class Rollout:
         self._first, self._second = aligned(room), aligned(room)
         self._scores = aligned(network.outputs * 16)
         self._x, self._marks = aligned(int(np.prod(network.shape)) * 16), lanes.nonzero_mask(network)
-        rules: Any = getattr(environment, "rules", None)  # of an environment that is played in compiled code
-        self._boards = None if rules is None else make_boards(16, rules.size)
-        self._marked: set[str] = set()  # what is known to have been compiled
+        self._game = environment.game
+        self._episodes = None if self._game is None else GameEpisodes(self._game, network.outputs)
 
     @property
     def fingerprint(self) -> str:
@@ -126,17 +94,15 @@ class Rollout:
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
 
-        ValueError where steps are asked for, or a segment, of more candidates than one, or actions are chosen in a way
-        that they cannot be.
+        ValueError where transitions or a segment of more than one candidate are asked for, or the action rule does not
+        fit.
         """
         check_arithmetic()
         check_rule(task.action_rule, self.environment, self.network)
         if isinstance(task.play, Segment):
-            result = self._play_segment(task, task.play, parents)
-            self._mark(compiled.SEGMENTS)
-            return result
+            return self._play_segment(task, task.play, parents)
         if task.record_transitions and len(task.weights) != 1:
-            raise ValueError("steps are recorded of one candidate")
+            raise ValueError("transitions are recorded of one candidate")
         seeds = task.play.seeds
         arrays = empty_result(len(task.weights), len(seeds), len(self.environment.episode_metrics))
         frames = slots = 0
@@ -149,16 +115,14 @@ class Rollout:
                 continue
             one = {name: array[k] for name, array in arrays.items() if name != "finite"}
             self._pack(self._layers, self._weights, self._packed)
-            if self._boards is not None:
-                played, slots_played, finite, trace, steps = play_snake(
-                    self._kernel(), self.environment, self._boards, task, one, self.score
-                )
+            if self._episodes is not None:
+                played, slots_played, finite, trace, steps = self._episodes.play(self._kernel(), task, one, self.score)
             else:
                 recorder = Recorder(self.environment, len(seeds)) if task.record_transitions else None
-                played, slots_played, finite, trace = play_plainly(
+                played, slots_played, finite, trace = play_gymnasium(
                     self.score, self.environment, seeds, task.action_rule, one, recorder
                 )
-                steps = recorder.steps(self.score) if recorder and finite else None
+                steps = recorder.transitions(self.score) if recorder and finite else None
             if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.next_outputs).all()):
                 finite, steps = False, None  # no action needs a value, and learning does
             traces += trace if finite else [NOTHING] * len(seeds)
@@ -166,20 +130,8 @@ class Rollout:
             arrays["finite"][k] = finite
             if not finite:
                 arrays["returns"][k], arrays["lengths"][k], arrays["episode_metrics"][k] = WORST, 0, 0
-        self._mark(
-            compiled.SCORES
-            if self._boards is None
-            else compiled.RECORDED
-            if task.record_transitions
-            else compiled.EPISODES
-        )
         actions = tuple(traces) if task.record_actions else None
         return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=steps)
-
-    def _mark(self, what: str) -> None:
-        if what not in self._marked:
-            self._marked.add(what)
-            compiled.mark(self.network, getattr(self.environment, "codes", (0, None))[1] is not None, what)
 
     def _kernel(self) -> tuple[Any, ...]:
         """Return the network's layers, its packed weights, room for large layers, and the buffers for 16 lanes."""
@@ -187,16 +139,14 @@ class Rollout:
         return *weights, self._marks, self._x, self._first, self._second, self._scores
 
     def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
-        if len(task.weights) != 1 or self._boards is None:
-            raise ValueError("a segment is played by one candidate, in an environment that has snapshots")
-        how, begun, outputs = task.action_rule, segment.envs, self.network.outputs
+        if len(task.weights) != 1 or self._game is None:
+            raise ValueError("a segment is played by one candidate, in a compiled game")
+        outputs = self.network.outputs
         self.rebuilder.rebuild(parents, task.weights, 0, self._weights)
         if not np.isfinite(self._weights).all():
-            return Sheet(self.environment, begun, segment.horizon, outputs).result(0, 0, False)
+            return SegmentBuffers(self._game, segment, outputs).result(0, 0, False)
         self._pack(self._layers, self._weights, self._packed)
-        return play_segment(
-            self._kernel(), self.environment, begun, segment.horizon, outputs, RULES[how.kind], how.epsilon
-        )
+        return play_segment(self._kernel(), self._game, segment, outputs, task.action_rule)
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of the candidate that was packed last.  # [E, ...] -> [E, A]"""

@@ -1,211 +1,246 @@
-"""Segments of Snake in compiled code: every lane plays on for a fixed number of steps, and every step is brought back.
+"""Segments of a compiled game: every environment plays on for a fixed number of steps, and every step is recorded.
 
-A lane whose episode ends begins its next one at once, so no lane is ever idle; what is seen after a step that was
-truncated, or after a lane's last step, is brought back too, with the network's outputs for it.
+An environment whose episode ends begins its next one at once. What follows a truncated step, or the last step of a
+segment, is recorded too, with the network's outputs for it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled import game as contract
+from evo.compiled.game import CompiledGame
+from evo.compiled.views import shaped
 from evo.kernels.lanes import forward
-from evo.records import SEGMENT_END, TERMINATED, TRUNCATED, EnvStates, Result, Transitions
-from evo.rollouts.episodes import choose_action, room_for, together
-from snake import observe
-from snake.advance import episode_seed
-from snake.batch import Rules, make_boards, reset_board, step_board
-from snake.snapshots import restore, row_size, save, snapshots
+from evo.randomness.philox_compiled import episode_seed
+from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Transitions
+from evo.rollouts.action_rules import RULES, choose_action
+from evo.rollouts.episodes import buffers_for, lanes_for
 
 kernel_cache.use(__name__)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, choices, returns_so_far, steps, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Choose and play step `t` on board `b`, and write it; return how it ended, 0 where the episode goes on.
+class Envs(NamedTuple):
+    """Which episode each of L environments plays."""
 
-    `scores` [O, width] flat are finite; `choices` [A] is room for what is allowed; `returns_so_far` [L], `steps` and `episodes`
-    are those of `play_lanes`. The last step of a segment is SEGMENT_END where it ends nothing.
-    """
-    observed, allowed, actions, rewards, ends, outputs = steps
-    returns, lengths, episode_metrics = episodes
-    save(boards, b, observed[b, t])
-    for o in range(outputs.shape[2]):
-        outputs[b, t, o] = scores[o * width + lane]
+    first: NDArray[np.uint64]  # [L] seed of the first episode
+    episode: NDArray[np.int64]  # [L]
+    returns_so_far: NDArray[np.int64]  # [L]
+    seeds: NDArray[np.uint64]  # [L] of the episode that is being played
+
+
+class Steps(NamedTuple):
+    """The steps of a segment of L environments; A is 0 where nothing is masked."""
+
+    observations: NDArray[np.uint8]  # [L, T, S]
+    action_masks: NDArray[np.int8]  # [L, T, A]
+    actions: NDArray[np.int8]  # [L, T]
+    rewards: NDArray[np.int32]  # [L, T] thousandths
+    ends: NDArray[np.uint8]  # [L, T]
+    outputs: NDArray[np.float32]  # [L, T, O]
+
+
+class Following(NamedTuple):
+    """What follows the steps that are TRUNCATED or SEGMENT_END."""
+
+    steps: NDArray[np.int64]  # [N] after which step, b T + t
+    observations: NDArray[np.uint8]  # [N, S]
+    action_masks: NDArray[np.int8]  # [N, A]
+    outputs: NDArray[np.float32]  # [N, O]
+
+
+class Ended(NamedTuple):
+    """The episodes that ended, each where its last step stands."""
+
+    returns: NDArray[np.int64]  # [L, T]
+    lengths: NDArray[np.int32]  # [L, T]
+    episode_metrics: NDArray[np.int32]  # [L, T, M]
+
+
+@njit(cache=True, error_model="numpy")
+def _name_episodes(envs):  # type: ignore[no-untyped-def]
+    for b in range(envs.seeds.shape[0]):
+        envs.seeds[b] = episode_seed(envs.first[b], envs.episode[b])
+
+
+@njit(error_model="numpy", _nrt=False)
+def begin_next(state, rules, b, envs):  # type: ignore[no-untyped-def]
+    """Begin the next episode of environment b."""
+    envs.episode[b] += 1
+    envs.returns_so_far[b] = 0
+    envs.seeds[b] = episode_seed(envs.first[b], envs.episode[b])
+    contract.begin(state, rules, b, envs.seeds[b])
+
+
+@njit(error_model="numpy", _nrt=False)
+def save_following(state, rules, masked, b, t, count, ends, following):  # type: ignore[no-untyped-def]
+    """Record what follows step `t` of environment b as number `count`."""
+    contract.save(state, rules, b, following.observations[count])
     if masked is not None:
-        observe.mask(boards, rules, masked, b, choices)
-        for action_of in range(choices.shape[0]):
-            allowed[b, t, action_of] = choices[action_of]
-    action = choose_action(scores, width, lane, choices, rule, epsilon, boards.state[b].seed, boards.state[b].steps)
-    reward, status = step_board(boards, rules, b, action)
-    actions[b, t] = action
-    rewards[b, t] = reward
-    returns_so_far[b] += reward
-    ends[b, t] = status
-    if status == 0:
-        if t == actions.shape[1] - 1:
-            ends[b, t] = SEGMENT_END
+        contract.mask(state, rules, b, following.action_masks[count])
+    following.steps[count] = b * ends.shape[1] + t
+
+
+@njit(error_model="numpy", _nrt=False)
+def step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, allowed, envs, steps, ended):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Choose, play and record step `t` of environment b; return its status.
+
+    `scores` flat [O, width] are finite; `allowed` [A] is a buffer. The last step of a segment is SEGMENT_END where it
+    ends nothing.
+    """
+    contract.save(state, rules, b, steps.observations[b, t])
+    for o in range(steps.outputs.shape[2]):
+        steps.outputs[b, t, o] = scores[o * width + lane]
+    if masked is not None:
+        contract.mask(state, rules, b, allowed)
+        for action_of in range(allowed.shape[0]):
+            steps.action_masks[b, t, action_of] = allowed[action_of]
+    number = contract.steps(state, rules, b)
+    action = choose_action(scores, width, lane, allowed, rule, epsilon, envs.seeds[b], number)
+    reward, status = contract.step(state, rules, b, action)
+    steps.actions[b, t] = action
+    steps.rewards[b, t] = reward
+    envs.returns_so_far[b] += reward
+    steps.ends[b, t] = status
+    if status == GOES_ON:
+        if t == steps.actions.shape[1] - 1:
+            steps.ends[b, t] = SEGMENT_END
         return status
-    length = np.int64(boards.state[b].length)
-    returns[b, t] = returns_so_far[b]
-    lengths[b, t] = boards.state[b].steps
-    episode_metrics[b, t, 0] = length - rules.start_length
-    episode_metrics[b, t, 1] = 1 if length == rules.size * rules.size else 0
-    episode_metrics[b, t, 2] = 1 if status == TRUNCATED else 0
+    ended.returns[b, t] = envs.returns_so_far[b]
+    ended.lengths[b, t] = contract.steps(state, rules, b)
+    contract.metrics(state, rules, b, ended.episode_metrics[b, t])
     return status
 
 
+@kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_lanes(layers, packed, norms, large, rules, observation, masked, shape, boards, lanes, rule, epsilon, room, buffers, steps, after_at, after, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Play a segment on every board; return (steps in `after`, lane slots, finite).
+def play_envs(layers, packed, norms, large, marks, x, first, second, scores, x_alone, scores_alone, state, rules, masked, shape, rule, epsilon, buffers, envs, steps, following, ended):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Play a segment in every environment; return (rows of `following`, lane slots, finite).
 
-    `lanes` is (first, episode, returns_so_far), each [L]; `room` what `room_for` makes, `buffers` the kernel's for 16 lanes and,
-    at the end, an observation and the scores of two; the rest is written: `steps`
-    (observed [L, T, S], allowed [L, T, A] or [0, 0, 0], actions, rewards in thousandths, ends, each [L, T], outputs
-    [L, T, O]), the same of what follows in `after` (observed, allowed, outputs), each at number `after_at` of the
-    steps, and of the episodes that end (returns, lengths [L, T], episode_metrics [L, T, 3]).
+    The network's arrays come first, with the kernel's buffers for 16 lanes and, for one of two lanes, an observation
+    and its scores. `buffers` is what `buffers_for` makes. `envs`, `steps`, `following` and `ended` are written.
     """
-    first, episode, returns_so_far = lanes
-    marks, x, one, two, scores, x_alone, scores_alone = buffers
-    _, _, actions, _, ends, outputs = steps
-    seen_after, allowed_after, outputs_after = after
-    count, horizon = actions.shape
-    size, width_of_outputs = shape[0] * shape[1] * shape[2], outputs.shape[2]
-    index, twice, _, choices = room
-    cuts, slots, start = 0, 0, 0
+    count, horizon = steps.actions.shape
+    size, outputs = x.shape[0] // 16, steps.outputs.shape[2]
+    index, twice, _, allowed, _ = buffers
+    rows, slots, start = 0, 0, 0
     while start < count:
-        width = together(count - start)
+        width = lanes_for(count - start)
         live = min(width, count - start)
         for lane in range(width):  # idle ones are computed, never played
             index[lane] = start + (lane if lane < live else 0)
-        image = x[: size * width]
+        seen = shaped(x[: size * width], (*shape, width))
         for t in range(horizon + 1):
-            observe.write(boards, rules, observation, shape[0], index[:width], image)
-            forward(layers, packed, norms, large, marks, x, one, two, scores, width, live)
+            contract.observe_lanes(state, rules, index[:width], seen)
+            forward(layers, packed, norms, large, marks, x, first, second, scores, width, live)
             slots += width
             for lane in range(live):
                 b = start + lane
-                for o in range(width_of_outputs):
+                for o in range(outputs):
                     if not np.isfinite(scores[o * width + lane]):
-                        return cuts, slots, False
+                        return rows, slots, False
                 if t == horizon:
-                    if ends[b, t - 1] == SEGMENT_END:
-                        save(boards, b, seen_after[cuts])
-                        for o in range(width_of_outputs):
-                            outputs_after[cuts, o] = scores[o * width + lane]
-                        if masked is not None:
-                            observe.mask(boards, rules, masked, b, allowed_after[cuts])
-                        after_at[cuts] = b * horizon + t - 1
-                        cuts += 1
+                    if steps.ends[b, t - 1] == SEGMENT_END:
+                        save_following(state, rules, masked, b, t - 1, rows, steps.ends, following)
+                        for o in range(outputs):
+                            following.outputs[rows, o] = scores[o * width + lane]
+                        rows += 1
                     continue
-                status = step_lane(boards, rules, masked, b, t, scores, width, lane, rule, epsilon, choices, returns_so_far, steps, episodes)  # fmt: skip
-                if status == 0:
+                status = step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, allowed, envs, steps, ended)  # fmt: skip
+                if status == GOES_ON:
                     continue
                 if status == TRUNCATED:
                     twice[:2] = b  # two lanes are the fewest
-                    observe.write(boards, rules, observation, shape[0], twice[:2], x_alone)
-                    forward(layers, packed, norms, large, marks, x_alone, one, two, scores_alone, 2, 1)
+                    contract.observe_lanes(state, rules, twice[:2], shaped(x_alone, (*shape, 2)))
+                    forward(layers, packed, norms, large, marks, x_alone, first, second, scores_alone, 2, 1)
                     slots += 2
-                    for o in range(width_of_outputs):
+                    for o in range(outputs):
                         if not np.isfinite(scores_alone[2 * o]):
-                            return cuts, slots, False
-                        outputs_after[cuts, o] = scores_alone[2 * o]
-                    save(boards, b, seen_after[cuts])
-                    if masked is not None:
-                        observe.mask(boards, rules, masked, b, allowed_after[cuts])
-                    after_at[cuts] = b * horizon + t
-                    cuts += 1
-                episode[b] += 1
-                returns_so_far[b] = 0
-                reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
+                            return rows, slots, False
+                        following.outputs[rows, o] = scores_alone[2 * o]
+                    save_following(state, rules, masked, b, t, rows, steps.ends, following)
+                    rows += 1
+                begin_next(state, rules, b, envs)
         start += live
-    return cuts, slots, True
+    return rows, slots, True
 
 
-def begin(rules: Rules, first: NDArray[np.uint64]) -> EnvStates:
-    """Return lanes at the beginning of their first episodes.  # first [L]"""
-    boards = make_boards(len(first), rules.size)
-    for b, seed in enumerate(first):
-        reset_board(boards, rules, b, seed)
-    zeros = np.zeros(len(first), np.int64)
-    return EnvStates(snapshots(boards, range(len(first))), np.asarray(first, np.uint64), zeros, zeros.copy())
+class SegmentBuffers:
+    """What a segment writes, and the result that it makes."""
 
-
-class Sheet:
-    """Room for what a segment of lanes writes, and what it comes to."""
-
-    def __init__(self, environment: Any, lanes: EnvStates, horizon: int, outputs: int) -> None:
-        rules, (_, self.masked) = environment.rules, environment.codes
-        self.environment, self.boards = environment, make_boards(len(lanes), rules.size)
-        restore(self.boards, range(len(lanes)), lanes.snapshots)
-        self.lanes = lanes.first, lanes.episode.copy(), lanes.returns_so_far.copy()
-        limits = [limit for limit in (rules.starvation, rules.max_steps) if limit]
-        most = len(lanes) * (2 + horizon // min(limits)) if limits else len(lanes)
-        shape = len(lanes), horizon
-        observed, allowed, scores = self._three(outputs, *shape)
-        actions, rewards, ends = np.empty(shape, np.int8), np.empty(shape, np.int32), np.zeros(shape, np.uint8)
-        self.steps = observed, allowed, actions, rewards, ends, scores
-        self.after_at, self.after = np.empty(most, np.int64), self._three(outputs, most)
-        episode_metrics = np.zeros((*shape, 3), np.int32)
-        self.episodes = np.zeros(shape, np.int64), np.zeros(shape, np.int32), episode_metrics
-
-    def _three(self, outputs: int, *lead: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        width, actions = row_size(self.boards), self.environment.actions
-        allowed = np.empty((*lead, actions) if self.masked else (0,) * (len(lead) + 1), np.int8)
-        return np.empty((*lead, width), np.uint8), allowed, np.empty((*lead, outputs), np.float32)
-
-    def result(self, cuts: int, slots: int, finite: bool) -> Result:
-        """Return the segment as a result of one candidate, with the episodes that ended in the order of their steps."""
-        observed, allowed, actions, rewards, ends, scores = self.steps
-        ended = (ends == TERMINATED) | (ends == TRUNCATED)
-        order = np.argsort(self.after_at[:cuts])
-        steps = Transitions(
-            observations=observed.reshape(-1, observed.shape[-1]),
-            action_masks=allowed.reshape(-1, self.environment.actions) if self.masked else None,
-            actions=actions.ravel(),
-            rewards=(rewards.ravel() / 1000.0).astype(np.float32),
-            ends=ends.ravel(),
-            outputs=scores.reshape(-1, scores.shape[-1]),
-            next_observations=self.after[0][order],
-            next_action_masks=self.after[1][order] if self.masked else None,
-            next_outputs=self.after[2][order],
+    def __init__(self, game: CompiledGame, segment: Segment, outputs: int) -> None:
+        """Raise ValueError where the segment's snapshots are of another game."""
+        count, horizon = len(segment.envs), segment.horizon
+        size, actions = game.row_size, game.actions if game.masked else 0
+        before = segment.envs
+        self.game, self.state, self.masked = game, game.restored(before.snapshots), 1 if game.masked else None
+        self.envs = Envs(before.first, before.episode.copy(), before.returns_so_far.copy(), np.empty(count, np.uint64))
+        _name_episodes(self.envs)
+        self.steps = Steps(
+            observations=np.empty((count, horizon, size), np.uint8),
+            action_masks=np.empty((count, horizon, actions), np.int8),
+            actions=np.empty((count, horizon), np.int8),
+            rewards=np.empty((count, horizon), np.int32),
+            ends=np.zeros((count, horizon), np.uint8),
+            outputs=np.empty((count, horizon, outputs), np.float32),
         )
-        returns, lengths, episode_metrics = self.episodes
+        most = count * horizon  # memory that is not written costs nothing
+        self.following = Following(
+            steps=np.empty(most, np.int64),
+            observations=np.empty((most, size), np.uint8),
+            action_masks=np.empty((most, actions), np.int8),
+            outputs=np.empty((most, outputs), np.float32),
+        )
+        metrics = np.zeros((count, horizon, len(game.episode_metrics)), np.int32)
+        self.ended = Ended(np.zeros((count, horizon), np.int64), np.zeros((count, horizon), np.int32), metrics)
+
+    def result(self, rows: int, slots: int, finite: bool) -> Result:
+        """Return the segment as a result of one candidate, with the episodes that ended in the order of their steps.
+
+        Where an output was not finite it has neither transitions nor environments.
+        """
+        steps, following, ended = self.steps, self.following, self.ended
+        ends = steps.ends.ravel()
+        over = (steps.ends == TERMINATED) | (steps.ends == TRUNCATED)
+        order = np.argsort(following.steps[:rows])
+        masked = self.masked is not None
+        transitions = Transitions(
+            observations=steps.observations.reshape(len(ends), steps.observations.shape[2]),
+            action_masks=steps.action_masks.reshape(len(ends), steps.action_masks.shape[2]) if masked else None,
+            actions=steps.actions.ravel(),
+            rewards=(steps.rewards.ravel() / 1000.0).astype(np.float32),
+            ends=ends,
+            outputs=steps.outputs.reshape(len(ends), steps.outputs.shape[2]),
+            next_observations=following.observations[order],
+            next_action_masks=following.action_masks[order] if masked else None,
+            next_outputs=following.outputs[order],
+        )
+        envs = EnvStates(self.game.snapshots(self.state), *self.envs[:3])
         return Result(
-            returns=returns[ended][None],
-            lengths=lengths[ended][None],
-            episode_metrics=episode_metrics[ended][None],
+            returns=ended.returns[over][None],
+            lengths=ended.lengths[over][None],
+            episode_metrics=ended.episode_metrics[over][None],
             finite=np.array([finite]),
-            frames=len(steps),
+            frames=len(transitions),
             lane_slots=slots,
-            transitions=steps if finite else None,
-            envs=EnvStates(snapshots(self.boards, range(len(actions))), *self.lanes) if finite else None,
+            transitions=transitions if finite else None,
+            envs=envs if finite else None,
         )
 
 
 def play_segment(
-    kernel: tuple[Any, ...],
-    environment: Any,
-    lanes: EnvStates,
-    horizon: int,
-    outputs: int,
-    rule: int | None,
-    epsilon: float,
+    kernel: tuple[Any, ...], game: CompiledGame, segment: Segment, outputs: int, how: ActionRule
 ) -> Result:
-    """Play one network on every lane; `kernel` is what `Rollout` keeps of it.
-
-    The result has one candidate, the episodes that ended in the order of their last steps, and every step; where an
-    output was not finite it has neither.
-    """
-    layers, packed, norms, large, *buffers = kernel
-    sheet, (observation, masked) = Sheet(environment, lanes, horizon, outputs), environment.codes
-    alone = np.empty(2 * int(np.prod(environment.shape)), np.float32), np.empty(2 * outputs, np.float32)
-    ending = play_lanes(
-        layers, packed, norms, large, environment.rules, observation, masked, environment.shape, sheet.boards, sheet.lanes, rule,
-        epsilon, room_for(environment), (*buffers, *alone), sheet.steps, sheet.after_at, sheet.after, sheet.episodes,
+    """Play one network in every environment; `kernel` is what `Rollout` keeps of it."""
+    written = SegmentBuffers(game, segment, outputs)
+    alone = np.empty(2 * int(np.prod(game.shape)), np.float32), np.empty(2 * outputs, np.float32)
+    ending = play_envs(
+        *kernel, *alone, written.state, game.rules, written.masked, game.shape, RULES[how.kind], how.epsilon,
+        buffers_for(game.actions), written.envs, written.steps, written.following, written.ended,
     )  # fmt: skip
-    return sheet.result(*ending)
+    return written.result(*ending)

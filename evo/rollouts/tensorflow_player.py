@@ -22,15 +22,16 @@ from evo.networks.batched import BatchedNetworks
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.keras_form import build_keras, set_weights
 from evo.records import WORST, ActionRule, Rebuild, Result, Segment, Task
-from evo.rollouts.gymnasium_episodes import Recorder, play_plainly
+from evo.rollouts.gymnasium_episodes import Recorder, play_gymnasium
 from evo.rollouts.published_weights import PublishedFiles
-from evo.rollouts.rollout import RULES, check_arithmetic, empty_result
-from evo.rollouts.tensorflow_episodes import play_snake
+from evo.rollouts.rollout import check_arithmetic, empty_result
+from evo.rollouts.tensorflow_episodes import play_episodes
 from evo.rollouts.tensorflow_segments import play_segment
 from evo.workers import devices
 from evo.workers.placement import NETWORKS_PER_CALL
 
 if TYPE_CHECKING:
+    from evo.environments.environment import Environment
     from evo.networks.network import Network
     from evo.rollouts.rollout import Rollout
     from evo.workers.options import WorkersOptions
@@ -52,10 +53,10 @@ class TensorFlowPlayer:
         self._files, self._rebuilder = files, Rebuilder(self.network)
         self._threads = workers.threads
         self.device = devices.claim(workers)
-        self._compiled = hasattr(self.environment, "rules")
+        self._game = self.environment.game
         asked = workers.candidates_per_call or (1 if self.device == "CPU" else NETWORKS_PER_CALL)
         self._networks: Alone | BatchedNetworks | None = None
-        self._side_by_side = asked > 1 and self._compiled
+        self._side_by_side = asked > 1 and self._game is not None
         self.fingerprint = ""
         self._hold(asked if self._side_by_side else 1)
         self._tell_if_fewer(asked)
@@ -103,7 +104,7 @@ class TensorFlowPlayer:
     def _play_recorded(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Play a segment, or whole episodes behind Gymnasium's interface, with every step; ValueError of many."""
         if len(task.weights) != 1:
-            raise ValueError("steps are recorded of one candidate")
+            raise ValueError("transitions are recorded of one candidate")
         assert self._networks is not None
         weights = np.zeros((self._networks.networks, self.network.size), np.float32)
         self._rebuilder.rebuild(parents, task.weights, 0, weights[0])
@@ -111,16 +112,14 @@ class TensorFlowPlayer:
         how = task.action_rule
         with _memory_of(self.device):
             if isinstance(task.play, Segment):
-                lanes, horizon = task.play.envs, task.play.horizon
-                rule = RULES[how.kind]
-                return play_segment(
-                    self.score, self.environment, lanes, horizon, self.network.outputs, rule, how.epsilon
-                )
+                if self._game is None:
+                    raise ValueError("a segment is played in a compiled game")
+                return play_segment(self.score, self._game, task.play, self.network.outputs, how)
             arrays = empty_result(1, len(task.play.seeds), len(self.environment.episode_metrics))
             one = {name: arrays[name][0] for name in ("returns", "lengths", "episode_metrics")}
             recorder = Recorder(self.environment, len(task.play.seeds))
-            frames, slots, finite, _ = play_plainly(self.score, self.environment, task.play.seeds, how, one, recorder)
-            steps = recorder.steps(self.score) if finite else None
+            frames, slots, finite, _ = play_gymnasium(self.score, self.environment, task.play.seeds, how, one, recorder)
+            steps = recorder.transitions(self.score) if finite else None
         if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.next_outputs).all()):
             finite, steps = False, None
         arrays["finite"][0] = finite
@@ -149,13 +148,13 @@ class TensorFlowPlayer:
         assert self._networks is not None
         here["returns"][:], here["lengths"][:], here["episode_metrics"][:] = WORST, 0, 0
         self._networks.set(weights)
-        if self._compiled:
-            lanes = self._networks.networks, BATCH
-            return play_snake(self._networks, self.environment, seeds, how, here["finite"], here, lanes, trace)
+        if self._game is not None:
+            batch = self._networks.networks, BATCH
+            return play_episodes(self._networks, self._game, seeds, how, here["finite"], here, batch, trace)
         if not here["finite"][0]:
             return 0, 0, [np.empty(0, np.int8)] * len(seeds)
         one = {name: here[name][0] for name in ("returns", "lengths", "episode_metrics")}
-        frames, slots, finite, actions = play_plainly(self.score, self.environment, seeds, how, one)
+        frames, slots, finite, actions = play_gymnasium(self.score, self.environment, seeds, how, one)
         here["finite"][0] = finite
         return frames, slots, actions or [np.empty(0, np.int8)] * len(seeds)
 
@@ -243,13 +242,13 @@ class Alone:
         return scores[None]
 
 
-def warm_up(environment: Any) -> None:
-    """Compile what plays Snake, or load it from the cache, without a network and without TensorFlow."""
-    if hasattr(environment, "rules"):
-        arrays = empty_result(1, 1, len(environment.episode_metrics))
-        scores = np.zeros((1, BATCH, environment.actions), np.float32)
+def warm_up(environment: Environment) -> None:
+    """Compile what plays a game, or load it from the cache, without a network and without TensorFlow."""
+    if (game := environment.game) is not None:
+        arrays = empty_result(1, 1, len(game.episode_metrics))
+        scores = np.zeros((1, BATCH, game.actions), np.float32)
         seeds, finite = np.zeros(1, np.uint64), np.ones(1, np.bool_)
-        play_snake(lambda _: scores, environment, seeds, ActionRule(), finite, arrays, (1, BATCH))
+        play_episodes(lambda _: scores, game, seeds, ActionRule(), finite, arrays, (1, BATCH))
         noise(np.uint64(0), np.empty(1, np.float32))
 
 

@@ -1,64 +1,51 @@
-"""Segments of Snake scored by something else than the lanes kernel: all lanes take their steps together."""
+"""Segments of a compiled game whose network is not the lanes kernel: all environments take their steps together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.records import SEGMENT_END, TRUNCATED, EnvStates, Result
-from evo.rollouts.segments import Sheet, step_lane
-from snake import observe
-from snake.advance import episode_seed
-from snake.batch import reset_board
-from snake.snapshots import save
+from evo.compiled.game import CompiledGame, observe_many
+from evo.records import GOES_ON, TRUNCATED, ActionRule, Result, Segment
+from evo.rollouts.action_rules import RULES
+from evo.rollouts.segments import SegmentBuffers, begin_next, save_following, step_env
 
 kernel_cache.use(__name__)
 
 Score = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # [E, ...] -> [E, O]
 
 
-def play_segment(
-    score: Score, environment: Any, lanes: EnvStates, horizon: int, outputs: int, rule: int | None, epsilon: float
-) -> Result:
-    """Play one network on every lane, as `segments` does; `score` is asked for all lanes at once."""
-    sheet, (observation, masked) = Sheet(environment, lanes, horizon, outputs), environment.codes
-    seen = np.empty((len(lanes), *environment.shape), np.float32)
-    cuts, choices = 0, np.ones(environment.actions, np.int8)
+def play_segment(score: Score, game: CompiledGame, segment: Segment, outputs: int, how: ActionRule) -> Result:
+    """Play one network in every environment, as `segments` does; `score` is asked for all of them at once."""
+    written, count, horizon = SegmentBuffers(game, segment, outputs), len(segment.envs), segment.horizon
+    seen, allowed, rows = np.empty((count, *game.shape), np.float32), np.ones(game.actions, np.int8), 0
     for t in range(horizon):
-        observe.observe_many(sheet.boards, environment.rules, observation, seen)
+        observe_many(written.state, game.rules, seen)
         scores = np.ascontiguousarray(score(seen), np.float32)
         if not np.isfinite(scores).all():
-            return sheet.result(cuts, (t + 1) * len(lanes), False)
-        cuts = _advance(
-            sheet.boards, environment.rules, masked, t, scores, rule, epsilon, choices, sheet.lanes, sheet.steps,
-            sheet.after_at, sheet.after, cuts, sheet.episodes,
+            return written.result(rows, (t + 1) * count, False)
+        rows = _advance(
+            written.state, game.rules, written.masked, t, scores, RULES[how.kind], how.epsilon, allowed, written.envs,
+            written.steps, written.following, rows, written.ended,
         )  # fmt: skip
-    following = score(environment.observe(sheet.after[0][:cuts]))
-    sheet.after[2][:cuts] = following
-    return sheet.result(cuts, horizon * len(lanes) + cuts, bool(np.isfinite(following).all()))
+    following = score(game.observe(written.following.observations[:rows]))
+    written.following.outputs[:rows] = following
+    return written.result(rows, horizon * count + rows, bool(np.isfinite(following).all()))
 
 
+@kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _advance(boards, rules, masked, t, scores, rule, epsilon, choices, lanes, steps, after_at, after, cuts, episodes):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Play step `t` on every board by its `scores` [L, O]; return how many of `after` are written by then."""
-    first, episode, returns_so_far = lanes
-    seen_after, allowed_after, _ = after
-    ends = steps[4]
+def _advance(state, rules, masked, t, scores, rule, epsilon, allowed, envs, steps, following, rows, ended):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Play step `t` of every environment by its `scores` [L, O]; return how many rows of `following` are written."""
     for b in range(scores.shape[0]):
-        status = step_lane(boards, rules, masked, b, t, scores[b], 1, 0, rule, epsilon, choices, returns_so_far, steps, episodes)  # fmt: skip
-        if ends[b, t] == TRUNCATED or ends[b, t] == SEGMENT_END:
-            save(boards, b, seen_after[cuts])
-            if masked is not None:
-                observe.mask(boards, rules, masked, b, allowed_after[cuts])
-            after_at[cuts] = b * ends.shape[1] + t
-            cuts += 1
-        if status != 0:
-            episode[b] += 1
-            returns_so_far[b] = 0
-            reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
-    return cuts
+        status = step_env(state, rules, masked, b, t, scores[b], 1, 0, rule, epsilon, allowed, envs, steps, ended)
+        if steps.ends[b, t] >= TRUNCATED:  # or SEGMENT_END
+            save_following(state, rules, masked, b, t, rows, steps.ends, following)
+            rows += 1
+        if status != GOES_ON:
+            begin_next(state, rules, b, envs)
+    return rows

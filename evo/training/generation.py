@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evo.config.experiment import Experiment
+    from evo.environments.environment import Environment
     from evo.records import Algorithm, Evaluator, Generation, Keep, Metrics, Request, Result, Task
     from evo.store.published import Room
     from evo.training.validation import Validated
@@ -43,7 +44,7 @@ class Roomy(Publisher, Protocol):
         ...
 
 
-def make_algorithm(experiment: Experiment, environment: object) -> Validated:
+def make_algorithm(experiment: Experiment, environment: Environment) -> Validated:
     """Return the algorithm that [run] names, with what validates it.
 
     ConfigurationError, DataError: as `evo.training.init_from.start_of`.
@@ -66,11 +67,11 @@ def make_algorithm(experiment: Experiment, environment: object) -> Validated:
     return Validated(algorithm, experiment.validation, experiment.run.seed, setup.start)
 
 
-def _per_task(experiment: Experiment, environment: object) -> int:
+def _per_task(experiment: Experiment, environment: Environment) -> int:
     """Return how many candidates a task holds."""
     given, candidates = experiment.workers.candidates_per_task, experiment.options.candidates()
     usual = experiment.options.candidates_per_task(experiment.network())
-    if given or candidates == 1 or experiment.policy.player != "tensorflow" or not hasattr(environment, "rules"):
+    if given or candidates == 1 or experiment.policy.player != "tensorflow" or environment.game is None:
         return given or usual
     return experiment.workers.task_size(usual, candidates)
 

@@ -56,7 +56,7 @@ def main(arguments: Namespace) -> int:
 
 def sampled(environment: Any, outputs: int) -> Literal["softmax", "gaussian"]:
     """Return how actions are drawn; ConfigurationError where the network says nothing about their spread."""
-    if not getattr(environment, "continuous", False):
+    if not environment.continuous:
         return "softmax"
     if outputs < 2 * environment.actions:
         raise ConfigurationError('--mode: the champion gives numbers without a spread to draw from; use "greedy"')

@@ -25,13 +25,10 @@ def kernels_are_missing(experiment: Experiment) -> bool:
     """Return whether Numba has to compile what plays this experiment; it has not done so on this machine yet."""
     if experiment.policy.player != "lanes":
         return False
-    from evo.rollouts import compiled
+    from evo.config.experiment import environment_of
+    from evo.rollouts.rollout import kernels_are_kept
 
-    wanted = [compiled.EPISODES] if experiment.environment.id == "snake" else [compiled.SCORES]
-    if experiment.environment.id == "snake" and experiment.transitions_from:
-        wanted.append(compiled.SEGMENTS if experiment.transitions_from == "segments" else compiled.RECORDED)
-    masked = getattr(experiment.environment, "mask", "none") != "none"
-    return not all(compiled.marker(experiment.network(), masked, what).exists() for what in wanted)
+    return not kernels_are_kept(environment_of(experiment.environment), experiment.transitions_from)
 
 
 def watched(display: Display) -> bool:

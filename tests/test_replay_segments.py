@@ -1,4 +1,4 @@
-"""What is played again from actions is what was played."""
+"""What is replayed from actions is what was played."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from evo.records import ActionRule
+from evo.rollouts.replay import replay_segment
 from tests.test_segment import begin, play, world
 
 
 @pytest.mark.parametrize("mask", ["none", "fatal"])
-def test_steps_that_are_played_again_equal_those_that_were_recorded(mask: str) -> None:
+def test_replayed_transitions_equal_those_that_were_recorded(mask: str) -> None:
     environment, network, weights = world(mask=mask)
     lanes = begin(environment, 21)
     for _ in range(2):
@@ -18,8 +19,8 @@ def test_steps_that_are_played_again_equal_those_that_were_recorded(mask: str) -
         assert result.transitions
         assert result.envs
         actions = result.transitions.actions.reshape(21, 30)
-        steps, left = environment.play_again(lanes, actions)
-        unseen, left_unseen = environment.play_again(lanes, actions, keep=False)
+        steps, left = replay_segment(environment.game, lanes, actions)
+        unseen, left_unseen = replay_segment(environment.game, lanes, actions, record=False)
         assert unseen is None
         for name in (
             "observations",

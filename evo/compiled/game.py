@@ -1,0 +1,235 @@
+"""The contract of a compiled game: what rollouts ask of it, whatever it is.
+
+A game's state is a NamedTuple of arrays whose first axis is the environment; its rules are a NamedTuple of numbers.
+`register` says once which of the game's compiled functions stand for the generic ones below. Numba chooses among them
+by the type of the state when it compiles a rollout, which is as fast as calling them directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from evo.compiled import cache as kernel_cache
+from evo.compiled.views import copy_from_row, copy_to_row
+from evo.records import EnvStates
+
+kernel_cache.use(__name__)
+
+GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2  # the status of an environment after a step
+
+
+def begin(state: Any, rules: Any, b: int, seed: int) -> None:
+    """Begin the episode of `seed`, uint64, in environment b."""
+
+
+def step(state: Any, rules: Any, b: int, action: Any) -> tuple[int, int]:
+    """Play one action; return (reward in thousandths, GOES_ON | TERMINATED | TRUNCATED), both int64."""
+    raise NotImplementedError
+
+
+def steps(state: Any, rules: Any, b: int) -> int:
+    """Return how many steps of its episode environment b has played, int64."""
+    raise NotImplementedError
+
+
+def observe(state: Any, rules: Any, b: int, out: NDArray[np.float32]) -> None:
+    """Write every value of what environment b shows.  # out [*shape], not always in C order"""
+
+
+def observe_lanes(state: Any, rules: Any, index: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+    """Write what environment index[l] shows to lane l, for every lane.  # out [*shape, L] in C order"""
+
+
+def mask(state: Any, rules: Any, b: int, out: NDArray[np.int8]) -> None:
+    """Write 1 for every action that is allowed, else 0; at least one is.  # out [A]"""
+
+
+def metrics(state: Any, rules: Any, b: int, out: NDArray[np.int32]) -> None:
+    """Write the metrics of the episode that has ended in environment b.  # out [M]"""
+
+
+def save(state: Any, rules: Any, b: int, row: NDArray[np.uint8]) -> None:
+    """Write an exact copy of environment b, its snapshot; equal positions have equal bytes.  # row [S]"""
+
+
+def load(state: Any, rules: Any, b: int, row: NDArray[np.uint8]) -> bool:
+    """Set environment b to what `save` wrote; return whether it can be: a snapshot may be of a damaged file."""
+    raise NotImplementedError
+
+
+def register(state: type, **functions: Callable[..., Any]) -> None:
+    """Have the generic functions of these names mean `functions`, compiled by Numba, where a state is of this type.
+
+    A game has `begin`, `step`, `steps` and `observe`; `observe_lanes`, `mask`, `metrics`, and `save` with `load` are
+    derived where they are not given. TypeError names what is missing, or is no function of a game.
+    """
+    missing, unknown = REQUIRED - set(functions), set(functions) - set(GENERIC)
+    if missing or unknown:
+        raise TypeError(f"a compiled game has {', '.join(sorted(missing | unknown))}, which it must not lack or have")
+    kernel_cache.depend(state, [state.__module__, *(_module(function) for function in functions.values())])
+    for name, function in {**DERIVED, **functions}.items():
+        _stand_for(GENERIC[name], state, function)
+
+
+def _module(function: Any) -> str:
+    return str(function.py_func.__module__)
+
+
+def _stand_for(generic: Callable[..., Any], state_type: type, function: Any) -> None:
+    """Have Numba compile `function` where `generic` is called with such a state."""
+
+    def is_ours(state: Any) -> bool:
+        return isinstance(state, types.BaseNamedTuple) and state.instance_class is state_type
+
+    if generic is steps:
+
+        @overload(generic, inline="always")
+        def choose_three(state, rules, b):  # type: ignore[no-untyped-def]
+            return (lambda state, rules, b: function(state, rules, b)) if is_ours(state) else None
+
+    else:
+
+        @overload(generic, inline="always")
+        def choose_four(state, rules, b, other):  # type: ignore[no-untyped-def]
+            return (lambda state, rules, b, other: function(state, rules, b, other)) if is_ours(state) else None
+
+
+@njit(error_model="numpy", _nrt=False)
+def _observe_each(state, rules, index, out):  # type: ignore[no-untyped-def]
+    for lane in range(index.shape[0]):
+        observe(state, rules, index[lane], out[..., lane])
+
+
+@njit(error_model="numpy", _nrt=False)
+def _allow_all(state, rules, b, out):  # type: ignore[no-untyped-def]
+    out[:] = 1
+
+
+@njit(error_model="numpy", _nrt=False)
+def _measure_nothing(state, rules, b, out):  # type: ignore[no-untyped-def]
+    pass
+
+
+@njit(error_model="numpy", _nrt=False)
+def _save_arrays(state, rules, b, row):  # type: ignore[no-untyped-def]
+    copy_to_row(state, b, row)
+
+
+@njit(error_model="numpy", _nrt=False)
+def _load_arrays(state, rules, b, row):  # type: ignore[no-untyped-def]
+    copy_from_row(state, b, row)
+    return True
+
+
+GENERIC = {
+    function.__name__: function for function in (begin, step, steps, observe, observe_lanes, mask, metrics, save, load)
+}
+REQUIRED = {"begin", "step", "steps", "observe"}
+DERIVED: dict[str, Any] = {
+    "observe_lanes": _observe_each, "mask": _allow_all, "metrics": _measure_nothing, "save": _save_arrays,
+    "load": _load_arrays,
+}  # fmt: skip
+
+
+@kernel_cache.with_game
+@njit(cache=True, error_model="numpy", nogil=True)
+def _begin_many(state, rules, seeds):  # type: ignore[no-untyped-def]
+    for b in range(seeds.shape[0]):
+        begin(state, rules, b, seeds[b])
+
+
+@kernel_cache.with_game
+@njit(cache=True, error_model="numpy", nogil=True)
+def _save_many(state, rules, out):  # type: ignore[no-untyped-def]
+    for b in range(out.shape[0]):
+        save(state, rules, b, out[b])
+
+
+@kernel_cache.with_game
+@njit(cache=True, error_model="numpy", nogil=True)
+def _load_many(state, rules, rows):  # type: ignore[no-untyped-def]
+    for b in range(rows.shape[0]):
+        if not load(state, rules, b, rows[b]):
+            return b
+    return rows.shape[0]
+
+
+@kernel_cache.with_game
+@njit(cache=True, error_model="numpy", nogil=True)
+def _observe_saved(state, rules, rows, out):  # type: ignore[no-untyped-def]
+    for k in range(rows.shape[0]):
+        if not load(state, rules, 0, rows[k]):
+            return k
+        observe(state, rules, 0, out[k])
+    return rows.shape[0]
+
+
+@kernel_cache.with_game
+@njit(cache=True, error_model="numpy", nogil=True)
+def observe_many(state, rules, out):  # type: ignore[no-untyped-def]
+    """Write what every environment shows.  # out float32 [B, *shape] in C order"""
+    for b in range(out.shape[0]):
+        observe(state, rules, b, out[b])
+
+
+@dataclass(frozen=True)
+class CompiledGame:
+    """A game with its options, whose functions are registered for the type of its state."""
+
+    make_state: Callable[[int], Any]  # the state of so many environments
+    rules: Any  # what the game's functions take besides the state
+    shape: tuple[int, ...]  # of an observation
+    actions: int
+    episode_metrics: tuple[str, ...] = ()
+    masked: bool = False  # whether actions may be ruled out
+    snapshot_size: int = 0  # bytes, of a game with a `save` of its own; 0: as many as the arrays have
+
+    @property
+    def row_size(self) -> int:
+        """Return how many bytes a snapshot has."""
+        return self.snapshot_size or sum(array.nbytes for array in self.make_state(1))
+
+    def begin(self, first: NDArray[np.uint64]) -> EnvStates:
+        """Return environments at the beginning of their first episodes, whose seeds are `first` [L]."""
+        state, seeds = self.make_state(len(first)), np.asarray(first, np.uint64)
+        _begin_many(state, self.rules, seeds)
+        zeros = np.zeros(len(first), np.int64)
+        return EnvStates(self.snapshots(state), seeds, zeros, zeros.copy())
+
+    def snapshots(self, state: Any) -> NDArray[np.uint8]:
+        """Return the snapshots of all environments.  # [B, S]"""
+        rows = np.empty((len(state[0]), self.row_size), np.uint8)
+        _save_many(state, self.rules, rows)
+        return rows
+
+    def restored(self, snapshots: NDArray[np.uint8]) -> Any:
+        """Return the state of environments as they were saved; ValueError where a snapshot is of no such game."""
+        self._check(snapshots)
+        state = self.make_state(len(snapshots))
+        self._check(snapshots, _load_many(state, self.rules, np.ascontiguousarray(snapshots)))
+        return state
+
+    def observe(self, snapshots: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Return what environments showed when they were saved, in `out` if given.  # [M, S] -> [M, *shape]
+
+        ValueError where a snapshot is of no such game.
+        """
+        if out is None:
+            out = np.empty((len(snapshots), *self.shape), np.float32)
+        self._check(snapshots)
+        self._check(snapshots, _observe_saved(self.make_state(1), self.rules, snapshots, out))
+        return out
+
+    def _check(self, snapshots: NDArray[np.uint8], loaded: int | None = None) -> None:
+        """Raise ValueError where snapshots have another size or, once loaded, one of them was refused."""
+        if snapshots.ndim != 2 or snapshots.shape[1] != self.row_size:
+            raise ValueError(f"snapshots of shape {snapshots.shape} are not {self.row_size} bytes each")
+        if loaded is not None and loaded < len(snapshots):
+            raise ValueError(f"snapshot {loaded} is no position of this game with {self.rules}")

@@ -1,0 +1,79 @@
+"""Other views of the memory of arrays, for compiled code that counts no references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+
+@intrinsic
+def flat_of(typing, array):  # type: ignore[no-untyped-def]
+    """Return all of an array in C order as one row of the same memory, without the call that `reshape` makes."""
+    if not isinstance(array, types.Array) or array.layout != "C":
+        raise TypingError("an array in C order is needed")
+    row = array.copy(ndim=1)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        whole = context.make_array(array)(context, builder, arguments[0])
+        return _view(context, builder, row, whole, [whole.nitems])
+
+    return row(array), generate
+
+
+@intrinsic
+def shaped(typing, row, shape):  # type: ignore[no-untyped-def]
+    """Return a row of values as an array of this shape, in C order, of the same memory; sizes are not checked."""
+    if not isinstance(row, types.Array) or row.ndim != 1 or row.layout != "C":
+        raise TypingError("a row of values is needed")
+    array = row.copy(ndim=len(shape))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        whole = context.make_array(row)(context, builder, arguments[0])
+        sides = cgutils.unpack_tuple(builder, arguments[1], len(shape))
+        sides = [context.cast(builder, side, kind, types.intp) for side, kind in zip(sides, shape, strict=True)]
+        return _view(context, builder, array, whole, sides)
+
+    return array(row, shape), generate
+
+
+def _view(context: Any, builder: Any, kind: Any, whole: Any, sides: list[Any]) -> Any:
+    """Return an array of type `kind` with these sides that begins where `whole` does."""
+    view = context.make_array(kind)(context, builder)
+    strides = [whole.itemsize]
+    for side in reversed(sides[1:]):
+        strides.insert(0, builder.mul(strides[0], side))
+    view.data, view.nitems, view.itemsize = whole.data, whole.nitems, whole.itemsize
+    view.shape, view.strides = cgutils.pack_array(builder, sides), cgutils.pack_array(builder, strides)
+    view.meminfo, view.parent = whole.meminfo, whole.parent  # borrowed: kernels count no references
+    return view._getvalue()
+
+
+def _copies(to_row: bool) -> Any:
+    @intrinsic
+    def copy(typing, arrays, b, row):  # type: ignore[no-untyped-def]
+        """Copy row `b` of every array, one after the other, to or from `row`, uint8."""
+        if any(array.layout != "C" for array in arrays):
+            raise TypingError("the arrays of a game's state are in C order")
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            number = context.cast(builder, arguments[1], b, types.intp)
+            place = context.make_array(row)(context, builder, arguments[2]).data
+            for i, kind in enumerate(arrays):
+                array = context.make_array(kind)(context, builder, builder.extract_value(arguments[0], i))
+                size = builder.extract_value(array.strides, 0)
+                there = builder.gep(builder.bitcast(array.data, place.type), [builder.mul(number, size)])
+                target, source = (place, there) if to_row else (there, place)
+                cgutils.raw_memcpy(builder, target, source, size, 1)
+                place = builder.gep(place, [size])
+            return context.get_dummy_value()
+
+        return types.none(arrays, b, row), generate
+
+    return copy
+
+
+copy_to_row, copy_from_row = _copies(True), _copies(False)

@@ -1,0 +1,53 @@
+"""What a trainer asks of an environment; what most environments lack has a default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from evo.compiled.game import CompiledGame
+
+
+class Environment(Protocol):
+    """An environment of an experiment; one of a plug-in subclasses it, and so has the defaults."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an observation."""
+        ...
+
+    @property
+    def actions(self) -> int:
+        """The number of actions or, where they are continuous, of their dimensions."""
+        ...
+
+    @property
+    def continuous(self) -> bool:
+        """Whether actions are numbers, not choices."""
+        return False
+
+    @property
+    def episode_metrics(self) -> tuple[str, ...]:
+        """The names of the metrics of an episode."""
+        return ()
+
+    @property
+    def symmetry(self) -> Literal["", "mirror", "dihedral"]:
+        """Which transforms of an observation [H, W, C] show as good a state: columns mirrored, or turned as well."""
+        return ""
+
+    @property
+    def game(self) -> CompiledGame | None:
+        """The compiled game, where there is one; None: it is played through Gymnasium's interface."""
+        return None
+
+    def env(self) -> gymnasium.Env[Any, Any]:
+        """Return a fresh environment behind Gymnasium's interface."""
+        ...
+
+    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        """Return the metrics of an episode whose last step had this `info`; a compiled game has its own."""
+        return ()
