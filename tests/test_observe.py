@@ -136,7 +136,7 @@ def test_every_lane_shows_its_own_board_along_whole_games(observation: str, lane
 def test_room_that_is_not_in_c_order_is_refused() -> None:
     boards, rules = loaded([Game(size=5, seed=1)])
     turned = np.zeros((5, 5, 5), np.float32).transpose(1, 0, 2)
-    with pytest.raises(TypingError, match="an observation is an array in C order"):
+    with pytest.raises(TypingError, match="an array in C order is needed"):
         observe.observe_board(boards, rules, OBSERVATIONS.index("planes"), 0, turned)
     assert not turned.any()
 
