@@ -14,7 +14,7 @@ export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$PWD/.ray-token-$SLURM_JOB_ID"
 trap 'rm -f "$RAY_AUTH_TOKEN_PATH"' EXIT
 
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-# srun does not take over how many cores a task has; the nodes of a large job may take minutes to be there.
+# srun does not inherit the cores per task; the nodes of a large job may take minutes to start.
 export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=300
 srun --nodes="$SLURM_NNODES" --ntasks="$SLURM_NNODES" --cpus-per-task="$SLURM_CPUS_PER_TASK" \
     ray symmetric-run --address "$first:6379" --min-nodes "$SLURM_NNODES" --num-cpus "$SLURM_CPUS_PER_TASK" -- \

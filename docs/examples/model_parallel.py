@@ -1,11 +1,11 @@
-"""Model parallelism: every stage of a network on its own device, with its own tape, so that backward stays there.
+"""Model parallelism: each stage of a network has its own device and gradient tape, so its backward pass stays there.
 
     python docs/examples/model_parallel.py
 
-One tape around the whole network would compute every gradient wherever `tape.gradient` is called. With a tape a stage,
-the backward pass of a stage is asked for on its own device, and only what crosses from stage to stage is copied:
-activations forwards, and their gradients backwards. Three logical CPUs stand for three GPUs here; for those, leave out
-`set_logical_device_configuration` and write "GPU:0", "GPU:1", "GPU:2".
+One tape around the whole network would compute every gradient on the device where `tape.gradient` is called. With one
+tape per stage, the backward pass of a stage runs on its own device. Only activations and their gradients are copied
+between stages. Three logical CPUs stand for three GPUs here. To use GPUs, leave out `set_logical_device_configuration`
+and write "GPU:0", "GPU:1", "GPU:2".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def stages() -> list[list[keras.layers.Layer]]:
 
 
 class Stage:
-    """Some layers whose weights, forward pass and backward pass are on one device."""
+    """Layers whose weights, forward pass and backward pass are on one device."""
 
     def __init__(self, device: str, layers: list[keras.layers.Layer], shape: tuple[int, ...]) -> None:
         self.device = device
@@ -42,7 +42,7 @@ class Stage:
             self.model.build((None, *shape))
 
     def forward(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.GradientTape, tf.Tensor]:
-        """Return the output, the tape that has seen it come about, and the input as this device has it."""
+        """Return the output, the tape that recorded it, and the input on this device."""
         with tf.device(self.device), tf.GradientTape() as tape:
             x = tf.identity(x)
             tape.watch(x)
@@ -58,7 +58,7 @@ class Stage:
             return of_input, of_weights
 
     def apply(self, gradients: list[tf.Tensor], rate: float) -> None:
-        """Change the weights: plain steps downhill, where an optimizer a stage would do as well."""
+        """Update the weights by gradient descent; an optimizer per stage works as well."""
         with tf.device(self.device):
             for variable, gradient in zip(self.model.trainable_variables, gradients, strict=True):
                 variable.value.assign_sub(rate * gradient)
@@ -70,7 +70,7 @@ def error(outputs: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
 
 
 def step(line: list[Stage], x: tf.Tensor, wanted: tf.Tensor, rate: float) -> list[set[str]]:
-    """Make one step through all stages; return which devices the gradients of the weights were found on, in order."""
+    """Make one update through all stages; return the devices of each stage's weight gradients."""
     passed, y = [], x
     for stage in line:
         y, tape, seen = stage.forward(y)
@@ -88,7 +88,7 @@ def step(line: list[Stage], x: tf.Tensor, wanted: tf.Tensor, rate: float) -> lis
 
 
 def main() -> None:
-    """Learn the same steps in stages and on one device, and compare."""
+    """Make the same updates in stages and on one device, and compare the weights."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * len(DEVICES))
     tf.config.experimental.enable_op_determinism()
