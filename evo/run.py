@@ -81,7 +81,7 @@ def run(
     display = display_for(quiet)
     display.say(headline(experiment))
     from evo.store.provenance import provenance
-    from evo.store.run_name import in_free_directory
+    from evo.store.run_directory import in_free_directory
     from evo.store.store import Store
     from evo.training import init_from
 

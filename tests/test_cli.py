@@ -18,7 +18,7 @@ from evo.config.loading import load
 from evo.errors import ConfigurationError
 from evo.files.hashing import first_hash
 from evo.plugins import registry
-from evo.store.run_name import free_directory, in_free_directory
+from evo.store.run_directory import free_directory, in_free_directory
 
 ROOT = Path(__file__).parent.parent
 KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frames", "seconds", "state_hash", "champion"]
@@ -104,7 +104,7 @@ def test_a_dry_run_prints_exactly_what_counts(experiment: Path, algorithm: str, 
         (["."], 2, ".: is a directory"),
         (["small.toml", "--seed", "x"], 2, "--seed: must be a whole number"),
         (["small.toml", "--algorithm", "ppo"], 2, "--algorithm: "),
-        (["small.toml", "--run-dir", "."], 2, ". is there and is not empty"),
+        (["small.toml", "--run-dir", "."], 2, ". exists and is not empty"),
         (["small.toml", "--run-dir", "small.toml/x"], 2, "small.toml is a file; choose"),
         (["small.toml", "--resume", "."], 2, "EXPERIMENT cannot go with --resume"),
         (["small.toml", "--fork", "x"], 2, "go with --resume"),

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "faults.md").read_text()
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| fault |")]
-FAULTS = ["test_store_faults", "test_foreign", "test_config_fuzz", "test_golden_hash", "test_signals"]
+FAULTS = ["test_store_faults", "test_sandbox", "test_config_fuzz", "test_golden_hash", "test_signals"]
 
 
 def found_in(name: str) -> dict[str, bool]:

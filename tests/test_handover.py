@@ -56,7 +56,7 @@ def test_outputs_that_are_new_are_zero_and_outputs_that_are_not_wanted_are_dropp
         (network(shape=(7, 7, 3)), ["0_conv_kernel is 3x3x3x3, here 3x3x2x3"]),
         (network(dense=[5, 5]), ["3_dense_kernel is 5x3, here absent"]),
         (network(dense=[]), ["2_dense_kernel is absent, here 5x3"]),
-        (network(norm="layer"), ["0_conv_gamma is 3, here absent", "1_dense_beta is 5, here not there"]),
+        (network(norm="layer"), ["0_conv_gamma is 3, here absent", "1_dense_beta is 5, here absent"]),
     ],
     ids=["units", "planes", "more layers", "fewer layers", "normalised"],
 )

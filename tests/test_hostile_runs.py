@@ -152,6 +152,17 @@ def test_a_run_that_nobody_touched_is_not_refused(run: Path) -> None:
         assert typed(command, str(run), *flags)[0] == 0
 
 
+def test_a_run_of_format_1_is_refused_by_a_line_that_says_what_to_do(run: Path) -> None:
+    first, _, rest = (run / "manifest.jsonl").read_bytes().partition(b"\n")
+    (run / "manifest.jsonl").write_bytes(seal({**unseal(first), "format": 1}) + b"\n" + rest)
+    config = run / "config.resolved.toml"
+    config.write_text(config.read_text().replace("format = 2\n", ""))
+    for command in ("evaluate", "replay", "resume"):
+        code, shown = typed(command, str(run))
+        assert code == 3
+        assert "was written in format 1 by an earlier snake-evo; this version reads format 2: train again" in shown
+
+
 def test_a_champion_of_another_file_is_refused_and_named(run: Path) -> None:
     HOSTILE["a champion that is a pickle"](run)
     for command in ("evaluate", "replay"):
@@ -210,7 +221,7 @@ def test_a_fork_has_a_plain_name(run: Path, name: str) -> None:
 def test_a_tilde_that_the_shell_has_left_is_no_directory(tmp_path: Path) -> None:
     with chdir(tmp_path):
         for name in ("~/run", "~", "~root/x"):
-            with pytest.raises(ConfigurationError, match="for the shell to replace"):
+            with pytest.raises(ConfigurationError, match="not expanded by the shell"):
                 refuse_existing(Path(name))
         refuse_existing(Path("./a/~b"))
 

@@ -66,12 +66,21 @@ def test_an_identity_that_is_nested_without_end_is_refused() -> None:
         parse(header(deep), "m")
 
 
-def test_another_format_is_named() -> None:
-    with pytest.raises(DataError, match="format 2"):
-        parse(seal({"format": 2, "identity": {}, "state_hash": ""}) + b"\n", "m")
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (1, "m: was written in format 1 .* reads format 2: train again"),
+        (3, "m: has format 3; this version reads format 2"),
+        ("2", "m: has format '2'; this version reads format 2"),
+        (None, "m: has format None; this version reads format 2"),
+    ],
+)
+def test_another_format_is_refused_in_one_line(found: object, text: str) -> None:
+    with pytest.raises(DataError, match=text):
+        parse(seal({"format": found, "identity": {}, "state_hash": ""}) + b"\n", "m")
 
 
-def test_damage_in_the_middle_is_named_and_ends_what_is_believed() -> None:
+def test_damage_in_the_middle_is_named_and_ends_the_valid_part() -> None:
     texts = encoded(5).split(b"\n")
     texts[3] = texts[3].replace(b'"frames":102', b'"frames":103')
     manifest = parse(b"\n".join(texts), "m")
@@ -91,7 +100,7 @@ def test_a_line_that_is_sealed_again_after_a_change_breaks_the_chain() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 3), (0, 2, 1, 3), (0, 1, 1, 2)])
-def test_missing_swapped_and_doubled_lines_are_not_believed(order: tuple[int, ...]) -> None:
+def test_missing_swapped_and_doubled_lines_are_refused(order: tuple[int, ...]) -> None:
     made = lines(4)
     data = header(IDENTITY) + b"".join(made[number].encode() for number in order)
     manifest = parse(data, "m")
@@ -128,7 +137,7 @@ def mutant(data: bytes, dice: random.Random) -> bytes:
     return bytes(changed)
 
 
-def believed_is_a_prefix(mutants: int) -> int:
+def valid_part_is_a_prefix(mutants: int) -> int:
     dice = random.Random(1)
     data, whole = encoded(6), tuple(lines(6))
     refused = 0
@@ -143,10 +152,10 @@ def believed_is_a_prefix(mutants: int) -> int:
     return refused
 
 
-def test_of_300_mutants_nothing_but_a_prefix_of_the_truth_is_believed() -> None:
-    assert 0 < believed_is_a_prefix(300) < 300
+def test_of_300_mutants_only_a_prefix_of_the_original_is_valid() -> None:
+    assert 0 < valid_part_is_a_prefix(300) < 300
 
 
 @pytest.mark.long
-def test_of_20000_mutants_nothing_but_a_prefix_of_the_truth_is_believed() -> None:
-    believed_is_a_prefix(20_000)
+def test_of_20000_mutants_only_a_prefix_of_the_original_is_valid() -> None:
+    valid_part_is_a_prefix(20_000)

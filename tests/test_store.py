@@ -325,7 +325,7 @@ def test_populations_that_stay_are_the_last_three_the_best_and_every_nth(tmp_pat
         kept = sorted(int(path.stem[4:]) for path in (tmp_path / "run" / "population").iterdir())
         assert kept == [0, 10, 20, 27, 30, 31, 32, 33]
         assert np.array_equal(store.read_state(27)["weights"], state(27)["weights"])
-        with pytest.raises(DataError, match="no population of generation 28"):
+        with pytest.raises(DataError, match="checkpoint of generation 28 is not kept"):
             store.read_state(28)
         assert np.array_equal(store.read_record(28)["keys"], record(28)["keys"])
 
@@ -670,7 +670,7 @@ def test_where_no_checkpoint_is_good_the_run_is_refused_and_left_untouched(tmp_p
     for path in (tmp_path / "run" / "population").iterdir():
         path.write_bytes(path.read_bytes()[:-1])
     before = snapshot(tmp_path)
-    with pytest.raises(DataError, match=r"no good checkpoint is left.*gen-000008"):
+    with pytest.raises(DataError, match=r"no intact checkpoint is left.*gen-000008"):
         Store.open(tmp_path / "run")
     assert snapshot(tmp_path) == before
 

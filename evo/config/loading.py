@@ -13,6 +13,7 @@ from evo.config.experiment_file import ExperimentFile, read_all
 from evo.config.mistakes import MOST, Mistake, shown, validate
 from evo.config.sections import Run, Test, Validation
 from evo.errors import ConfigurationError, did_you_mean, printable
+from evo.files.format import check_format
 from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -45,7 +46,8 @@ def load(
     """
     given = read_all(path, sets, flags or {})
     if resolved:
-        given.tables.pop(PROVENANCE, None)
+        provenance = given.tables.pop(PROVENANCE, None)
+        check_format(provenance.get("format", 1) if isinstance(provenance, Mapping) else 1, str(path))
     if (flags or {}).get("generations") is not None:
         given.forget_generations()
     experiment = _validated(given, Path(path))

@@ -1,7 +1,7 @@
-"""Arrays as the bytes of an HDF5 file: written in memory, and read back without trusting what is read.
+"""Encode arrays as the bytes of an HDF5 file, and decode them without trusting the file.
 
-HDF5 never touches the disk itself: a process that is killed inside libhdf5 leaves a file that does not open, and on
-a full disk libhdf5 can crash. So files are built here in memory, and `evo.files.durable` writes the bytes.
+libhdf5 never writes to disk: a process killed inside it leaves a file that does not open, and on a full disk it can
+crash. So files are built in memory, and `evo.files.durable` writes the bytes.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Piece = bytes | memoryview
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 MOST_ARRAYS = 1024
-LARGE = 1 << 20  # bytes of arrays from which on they are not copied into a file's image
+LARGE = 1 << 20  # bytes of arrays from which on they are written without copying them
 
 
 class Layout(NamedTuple):
-    """The dtype (as NumPy writes it) and the shape that an array must have."""
+    """The dtype, in NumPy's notation, and the shape of an array."""
 
     dtype: str
     shape: tuple[int, ...]
 
 
 def checked(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays as they are stored, in C order and little-endian; a bad name is a ValueError."""
+    """Return the arrays in C order and little-endian. Raises ValueError for a bad name."""
     for name in arrays:
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot name an array: letters, digits, '_', '.', '-', at most 64 of them")
@@ -45,12 +45,12 @@ def checked(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
 
 
 def encode(arrays: Arrays) -> bytes:
-    """Return the bytes of an HDF5 file with one contiguous dataset an array, in the root; equal arrays, equal bytes."""
+    """Return an HDF5 file with one contiguous dataset per array, in the root; equal arrays give equal bytes."""
     return b"".join(pieces(arrays))
 
 
 def pieces(arrays: Arrays) -> list[Piece]:
-    """Return the bytes of `encode` one after the other; large arrays are pieces of their own, and are not copied."""
+    """Return the bytes of `encode` in pieces; a large array is a piece of its own and is not copied."""
     stored = dict(sorted(checked(arrays).items()))
     if sum(array.nbytes for array in stored.values()) < LARGE:
         return [_image(stored)[0]]
@@ -62,15 +62,15 @@ def pieces(arrays: Arrays) -> list[Piece]:
 
 
 def frame(expected: Mapping[str, Layout]) -> tuple[list[tuple[bytes, str]], bytes]:
-    """Return what stands before each array in a file of such arrays, in the order of the file, and what comes last."""
+    """Return the bytes before each array of such a file, in file order, and those after the last one."""
     return _frame(tuple(expected.items()))
 
 
 @lru_cache(maxsize=8)
 def _frame(expected: tuple[tuple[str, Layout], ...]) -> tuple[list[tuple[bytes, str]], bytes]:
-    """Return what `frame` returns.
+    """Implement `frame`, cached.
 
-    HDF5 takes many times as long for a large array as copying it does, and this depends on no array's values.
+    libhdf5 takes many times as long for a large array as a copy does, and the frame does not depend on the values.
     """
     image, offsets = _image({name: np.zeros(layout.shape, layout.dtype) for name, layout in expected})
     sizes = {name: prod(layout.shape) * np.dtype(layout.dtype).itemsize for name, layout in expected}
@@ -82,10 +82,10 @@ def _frame(expected: tuple[tuple[str, Layout], ...]) -> tuple[list[tuple[bytes, 
 
 
 def _image(stored: Arrays) -> tuple[bytes, dict[str, int]]:
-    """Return the bytes of a file, and where in it the values of each array begin; of arrays without any, nothing."""
+    """Return the bytes of a file, and the offset of the values of each array that is not empty."""
     size = sum(array.nbytes for array in stored.values()) + (1 << 16)
-    # Without a backing store nothing of this name is ever made, but no two threads may use one at a time. Python file
-    # objects would serve as well, but an interrupt inside their callbacks is lost in libhdf5.
+    # No file of this name is created, but no two threads may use one name at a time. With a Python file object instead,
+    # an interrupt inside its callbacks would be lost in libhdf5.
     with h5py.File(
         f"memory of thread {get_ident()}",
         "w",
@@ -105,10 +105,11 @@ def _image(stored: Arrays) -> tuple[bytes, dict[str, int]]:
 def decode(
     data: bytes, expected: Mapping[str, Layout], source: str, *, others: bool = False
 ) -> dict[str, NDArray[np.generic]]:
-    """Return the expected arrays, all of them and (unless `others`) nothing else; DataError names `source`.
+    """Return the expected arrays. Raises DataError, naming `source`, where one is missing or the file is unsafe.
 
-    Only hard links in the root to contiguous datasets of exactly the expected dtype and shape are read, and only
-    where the file really holds that many bytes: no group, link, external or virtual data, filter or reference.
+    Reads only hard links in the root to contiguous datasets of exactly the expected dtype and shape whose bytes the
+    file really holds. Groups, other links, external or virtual data, filters and references are refused. Unexpected
+    entries are refused too, unless `others`.
     """
     with _opened(data, source) as file:
         _check_entries(file, expected, source, others)
@@ -116,13 +117,13 @@ def decode(
 
 
 def entries(data: bytes, source: str) -> set[str]:
-    """Return what everything in the root is called; DataError where there is too much of it."""
+    """Return the names of all entries in the root. Raises DataError where there are more than MOST_ARRAYS."""
     with _opened(data, source) as file:
         return _entries(file, source)
 
 
 def array_layout(data: bytes, name: str, source: str) -> Layout:
-    """Return dtype and shape that one array claims to have, without reading it; DataError where there is none."""
+    """Return the dtype and shape that the file states for one array. Raises DataError where it is missing."""
     with _opened(data, source) as file:
         _check_entries(file, {name: Layout("", ())}, source, True)
         dataset = _dataset(file, name, f"{source}: {name!r}")
@@ -130,7 +131,7 @@ def array_layout(data: bytes, name: str, source: str) -> Layout:
 
 
 def layouts(arrays: Arrays) -> dict[str, Layout]:
-    """Return what `decode` would have to expect of these arrays."""
+    """Return the dtypes and shapes by which `decode` reads these arrays back."""
     return {name: Layout(array.dtype.str, array.shape) for name, array in checked(arrays).items()}
 
 
@@ -149,8 +150,8 @@ def _check_entries(file: h5py.File, expected: Mapping[str, Layout], source: str,
     found = _entries(file, source)
     if missing := sorted(set(expected) - found):
         raise DataError(f"{source}: has no array {missing[0]!r}")
-    if not others and (foreign := sorted(found - set(expected))):
-        raise DataError(f"{source}: has an unexpected entry {foreign[0]!r}")
+    if not others and (unexpected := sorted(found - set(expected))):
+        raise DataError(f"{source}: has an unexpected entry {unexpected[0]!r}")
 
 
 def _entries(file: h5py.File, source: str) -> set[str]:
@@ -166,7 +167,7 @@ def _read(file: h5py.File, name: str, layout: Layout, available: int, source: st
     if Layout(dataset.dtype.str, dataset.shape) != layout:
         raise DataError(f"{where} is {dataset.dtype.str} {dataset.shape}, expected {layout.dtype} {layout.shape}")
     if needed > available or dataset.id.get_storage_size() != needed:
-        raise DataError(f"{where} claims {needed} bytes that the file does not hold")
+        raise DataError(f"{where} states {needed} bytes that the file does not hold")
     values: NDArray[np.generic] = np.empty(layout.shape, np.dtype(layout.dtype))
     if values.size:
         dataset.read_direct(values)
@@ -175,7 +176,7 @@ def _read(file: h5py.File, name: str, layout: Layout, available: int, source: st
 
 def _dataset(file: h5py.File, name: str, where: str) -> h5py.Dataset:
     if type(file.get(name, getlink=True)) is not h5py.HardLink:
-        raise DataError(f"{where} is a link to somewhere else")
+        raise DataError(f"{where} is a link")
     if file.get(name, getclass=True) is not h5py.Dataset:
         raise DataError(f"{where} is not an array")
     dataset = file[name]

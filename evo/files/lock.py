@@ -1,4 +1,4 @@
-"""One master a run directory: a flock on a file inside it, which the system releases however the master dies."""
+"""The lock of a run directory, held by its one master: a flock, which the system releases when the master dies."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ LOCK = "lock"
 
 
 def acquire(directory: Path) -> int:
-    """Lock the directory and return the descriptor that holds the lock; LockedError names the process that has it.
+    """Lock the directory and return the descriptor that holds the lock.
 
-    This does not depend on HDF5's own file locks, which many network file systems need switched off.
+    Raises LockedError, naming the process that holds it. HDF5's own file locks, which many network file systems do not
+    support, are not used.
     """
     path = directory / LOCK
     with resources("lock", directory):
@@ -38,14 +39,14 @@ def acquire(directory: Path) -> int:
 
 
 def _holder(descriptor: int) -> int:
-    """Return the process that has the lock, or 0 where it does not say; it writes its number just after locking."""
+    """Return the process id of the lock's holder, which it writes just after locking; 0 if it does not."""
     for _ in range(50):
         text = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
         if text.isdigit():
             try:
                 os.kill(int(text), 0)
             except ProcessLookupError:
-                pass  # who had it before
+                pass  # a former holder
             except PermissionError:
                 return int(text)
             else:
@@ -55,6 +56,6 @@ def _holder(descriptor: int) -> int:
 
 
 def release(descriptor: int) -> None:
-    """Let go of the lock, also where a process that is just being started still has a copy of the descriptor."""
+    """Release the lock, also where a forked process still has a copy of the descriptor."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)

@@ -1,8 +1,8 @@
-"""A champion on disk: champion.h5 is complete in itself, champion.json is its readable copy.
+"""The champion's files: champion.h5 is self-contained, champion.json is a readable copy of its facts.
 
-champion.h5 holds one float32 array a layer and "about", the bytes of a sealed JSON object: the layers with their
-shapes in the order of the flat vector, the SHA-256 of that vector, and what the run knows of the champion. Two
-files cannot be renamed at once, so nothing that is needed stands only in champion.json.
+champion.h5 holds the weights as one float32 array per layer array, and "about", the bytes of a sealed JSON object:
+format, layers with their shapes in the order of the flat vector, SHA-256 of that vector, and the facts that the run
+knows about the champion. Two files cannot be renamed in one step, so no needed fact is in champion.json alone.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from numpy.typing import NDArray
 from evo.errors import DataError
 from evo.files.arrays import Layout, array_layout, decode, encode, entries
 from evo.files.durable import read_file, replace_file, resources, sync_directory
+from evo.files.format import FORMAT
 from evo.store.manifest import seal, unseal, whole
 from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 
 WEIGHTS, READABLE = CHAMPION, "champion.json"
 ABOUT_LARGEST = 1 << 20
-KERAS = {"layers", "model_weights", "optimizer_weights", "vars", "top_level_model_weights"}  # what its files hold
+KERAS = {"layers", "model_weights", "optimizer_weights", "vars", "top_level_model_weights"}  # entries of Keras files
 
 Layers = Sequence[tuple[str, tuple[int, ...]]]
 
 
 class Champion(NamedTuple):
-    """The weights that a run is proud of."""
+    """The network of a run that validated best."""
 
     weights: NDArray[np.float32]  # [P]
     layers: tuple[tuple[str, tuple[int, ...]], ...]
@@ -39,15 +40,16 @@ class Champion(NamedTuple):
 
 
 def encode_champion(weights: NDArray[np.float32], layers: Layers, about: Mapping[str, object]) -> tuple[bytes, bytes]:
-    """Return the bytes of champion.h5 and of champion.json; layers that do not fill the vector are a ValueError."""
+    """Return the bytes of champion.h5 and champion.json. Raises ValueError where layers and weights do not fit."""
     flat = np.ascontiguousarray(weights, "<f4")
     names = [name for name, _ in layers]
     if flat.ndim != 1 or sum(prod(shape) for _, shape in layers) != flat.size:
-        raise ValueError(f"the layers do not have the {flat.shape} weights of the champion")
+        raise ValueError(f"the layers do not add up to weights of shape {flat.shape}")
     if len(set(names)) != len(names) or "about" in names:
-        raise ValueError("the names of the layers are not distinct, or one is 'about'")
+        raise ValueError("layers must have distinct names, and none may be 'about'")
     described = {
         "about": dict(about),
+        "format": FORMAT,
         "layers": [[name, list(shape)] for name, shape in layers],
         "weights_sha256": hashlib.sha256(flat.tobytes()).hexdigest(),
     }
@@ -62,7 +64,7 @@ def encode_champion(weights: NDArray[np.float32], layers: Layers, about: Mapping
 
 
 def write_champion(directory: Path, data: bytes, readable: bytes) -> None:
-    """Put both files of `encode_champion` into the directory, each whole or not at all, and make them durable."""
+    """Write both files of `encode_champion`, each atomically and durably."""
     with resources("write", directory / WEIGHTS):
         replace_file(directory / WEIGHTS, data)
         replace_file(directory / READABLE, readable)
@@ -70,26 +72,29 @@ def write_champion(directory: Path, data: bytes, readable: bytes) -> None:
 
 
 def read_champion(path: Path) -> Champion:
-    """Return the champion of a run of ours; DataError where it does not hold. Others' are for `foreign`."""
+    """Return the champion of a trusted run. Raises DataError where it is invalid.
+
+    An untrusted file is read by `evo.store.sandbox.read_champion` instead.
+    """
     file = champion_file(path)
     sealed, weights = unpack(read_file(file, most=LARGEST_CHAMPION), str(file))
-    return believed(sealed, weights, str(file))
+    return checked_champion(sealed, weights, str(file))
 
 
 def champion_file(path: Path) -> Path:
-    """Return the file of a champion that is named by its run directory, or by itself."""
+    """Return the champion's file, given itself or its run directory."""
     return path / WEIGHTS if path.is_dir() else path
 
 
 def unpack(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
-    """Return the sealed description and the flat weights [P] of a champion's file; DataError where it is none."""
+    """Return the sealed facts and the flat weights [P] of a champion's file. Raises DataError where it is invalid."""
     present = entries(data, source)
     if "about" not in present:
-        kind = "; it seems to be a file of Keras" if present & KERAS else ""
-        raise DataError(f"{source}: has no array 'about', so it is no champion of a run{kind}")
+        kind = "; it seems to be a Keras file" if present & KERAS else ""
+        raise DataError(f"{source}: has no array 'about', so it is not a champion of a run{kind}")
     about = array_layout(data, "about", source)
     if about.dtype != "|u1" or len(about.shape) != 1 or about.shape[0] > ABOUT_LARGEST:
-        raise DataError(f"{source}: not a champion")
+        raise DataError(f"{source}: not a champion: 'about' is no text of at most {ABOUT_LARGEST} bytes")
     sealed = decode(data, {"about": about}, source, others=True)["about"].tobytes()
     layers = _described(sealed, source)[0]
     arrays = decode(data, {"about": about, **{name: Layout("<f4", shape) for name, shape in layers}}, source)
@@ -97,23 +102,23 @@ def unpack(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
     return sealed, weights
 
 
-def believed(sealed: bytes, weights: NDArray[np.float32], source: str) -> Champion:
-    """Return the champion that a description and weights [P] make; DataError where they do not go together."""
+def checked_champion(sealed: bytes, weights: NDArray[np.float32], source: str) -> Champion:
+    """Return the champion of sealed facts and weights [P]. Raises DataError where they do not belong together."""
     layers, digest, facts = _described(sealed, source)
     if sum(prod(shape) for _, shape in layers) != weights.size:
-        raise DataError(f"{source}: its layers do not have the {weights.size} weights that it holds")
+        raise DataError(f"{source}: its layers do not add up to its {weights.size} weights")
     if hashlib.sha256(weights.tobytes()).hexdigest() != digest:
-        raise DataError(f"{source}: the weights do not have the SHA-256 that is written beside them")
+        raise DataError(f"{source}: corrupt, the SHA-256 of its weights is wrong")
     return Champion(weights, layers, facts)
 
 
 def _described(sealed: bytes, source: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], str, dict[str, Any]]:
-    """Return the layers, the digest of the weights, and what the run knows of them."""
+    """Return the layers, the SHA-256 of the weights, and the facts."""
     try:
         described = unseal(sealed)
         layers = tuple((str(name), tuple(map(whole, shape))) for name, shape in described["layers"])
         if len({*(name for name, _ in layers), "about"}) != len(layers) + 1 or not layers:
-            raise ValueError("its layers have not one name each")
+            raise ValueError("its layers do not have distinct names")
         return layers, str(described["weights_sha256"]), dict(described["about"])
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{source}: its description does not hold ({error})") from error
+        raise DataError(f"{source}: its description is invalid ({error})") from error

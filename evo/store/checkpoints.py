@@ -1,4 +1,4 @@
-"""Reading back what a committed generation left, and believing it only where it is what was hashed."""
+"""Read the state and the record of a committed generation, and check them against the manifest."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ _RECORDS = re.compile(rf"{RECORDS}/gen-(\d+)-(\d+)\.h5")
 
 
 def read_state(directory: Path, line: Line) -> dict[str, NDArray[np.generic]]:
-    """Return the state after a generation; DataError where retention keeps none, or it does not hold."""
+    """Return the state after a generation. Raises DataError where its checkpoint is not kept or is corrupt."""
     name = population_file(line.generation)
     stamp = line.files.get(name)
     if stamp is None or not os.path.lexists(directory / name):
-        raise DataError(f"{directory}: no population of generation {line.generation} is kept")
+        raise DataError(f"{directory}: the checkpoint of generation {line.generation} is not kept")
     state = decode(verified(directory, name, stamp), _expected(line, "state/"), str(directory / name))
-    return _agreeing(line, "state/", state, directory / name)
+    return _checked(line, "state/", state, directory / name)
 
 
 def read_record(directory: Path, line: Line) -> dict[str, NDArray[np.generic]]:
-    """Return what a generation did, out of the file that it shares with others; DataError where it does not hold."""
+    """Return the record of a generation. Raises DataError where its file is missing or corrupt."""
     name = record_file(line)
     return next(read_records(directory, name, [line])) if name else {}
 
 
 def read_records(directory: Path, name: str, lines: Sequence[Line]) -> Iterator[dict[str, NDArray[np.generic]]]:
-    """Yield what each of these generations did, all of them in one file; DataError where one does not hold."""
+    """Yield the records of these generations, all from one file. Raises DataError where one is corrupt."""
     match = _RECORDS.fullmatch(name)
     if match is None:
-        raise DataError(f"{directory / name}: not a file of records")
+        raise DataError(f"{directory / name}: not a record file")
     first, last = int(match[1]), int(match[2])
     source = str(directory / name)
     expected = {
@@ -51,17 +51,19 @@ def read_records(directory: Path, name: str, lines: Sequence[Line]) -> Iterator[
     stacked = decode(verified(directory, name, lines[0].files[name]), expected, source)
     for line in lines:
         if not first <= line.generation <= last or line.files[name] != lines[0].files[name]:
-            raise DataError(f"{source}: not the file that generation {line.generation} names")
+            raise DataError(f"{source}: not the record file of generation {line.generation}")
         if _expected(line, "record/") != _expected(lines[0], "record/"):
-            raise DataError(f"{source}: generation {line.generation} has other arrays than its neighbours in the file")
+            raise DataError(
+                f"{source}: generation {line.generation} has other arrays than generation {lines[0].generation}"
+            )
         record = {array: np.asarray(rows[line.generation - first]) for array, rows in stacked.items()}
-        yield _agreeing(line, "record/", record, directory / name)
+        yield _checked(line, "record/", record, directory / name)
 
 
 def read_all_records(directory: Path, lines: Sequence[Line]) -> Iterator[dict[str, NDArray[np.generic]]]:
-    """Yield what each of these generations did, oldest first, every file read once; DataError where one does not hold.
+    """Yield the record of each generation, oldest first; each file is read once. An empty record is an empty dict.
 
-    Of a generation that left no record it is nothing.
+    Raises DataError where one is corrupt.
     """
     for name, group in itertools.groupby(lines, record_file):
         together = list(group)
@@ -69,7 +71,7 @@ def read_all_records(directory: Path, lines: Sequence[Line]) -> Iterator[dict[st
 
 
 def record_file(line: Line) -> str:
-    """Return the file that keeps what a generation did; nothing where it left no record."""
+    """Return the name of a generation's record file; empty where its record is empty."""
     return next((name for name in line.files if _RECORDS.fullmatch(name)), "")
 
 
@@ -81,10 +83,12 @@ def _expected(line: Line, prefix: str) -> dict[str, Layout]:
     }
 
 
-def _agreeing(
+def _checked(
     line: Line, prefix: str, arrays: dict[str, NDArray[np.generic]], file: Path
 ) -> dict[str, NDArray[np.generic]]:
     for name, array in arrays.items():
         if array_digest(name, array) != line.arrays[prefix + name]:
-            raise DataError(f"{file}: {name!r} is not what generation {line.generation} hashed")
+            raise DataError(
+                f"{file}: {name!r} does not have the digest in the manifest of generation {line.generation}"
+            )
     return arrays

@@ -1,4 +1,4 @@
-"""Holds a run to one arithmetic: where results depend on the machine, its fingerprint is kept beside them."""
+"""The numeric fingerprint of a run: keeps a run whose results depend on the machine to one arithmetic."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from evo.errors import DataError, printable
 from evo.files.durable import read_file, replace_file, resources
 
 FILE = "fingerprint"
-LEARNING = "fingerprint.learning"  # of updates, which are computed elsewhere than episodes
+LEARNING = "fingerprint.learning"  # of the updates, which the master computes
 LARGEST = 1 << 16
 
 
 def hold_to(directory: Path, fingerprint: str, allow_drift: bool = False, file: str = FILE) -> None:
-    """Keep the fingerprint of a run's arithmetic; DataError where the run was begun with another one.
+    """Save the numeric fingerprint of a run. Raises DataError where another one is saved.
 
-    Exact arithmetic has none. With `allow_drift` the new one is kept from now on.
+    Exact arithmetic has an empty fingerprint, which is not saved. With `allow_drift` the new one replaces the saved.
     """
     path = directory / file
     if not fingerprint:
@@ -26,8 +26,8 @@ def hold_to(directory: Path, fingerprint: str, allow_drift: bool = False, file: 
         return
     if before and not allow_drift:
         raise DataError(
-            f"{directory}: this machine computes other bits than the one that the run was made on, so the run would "
-            f"not be what it would have been there; --allow-drift goes on all the same\n"
+            f"{directory}: the numeric fingerprint of this machine differs from that of the run, so results would "
+            f"differ too; resume on such a machine, or accept that with --allow-drift\n"
             f"  the run: {printable(before)}\n  here:    {fingerprint}"
         )
     with resources("write", path):

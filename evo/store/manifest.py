@@ -1,9 +1,8 @@
-"""The manifest: one line a committed generation, each proving itself (CRC) and the one before it (state hash).
+"""The manifest: one line per committed generation, checked by a CRC and chained by the state hash.
 
-    line 0       {"format": 1, "identity": {...}, "state_hash": h[-1], "crc": ...}
+    line 0       {"format": 2, "identity": {...}, "state_hash": h[-1], "crc": ...}
     line g + 1   {"arrays": {NAME: [dtype, shape, digest]}, "best": bool, "files": {PATH: [size, SHA-256]},
-                  "frames": of this generation, "generation": g, "seconds": of this generation,
-                  "state_hash": h[g], "crc": ...}
+                  "frames": played, "generation": g, "seconds": taken, "state_hash": h[g], "crc": ...}
 
 A line is canonical JSON; "crc" comes last and is the CRC-32, as eight hexadecimal digits, of the line without it.
 """
@@ -18,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from evo.errors import DataError
+from evo.files.format import FORMAT, check_format
 from evo.files.hashing import ArrayDigest, canonical_json, first_hash, next_hash
 
-FORMAT = 1
-DEEPEST = 32  # tables in tables; none of ours has more than five
+DEEPEST = 32  # nested objects in an identity, at most; a valid one has five
 
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 _SEAL_LENGTH = len(b',"crc":"00000000"}')
@@ -49,20 +48,20 @@ class Line:
     files: Mapping[str, FileStamp] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the line's bytes, with its newline."""
+        """Return the line as bytes, with its newline."""
         return seal({**vars(self), "arrays": dict(self.arrays), "files": dict(self.files)}) + b"\n"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a manifest says, as far as it can be believed."""
+    """The valid part of a manifest."""
 
     identity: Mapping[str, Any]
     first_hash: str
     lines: tuple[Line, ...]
     ends: tuple[int, ...]  # the offset after line 0, 1, ...
-    damage: str = ""  # why the rest is not believed; "" where all of it is
-    torn: bool = False  # the rest is only the unfinished end of an append
+    damage: str = ""  # what is wrong with the first invalid line; empty: nothing
+    torn: bool = False  # the invalid rest is only an interrupted append
 
 
 def seal(body: Mapping[str, object]) -> bytes:
@@ -72,13 +71,13 @@ def seal(body: Mapping[str, object]) -> bytes:
 
 
 def unseal(text: bytes) -> dict[str, Any]:
-    """Return what `seal` sealed, or raise a ValueError that says in what it does not hold."""
+    """Return the object in a sealed text. Raises ValueError where it is incomplete or its CRC differs."""
     match = _SEAL.fullmatch(text, max(len(text) - _SEAL_LENGTH, 0))
     if match is None:
-        raise ValueError("it is not complete")
+        raise ValueError("it is incomplete")
     body = text[:-_SEAL_LENGTH] + b"}"
     if zlib.crc32(body) != int(match[1], 16):
-        raise ValueError("its checksum does not agree")
+        raise ValueError("its checksum is wrong")
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -89,18 +88,18 @@ def unseal(text: bytes) -> dict[str, Any]:
 
 
 def header(identity: Mapping[str, object]) -> bytes:
-    """Return the first line of the manifest of a run with this identity."""
+    """Return the first line of the manifest of a run."""
     return seal({"format": FORMAT, "identity": identity, "state_hash": first_hash(identity)}) + b"\n"
 
 
 def parse(data: bytes, source: str) -> Manifest:
-    """Return everything up to the first line that does not hold; a bad first line is a DataError."""
+    """Return the manifest up to its first invalid line. Raises DataError where line 1 is invalid."""
     texts = data.split(b"\n")
-    rest = texts.pop()  # b"" where the last line ends as it should
+    rest = texts.pop()  # b"" where the last line ends in a newline
     try:
         if not texts:
-            raise ValueError("it is not complete")
-        identity, previous = _parse_header(texts[0])
+            raise ValueError("it is incomplete")
+        identity, previous = _parse_header(texts[0], source)
     except ValueError as error:
         raise DataError(f"{source}: line 1: {error}") from error
     lines: list[Line] = []
@@ -111,22 +110,21 @@ def parse(data: bytes, source: str) -> Manifest:
             if line.generation != number:
                 raise ValueError(f"it is generation {line.generation} where {number} should be")
             if line.state_hash != next_hash(previous, number, line.arrays):
-                raise ValueError("its state hash does not follow from the line before")
+                raise ValueError("its state hash does not follow from the previous line")
         except ValueError as error:
-            torn = not any(map(_holds, texts[number + 2 :])) and not _holds(text)
+            torn = not any(map(_is_sealed, texts[number + 2 :])) and not _is_sealed(text)
             damage = f"line {number + 2}: {error}"
             return Manifest(identity, first_hash(identity), tuple(lines), tuple(ends), damage, torn)
         lines.append(line)
         ends.append(ends[-1] + len(text) + 1)
         previous = line.state_hash
-    damage = f"line {len(lines) + 2}: it is not complete" if rest else ""
+    damage = f"line {len(lines) + 2}: it is incomplete" if rest else ""
     return Manifest(identity, first_hash(identity), tuple(lines), tuple(ends), damage, bool(rest))
 
 
-def _parse_header(text: bytes) -> tuple[dict[str, Any], str]:
+def _parse_header(text: bytes, source: str) -> tuple[dict[str, Any], str]:
     value = unseal(text)
-    if value.get("format") != FORMAT:
-        raise ValueError(f"it has format {value.get('format')!r}; this version reads format {FORMAT}")
+    check_format(value.get("format"), source)
     identity, state_hash = value.get("identity"), value.get("state_hash")
     if not _shallow(identity, DEEPEST):
         raise ValueError("its identity is nested too deeply")
@@ -151,7 +149,7 @@ def _parse_line(text: bytes) -> Line:
             files={_path(path): FileStamp(whole(size), _hash(sha)) for path, (size, sha) in value["files"].items()},
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError("it has not the fields of a generation") from error
+        raise ValueError("it lacks the fields of a generation") from error
     return line
 
 
@@ -160,7 +158,7 @@ def _shallow(value: object, depth: int) -> bool:
     return depth > 0 and all(_shallow(item, depth - 1) for item in inside)
 
 
-def _holds(text: bytes) -> bool:
+def _is_sealed(text: bytes) -> bool:
     try:
         unseal(text)
     except ValueError:
@@ -169,7 +167,7 @@ def _holds(text: bytes) -> bool:
 
 
 def whole(value: object) -> int:
-    """Return a JSON value that is a count; ValueError where it is anything else."""
+    """Return a JSON value if it is an integer in [0, 2^63). Raises ValueError otherwise."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r} is not a count")
     return value

@@ -1,4 +1,4 @@
-"""metrics.jsonl: a line a generation, for watching and plotting. No result depends on it, so nothing waits for it."""
+"""metrics.jsonl: one line per generation, for monitoring and plots. No result depends on it, so it is not synced."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ LARGEST = 1 << 31
 
 
 class MetricsFile:
-    """The metrics of one run directory."""
+    """The metrics file of a run directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Nothing is read or written yet."""
         self.path = directory / METRICS
         self._failed = False
 
     def append(self, generation: int, metrics: Mapping[str, Any]) -> str:
-        """Add a generation's line; return what to tell the user the first time that this does not work, else ""."""
-        # A line that a full disk has cut short must not swallow the next one.
+        """Append the line of a generation; return a notice the first time that this fails, else ""."""
+        # After a line that a full disk cut short, begin a new one.
         data = b"\n" * self._failed + _line({"generation": generation, **metrics})
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
@@ -36,13 +35,13 @@ class MetricsFile:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            notice = "" if self._failed else f"cannot write {self.path}: {error.strerror}; the run goes on without it"
+            notice = "" if self._failed else f"cannot write {self.path}: {error.strerror}; the run goes on"
             self._failed = True
             return notice
         return ""
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the last line of every generation, in order; None stands for a number that was not finite."""
+        """Return the last line of every generation, in order; None stands for a number that is not finite."""
         lines: dict[int, dict[str, Any]] = {}
         with suppress(DataError, ResourceError):
             for text in read_file(self.path, most=LARGEST).split(b"\n"):
@@ -52,7 +51,7 @@ class MetricsFile:
         return [lines[generation] for generation in sorted(lines)]
 
     def trim(self, generations: int) -> None:
-        """Forget what was written of generations that did not become durable, and lines that were cut short."""
+        """Remove the lines of generations that were not committed, and incomplete lines."""
         kept = [_line(line) for line in self.read() if line["generation"] < generations]
         with suppress(OSError):
             replace_file(self.path, b"".join(kept), durable=False)

@@ -1,4 +1,4 @@
-"""What a run was made with: versions, the machine, and the commit of this source tree."""
+"""The provenance of a run: file format, versions, machine, and commit of the source tree."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
+from evo.files.format import FORMAT
+
 PACKAGES = ("snake-evo", "deap", "gymnasium", "h5py", "keras", "llvmlite", "numba", "numpy", "pydantic", "tensorflow")
 
 
 def provenance(fingerprint: str = "") -> dict[str, object]:
-    """Return the [provenance] of a resolved configuration; a fingerprint where the arithmetic has one."""
+    """Return the [provenance] section of a resolved configuration; `fingerprint` is empty for exact arithmetic."""
     versions = {}
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return {
+        "format": FORMAT,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "versions": versions,
@@ -27,7 +30,7 @@ def provenance(fingerprint: str = "") -> dict[str, object]:
 
 
 def git_commit(root: Path) -> str:
-    """Return the commit that is checked out, with "-dirty" where files differ from it, or "" without one."""
+    """Return the commit that is checked out, with "-dirty" where files differ from it; empty without a repository."""
     if not (root / ".git").exists():
         return ""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]

@@ -1,4 +1,4 @@
-"""Making a run directory: whole or not at all, and never over anything that is there."""
+"""Create a run directory atomically, never over an existing one; runs/STEM-ALGORITHM-seedS-NNN by default."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from evo.errors import ConfigurationError
 from evo.files.durable import TEMPORARY, replace_file, resources, sync_directory
@@ -19,11 +20,13 @@ from evo.store.paths import MANIFEST, POPULATION, PUBLISHED, RECORDS
 
 CONFIG = "config.resolved.toml"
 
+Made = TypeVar("Made")
+
 
 def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str, object]) -> int:
-    """Build the directory beside its place, rename it there, and return the descriptor of its lock.
+    """Build the directory under a temporary name, rename it, and return the descriptor of its lock.
 
-    ConfigurationError: something is there already. ResourceError: the place cannot be written.
+    Raises ConfigurationError where something is there already, ResourceError where the disk cannot be written.
     """
     target = Path(os.path.realpath(directory))
     refuse_existing(directory)
@@ -39,10 +42,10 @@ def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str,
                 (building / name).mkdir()
             replace_file(building / CONFIG, config_toml.encode())
             replace_file(building / MANIFEST, header(identity))
-            building.chmod((building / POPULATION).stat().st_mode)  # mkdtemp made it private
+            building.chmod((building / POPULATION).stat().st_mode)  # mkdtemp creates it with mode 700
             sync_directory(building)
             try:
-                os.rename(building, target)  # replaces an empty directory and nothing else
+                os.rename(building, target)  # replaces nothing but an empty directory
             except OSError:
                 refuse_existing(directory)
                 raise
@@ -51,14 +54,14 @@ def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str,
     except BaseException:
         if lock is not None:
             release(lock)
-        _unmake(building)
+        _remove_partial(building)
         raise
 
 
 def refuse_existing(directory: Path) -> None:
-    """Raise a ConfigurationError that says what to type instead, unless nothing or an empty directory is there."""
+    """Raise a ConfigurationError that says what to type instead, unless the place is free or an empty directory."""
     if directory.parts[:1] and directory.parts[0].startswith("~"):
-        raise ConfigurationError(f"{directory}: ~ is for the shell to replace; write the whole path, or ./~")
+        raise ConfigurationError(f"{directory}: ~ was not expanded by the shell; write the whole path, or ./~")
     target = Path(os.path.realpath(directory))
     if not os.path.lexists(target):
         above = next(parent for parent in target.parents if os.path.lexists(parent))
@@ -66,13 +69,13 @@ def refuse_existing(directory: Path) -> None:
             raise ConfigurationError(f"{directory}: {above.name} is a file; choose another --run-dir")
         return
     if not target.is_dir():
-        raise ConfigurationError(f"{directory} is there and is not a directory; choose another --run-dir")
+        raise ConfigurationError(f"{directory} exists and is not a directory; choose another --run-dir")
     with resources("read", directory):
         empty = not any(target.iterdir())
     if not empty:
-        resume = f"go on with it by `python -m evo.run --resume {shlex.quote(str(directory))}`, or "
+        resume = f"resume it with `python -m evo.run --resume {shlex.quote(str(directory))}`, or "
         instead = resume if (target / MANIFEST).exists() else ""
-        raise ConfigurationError(f"{directory} is there and is not empty; {instead}choose another --run-dir")
+        raise ConfigurationError(f"{directory} exists and is not empty; {instead}choose another --run-dir")
 
 
 def _make_parents(directory: Path) -> None:
@@ -82,8 +85,8 @@ def _make_parents(directory: Path) -> None:
         sync_directory(directory.parent)
 
 
-def _unmake(building: Path) -> None:
-    """Remove what may be there of a new directory, by name: to list it would take a descriptor that may be lacking."""
+def _remove_partial(building: Path) -> None:
+    """Remove a partly built directory, file by file: listing it would need a descriptor, which may be lacking."""
     for name in (LOCK, CONFIG, MANIFEST):
         for path in (building / name, building / (name + TEMPORARY)):
             with suppress(OSError):
@@ -94,8 +97,28 @@ def _unmake(building: Path) -> None:
 
 
 def _remove_abandoned(target: Path) -> None:
-    """Remove what a process that is no more was building for the same place."""
+    """Remove partly built directories of dead processes for the same run directory."""
     name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\..*{re.escape(TEMPORARY)}")
     for path in target.parent.iterdir():
         if (match := name.fullmatch(path.name)) and not os.path.exists(f"/proc/{match[1]}"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def free_directory(experiment: Path, algorithm: str, seed: int, runs: Path = Path("runs")) -> Path:
+    """Return the first free directory runs/STEM-ALGORITHM-seedS-NNN."""
+    stem = re.sub(r"[^A-Za-z0-9._]+", "-", experiment.stem).strip("-.")[:80] or "run"
+    number = 1
+    while os.path.lexists(path := runs / f"{stem}-{algorithm}-seed{seed}-{number:03}"):
+        number += 1
+    return path
+
+
+def in_free_directory(experiment: Path, algorithm: str, seed: int, make: Callable[[Path], Made]) -> Made:
+    """Return `make` of the first free directory; try the next one where another run takes it meanwhile."""
+    while True:
+        directory = free_directory(experiment, algorithm, seed)
+        try:
+            return make(directory)
+        except ConfigurationError:
+            if not os.path.lexists(directory):
+                raise

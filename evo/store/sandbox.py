@@ -1,8 +1,8 @@
-"""Champions of others: taken apart in a process of their own that can neither grow, nor last, nor open anything.
+"""Read an untrusted champion in a sandbox: a child process with limits on memory, time and open files.
 
-The HDF5 library is large, written in C, and has had holes. So a file that no run of ours has vouched for is parsed by
-a short-lived child, which is given its open descriptor, hands back plain bytes over a pipe, and is believed no more
-than the file: the description is checked, and the weights against their SHA-256, in the master.
+The HDF5 library is a large body of C code, with vulnerabilities in its history. So an untrusted file is parsed by a
+short-lived child, which receives an open descriptor and returns plain bytes over a pipe. The parent trusts the child no
+more than the file: it checks the description, and the weights against their SHA-256.
 """
 
 from __future__ import annotations
@@ -20,50 +20,51 @@ import numpy as np
 
 from evo.errors import DataError, ResourceError
 from evo.files.durable import open_regular, write_all
-from evo.store.champion import ABOUT_LARGEST, Champion, believed, champion_file, unpack
+from evo.store.champion import ABOUT_LARGEST, Champion, champion_file, checked_champion, unpack
 from evo.store.paths import LARGEST_CHAMPION
 
-PATIENCE = 60.0  # seconds, on however busy a machine
-PROCESSOR = 10  # seconds of it, and one more for every 64 MiB
-MEMORY = 128 << 20  # bytes beyond what the libraries have, and four times the file
+WALL_SECONDS = 60.0  # time limit, also on a busy machine
+CPU_SECONDS = 10  # processor time limit; one second more per 64 MiB
+MEMORY = 128 << 20  # bytes, besides the libraries and four times the size of the file
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.store.sandbox import child; child(sys.argv[1])"
 ENVIRONMENT = {
-    "HDF5_PLUGIN_PRELOAD": "::",  # no filter is ever loaded
+    "HDF5_PLUGIN_PRELOAD": "::",  # load no filter plugins
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SIZES = struct.Struct("<QQ")
-ENOUGH = SIZES.size + ABOUT_LARGEST + 4096  # bytes that come back, besides the weights
+OVERHEAD = SIZES.size + ABOUT_LARGEST + 4096  # bytes of an answer, at most, besides the weights
 
 
 def read_champion(path: Path) -> Champion:
-    """Return the champion of a run directory or of a champion.h5, whoever made it; DataError where it does not hold.
+    """Return the champion of an untrusted run directory or champion.h5.
 
-    Nothing in the file is executed, and no link in it is followed. ResourceError: no process can be started.
+    Nothing in the file is executed, and no link in it is followed. Raises DataError where the file is invalid,
+    ResourceError where no process can be started.
     """
     file = champion_file(path)
     with open_regular(file, most=LARGEST_CHAMPION) as descriptor:
         head = os.pread(descriptor, 512, 0)
         if not head.startswith(SIGNATURE):
-            raise DataError(f"{file}: not a readable HDF5 file of arrays; it seems to be {seems(head)}")
+            raise DataError(f"{file}: not a readable HDF5 file of arrays; it seems to be {guess_kind(head)}")
         answer, code = _ask(descriptor, str(file), os.fstat(descriptor).st_size)
     if code == 3:
         raise DataError(answer.decode(errors="replace"))
     if code == 5:
-        raise DataError(f"{file}: takes more memory to read than any champion of its size")
+        raise DataError(f"{file}: reading it takes more memory than any champion of its size needs")
     if code or len(answer) < SIZES.size:
-        raise DataError(f"{file}: the process that read it was ended by it ({_ending(code)}); it is damaged or hostile")
-    described, held = SIZES.unpack_from(answer)
-    if len(answer) != SIZES.size + described + held or held % 4:
-        raise DataError(f"{file}: the process that read it did not answer in full")
+        raise DataError(f"{file}: the process that read it crashed ({_ending(code)}); the file is damaged or hostile")
+    described, stored = SIZES.unpack_from(answer)
+    if len(answer) != SIZES.size + described + stored or stored % 4:
+        raise DataError(f"{file}: the process that read it gave an incomplete answer")
     sealed = answer[SIZES.size : SIZES.size + described]
-    return believed(sealed, np.frombuffer(answer, "<f4", offset=SIZES.size + described).copy(), str(file))
+    return checked_champion(sealed, np.frombuffer(answer, "<f4", offset=SIZES.size + described).copy(), str(file))
 
 
-def seems(head: bytes) -> str:
-    """Return what a file that is not HDF5 seems to be, by its first bytes; nothing of it is parsed."""
+def guess_kind(head: bytes) -> str:
+    """Guess what a file that is not HDF5 is, by its first bytes."""
     if head.startswith(b"PK\x03\x04"):
         first = head[30 : 30 + int.from_bytes(head[26:28], "little")].decode(errors="replace")
         if first.endswith(".npy"):
@@ -87,7 +88,7 @@ def seems(head: bytes) -> str:
 
 
 def child(source: str) -> None:
-    """Read the champion on standard input and write it to standard output as plain bytes; exit 3 with a line if not."""
+    """Read the champion on standard input and write it to standard output as plain bytes; exit 3 with a message."""
     try:
         size = os.fstat(0).st_size
         _limit(size)
@@ -105,16 +106,16 @@ def child(source: str) -> None:
 
 
 def _limit(size: int) -> None:
-    """Take from this process what it does not need; everything that it has to import is there."""
+    """Limit the resources of this process, after all imports."""
     with open("/proc/self/statm", "rb") as file:
         present = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     for what, most in (
         (resource.RLIMIT_AS, present + MEMORY + 4 * size),
-        (resource.RLIMIT_CPU, PROCESSOR + (size >> 26)),
+        (resource.RLIMIT_CPU, CPU_SECONDS + (size >> 26)),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NPROC, 0),
-        (resource.RLIMIT_NOFILE, 0),  # so it opens nothing, whatever a file tells the library
+        (resource.RLIMIT_NOFILE, 0),  # no further file can be opened
     ):
         resource.setrlimit(what, (most, most))
 
@@ -132,7 +133,7 @@ def _ending(code: int) -> str:
 
 
 def _ask(descriptor: int, source: str, size: int) -> tuple[bytes, int]:
-    """Return what the child wrote and how it ended; one that is not done in time is killed."""
+    """Return the child's output and exit code; kill it after WALL_SECONDS."""
     try:
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, source, *sys.path],
@@ -143,15 +144,15 @@ def _ask(descriptor: int, source: str, size: int) -> tuple[bytes, int]:
         )
     except OSError as error:
         raise ResourceError(f"cannot start a process to read {source}: {error}") from error
-    timer = threading.Timer(PATIENCE, process.kill)
+    timer = threading.Timer(WALL_SECONDS, process.kill)
     timer.start()
     try:
         assert process.stdout is not None
         with process.stdout:
-            answer = process.stdout.read(size + ENOUGH)
+            answer = process.stdout.read(size + OVERHEAD)
         return answer, process.wait()
     finally:
         timer.cancel()
-        if process.poll() is None:  # only where we were interrupted
+        if process.poll() is None:  # only after an interrupt
             process.kill()
             process.wait()

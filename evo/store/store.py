@@ -44,7 +44,7 @@ from evo.store.manifest import FileStamp, Line
 from evo.store.metrics import MetricsFile
 from evo.store.paths import MANIFEST, POPULATION, RECORDS
 from evo.store.published import Published, Room
-from evo.store.recovery import KEEP_LAST, Believed, believe, clean, population_file, refuse_foreign
+from evo.store.recovery import KEEP_LAST, Recovered, clean, population_file, recover, require_run_directory
 from evo.store.run_directory import make_run_directory
 from evo.training.accounting import Stopwatch
 
@@ -74,14 +74,14 @@ class _Totals(NamedTuple):
 class Store:
     """A run directory, held by its one master, or looked at without a lock (`Store.read`)."""
 
-    def __init__(self, directory: Path, believed: Believed, lock: int | None, keep_every: int) -> None:
+    def __init__(self, directory: Path, recovered: Recovered, lock: int | None, keep_every: int) -> None:
         """Use `create`, `open` or `read`."""
         self.directory = directory
-        self.identity: Mapping[str, Any] = believed.manifest.identity
-        self.notices = list(believed.notices)  # what the user should know, oldest first
-        self._first_hash = believed.manifest.first_hash
-        self._lines = list(believed.lines)
-        self._durable = (len(believed.lines), believed.size)  # lines, and bytes of the manifest
+        self.identity: Mapping[str, Any] = recovered.manifest.identity
+        self.notices = list(recovered.notices)  # what the user should know, oldest first
+        self._first_hash = recovered.manifest.first_hash
+        self._lines = list(recovered.lines)
+        self._durable = (len(recovered.lines), recovered.size)  # lines, and bytes of the manifest
         self._totals = _Totals()
         self.committing = Stopwatch()  # what is spent on making generations last
         self.settling = Stopwatch()  # what `settle` spends on that, while others are at work
@@ -107,7 +107,7 @@ class Store:
         A directory that is there and not empty is a ConfigurationError and stays untouched.
         """
         lock = make_run_directory(directory, config_toml, identity)
-        return cls(directory, believe(directory), lock, keep_every)
+        return cls(directory, recover(directory), lock, keep_every)
 
     @classmethod
     def open(cls, directory: Path, *, keep_every: int = KEEP_EVERY) -> Store:
@@ -116,12 +116,12 @@ class Store:
         What does not hold is named in `notices`, set aside, and the run goes on from before it. DataError: not a
         run, or no good checkpoint is left. LockedError: another process holds it.
         """
-        refuse_foreign(directory)
+        require_run_directory(directory)
         lock = acquire(directory)
         try:
-            store = cls(directory, believed := believe(directory), lock, keep_every)
+            store = cls(directory, recovered := recover(directory), lock, keep_every)
             with resources("write to", directory):
-                clean(directory, believed)
+                clean(directory, recovered)
                 store._metrics.trim(store.next_generation)
             return store
         except BaseException:
@@ -131,11 +131,11 @@ class Store:
     @classmethod
     def read(cls, directory: Path) -> Store:
         """Look at a run directory, also while its master is at work: takes no lock and changes nothing."""
-        refuse_foreign(directory)
-        believed = believe(directory)
-        if not believed.damaged:  # an unfinished append is the master's, who may be at work just now
-            believed = believed._replace(notices=())
-        return cls(directory, believed, None, KEEP_EVERY)
+        require_run_directory(directory)
+        recovered = recover(directory)
+        if not recovered.damaged:  # an unfinished append is the master's, who may be at work just now
+            recovered = recovered._replace(notices=())
+        return cls(directory, recovered, None, KEEP_EVERY)
 
     @property
     def next_generation(self) -> int:

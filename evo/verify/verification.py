@@ -23,7 +23,7 @@ from evo.files.durable import read_file
 from evo.store.checkpoints import read_records, read_state, record_file
 from evo.store.manifest import Line, Manifest, parse
 from evo.store.paths import MANIFEST
-from evo.store.recovery import KEEP_LAST, LARGEST_MANIFEST, population_file, refuse_foreign
+from evo.store.recovery import KEEP_LAST, LARGEST_MANIFEST, population_file, require_run_directory
 from evo.store.run_directory import CONFIG
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def examine(directory: Path, report: Report, flags: Mapping[str, object] | None 
 
     `flags` are those of `loading.load`, and say how to play. DataError: the directory is not one of a run.
     """
-    refuse_foreign(directory)
+    require_run_directory(directory)
     data = read_file(directory / MANIFEST, most=LARGEST_MANIFEST)
     manifest = _manifest(directory / MANIFEST, data, report)
     if manifest is None:

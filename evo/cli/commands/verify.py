@@ -32,7 +32,7 @@ def main(arguments: Namespace) -> int:
     if arguments.all and count is not None:
         raise ConfigurationError("--sample cannot go with --all")
     from evo.cli.terminal.summary import one_line
-    from evo.store.recovery import refuse_foreign
+    from evo.store.recovery import require_run_directory
     from evo.verify import champion_origin, verification
     from evo.verify.comparison import candidates
     from evo.verify.replaying import replayer
@@ -40,7 +40,7 @@ def main(arguments: Namespace) -> int:
 
     registry.load(arguments.plugin)
     directory, report = Path(arguments.run_dir), Report()
-    refuse_foreign(directory)
+    require_run_directory(directory)
     crowned = champion_origin.read(directory, report)
     evidence = verification.examine(directory, report, {"workers": arguments.workers, "backend": arguments.backend})
     if evidence is not None:

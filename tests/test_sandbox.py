@@ -23,7 +23,7 @@ from evo.errors import DataError
 from evo.store import sandbox
 from evo.store.champion import encode_champion, read_champion
 from evo.store.manifest import seal
-from evo.store.sandbox import seems
+from evo.store.sandbox import guess_kind
 
 ROOT = Path(__file__).parent.parent
 WEIGHTS = np.random.default_rng(1).random(600, np.float32)
@@ -128,7 +128,7 @@ def test_a_pickle_is_never_loaded(tmp_path: Path, protocol: int) -> None:
 
 def test_no_prefix_of_a_zip_archive_confuses_who_names_it() -> None:
     data = archive("archive/data.pkl")
-    assert all(seems(data[:size]) for size in range(60))
+    assert all(guess_kind(data[:size]) for size in range(60))
 
 
 # HDF5 files that are no champion
@@ -166,10 +166,10 @@ def user_filter(file: h5py.File) -> None:
 HOSTILE: dict[str, tuple[Callable[[h5py.File], object], str]] = {
     "an external link": (
         lambda file: file.__setitem__("kernel", h5py.ExternalLink("canary.h5", "kernel")),
-        "link to somewhere else",
+        "is a link",
     ),
-    "a soft link": (lambda file: file.__setitem__("kernel", h5py.SoftLink("/bias")), "link to somewhere else"),
-    "a loop of links": (lambda file: file.__setitem__("kernel", h5py.SoftLink("/kernel")), "link to somewhere else"),
+    "a soft link": (lambda file: file.__setitem__("kernel", h5py.SoftLink("/bias")), "is a link"),
+    "a loop of links": (lambda file: file.__setitem__("kernel", h5py.SoftLink("/kernel")), "is a link"),
     "external data": (
         lambda file: file.create_dataset("kernel", (6, 90), "<f4", external=[("canary.txt", 0, 2160)]),
         "another file",
@@ -258,7 +258,7 @@ def test_a_description_that_does_not_hold_is_refused(tmp_path: Path, what: str) 
 def test_layers_have_one_name_each_so_that_a_small_file_stays_small(tmp_path: Path) -> None:
     for what in ("the same layer a thousand times", "the description as a layer"):
         line = refused(build(tmp_path / "champion.h5", DESCRIPTIONS[what], whole))
-        assert "not one name each" in line
+        assert "do not have distinct names" in line
 
 
 def test_a_file_that_holds_by_that_description_is_read(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_files_of_keras_are_named(tmp_path: Path) -> None:
     for group in ("layers", "model_weights"):
         with h5py.File(tmp_path / "champion.h5", "w") as file:
             file.create_group(group)
-        assert "a file of Keras" in refused(tmp_path / "champion.h5")
+        assert "a Keras file" in refused(tmp_path / "champion.h5")
 
 
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
 
 
 def in_a_child(program: str) -> subprocess.CompletedProcess[str]:
-    statements = f"from evo.store import sandbox\nsandbox.PROCESSOR = 1\nsandbox._limit(1000)\n{program}"
+    statements = f"from evo.store import sandbox\nsandbox.CPU_SECONDS = 1\nsandbox._limit(1000)\n{program}"
     return subprocess.run(
         [sys.executable, "-c", statements], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
@@ -313,9 +313,9 @@ ENDINGS = {
     "raise SystemExit(5)": "more memory",
     "import time; time.sleep(60)": "signal SIGKILL",
     "import os\nwhile True: os.write(1, bytes(100000))": "exit 1",  # nobody listens any more
-    "import os; os.write(1, bytes(16))": "does not hold",
-    "import os; os.write(1, b'\\x08' * 24)": "did not answer in full",
-    "import os; os.write(1, (1).to_bytes(8, 'little') + (3).to_bytes(8, 'little') + b'1234')": "did not answer in full",
+    "import os; os.write(1, bytes(16))": "is invalid",
+    "import os; os.write(1, b'\\x08' * 24)": "gave an incomplete answer",
+    "import os; os.write(1, (1).to_bytes(8, 'little') + (3).to_bytes(8, 'little') + b'1234')": "incomplete answer",
 }
 
 
@@ -324,7 +324,7 @@ def test_however_the_process_that_reads_ends_it_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     monkeypatch.setattr(sandbox, "PROGRAM", program)
-    monkeypatch.setattr(sandbox, "PATIENCE", 1.0 if "sleep" in program else 20.0)
+    monkeypatch.setattr(sandbox, "WALL_SECONDS", 1.0 if "sleep" in program else 20.0)
     assert ENDINGS[program] in refused(champion(tmp_path / "champion.h5"))
 
 
