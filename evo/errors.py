@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Iterable
 
 
@@ -81,3 +82,8 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Return the text with everything escaped but the ends of its lines."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def notice(text: str) -> None:
+    """Print a line that a user should know, on standard error."""
+    print(f"note: {printable(text)}", file=sys.stderr, flush=True)

@@ -134,9 +134,8 @@ def go_on(
 ) -> int:
     """Train what is left to train, measure the champion, close everything in order, and show how it ended."""
     from evo.cli.terminal import show
-    from evo.cli.terminal.display import notice
     from evo.config.experiment import environment_of, evaluator_of
-    from evo.errors import PoisonError
+    from evo.errors import PoisonError, notice
     from evo.records import Elsewhere
     from evo.training import init_from
     from evo.training.champion import Crown, known_champion
@@ -207,7 +206,7 @@ def headline(experiment: Experiment) -> str:
 
 def tell_notices(experiment: Experiment, store: Store, summary: Summary) -> None:
     """Note in the summary which run this is, and tell the user what may not be expected."""
-    from evo.cli.terminal.display import notice
+    from evo.errors import notice
     from evo.workers import devices
 
     summary.run_dir = str(store.directory)

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from evo.cli.main import main
-from evo.cli.terminal.display import Quiet, Table, notice
-from evo.errors import CONTROL, ConfigurationError, printable
+from evo.cli.terminal.display import Quiet, Table
+from evo.errors import CONTROL, ConfigurationError, notice, printable
 from evo.files.hashing import first_hash
 from evo.store.manifest import seal, unseal
 from evo.store.run_directory import refuse_existing

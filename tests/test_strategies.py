@@ -124,10 +124,12 @@ def test_twenty_steps_are_the_same_with_every_strategy(
 
 
 def test_a_device_that_is_not_there_is_named(one: dict[str, NDArray[Any]]) -> None:
-    from evo.learning.distributed.spread import present
+    from evo.learning.distributed.replicas import present
 
     assert present(("CPU:0",)) == present(()) == ["/CPU:0"]
-    with pytest.raises(DeviceError, match=r"learner\.devices: there is no CPU:1, GPU:7, only CPU:0; .*logical_cpus"):
+    with pytest.raises(
+        DeviceError, match=r"learner\.devices: CPU:1, GPU:7 missing; this process sees CPU:0; .*logical_cpus"
+    ):
         present(("CPU:0", "CPU:1", "GPU:7"))
 
 
@@ -327,14 +329,14 @@ def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: 
     sliced = [gpus.Gpu(0, "A100", "GPU-0", ("MIG-a", "MIG-b")), gpus.Gpu(1, "A100", "GPU-1")]
     monkeypatch.setattr(gpus, "found", lambda: sliced)
     assert [one[3] for one in places(strategy="multiworker", devices=["GPU:2", "GPU:1"])] == ["1", "MIG-b"]
-    with pytest.raises(DeviceError, match=r"learner\.devices: there is no GPU:3, for this machine has 3"):
+    with pytest.raises(DeviceError, match=r"learner\.devices: GPU:3 is missing: this machine has 3"):
         places(strategy="multiworker", devices=["GPU:2", "GPU:3"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,7")
     assert [one[3] for one in places(strategy="multiworker", devices=["GPU:1", "GPU:0"])] == ["7", "GPU-a"]
-    with pytest.raises(DeviceError, match=r"learner\.devices: there is no GPU:2"):
+    with pytest.raises(DeviceError, match=r"learner\.devices: GPU:2 is missing"):
         places(strategy="multiworker", devices=["GPU:1", "GPU:2"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # all are hidden
-    with pytest.raises(DeviceError, match=r"learner\.devices: there is no GPU:0"):
+    with pytest.raises(DeviceError, match=r"learner\.devices: GPU:0 is missing"):
         places(strategy="multiworker", devices=["GPU:0", "GPU:0"])
     elsewhere = {"worker": ["10.0.0.1:4000", "10.0.0.2:4000"]}
     given = {"cluster": elsewhere, "task": {"type": "worker", "index": 0}}

@@ -63,7 +63,7 @@ class Quarantine:
     def _tell(self) -> None:
         """Show what a user should know of."""
         if notes := getattr(self._evaluator, "notes", None):
-            from evo.cli.terminal.display import notice
+            from evo.errors import notice
 
             for text in notes:
                 notice(text)
@@ -98,7 +98,7 @@ class Quarantine:
             )
         self._poisoned += [(self._round, number) for number in numbers]
         if numbers:
-            from evo.cli.terminal.display import notice
+            from evo.errors import notice
 
             ranks = f"it and {len(numbers) - 1} more rank" if len(numbers) > 1 else "it ranks"
             again = f"play it alone by: {self._again(numbers[0])}"

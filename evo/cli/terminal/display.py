@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from evo.cli.terminal.idle import Idle
-from evo.errors import printable, printable_lines
+from evo.errors import printable_lines
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -224,11 +224,6 @@ def display_for(quiet: bool, output: TextIO | None = None) -> Display:
     output = output or sys.stdout
     able = output.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     return Table() if able and not os.environ.get("CI") else Lines()
-
-
-def notice(text: str) -> None:
-    """Tell the user something beside the run, on standard error."""
-    print(f"note: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def number(value: float) -> str:

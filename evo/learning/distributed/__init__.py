@@ -1,24 +1,25 @@
-"""How an update is spread over devices and processes; an algorithm never learns which of these it has."""
+"""How an update is distributed over devices and processes; algorithms see a `Learner` only."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
+from evo.errors import notice
 from evo.learning.options import CLUSTERS
 from evo.workers import devices, gpus
 from evo.workers.placement import VISIBLE, listed
 
 if TYPE_CHECKING:
     from evo.learning.learner import BetweenNetworks, Learner, Loss
-    from evo.learning.options import LearnerOptions as Options
+    from evo.learning.options import LearnerOptions
     from evo.networks.network import Network
 
 
 def make_learner(
-    network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
+    network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
 ) -> Learner:
-    """Return the learner that [learner] describes; DeviceError where a device that it names is not there."""
+    """Return the learner that [learner] describes; DeviceError where a device is missing."""
     if options.strategy in CLUSTERS:
         from evo.learning.distributed.cluster import ClusterLearner
 
@@ -26,15 +27,15 @@ def make_learner(
     if options.strategy == "one" and not options.devices:
         from evo.learning.learner import Learner as Made
     else:
-        from evo.learning.distributed.spread import SpreadLearner as Made
+        from evo.learning.distributed.replicas import ReplicatedLearner as Made
     learner = Made(network, options, loss, max_gradient_norm)
     if not options.devices:
-        _tell_of_unseen_gpus()
+        _note_unseen_gpus()
     return learner
 
 
-def _tell_of_unseen_gpus() -> None:
-    """Tell who may believe that a GPU learns, because there is one, that TensorFlow sees none."""
+def _note_unseen_gpus() -> None:
+    """Note that the learner is on the CPU although this machine has a GPU."""
     import tensorflow as tf
 
     if tf.config.list_physical_devices("GPU"):
@@ -42,6 +43,4 @@ def _tell_of_unseen_gpus() -> None:
     visible = os.environ.get(VISIBLE)
     there = [name for gpu in gpus.found() for name in gpu.names] if visible is None else listed(visible)
     if there:
-        from evo.cli.terminal.display import notice
-
         notice(f"the learner is on the CPU: TensorFlow sees none of GPU {', '.join(there)}{devices.LIBRARIES}")

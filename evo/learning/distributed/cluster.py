@@ -1,7 +1,7 @@
-"""A learner whose updates are computed by processes of their own; the master only asks, and watches that they live.
+"""A learner whose updates are computed by processes of its own; the master sends requests and watches them.
 
-The master is no member of TensorFlow's cluster: a member whose peer has died cannot be relied upon to say so, nor to
-live on. So it holds a private socket to every process that it started, and each of them ends when that is gone.
+The master is no member of TensorFlow's cluster: a member whose peer has died may neither report that nor live on. So it
+holds a private socket to every process that it started, and each process ends when its socket is closed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError
-from evo.learning.distributed.member import END, Membership, described
+from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError, notice
+from evo.learning.distributed.member import END, MemberSpec, described
 from evo.learning.distributed.messages import Message, decode, encode
 from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, part_size
 from evo.learning.losses import Target
@@ -31,37 +31,37 @@ from evo.workers.placement import NO_GPU, VISIBLE, listed
 from evo.workers.worker import Channel, Failed, GivesUp, Played, WorkerSpec
 
 if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions as Options
+    from evo.learning.options import LearnerOptions
 
-PATIENCE = 3600.0  # seconds for an answer
+TIMEOUT = 3600.0  # seconds for an answer
 CONFIG = "TF_CONFIG"
 PORT = 4000  # the first; in a network of their own all are free
 
 
 class Process:
-    """One process that we started."""
+    """One process of the cluster on this machine."""
 
     def __init__(self, name: str, channel: Channel, pid: int) -> None:
         self.name, self.channel, self.pid = name, channel, pid
 
 
 class Cluster:
-    """All processes of a learner that this machine has started; the first one leads."""
+    """The processes of a learner on this machine; the first one leads."""
 
-    def __init__(self, options: Options) -> None:
-        """Start them; ResourceError where that cannot be done, or where one is lost while it starts."""
+    def __init__(self, options: LearnerOptions) -> None:
+        """Start the processes; ResourceError where one cannot start, or is lost while it starts."""
         self._options = options
         self._dead: set[str] = set()
-        given = os.environ.get(CONFIG, "")  # never from a file: what listens there, the user alone may have asked for
+        given = os.environ.get(CONFIG, "")  # never from a file: servers listen on the user's own request only
         self.alone, places = not given, list(environments(options, given))
-        membership = Membership(options.threads, options.dtype, options.strategy, not given, options.log_placement)
+        spec = MemberSpec(options.threads, options.dtype, options.strategy, not given, options.log_placement)
         here = "evo.learning.distributed.member"
-        self._fork_server = ForkServer(WorkerSpec(f"{here}:join", membership, f"{here}:prepare"), options.threads)
+        self._fork_server = ForkServer(WorkerSpec(f"{here}:join", spec, f"{here}:prepare"), options.threads)
         self._finalizer = weakref.finalize(self, self._fork_server.close)  # also at the interpreter's end
         self.processes: list[Process] = []
         try:
             for name, environment in places:
-                self.processes.append(Process(name, *self._fork_server.birth(environment, PATIENCE)))
+                self.processes.append(Process(name, *self._fork_server.birth(environment, TIMEOUT)))
             for process in self.processes:
                 self._receive(process)
             for process in self.processes[1:]:
@@ -69,13 +69,13 @@ class Cluster:
                     self._send(process, b"")  # follow
         except ForkServerLost as error:
             self.close()
-            raise ResourceError("learner.strategy: the process that starts the learner's own was killed") from error
+            raise ResourceError("learner.strategy: the fork server of the learner's processes was killed") from error
         except BaseException:
             self.close()
             raise
 
     def ask(self, message: Message) -> Message:
-        """Return what the leader answers; ResourceError where a process is lost that cannot be done without."""
+        """Return the leader's answer; ResourceError where a process is lost that the strategy needs."""
         leader = self.processes[0]
         self._look()
         self._send(leader, encode(message).tobytes())
@@ -88,15 +88,15 @@ class Cluster:
             raise self._lost(process) from error
 
     def _receive(self, process: Process) -> Any:
-        """Wait for what a process says, while all others live."""
+        """Wait for a process's answer, while all others live."""
         while True:
             ready = select.poll()
             for one in self.processes:
                 if one.name not in self._dead:
                     ready.register(one.channel, select.POLLIN if one is process else 0)  # a hang-up is always reported
-            there = {descriptor for descriptor, _ in ready.poll(1000 * PATIENCE)}
+            there = {descriptor for descriptor, _ in ready.poll(1000 * TIMEOUT)}
             if not there:
-                raise ResourceError(f"learner.strategy: {process.name} has not answered for {PATIENCE:g} s")
+                raise ResourceError(f"learner.strategy: {process.name} has not answered for {TIMEOUT:g} s")
             if process.channel.fileno() in there:
                 try:
                     answer = process.channel.receive()
@@ -110,7 +110,7 @@ class Cluster:
             self._look()
 
     def _look(self) -> None:
-        """Note which processes have gone; ResourceError where they cannot be done without."""
+        """Find the processes that have ended; ResourceError where the strategy needs one of them."""
         ready = select.poll()
         for one in self.processes:
             if one.name not in self._dead:
@@ -125,20 +125,18 @@ class Cluster:
                 raise self._lost(process)
             try:
                 ending = self._fork_server.end(process.pid)
-            except ForkServerLost:  # nobody is left to say how it ended, nor to end the others
+            except ForkServerLost:  # which alone knows how it ended, and could end the others
                 raise self._lost(process) from None
             self._dead.add(process.name)
-            from evo.cli.terminal.display import notice
+            notice(f"the learner's {process.name} {ending}; the {len(left) - 1} others take its share")
 
-            notice(f"the learner's {process.name} {ending}; its work is done by the {len(left) - 1} that are left")
-
-    def _lost(self, process: Process, *heard: object) -> BaseException:
-        """End everything; return what a process said when it failed, or how it ended."""
-        messages = [*heard, *process.channel.arrived()[0]]
+    def _lost(self, process: Process, *received: object) -> BaseException:
+        """End everything; return the error of a process, or how it ended."""
+        messages = [*received, *process.channel.arrived()[0]]
         try:
             ending = str(self._fork_server.end(process.pid))
         except ForkServerLost:
-            ending = "is gone, with the process that started it"
+            ending = "ended, and the fork server too"
         self.close()
         for message in messages:
             if isinstance(message, Failed):
@@ -146,8 +144,8 @@ class Cluster:
             if isinstance(message, GivesUp):
                 return DeviceMemoryError(f"learner.strategy: the learner's {process.name} is {message.why}")
         return ResourceError(
-            f"the learner's {process.name} {ending}, and {self._options.strategy} cannot go on without it; what was "
-            "committed is intact: resume it"
+            f"the learner's {process.name} {ending}, and {self._options.strategy} cannot go on without it; the last "
+            "commit is intact: resume the run"
         )
 
     def close(self) -> None:
@@ -157,10 +155,10 @@ class Cluster:
             process.channel.close()
 
 
-def environments(options: Options, given: str = "") -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the name and the environment of every process that is ours to start, the leader first.
+def environments(options: LearnerOptions, given: str = "") -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the name and the environment variables of every process to start, the leader first.
 
-    `given` is the user's own TF_CONFIG: then that is this machine's process, the leader, and others start the rest.
+    With the user's own TF_CONFIG (`given`) that is the leader alone; the user starts the others.
     """
     served = options.strategy == "parameter-server"
     leader = "chief" if served else "worker"
@@ -180,17 +178,17 @@ def environments(options: Options, given: str = "") -> Iterator[tuple[str, dict[
 
 
 def _pin(device: str) -> str:
-    """Return what CUDA calls the GPU of a name such as "GPU:0", the first of those that this process may see."""
+    """Return CUDA's name of "GPU:0", the first of those that this process may see; DeviceError where it is missing."""
     if not device.startswith("GPU:"):
         return NO_GPU
     number, visible = int(device.removeprefix("GPU:")), os.environ.get(VISIBLE)
     seen = [name for gpu in gpus.found() for name in gpu.names] if visible is None else listed(visible)
     if number < len(seen):
         return seen[number]
-    if visible is None and not seen:  # nobody could tell; the process will
+    if visible is None and not seen:  # unknown here; the process checks it
         return str(number)
     why = f"this machine has {len(seen)}" if visible is None else f"{VISIBLE} is {visible!r}"
-    raise DeviceError(f"learner.devices: there is no {device}, for {why}")
+    raise DeviceError(f"learner.devices: {device} is missing: {why}")
 
 
 def _given(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[str, list[str]]:
@@ -200,31 +198,33 @@ def _given(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[s
         cluster = {kind: [str(place) for place in told["cluster"][kind]] for kind in kinds}
         first = told["task"]["type"] == leader and int(told["task"]["index"]) == 0
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(f"{CONFIG}: does not tell where {' and '.join(kinds)} are: {error!r}") from error
+        raise ConfigurationError(f"{CONFIG}: has no addresses of {' and '.join(kinds)}: {error!r}") from error
     if not first:
-        raise ConfigurationError(f"{CONFIG}: a run is {leader} 0; the others are evo.learning.distributed.member")
+        raise ConfigurationError(
+            f"{CONFIG}: a run is {leader} 0; start the others by python -m evo.learning.distributed.member"
+        )
     if len(cluster["worker"]) != workers:
         raise ConfigurationError(f"{CONFIG}: has {len(cluster['worker'])} workers, and learner.processes is {workers}")
     return cluster
 
 
 class ClusterLearner(Learner):
-    """A learner that asks a cluster."""
+    """A learner whose updates a cluster computes."""
 
     def __init__(
-        self, network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
+        self, network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
     ) -> None:
         """Start the processes; their weights are all zero."""
         self.network, self.options, self.part = network, options, part_size(network)
         self.devices = options.processes
         self._updates = 0
-        told = described(network, options, loss, max_gradient_norm)
+        text = described(network, options, loss, max_gradient_norm)
         self.cluster = Cluster(options)
-        self._ask("make", text=told)
+        self._ask("make", text=text)
         self.target = RemoteTarget(self) if isinstance(loss, BetweenNetworks) else None
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
-        """Take the arrays that batches are gathered from, each [M, ...]."""
+        """Send the arrays that batches are gathered from, each [M, ...]."""
         self._ask("load", data)
 
     def buffer(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
@@ -234,62 +234,62 @@ class ClusterLearner(Learner):
     def updates_on(
         self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]
     ) -> Iterator[tuple[Rows, Values]]:
-        """Make one step on each batch; as many as the staleness are under way besides the one that is waited for."""
+        """Update by each batch; as many updates as the staleness are in flight besides the one waited for."""
         if not self.options.staleness:
             yield from super().updates_on(batches, learning_rate, settings)
             return
-        waiting: deque[Rows] = deque()
+        in_flight: deque[Rows] = deque()
         try:
             for rows in batches:
                 self._ask("schedule", {"rows": rows}, self._numbers(learning_rate, settings))
-                waiting.append(rows)
-                if len(waiting) > self.options.staleness:
-                    yield waiting.popleft(), self._collected()
-            while waiting:
-                yield waiting.popleft(), self._collected()
+                in_flight.append(rows)
+                if len(in_flight) > self.options.staleness:
+                    yield in_flight.popleft(), self._collected()
+            while in_flight:
+                yield in_flight.popleft(), self._collected()
         finally:
-            for _ in waiting:  # of one who wants no more
+            for _ in in_flight:  # the caller wants no more
                 self._collected()
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
-        """Make one step, as `Learner.update`, in the cluster."""
-        told = self._ask("update", {"rows": rows}, self._numbers(learning_rate, settings)).arrays
+        """Update the weights as `Learner.update`, in the cluster."""
+        values = self._ask("update", {"rows": rows}, self._numbers(learning_rate, settings)).arrays
         self._updates += 1
-        return dict(told)
+        return dict(values)
 
     def _collected(self) -> Values:
-        told = self._ask("collect").arrays
+        values = self._ask("collect").arrays
         self._updates += 1
-        return dict(told)
+        return dict(values)
 
     def _numbers(self, learning_rate: float, settings: Mapping[str, float]) -> dict[str, float]:
         return {**settings, "learning_rate": learning_rate, "part": self.part}
 
     def weights(self) -> NDArray[np.float32]:
-        """Return the present weights.  # [P]"""
+        """Return the weights.  # [P]"""
         return self._ask("weights").arrays["weights"]
 
     def state(self) -> Arrays:
-        """Return everything that is needed to go on, as `Learner.state`."""
+        """Return the state, as `Learner.state`."""
         return dict(self._ask("state").arrays)
 
     def restore(self, state: Arrays) -> None:
-        """Take up a state that `state` returned."""
+        """Restore a state that `state` returned."""
         names = ("weights", "first", "second", "updates")
         self._ask("restore", {name: np.asarray(state[name]) for name in names})
         self._updates = int(np.asarray(state["updates"], np.int64)[0])
 
     def begin(self, weights: NDArray[np.float32]) -> None:
-        """Take weights [P] to start from, with no moments and no updates."""
+        """Begin with these weights [P], with zero moments and no updates."""
         self._ask("begin", {"weights": np.asarray(weights, np.float32)})
         self._updates = 0
 
     def fingerprint(self) -> str:
-        """Return what computes there, as `Learner.fingerprint`."""
+        """Return the fingerprint, as `Learner.fingerprint`."""
         return self._ask("fingerprint").text
 
     def close(self) -> None:
-        """End the processes, those of other machines too."""
+        """End the processes, also those of other machines."""
         if not self.cluster.alone:
             with suppress(ResourceError):
                 self._ask(END)
@@ -303,17 +303,17 @@ class ClusterLearner(Learner):
 
 
 class RemoteTarget(Target):
-    """The target network of a learner elsewhere, which is elsewhere too."""
+    """The target network, in the cluster like its learner."""
 
     def __init__(self, learner: ClusterLearner) -> None:
         self._asked = learner
 
     def weights(self) -> NDArray[np.float32]:
-        """Return the present weights.  # [P]"""
+        """Return the weights.  # [P]"""
         return self._asked._ask("target").arrays["weights"]
 
     def set(self, weights: NDArray[np.float32]) -> None:
-        """Take these weights.  # [P]"""
+        """Set the weights.  # [P]"""
         self._asked._ask("target", {"weights": np.asarray(weights, np.float32)})
 
     def follow(self, tau: float, every: int) -> None:

@@ -1,8 +1,8 @@
-"""A process of a learner that has several: the one that leads, those that follow it, and servers that only serve.
+"""A process of a learner that has several: the leader, its followers, and servers.
 
-`TF_CONFIG` says which one it is, as everywhere in TensorFlow. The leader is asked by the master. Processes of
-"multiworker" all call the same methods: the leader broadcasts what it is asked, and the followers do the same, so that
-nothing listens but TensorFlow itself. Those of other machines are started by hand; docs/learners.md shows how.
+`TF_CONFIG` says which one it is, as everywhere in TensorFlow. The master sends its requests to the leader. Processes of
+"multiworker" all call the same methods: the leader broadcasts its requests to the followers, so that only TensorFlow
+listens on the network. Processes of other machines are started by hand; docs/learners.md shows how.
 """
 
 from __future__ import annotations
@@ -31,44 +31,44 @@ from evo.workers import devices
 from evo.workers.placement import NO_GPU, VISIBLE
 
 LOSSES = {loss.__name__: loss for loss in (PolicyLoss, QLoss, Regression)}
-GROUP = 990_001  # of our own broadcasts; TensorFlow numbers its groups from 1
+GROUP = 990_001  # of these broadcasts; TensorFlow numbers its groups from 1
 END = "end"
 
 
 @dataclass(frozen=True)
-class Membership:
-    """What all processes of a learner that we start have in common."""
+class MemberSpec:
+    """What all processes of a learner on this machine have in common."""
 
     threads: int
     dtype: Literal["float32", "bfloat16"]
     strategy: Strategy
-    private: bool  # they are given a network of their own
+    private: bool  # in a network namespace of their own
     log_placement: bool = False
 
 
-def prepare(membership: Membership) -> None:
-    """Leave the network, before there is a second thread, and import TensorFlow for all that will be forked."""
-    if membership.private:
+def prepare(spec: MemberSpec) -> None:
+    """Leave the network, before there is a second thread, and import TensorFlow for all forked processes."""
+    if spec.private:
         private_network.enter()
     devices.import_tensorflow(on_gpu=False, wanted="learner.strategy: every process")
 
 
-def join(membership: Membership) -> Member:
-    """Return this process's part in the cluster that TF_CONFIG tells of; DeviceError where it lacks its one GPU."""
+def join(spec: MemberSpec) -> Member:
+    """Join the cluster of TF_CONFIG; DeviceError where the GPU of this process is missing."""
     pinned = os.environ.get(VISIBLE, NO_GPU)
     import tensorflow as tf
 
     if pinned != NO_GPU:
         seen = [gpu.name for gpu in tf.config.list_physical_devices("GPU")]
-        if len(seen) != 1:  # or it would quietly compute on the CPU
+        if len(seen) != 1:  # else it would silently compute on the CPU
             raise DeviceError(f"learner.devices: a process is pinned to GPU {pinned} and sees {seen or 'none'}")
     try:
         return Member(
             LearnerOptions(
-                strategy=membership.strategy,
-                threads=membership.threads,
-                dtype=membership.dtype,
-                log_placement=membership.log_placement,
+                strategy=spec.strategy,
+                threads=spec.threads,
+                dtype=spec.dtype,
+                log_placement=spec.log_placement,
             )
         )
     except tf.errors.OpError as error:
@@ -76,7 +76,7 @@ def join(membership: Membership) -> Member:
 
 
 def described(network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float) -> str:
-    """Return a learner in JSON; ConfigurationError where its loss is none of ours."""
+    """Return a learner as JSON; ConfigurationError where its loss is unknown."""
     name = type(loss).__name__
     if LOSSES.get(name) is not type(loss):
         raise ConfigurationError(f'learner.strategy: "{options.strategy}" does not know the loss {name}')
@@ -99,47 +99,47 @@ class Member:
     fingerprint = ""
 
     def __init__(self, options: LearnerOptions) -> None:
-        told = json.loads(os.environ["TF_CONFIG"])
-        self.kind, self.index = told["task"]["type"], int(told["task"]["index"])
-        self._all_act = "chief" not in told["cluster"]
+        config = json.loads(os.environ["TF_CONFIG"])
+        self.kind, self.index = config["task"]["type"], int(config["task"]["index"])
+        self._all_act = "chief" not in config["cluster"]
         self._broadcasts = 0
         self._learner: Learner | None = None
         tf = start_tensorflow(options)
-        tf.get_logger().setLevel("CRITICAL")  # that a worker is lost is told by the master, in a line
+        tf.get_logger().setLevel("CRITICAL")  # the master reports a lost worker in one line
         self._failures = tf.errors.OpError
         if self._all_act:
-            from evo.learning.distributed.spread import spread_of
+            from evo.learning.distributed.replicas import replicas_of
 
-            spread_of("multiworker", ())  # waits until all are there
+            replicas_of("multiworker", ())  # waits until all are there
         elif self.kind == "chief":
             from evo.learning.distributed.parameter_server import served
 
             served()
         else:
-            self._server = _server(tf, told["cluster"], self.kind, self.index, options)
+            self._server = _server(tf, config["cluster"], self.kind, self.index, options)
 
     def play(self, task: bytes) -> bytes:
-        """Do what a message asks, everybody together; or, where nobody asks but the leader, follow it to the end."""
+        """Answer a request, together with all followers; an empty one makes this process a follower until the end."""
         try:
             if not task:
                 self.follow()
                 return b""
             words = np.frombuffer(task, "<i4")
             if self._all_act:
-                self._tell(words)
+                self._broadcast_request(words)
             return encode(self.act(decode(words))).tobytes()
         except self._failures as error:
             failure = explained(error)
-        raise failure  # out here, so that it does not hold what was being computed, and its memory
+        raise failure  # outside of `except`, so that the traceback does not keep the tensors alive
 
     def follow(self) -> None:
-        """Do what the leader broadcasts, until it says that it is over."""
-        while (message := decode(self._hear())).method != END:
+        """Execute the requests that the leader broadcasts, until the last one."""
+        while (message := decode(self._received_request())).method != END:
             try:
                 self.act(message)
-            except DeviceMemoryError:  # of this process alone, maybe
+            except DeviceMemoryError:  # perhaps of this process alone
                 raise
-            except EvoError:  # the leader has met it too, and tells the master
+            except EvoError:  # the leader has it too, and reports it to the master
                 pass
 
     def act(self, message: Message) -> Message:
@@ -177,17 +177,17 @@ class Member:
                 return Message("", {"weights": learner.target.weights()})
             case "follow" if learner.target is not None:
                 learner.target.follow(numbers["tau"], int(numbers["every"]))
-            case "end":  # for those who follow
+            case "end":  # for followers
                 pass
             case _:
                 raise RuntimeError(f"no learner has a method {message.method}")
         return Message("")
 
-    def _tell(self, words: NDArray[np.int32]) -> None:
+    def _broadcast_request(self, words: NDArray[np.int32]) -> None:
         self._broadcast(np.array([len(words)], np.int32))
         self._broadcast(words)
 
-    def _hear(self) -> NDArray[np.int32]:
+    def _received_request(self) -> NDArray[np.int32]:
         return self._received(int(self._received(1)[0]))
 
     def _broadcast(self, words: NDArray[np.int32]) -> None:
@@ -206,11 +206,11 @@ class Member:
         return words
 
     def _next(self) -> Mapping[str, int]:
-        from evo.learning.distributed.spread import spread_of
+        from evo.learning.distributed.replicas import replicas_of
 
         self._broadcasts += 1
         return {
-            "group_size": len(spread_of("multiworker", ()).names),
+            "group_size": len(replicas_of("multiworker", ()).names),
             "group_key": GROUP,
             "instance_key": self._broadcasts,
         }
@@ -220,19 +220,21 @@ def _plain(state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(array) for name, array in state.items()}
 
 
-def _made(told: dict[str, Any]) -> Learner:
-    network = Network.build(Policy(**told["policy"]), tuple(told["shape"]), told["actions"], told["extra"])
-    name, fields = told["loss"]
-    options = LearnerOptions(**{**told["options"], "devices": []})
+def _made(described: dict[str, Any]) -> Learner:
+    network = Network.build(
+        Policy(**described["policy"]), tuple(described["shape"]), described["actions"], described["extra"]
+    )
+    name, fields = described["loss"]
+    options = LearnerOptions(**{**described["options"], "devices": []})
     if options.strategy == "parameter-server":
         from evo.learning.distributed.parameter_server import ServedLearner as Made
     else:
-        from evo.learning.distributed.spread import SpreadLearner as Made  # type: ignore[assignment]
-    return Made(network, options, LOSSES[name](**fields), told["max_gradient_norm"])
+        from evo.learning.distributed.replicas import ReplicatedLearner as Made  # type: ignore[assignment]
+    return Made(network, options, LOSSES[name](**fields), described["max_gradient_norm"])
 
 
 def _server(tf: Any, cluster: Any, kind: str, index: int, options: LearnerOptions) -> Any:
-    """Return a server of TensorFlow, which serves in threads of its own from now on."""
+    """Start a server of TensorFlow, which serves in its own threads."""
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=options.threads,
         inter_op_parallelism_threads=len(cluster["worker"]) + 8,  # fewer than workers and one more would hang
@@ -242,18 +244,18 @@ def _server(tf: Any, cluster: Any, kind: str, index: int, options: LearnerOption
 
 
 def main() -> int:
-    """Be the process that TF_CONFIG describes, on a machine where nobody else starts it; return the exit code."""
-    parser = ArgumentParser(description="One process of a learner on several machines; TF_CONFIG says which.")
+    """Run the process that TF_CONFIG describes, on another machine than the run; return the exit code."""
+    parser = ArgumentParser(description="Run one process of a learner on several machines; TF_CONFIG says which.")
     parser.add_argument("--threads", type=int, default=2, help="as learner.threads of the run")
     threads = parser.parse_args().threads
     if "TF_CONFIG" not in os.environ:
         sys.exit("TF_CONFIG is not set; see docs/learners.md")
     os.environ.setdefault(VISIBLE, NO_GPU)  # the CPU, like every process without a device of its own
     servers = "chief" in json.loads(os.environ["TF_CONFIG"])["cluster"]
-    membership = Membership(threads, "float32", "parameter-server" if servers else "multiworker", private=False)
+    spec = MemberSpec(threads, "float32", "parameter-server" if servers else "multiworker", private=False)
     try:
-        prepare(membership)
-        member = join(membership)
+        prepare(spec)
+        member = join(spec)
         if servers:
             member._server.join()
         member.play(b"")

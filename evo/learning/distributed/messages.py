@@ -1,4 +1,4 @@
-"""What a learner is asked for in another process, as bytes: a method, arrays, numbers. Nothing in them is executed."""
+"""Requests to a learner in another process, as bytes: a method, arrays, numbers. Nothing in them is executed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ("bool", "int8", "uint8", "int32", "int64", "float32", "float64")
 
 @dataclass(frozen=True)
 class Message:
-    """A method's name, and what it is given."""
+    """A method's name and its arguments."""
 
     method: str
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ def encode(message: Message) -> NDArray[np.int32]:
 
 
 def decode(words: NDArray[np.int32]) -> Message:
-    """Return the message that words hold."""
+    """Return the message of these words."""
     data = words.astype("<i4", copy=False).tobytes()
     size = int(words[0])
     method, shapes, numbers, text = json.loads(data[WORD : WORD + size])

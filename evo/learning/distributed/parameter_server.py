@@ -1,9 +1,9 @@
-"""A learner whose weights are with a parameter server, and whose gradients come from workers that may be killed.
+"""A learner whose weights are on a parameter server, and whose gradients come from workers that may be killed.
 
-With no staleness an update is split over the workers like any other, and waits for all of them: a gradient changes
-nothing by itself, so one that a killed worker took along is computed once more, by another, and the result is the same.
-With staleness, so many updates more are under way at once, each wholly with one worker, of weights that the others
-change meanwhile (Dean et al., 2012). Every one is applied once, in order, and counted by us.
+With no staleness an update is split over the workers and waits for all of them. A gradient has no side effect, so one
+that is lost with its worker is computed again by another, and the result is the same. With staleness, that many more
+updates are in flight, each computed by one worker from weights that other updates change (Dean et al., 2012). Every
+update is applied once, in order.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evo.learning.distributed.spread import Share, SpreadLearner
+from evo.learning.distributed.replicas import ReplicatedLearner, Share
 from evo.learning.learner import BetweenNetworks, Loss, Rows, Values
 from evo.networks.network import Network
 
 if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions as Options
+    from evo.learning.options import LearnerOptions
 
 
 class Served:
@@ -40,45 +40,45 @@ class Served:
         scope: AbstractContextManager[Any] = self._strategy.scope()
         return scope
 
-    def handed(self, share: Callable[[int], Share]) -> Any:
+    def distributed(self, share: Callable[[int], Share]) -> Any:
         """Return the shares of all workers."""
         import tensorflow as tf
 
         return [{key: tf.constant(a) for key, a in share(i).items()} for i in range(len(self.names))]
 
     def summed(self, compute: Callable[[Any], list[Any]], shares: Any) -> list[list[Any]]:
-        """Raise an error: what workers computed is fetched, not computed in one graph."""
+        """Raise an error: gradients are fetched from workers, not computed in one graph."""
         raise NotImplementedError
 
 
 @cache
 def served() -> Served:
-    """Return the cluster, which a process joins once."""
+    """Return the cluster that this process joins once."""
     return Served()
 
 
-class ServedLearner(SpreadLearner):
+class ServedLearner(ReplicatedLearner):
     """The learner of the process that coordinates the others."""
 
     def __init__(
-        self, network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
+        self, network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
     ) -> None:
         super().__init__(network, options, loss, max_gradient_norm)
-        self._under_way: deque[tuple[list[Any], float]] = deque()
+        self._in_flight: deque[tuple[list[Any], float]] = deque()
         self._names: list[str] = []
         self._gradients_of: Any = None
         self._applied: Any = None
 
-    def _joined(self) -> Any:
+    def _found(self) -> Any:
         return served()
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
-        """Make one step, as `Learner.update`, and wait for it."""
+        """Update the weights as `Learner.update`, and wait for it."""
         self.schedule(rows, learning_rate, settings)
         return self.collect()
 
     def schedule(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> None:
-        """Have the gradient of a batch computed: by all workers, or (with staleness) by one of them."""
+        """Start to compute the gradient of a batch: on all workers, or with staleness on one of them."""
         import tensorflow as tf
 
         if self._gradients_of is None:
@@ -93,17 +93,17 @@ class ServedLearner(SpreadLearner):
             share = {key: tf.constant(array) for key, array in self._share(rows, places, part).items()}
             arguments = (share, blank, scalars)
             jobs.append((arguments, served().coordinator.schedule(self._gradients_of, args=arguments)))
-        self._under_way.append((jobs, learning_rate))
+        self._in_flight.append((jobs, learning_rate))
 
     def collect(self) -> Values:
-        """Wait for the gradient that was scheduled first, and change the weights by it."""
+        """Wait for the gradient that was scheduled first, and update the weights by it."""
         import tensorflow as tf
 
         if self._applied is None:
             self._applied = tf.function(self._clipped_and_applied, autograph=False)
-        jobs, learning_rate = self._under_way.popleft()
-        told = [self._fetched(*job) for job in jobs]
-        *gradients, values = [sum(tensors[1:], tensors[0]) for tensors in zip(*told, strict=True)]
+        jobs, learning_rate = self._in_flight.popleft()
+        fetched = [self._fetched(*job) for job in jobs]
+        *gradients, values = [sum(tensors[1:], tensors[0]) for tensors in zip(*fetched, strict=True)]
         norm = self._applied(
             [tf.constant(gradient) for gradient in gradients],
             tf.constant(self._rate(learning_rate), tf.float32),
@@ -112,7 +112,7 @@ class ServedLearner(SpreadLearner):
         return self._finite(dict(zip(self._names, values, strict=True)), norm)
 
     def _fetched(self, arguments: Any, future: Any) -> Any:
-        """Return what a worker computed; if it has died with that, what another one computes."""
+        """Return the gradients of a share; where its worker died, those of another worker."""
         import tensorflow as tf
 
         for _ in range(2 * self.devices):
@@ -123,8 +123,8 @@ class ServedLearner(SpreadLearner):
         return future.fetch()
 
     def _computed(self, share: Any, blank: Any, settings: Any) -> list[Any]:
-        gradients, told = self._of_share(share, blank, settings, self._names)
-        return [*gradients, told]
+        gradients, self._names, values = self._gradients_of_share(share, blank, settings)
+        return [*gradients, values]
 
     def _clipped_and_applied(self, gradients: Sequence[Any], rate: Any, powers: Any) -> Any:
         _, norm = self._clip(gradients)

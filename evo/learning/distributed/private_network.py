@@ -1,7 +1,7 @@
-"""A network of its own for the processes of one learner, which nobody outside of it can reach.
+"""A network namespace for the processes of one learner, unreachable from outside.
 
-TensorFlow's servers listen on every interface, ask nobody for a password, and run what they are sent. So where a
-learner's processes are all on this machine, they are given a network namespace (Linux) with nothing but a loopback.
+TensorFlow's servers listen on every interface, without authentication, and run what they receive. So where a learner's
+processes are all on this machine, they have a network namespace (Linux) with nothing but a loopback interface.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REQUEST = struct.Struct("16sh14x")  # struct ifreq
 
 
 def enter() -> None:
-    """Move this process, which has one thread, into a new network; ResourceError where the system allows none."""
+    """Move this process, which has one thread, into a new network; ResourceError where the system refuses."""
     try:
         if not sys.platform.startswith("linux"):
             raise OSError("this is not Linux")
@@ -31,14 +31,14 @@ def enter() -> None:
             fcntl.ioctl(any_socket, SET_FLAGS, REQUEST.pack(b"lo", UP))
     except OSError as error:
         raise ResourceError(
-            "learner.strategy: TensorFlow's servers would be open to everybody who reaches this machine, and the "
-            f"system gives us no network of their own ({error}); use a strategy of one process, or start the processes "
-            "yourself where that is safe, and say where in TF_CONFIG"
+            "learner.strategy: TensorFlow's servers would be open to everybody who reaches this machine: the system "
+            f"refuses a network of their own ({error}); use a strategy of one process, or start the processes yourself "
+            "where that is safe, with their addresses in TF_CONFIG"
         ) from error
 
 
 def _unshare() -> None:
-    """Leave the network of the parent; who may not is first made master of a user namespace of one user."""
+    """Leave the parent's network; without that permission, in a new user namespace of one user."""
     system = ctypes.CDLL(None, use_errno=True)
     if system.unshare(NEW_NETWORK) == 0:
         return

@@ -1,9 +1,8 @@
 """One update on several devices of a process: towers, and the strategies of `tf.distribute`, under one contract.
 
-Every device sums the loss's gradient over its share of the batch, divided by how many examples the whole batch has; the
-sums are added; what comes of it is clipped; and it is applied once, outside of any replica, to every copy of the
-weights. (Keras's own clipping, inside of a replica, would be of each share by itself.) Shares differ by one example at
-most, and may be empty.
+Every device sums the loss's gradient over its share of the batch, divided by the size of the whole batch; the sums are
+added, clipped, and applied once, outside of any replica, to every copy of the weights. (Keras's own clipping, inside of
+a replica, would clip each share by itself.) Shares differ by one example at most, and may be empty.
 """
 
 from __future__ import annotations
@@ -17,33 +16,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DeviceError
-from evo.learning.learner import BETAS, EPSILON, BetweenNetworks, Learner, Loss, Rows, Values
+from evo.learning.learner import BETAS, EPSILON, BetweenNetworks, Learner, Loss, Rows, Values, summed_gradients
 from evo.learning.losses import components
 from evo.learning.tensorflow_setup import shortages_explained, start_tensorflow
 from evo.networks.network import Network
 from evo.workers import devices
 
 if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions as Options
+    from evo.learning.options import LearnerOptions
 
-Share = dict[str, NDArray[Any]]  # a replica's arrays [N, part, ...], and "place" [N, part]: where each is in the batch
+Share = dict[str, NDArray[Any]]  # a replica's arrays [N, part, ...], and "place" [N, part]: their rows in the batch
 
 
-class Spread(Protocol):
-    """Some devices, and how they compute together."""
+class Replicas(Protocol):
+    """Devices that compute together."""
 
     names: Sequence[str]  # of all devices, in the order of their shares
 
     def scope(self) -> AbstractContextManager[Any]:
-        """Return where variables are made."""
+        """Return the context in which variables are made."""
         ...
 
-    def handed(self, share: Callable[[int], Share]) -> Any:
+    def distributed(self, share: Callable[[int], Share]) -> Any:
         """Return the shares of this process's devices as the compiled step takes them."""
         ...
 
     def summed(self, compute: Callable[[Any], list[Any]], shares: Any) -> list[list[Any]]:
-        """Call `compute` on every device; return each of its tensors, summed, a copy a device of this process."""
+        """Call `compute` on every device; return each of its tensors, summed, a copy per device of this process."""
         ...
 
 
@@ -60,7 +59,7 @@ class Towers:
         device: AbstractContextManager[Any] = tf.device(self.names[0])
         return device
 
-    def handed(self, share: Callable[[int], Share]) -> Any:
+    def distributed(self, share: Callable[[int], Share]) -> Any:
         """Return the shares of all devices."""
         import tensorflow as tf
 
@@ -74,15 +73,15 @@ class Towers:
         """Call `compute` on every device, backward pass and all, and add up on the first."""
         import tensorflow as tf
 
-        told = []
+        results = []
         for name, share in zip(self.names, shares, strict=True):
             with tf.device(name):
-                told.append(compute(share))
+                results.append(compute(share))
         with tf.device(self.names[0]):
-            return [[tf.add_n(tensors)] for tensors in zip(*told, strict=True)]
+            return [[tf.add_n(tensors)] for tensors in zip(*results, strict=True)]
 
 
-class Distributed:
+class Synchronous:
     """A strategy of `tf.distribute` whose replicas wait for each other."""
 
     def __init__(self, strategy: Any, names: Sequence[str]) -> None:
@@ -94,7 +93,7 @@ class Distributed:
         scope: AbstractContextManager[Any] = self._strategy.scope()
         return scope
 
-    def handed(self, share: Callable[[int], Share]) -> Any:
+    def distributed(self, share: Callable[[int], Share]) -> Any:
         """Return the shares as values of replicas."""
         import tensorflow as tf
 
@@ -107,40 +106,40 @@ class Distributed:
         import tensorflow as tf
 
         strategy = self._strategy
-        told = strategy.run(compute, args=(shares,))
+        tensors = strategy.run(compute, args=(shares,))
         if len(self.names) == 1:
-            return [[tensor] for tensor in told]
-        sums = [strategy.reduce(tf.distribute.ReduceOp.SUM, tensor, axis=None) for tensor in told]
+            return [[tensor] for tensor in tensors]
+        sums = [strategy.reduce(tf.distribute.ReduceOp.SUM, tensor, axis=None) for tensor in tensors]
         return [list(strategy.experimental_local_results(one)) for one in sums]
 
 
-class SpreadLearner(Learner):
-    """A learner on several devices of this process, or of several that all call the same methods."""
+class ReplicatedLearner(Learner):
+    """A learner on several devices of this process, or of several processes that all call the same methods."""
 
     def __init__(
-        self, network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
+        self, network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
     ) -> None:
-        """Prepare a learner as `Learner` does; DeviceError where a device is not there."""
+        """Prepare a learner as `Learner` does; DeviceError where a device is missing."""
         start_tensorflow(options)
         self.options = options
-        self._spread = self._joined()
-        self.devices = len(self._spread.names)
+        self._replicas = self._found()
+        self.devices = len(self._replicas.names)
         super().__init__(network, options, loss, max_gradient_norm)
-        self._rows: Mapping[str, NDArray[Any]] = {}
+        self._arrays: Mapping[str, NDArray[Any]] = {}
         self._compiled: Any = None
 
-    def _joined(self) -> Spread:
-        return spread_of(self.options.strategy, tuple(self.options.devices))
+    def _found(self) -> Replicas:
+        return replicas_of(self.options.strategy, tuple(self.options.devices))
 
     def _scope(self) -> AbstractContextManager[Any]:
-        return self._spread.scope()
+        return self._replicas.scope()
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
-        """Take the arrays that batches are gathered from, each [M, ...]; they stay where they are."""
-        self._rows = data
+        """Keep the arrays that batches are gathered from, each [M, ...], without a copy."""
+        self._arrays = data
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
-        """Make one step, as `Learner.update`, on all devices."""
+        """Update the weights as `Learner.update`, on all devices."""
         import tensorflow as tf
 
         if self._compiled is None:
@@ -148,64 +147,55 @@ class SpreadLearner(Learner):
         shares = np.array_split(np.arange(len(rows)), self.devices)
         part = self._part_of(len(shares[0]))
         with shortages_explained():
-            told, norm = self._compiled(
-                self._spread.handed(lambda i: self._share(rows, shares[i], part)),
+            values, norm = self._compiled(
+                self._replicas.distributed(lambda i: self._share(rows, shares[i], part)),
                 tf.zeros(len(rows)),
                 tf.constant(self._rate(learning_rate), tf.float32),
                 tf.constant(self._count(), tf.float32),
                 {name: tf.constant(value, tf.float32) for name, value in settings.items()},
             )
-        return self._finite({name: value.numpy() for name, value in told.items()}, norm)
+        return self._finite({name: value.numpy() for name, value in values.items()}, norm)
 
     def _share(self, rows: Rows, places: NDArray[np.int64], part: int) -> Share:
-        """Return the examples at `places` of the batch, in whole parts; who fills them up has no place in it."""
+        """Return the examples at `places` of the batch, padded to whole parts; padding has no place in the batch."""
         padded = np.full(max(-(-len(places) // part), 1) * part, len(rows), np.int32)
         padded[: len(places)] = places
         chosen = rows[np.where(padded < len(rows), padded, 0)]
-        share = {name: array[chosen].reshape(-1, part, *array.shape[1:]) for name, array in self._rows.items()}
+        share = {name: array[chosen].reshape(-1, part, *array.shape[1:]) for name, array in self._arrays.items()}
         return {**share, "place": padded.reshape(-1, part)}
 
     def _step(self, shares: Any, blank: Any, rate: Any, powers: Any, settings: Any) -> Any:
-        """Change the weights by a batch; return the values of its examples, and the gradient's norm."""
+        """Update the weights by a batch; return the values of its examples, and the gradient's norm."""
         names: list[str] = []
 
         def compute(share: Any) -> list[Any]:
-            gradients, told = self._of_share(share, blank, settings, names)
-            return [*gradients, told]
+            gradients, names[:], values = self._gradients_of_share(share, blank, settings)
+            return [*gradients, values]
 
-        *gradients, told = self._spread.summed(compute, shares)
+        *gradients, values = self._replicas.summed(compute, shares)
         _, norm = self._clip([copies[0] for copies in gradients])
         for k, variable in enumerate(self._variables):
             self._apply_everywhere(k, variable, gradients[k], norm, rate, powers)
-        return {name: told[0][k] for k, name in enumerate(names)}, norm
+        return {name: values[0][k] for k, name in enumerate(names)}, norm
 
-    def _of_share(self, share: Any, blank: Any, settings: Any, names: list[str]) -> tuple[list[Any], Any]:
-        """Return the gradients of a share, and the values of its examples in their places of the batch [K, B]."""
+    def _gradients_of_share(self, share: Any, blank: Any, settings: Any) -> tuple[list[Any], list[str], Any]:
+        """Return the gradients of a share, the names of the K values, and those of its examples [K, B].
+
+        `blank` [B] has the batch's size; values stand at their examples' places in the batch, among zeros.
+        """
         import tensorflow as tf
 
-        place = share["place"]
-        count = tf.size(blank)
+        place, count = share["place"], tf.size(blank)
+
+        def part(i: Any) -> tuple[dict[str, Any], Any]:
+            return {name: array[i] for name, array in share.items() if name != "place"}, place[i] < count
+
         variables = [variable.value for variable in self._variables]
-
-        def add(i: Any, sums: Any, values: Any) -> Any:
-            batch = {name: array[i] for name, array in share.items() if name != "place"}
-            present = tf.cast(place[i] < count, tf.float32)  # [part]
-            with tf.GradientTape() as tape:
-                each = self._loss(self.forward.model(batch["observations"], training=True), batch, settings)
-                total = tf.reduce_sum(each["loss"] * present) / tf.cast(count, tf.float32)
-            gradients = tape.gradient(total, variables)
-            names[:] = sorted(each)
-            told = tf.stack([each[name] for name in names], axis=1)  # [part, K]
-            return i + 1, [one + other for one, other in zip(sums, gradients, strict=True)], values.write(i, told)
-
-        parts = tf.shape(place)[0]
-        nothing = [tf.zeros(variable.shape) for variable in variables]
-        _, sums, values = tf.while_loop(
-            lambda i, *_: i < parts, add, (0, nothing, tf.TensorArray(tf.float32, parts)), parallel_iterations=1
-        )
-        told = tf.reshape(values.stack(), (-1, len(names)))
-        in_batch = tf.scatter_nd(tf.reshape(place, (-1, 1)), told, (count + 1, len(names)))  # others' places are 0
-        return sums, tf.transpose(in_batch[:count])
+        parts, divisor = tf.shape(place)[0], tf.cast(count, tf.float32)
+        gradients, names, values = summed_gradients(self.each, variables, part, parts, divisor, settings)
+        rows = tf.reshape(tf.transpose(values, [0, 2, 1]), (-1, len(names)))
+        in_batch = tf.scatter_nd(tf.reshape(place, (-1, 1)), rows, (count + 1, len(names)))
+        return gradients, names, tf.transpose(in_batch[:count])
 
     def _apply_everywhere(self, k: int, variable: Any, gradients: Any, norm: Any, rate: Any, powers: Any) -> None:
         import tensorflow as tf
@@ -222,30 +212,30 @@ class SpreadLearner(Learner):
                 )  # fmt: skip
 
     def _spread_over(self) -> str:
-        return f", {self.options.strategy} on {', '.join(self._spread.names)}"
+        return f", {self.options.strategy} on {', '.join(self._replicas.names)}"
 
 
 @cache
-def spread_of(strategy: str, wanted: tuple[str, ...]) -> Spread:
-    """Return the spread of a strategy over devices, all GPUs or else all CPUs where none is named."""
+def replicas_of(strategy: str, wanted: tuple[str, ...]) -> Replicas:
+    """Return the replicas of a strategy on these devices: all GPUs, or else all CPUs, where none is named."""
     import tensorflow as tf
 
     if strategy == "multiworker":
         made = tf.distribute.MultiWorkerMirroredStrategy()
-        return Distributed(made, [f"worker {i}" for i in range(made.num_replicas_in_sync)])
+        return Synchronous(made, [f"worker {i}" for i in range(made.num_replicas_in_sync)])
     names = present(wanted)
     if strategy in ("one", "towers"):
         return Towers(names)
     if strategy == "central":
         made = tf.distribute.experimental.CentralStorageStrategy(compute_devices=names, parameter_device=names[0])
-        return Distributed(made, names)
-    return Distributed(tf.distribute.MirroredStrategy(names), names)
+        return Synchronous(made, names)
+    return Synchronous(tf.distribute.MirroredStrategy(names), names)
 
 
 def present(wanted: Sequence[str]) -> list[str]:
-    """Return devices by the names that TensorFlow has for them; DeviceError where one is not there.
+    """Return the names of these devices in TensorFlow; DeviceError where one is missing.
 
-    TensorFlow itself takes any name, and then waits for a missing device for ever.
+    TensorFlow itself takes any name, and then waits for a missing device forever.
     """
     import tensorflow as tf
 
@@ -253,7 +243,7 @@ def present(wanted: Sequence[str]) -> list[str]:
     known = there["GPU"] + there["CPU"]
     missing = [name for name in wanted if name not in known]
     if missing:
-        hint = "; learner.logical_cpus makes more of the CPU" if any("CPU" in name for name in missing) else ""
+        hint = "; learner.logical_cpus divides the CPU" if any("CPU" in name for name in missing) else ""
         hint += devices.LIBRARIES if any("GPU" in name for name in missing) and not there["GPU"] else ""
-        raise DeviceError(f"learner.devices: there is no {', '.join(missing)}, only {', '.join(known)}{hint}")
+        raise DeviceError(f"learner.devices: {', '.join(missing)} missing; this process sees {', '.join(known)}{hint}")
     return [f"/{name}" for name in wanted or there["GPU"] or there["CPU"]]
