@@ -82,7 +82,7 @@ def after_dqn(options: LearnerOptions) -> dict[str, NDArray[Any]]:
                 "actions": draw.integers(0, 3, count).astype(np.int32),
                 "returns": draw.normal(size=count).astype(np.float32),
                 "discounts": np.full(count, 0.9, np.float32),
-                "allowed": (draw.random((count, 3)) < 0.9).astype(np.int8),
+                "action_masks": (draw.random((count, 3)) < 0.9).astype(np.int8),
                 "importance": draw.random(count, np.float32),
             }
         )

@@ -347,7 +347,7 @@ def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: 
     for wrong, told in (
         ({**given, "task": {"type": "worker", "index": 1}}, "a run is worker 0"),
         ({**given, "cluster": {"worker": ["10.0.0.1:4000"]}}, r"1 workers, and learner\.processes is 2"),
-        ({"cluster": {}}, "does not tell where worker are"),
+        ({"cluster": {}}, "has no addresses of worker"),
     ):
         with pytest.raises(ConfigurationError, match=told):
             places(json.dumps(wrong), strategy="multiworker")

@@ -220,17 +220,15 @@ def _plain(state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(array) for name, array in state.items()}
 
 
-def _made(described: dict[str, Any]) -> Learner:
-    network = Network.build(
-        Policy(**described["policy"]), tuple(described["shape"]), described["actions"], described["extra"]
-    )
-    name, fields = described["loss"]
-    options = LearnerOptions(**{**described["options"], "devices": []})
+def _made(text: dict[str, Any]) -> Learner:
+    network = Network.build(Policy(**text["policy"]), tuple(text["shape"]), text["actions"], text["extra"])
+    name, fields = text["loss"]
+    options = LearnerOptions(**{**text["options"], "devices": []})
     if options.strategy == "parameter-server":
         from evo.learning.distributed.parameter_server import ServedLearner as Made
     else:
         from evo.learning.distributed.replicas import ReplicatedLearner as Made  # type: ignore[assignment]
-    return Made(network, options, LOSSES[name](**fields), described["max_gradient_norm"])
+    return Made(network, options, LOSSES[name](**fields), text["max_gradient_norm"])
 
 
 def _server(tf: Any, cluster: Any, kind: str, index: int, options: LearnerOptions) -> Any:
