@@ -38,7 +38,14 @@ def finished(where: Path, err: str) -> None:
     assert summary_of(where, "--resume", "run", *total)["state_hash"] == straight["state_hash"]
 
 
-@pytest.mark.parametrize("gaps", [(0.0,), (0.02,), (0.001,) * 20], ids=["together", "soon", "many"])
+@pytest.mark.parametrize(
+    "gaps",
+    [
+        pytest.param((0.0,), id="together", marks=pytest.mark.long),
+        pytest.param((0.02,), id="soon", marks=pytest.mark.long),
+        pytest.param((0.001,) * 20, id="many"),
+    ],
+)
 def test_an_impatient_second_interrupt_loses_nothing_and_says_nothing(small: Path, gaps: tuple[float, ...]) -> None:
     words = ("small.toml", "--run-dir", "run", "--generations", 5000, "--backend", "processes", "--workers", 2)
     with command(small, *words) as process:
@@ -113,7 +120,7 @@ def test_termination_at_any_moment_leaves_the_hash_of_an_undisturbed_run(small: 
     assert stopped_at(small, random.Random(trial).random(), ("serial", "processes")[trial % 2]) < SECONDS
 
 
-@pytest.mark.parametrize("backend", ["serial", "processes"])
+@pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "processes"])
 def test_a_large_network_does_not_delay_the_end(small: Path, backend: str) -> None:
     (small / "large.toml").write_text(LARGE)
     long = ("--generations", 100_000, "--set", "test.every=1000", "--set", "ga.episodes=64")
