@@ -1,4 +1,4 @@
-"""What can go wrong through no bug of ours, its exit code, and how messages are worded to be safe to print."""
+"""Errors with their exit codes, notices, and text that is safe to print."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from evo.store.store import Store
 
 WEIGHTS = np.random.default_rng(1).random(38, np.float32)
 LAYERS = (("conv_0.kernel", (3, 3, 1, 2)), ("conv_0.bias", (2,)), ("dense.kernel", (6, 3)))
-ABOUT = {"generation": 12, "fitness": 3.5, "lineage": [1, 2, 3], "heldout": None}
+ABOUT = {"generation": 12, "fitness": 3.5, "lineage": [1, 2, 3], "test": None}
 
 
 @pytest.fixture

@@ -29,11 +29,11 @@ QUICKEST = "dqn_snake"
     [pytest.param(path, id=path.stem, marks=[] if path.stem == QUICKEST else [pytest.mark.long]) for path in CHAMPIONS],
 )
 def test_a_champion_s_sealed_score_is_reproduced(path: Path) -> None:
-    heldout = read_champion(path).about["heldout"]
-    words = ["evaluate", str(path), "--episodes", str(heldout["episodes"]), "--json"]
+    score = read_champion(path).about["test"]
+    words = ["evaluate", str(path), "--episodes", str(score["episodes"]), "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "evo", *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
     )
-    assert json.loads(done.stdout.splitlines()[-1]) == {**heldout, "mode": "greedy"}
+    assert json.loads(done.stdout.splitlines()[-1]) == {**score, "mode": "greedy"}
     page = (ROOT / "champions" / "README.md").read_text()
-    assert f"`{path.name}` | {heldout['mean']:.2f}" in page
+    assert f"`{path.name}` | {score['mean']:.2f}" in page

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.terminal.summary import Champion, Heldout, Summary
 from evo.config.loading import load
 from evo.errors import ConfigurationError
 from evo.files.hashing import first_hash
 from evo.plugins import registry
 from evo.store.run_directory import free_directory, in_free_directory
+from evo.training.summary import Champion, Summary
+from evo.training.testing import Score
 
 ROOT = Path(__file__).parent.parent
 KEYS = ["status", "error", "run_dir", "algorithm", "seed", "generations", "frames", "seconds", "state_hash", "champion"]
@@ -212,11 +213,11 @@ def test_list_shows_everything_that_can_be_named() -> None:
 
 
 def test_a_summary_has_every_key_and_null_for_what_is_not_finite() -> None:
-    heldout = Heldout(3, float("nan"), (float("-inf"), 1.5), 1.0, 2.0, None, None, 7.0)
-    summary = Summary(status="done", champion=Champion(0.5, heldout))
+    score = Score(3, float("nan"), (float("-inf"), 1.5), 1.0, 2.0, None, None, 7.0)
+    summary = Summary(status="done", champion=Champion(0.5, score))
     found = json.loads(summary.to_json())
     assert list(found) == KEYS
-    assert found["champion"]["heldout"] == {
+    assert found["champion"]["test"] == {
         "episodes": 3,
         "mean": None,
         "ci95": [None, 1.5],

@@ -45,12 +45,6 @@ def test_an_empty_file_is_an_experiment_with_every_default(tmp_path: Path) -> No
     assert experiment.policy.inference == "lanes"
 
 
-def test_an_algorithm_that_starts_from_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path, '[run]\ninit_from = "elsewhere"')
-    monkeypatch.setattr(registry.find("algorithms", "ga"), "STARTS_FROM_CHAMPION", False)
-    assert mistakes(path) == ["2: run.init_from: ga cannot start from a champion"]
-
-
 def test_bfloat16_is_computed_only_where_it_is_asked_for_and_is_another_run(tmp_path: Path) -> None:
     path = write(tmp_path, "")
     played = {name: load(path, [f"policy.inference={name}"]) for name in ("auto", "lanes", "tensorflow")}
@@ -315,7 +309,7 @@ def test_the_identity_holds_what_changes_results_and_nothing_else(tmp_path: Path
     ):
         assert load(path, [same]).identity() == identity
     assert load(path, ["environment.rewards={fruit=1}"]).identity() == identity
-    for other in ("run.seed=2", "environment.size=9", "policy.dense=[17]", "ga.sigma=0.2"):
+    for other in ("run.seed=2", "environment.size=9", "policy.dense=[17]", "ga.sigma=0.2", "validation.episodes=9"):
         assert load(path, [other]).identity() != identity
     lines = difference(identity, load(path, ["run.seed=2", "environment.rewards.win=3"]).identity())
     assert lines == ["environment.rewards.win: 10.0 in the run, 3.0 now", "seed: 1 in the run, 2 now"]
@@ -330,9 +324,9 @@ def test_a_preset_and_its_layers_are_the_same_identity(tmp_path: Path) -> None:
 def test_a_name_of_a_method_leads_to_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gradients.py").write_text(
         "from typing import Literal\n"
-        "from evo.plugins.options import Section\n"
+        "from evo.plugins.options import AlgorithmOptions\n"
         "plugs_into = 'algorithms'\n"
-        "class Options(Section):\n"
+        "class Options(AlgorithmOptions):\n"
         "    method: Literal['ppo', 'a2c'] = 'ppo'\n"
         "def make(): ...\n"
     )

@@ -16,14 +16,15 @@ from pathlib import Path
 import pytest
 from specs import spec
 
-from evo.cli.terminal.display import Lines, Pace, Quiet, Row, Table, count, display_for, duration
-from evo.cli.terminal.show import ending, kernels_are_missing
-from evo.cli.terminal.summary import Champion, Heldout, Summary
+from evo.cli.terminal.display import Figures, Lines, Pace, Quiet, Table, count, display_for, duration
+from evo.cli.terminal.show import ending, headline, kernels_are_missing
 from evo.config import loading
-from evo.run import headline
+from evo.run import Row
+from evo.training.summary import Champion, Summary
+from evo.training.testing import Score
 
 ROOT = Path(__file__).parent.parent
-METRICS = {"best": 3.214, "mean": 1.0, "champion": 2.5, "frames": 600_000.0, "slots": 800_000.0, "seconds": 2.0}
+METRICS = {"best": 3.214, "mean": 1.0, "validation": 2.5, "frames": 6e5, "lane_utilisation": 0.75, "seconds": 2.0}
 IDLE = {"seconds_acting": 1.8, "seconds_waiting": 0.075, "seconds_moving": 0.0, "seconds_learning": 0.0,
         "seconds_master": 0.125, "seconds_alone": 0.25, "seconds_committing": 0.02,
         "bytes_published": 1e6, "bytes_sent": 0, "bytes_received": 0}  # fmt: skip
@@ -76,24 +77,27 @@ def test_only_a_person_at_a_terminal_gets_a_table(
 
 def test_a_plain_line_says_what_the_table_says(capsys: pytest.CaptureFixture[str]) -> None:
     with Lines() as lines:
-        lines.generation(Row.of(9, METRICS | IDLE, 2.25, False), 12)
-    assert capsys.readouterr().out == (
-        "generation 10/12  best 3.21  mean 1.00  champion 2.50  held-out 2.25  300 k frames/s  lanes 75 %  "
-        "acting 90 %  - left\n"
+        lines.generation(Row(9, METRICS | IDLE | {"test": 2.25}, None, False), 12)
+        lines.generation(Row(10, METRICS, None, False), 12)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == (
+        "generation 10/12  best 3.21  mean 1.00  validation 2.50  test 2.25  300 k frames/s  lane utilisation 75 %  "
+        "acting 90 %  time left -"
     )
+    assert "test 2.25" in second  # of the champion that was tested last
 
 
 def test_what_an_algorithm_does_not_report_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
     with Lines() as lines:
-        lines.generation(Row.of(0, {"best": math.nan, "seconds": 1.0}, None, False), 1)
+        lines.generation(Row(0, {"best": math.nan, "seconds": 1.0}, None, False), 1)
     out = capsys.readouterr().out
-    assert "best -  mean -  champion -  held-out -  - frames/s  lanes -  acting -" in out
+    assert "best -  mean -  validation -  test -  - frames/s  lane utilisation -  acting -" in out
 
 
 def test_the_time_left_forgets_the_first_generation_which_has_started_the_workers() -> None:
     pace = Pace()
     for generation, seconds in enumerate((60.0, 2.0, 4.0)):
-        row = Row.of(generation, {"seconds": seconds}, None, False)
+        row = Figures.of(Row(generation, {"seconds": seconds}, None, False))
         pace.add(row)
         assert math.isnan(pace.left(row, 10)) == (generation == 0)
     assert pace.left(row, 10) == 7 * 3.0
@@ -142,11 +146,22 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    long = METRICS | IDLE | {"best": 1234.56, "mean": -1000.25, "champion": 1111.11, "seconds": 59.0}
+    long = METRICS | IDLE | {"best": 1234.56, "mean": -1000.25, "validation": 1111.11, "test": 1000.5, "seconds": 59.0}
     with Table() as table:
-        table.generation(Row.of(998, long, 1000.5, True), 9999)
+        table.generation(Row(998, long, None, True), 9999)
     shown = capsys.readouterr().out
-    for said in ("generation", "held-out", "time left", "999/9999", "1234.56", "-1000.25", "1111.11", "1000.50", " h"):
+    for said in (
+        "generation",
+        "validation",
+        "test",
+        "time left",
+        "999/9999",
+        "1234.56",
+        "-1000.25",
+        "1111.11",
+        "1000.50",
+        " h",
+    ):
         assert said in shown, said
     assert "…" not in shown
 
@@ -197,7 +212,7 @@ def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     read = loading.load(experiment)
-    score = Heldout(1000, 97.456, (97.123, 98.123), 99.0, 99.0, 0.925, (0.91, 0.94), 1888.8)
+    score = Score(1000, 97.456, (97.123, 98.123), 99.0, 99.0, 0.925, (0.91, 0.94), 1888.8)
     directory = f"runs/{experiment.stem}-{read.algorithm}-seed1-001"
     summary = Summary(run_dir=directory, generations=read.generations, champion=Champion(97.456, score))
     display = Quiet()
@@ -212,23 +227,23 @@ def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
 def test_a_narrow_table_leaves_columns_out_and_cuts_none(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for width in (40, 60, 76):
+    for width in (44, 60, 92):
         monkeypatch.setenv("COLUMNS", str(width))
         with Table() as table:
-            table.generation(Row.of(998, METRICS | IDLE | {"champion": 1111.11}, 1000.5, True), 9999)
+            table.generation(Row(998, METRICS | IDLE | {"validation": 1111.11, "test": 1000.5}, None, True), 9999)
         shown = capsys.readouterr().out
         assert "1111.11" in shown
         assert "…" not in shown
-        assert ("mean" in shown, "lanes" in shown) == (width >= 60, width >= 76)
+        assert ("mean" in shown, "lane utilisation" in shown) == (width >= 60, width >= 92)
 
 
-def test_a_fork_that_has_crowned_nobody_yet_is_not_said_to_have_scores_that_are_not_finite(
+def test_a_fork_that_has_no_champion_yet_is_not_said_to_have_scores_that_are_not_finite(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
     ending(read, Summary(run_dir="runs/fork", generations=2), Quiet(), None)
     shown = capsys.readouterr().out
-    assert "none was crowned yet, or" in shown
+    assert "nothing is validated yet, or" in shown
     assert "replay" not in shown
 
 
@@ -239,8 +254,8 @@ def test_a_terminal_shows_a_table_then_a_game_then_what_to_type(tmp_path: Path, 
     assert code == 0, text
     bare = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     for said in (
-        "held-out",
-        "lanes",
+        "validation",
+        "lane utilisation",
         "time left",
         "acting ",
         "waiting ",

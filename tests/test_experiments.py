@@ -29,7 +29,7 @@ def test_the_small_board_is_learned_to_its_stated_score(method: str, tmp_path: P
     command = [sys.executable, "-m", "evo.run", experiment, "--run-dir", str(tmp_path / "run")]
     done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=True)
     summary = json.loads(done.stdout.splitlines()[-1])
-    heldout = summary["champion"]["heldout"]
+    score = summary["champion"]["test"]
     assert summary["status"] == "done"
-    assert heldout["episodes"] == 500
-    assert heldout["ci95"][0] > SCORES_6X6[method]
+    assert score["episodes"] == 500
+    assert score["ci95"][0] > SCORES_6X6[method]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from calling import SMALL, called, summary_of
 from learning import tensorflow  # noqa: F401
-from test_ga import NETWORK, drive, make, result_of
+from test_ga import NETWORK
 
 from evo.algorithms import ga
 from evo.config.loading import load
@@ -19,7 +19,6 @@ from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.networks.transfer import fit
 from evo.plugins.options import Setup
-from evo.records import Request, Result
 from evo.store.champion import encode_champion, read_champion
 from evo.store.store import Store
 from evo.training.champion import network_layers
@@ -70,28 +69,12 @@ def test_networks_that_differ_elsewhere_are_refused_by_the_names_of_their_layers
     assert "0_conv_bias" not in str(caught.value)
 
 
-def answering(values: dict[int, int], asked: list[Request]) -> object:
-    """Answer with 10 a candidate in training, and in retests with the value of each retest in turn."""
-
-    def answer(request: Request) -> list[Result]:
-        asked.append(request)
-        if len(asked) == 1:
-            return [result_of([[10] * len(task.play.seeds)] * len(task.weights)) for task in request.tasks]
-        return [
-            result_of([[values.get(int(task.weights.keys[0]), 7)] * len(task.play.seeds)]) for task in request.tasks
-        ]
-
-    return answer
-
-
 @pytest.mark.parametrize("elites", [0, 1, 3])
 def test_the_first_generation_is_the_champion_and_its_children(elites: int) -> None:
     start = np.linspace(-1, 1, NETWORK.size, dtype=np.float32)
     options = ga.Options(population=8, parents=3, elites=elites, episodes=2)
     algorithm = ga.make(options, Setup(0, NETWORK, None, 4, start=start))
-    asked: list[Request] = []
-    metrics = drive(algorithm, 0, answering({0: 3000}, asked))
-    first = asked[0]
+    first = next(algorithm.generation(0))
     assert first.weights is not None
     assert first.weights.tolist() == [start.tolist()]
     sources = [task.weights for task in first.tasks]
@@ -102,34 +85,6 @@ def test_the_first_generation_is_the_champion_and_its_children(elites: int) -> N
     rebuilt = np.empty(NETWORK.size, np.float32)
     Rebuilder(NETWORK).rebuild(first.weights, sources[0], 0, rebuilt)
     assert rebuilt.tobytes() == start.tobytes()
-    assert metrics["handover"] == 3.0
-    assert algorithm.best().tolist() == start.tolist()  # its children were worth 7 thousandths
-    assert "handover" not in drive(algorithm, 1, answering({}, []))
-
-
-def test_a_champion_that_no_child_is_worse_than_is_measured_all_the_same() -> None:
-    start = np.ones(NETWORK.size, np.float32)
-    options = ga.Options(population=8, parents=3, elites=1, episodes=2)
-    algorithm = ga.make(options, Setup(0, NETWORK, None, 4, start=start))
-    asked: list[Request] = []
-
-    def answer(request: Request) -> list[Result]:
-        asked.append(request)
-        if len(asked) > 1:
-            return [result_of([[1500 * len(asked[1].tasks)] * 3]) for _ in request.tasks]
-        return [
-            result_of([[0 if task is request.tasks[0] and k == 0 else 9] * 2 for k in range(len(task.weights))])
-            for task in request.tasks
-        ]
-
-    metrics = drive(algorithm, 0, answer)
-    assert len(asked[1].tasks) == 3  # two contenders, and it
-    assert asked[1].tasks[2].weights.sigmas.tolist() == [0]
-    assert metrics["handover"] == 4.5
-
-
-def test_a_run_that_starts_from_nothing_hands_nothing_over() -> None:
-    assert "handover" not in drive(make(), 0, answering({}, []))
 
 
 @pytest.fixture
@@ -146,7 +101,7 @@ def test_a_run_from_a_champion_says_what_it_was_and_is_and_goes_on_without_the_s
     output, _ = called(small, "small.toml", "--run-dir", "heir", *FROM, "--generations", 2)
     fitness = read_champion(small / "source").about["fitness"]
     told = f"starts from a champion of fitness {fitness:.3f} in its own run, {fitness:.3f} here"
-    assert told in output  # the same seed, so the same select episodes
+    assert told in output  # the same seed, so the same validation episodes
     straight = summary_of(small, "small.toml", "--run-dir", "straight", *FROM)
     assert straight["champion"]["fitness"] >= fitness
     shutil.rmtree(small / "source")
@@ -216,6 +171,6 @@ def test_learning_goes_on_from_evolution_and_evolution_from_learning(tmp_path: P
     output, _ = called(tmp_path, "both.toml", "--algorithm", second, "--run-dir", "heir", *FROM, "--generations", 1)
     fitness = read_champion(tmp_path / "source").about["fitness"]
     told = f"starts from a champion of fitness {fitness:.3f} in its own run, {fitness:.3f} here"
-    assert told in output  # heads that are new or gone change no greedy action, and the select episodes are the same
-    assert Store.read(tmp_path / "heir").metrics()[0]["handover"] == pytest.approx(fitness)
+    assert told in output  # heads change no greedy action, and the validation episodes are the same
+    assert Store.read(tmp_path / "heir").metrics()[0]["start_validation"] == pytest.approx(fitness)
     assert read_champion(tmp_path / "heir").about["fitness"] >= fitness

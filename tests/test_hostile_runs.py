@@ -177,16 +177,16 @@ def test_a_file_of_facts_that_are_none_is_measured_again(run: Path) -> None:
     champion = read_champion(run)
     for facts in (
         {},
-        {"heldout": 5},
-        {"heldout": {"episodes": 4}},
-        {"heldout": {**champion.about["heldout"], "ci95": 1}},
+        {"test": 5},
+        {"test": {"episodes": 4}},
+        {"test": {**champion.about["test"], "ci95": 1}},
     ):
-        about = {**champion.about, "heldout": None, **facts}
+        about = {**champion.about, "test": None, **facts}
         (run / "champion.h5").write_bytes(encode_champion(champion.weights, champion.layers, about)[0])
         code, shown = typed("resume", str(run), "--json")
         assert code == 0, shown
-        heldout = json.loads(shown.splitlines()[-1])["champion"]["heldout"]
-        assert heldout == json.loads(json.dumps(champion.about["heldout"]))
+        score = json.loads(shown.splitlines()[-1])["champion"]["test"]
+        assert score == json.loads(json.dumps(champion.about["test"]))
 
 
 def test_a_film_that_cannot_be_written_is_one_line(run: Path) -> None:
@@ -258,9 +258,9 @@ def test_a_champion_is_measured_and_shown_by_its_file_alone(run: Path) -> None:
     assert code == 0, shown
     from evo.store.sandbox import read_champion
 
-    heldout = read_champion(run.parent / "mine.h5").about["heldout"]
+    score = read_champion(run.parent / "mine.h5").about["test"]
     found = json.loads(shown.splitlines()[-1])
-    assert {key: found[key] for key in heldout} == heldout
+    assert {key: found[key] for key in score} == score
     assert typed("replay", str(run.parent / "mine.h5"))[0] == 0
 
 

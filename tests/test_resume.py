@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import numpy as np
 import pytest
 from calling import SMALL, called, summary_of
 from learning import tensorflow  # noqa: F401
@@ -118,7 +119,7 @@ def test_what_cannot_change_a_result_may_be_set_on_a_resume(tmp_path: Path, name
     resumed = summary_of(tmp_path, "--resume", "run", "--generations", 3, "--set", "workers.backend=serial")
     assert (resumed["state_hash"], resumed["frames"]) == (straight["state_hash"], straight["frames"])
     assert resumed["champion"]["fitness"] == straight["champion"]["fitness"]
-    assert (straight["champion"]["heldout"]["episodes"], resumed["champion"]["heldout"]["episodes"]) == (8, 5)
+    assert (straight["champion"]["test"]["episodes"], resumed["champion"]["test"]["episodes"]) == (8, 5)
 
 
 @pytest.mark.parametrize("name", sorted(TINY))
@@ -192,7 +193,7 @@ def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_
         (bound if told else free).add((section, key))
         named = key if (section, key) == ("run", "seed") else f"{section}.{key}"
         assert all(line.startswith(named) for line in told), told
-    deciding = {"environment", "policy", name, *(["learner"] if learns else [])}
+    deciding = {"environment", "policy", "validation", name, *(["learner"] if learns else [])}
     assert {section for section, _ in bound} == {*deciding, "run"}
     assert {key for section, key in bound if section == "run"} == {"seed"}
     where = {("learner", "weight"), ("learner", "log_placement")} if learns else set()
@@ -234,7 +235,7 @@ def test_a_resume_that_would_change_results_names_every_such_key_and_touches_not
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--algorithm", "pg"), "the run is of ga, whose state pg cannot take up"),
+        (("--algorithm", "pg"), "another [environment] or algorithm needs another network"),
         (("--set", "policy.dense=[5]"), "another [policy]"),
         (("--set", "environment.window=3"), "another [environment]"),
         (("--set", "ga.sigma=much"), "ga.sigma: must be a number"),
@@ -268,3 +269,28 @@ def test_fewer_generations_than_there_are_leave_nothing_to_do(stopped: Path) -> 
     assert "nothing to do: 2 generations done, 1 asked for" in out
     assert json.loads(out.splitlines()[-1])["generations"] == 2
     assert (stopped / "run" / "manifest.jsonl").read_bytes() == before
+
+
+CLIMBER = ("--plugin", "climber", "--algorithm", "climber")  # another file than those in evo/algorithms
+
+
+def test_a_plug_in_s_algorithm_is_resumed_forked_and_started_from_a_champion(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    straight = summary_of(tmp_path, "small.toml", *CLIMBER, "--run-dir", "straight")
+    summary_of(tmp_path, "small.toml", *CLIMBER, "--run-dir", "run", "--generations", 2)
+    forked = summary_of(tmp_path, "--resume", "run", *CLIMBER[:2], "--seed", 7, "--fork", "other", "--generations", 4)
+    assert (forked["generations"], forked["seed"], forked["champion"] is None) == (4, 7, False)
+    source, other = Store.read(tmp_path / "run"), Store.read(tmp_path / "runs" / "other")
+    assert np.array_equal(source.read_state(1)["position"], other.read_state(0)["position"])
+    resumed = summary_of(tmp_path, "--resume", "run", *CLIMBER[:2], "--generations", 4)
+    assert (resumed["state_hash"], resumed["champion"]) == (straight["state_hash"], straight["champion"])
+    words = (*CLIMBER, "--set", "run.init_from=run", "--generations", 1, "--seed", 1, "--run-dir", "heir")
+    heir, fitness = summary_of(tmp_path, "small.toml", *words), straight["champion"]["fitness"]
+    assert heir["champion"]["fitness"] >= fitness
+
+
+def test_a_fork_to_an_algorithm_that_needs_other_arrays_names_what_is_missing(stopped: Path) -> None:
+    before = snapshot(stopped)
+    error = summary_of(stopped, "--resume", "run", *CLIMBER, "--fork", "other", code=2)["error"]
+    assert "cannot continue from the state of that run: there is no array 'position'" in error
+    assert snapshot(stopped) == before

@@ -18,7 +18,7 @@ from evo.store.champion import read_champion
 from evo.store.store import Store
 from evo.training.generation import play_out
 
-HELDOUT = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length"]
+SCORE = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length"]
 
 
 @pytest.fixture
@@ -27,25 +27,25 @@ def small(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_ends_with_a_summary_of_a_champion_that_was_measured_on_sealed_episodes(small: Path) -> None:
+def test_a_run_ends_with_a_summary_of_a_champion_that_was_tested_on_test_episodes(small: Path) -> None:
     summary = summary_of(small, "small.toml")
     assert (summary["status"], summary["error"], summary["generations"]) == ("done", None, 4)
     assert summary["run_dir"] == "runs/small-ga-seed1-001"
-    heldout = summary["champion"]["heldout"]
-    assert list(heldout) == HELDOUT
-    assert heldout["episodes"] == 70
-    assert heldout["ci95"][0] <= heldout["mean"] <= heldout["ci95"][1]
+    score = summary["champion"]["test"]
+    assert list(score) == SCORE
+    assert score["episodes"] == 70
+    assert score["ci95"][0] <= score["mean"] <= score["ci95"][1]
     with Store.open(small / summary["run_dir"]) as store:
         assert (store.state_hash, store.frames) == (summary["state_hash"], summary["frames"])
         assert store.seconds == pytest.approx(summary["seconds"])
     about = read_champion(small / summary["run_dir"]).about
-    assert about["heldout"] == heldout
+    assert about["test"] == score
     assert about["state_hash"] == summary["state_hash"]
     assert about["fitness"] == summary["champion"]["fitness"]
     assert about["lineage"]["key"] >= 0
 
 
-def test_frames_are_the_steps_of_training_and_crowning_and_of_nothing_else(small: Path) -> None:
+def test_frames_are_the_steps_of_training_and_validation_and_of_nothing_else(small: Path) -> None:
     once = summary_of(small, "small.toml", "--set", "test.every=100")
     often = summary_of(small, "small.toml", "--set", "test.every=1")
     assert once["frames"] == often["frames"] > 0
@@ -85,7 +85,7 @@ def test_a_total_that_is_reached_leaves_nothing_to_do_and_says_so(small: Path) -
     assert json.loads(out.splitlines()[-1]) == before
 
 
-def test_a_run_killed_before_its_sealed_evaluation_gets_it_when_it_is_resumed(small: Path) -> None:
+def test_a_run_killed_before_its_test_gets_it_when_it_is_resumed(small: Path) -> None:
     before = summary_of(small, "small.toml", "--run-dir", "run")
     for name in ("champion.h5", "champion.json"):
         (small / "run" / name).unlink()
@@ -192,7 +192,7 @@ def test_two_masters_do_not_share_a_run(small: Path) -> None:
     assert refused["status"] == "failed"
 
 
-@pytest.mark.parametrize(("budget", "said"), [("frames = 100", "frames"), ("select = -0.9", "select episodes")])
+@pytest.mark.parametrize(("budget", "said"), [("frames = 100", "frames"), ("validation = -0.9", "validation return")])
 def test_a_budget_stops_between_generations_and_is_recorded(small: Path, budget: str, said: str) -> None:
     out, _ = called(small, "small.toml", "--run-dir", "run", "--set", f"run.budget={{{budget}}}", "--json")
     summary = json.loads(out.splitlines()[-1])
@@ -223,18 +223,18 @@ def test_a_learner_s_options_are_of_no_use_to_an_algorithm_without_gradients_and
 def test_quiet_shows_no_line_a_generation(small: Path) -> None:
     out, _ = called(small, "small.toml", "--quiet")
     assert "generation " not in out
-    assert "sealed" in out
+    assert "test episodes" in out
 
 
 def test_evaluate_equals_what_the_run_itself_measured(small: Path) -> None:
-    heldout = summary_of(small, "small.toml", "--run-dir", "run")["champion"]["heldout"]
+    score = summary_of(small, "small.toml", "--run-dir", "run")["champion"]["test"]
     words = ("evaluate", "run", "--json")
     for more in ((), ("--episodes", 70), ("--backend", "processes", "--workers", 2)):
         out, _ = called(small, *words, *more, program="evo")
-        assert json.loads(out.splitlines()[-1]) == {**heldout, "mode": "greedy"}
+        assert json.loads(out.splitlines()[-1]) == {**score, "mode": "greedy"}
     sampled = json.loads(called(small, *words, "--mode", "sample", program="evo")[0])
     assert (sampled["mode"], sampled["episodes"]) == ("sample", 70)
-    assert sampled["mean_length"] != heldout["mean_length"]
+    assert sampled["mean_length"] != score["mean_length"]
     more = json.loads(called(small, *words, "--episodes", 300, program="evo")[0])
     assert more["episodes"] == 300
 
@@ -248,7 +248,7 @@ def test_evaluate_and_replay_look_at_a_run_while_its_master_is_at_work_and_chang
         assert {path: path.stat().st_mtime_ns for path in sorted((small / "run").rglob("*"))} == files
 
 
-def test_a_replay_shows_the_score_that_the_sealed_episode_had(small: Path) -> None:
+def test_a_replay_shows_the_score_that_the_test_episode_had(small: Path) -> None:
     summary_of(small, "small.toml", "--run-dir", "run")
     scores = []
     for episode in range(10):

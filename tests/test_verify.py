@@ -85,7 +85,7 @@ def test_a_run_is_what_it_says_and_nothing_in_it_is_touched(run: Path, made: tup
     assert (found["generations"], found["state_hash"]) == (GENERATIONS, made[1])
     assert found["replayed"] >= 64
     assert found["not_replayable"] == POPULATION * (GENERATIONS - len(replayable(run)))
-    for said in ("chain: 5 generations", "1 population files are not kept any more", "on 70 sealed episodes"):
+    for said in ("chain: 5 generations", "1 population files are not kept any more", "its test score on 70 episodes"):
         assert said in out
     assert "made again from its parent and its noise" in out or "the state before is not kept" in out
     assert snapshot(run) == before
@@ -278,15 +278,15 @@ def test_a_champion_that_was_put_into_every_state_is_found_by_making_it_again(ru
     for generation in kept(run):
         if generation >= born:
             forge_state(run, generation, crown)
-    forge_champion(run, {"heldout": None}, weights)
+    forge_champion(run, {"test": None}, weights)
     verified(run, "--sample", 0)
     assert f"generation {born}: it crowns another champion" in refused(run, "--all")
 
 
-def test_a_sealed_score_that_was_not_played_is_found(run: Path) -> None:
-    heldout = read_champion(run).about["heldout"]
-    forge_champion(run, {"heldout": {**heldout, "mean": heldout["mean"] + 1}})
-    assert "sealed score is another: mean" in refused(run, "--sample", 0)
+def test_a_test_score_that_was_not_played_is_found(run: Path) -> None:
+    score = read_champion(run).about["test"]
+    forge_champion(run, {"test": {**score, "mean": score["mean"] + 1}})
+    assert "test score differs: mean" in refused(run, "--sample", 0)
 
 
 def test_a_copy_that_says_something_else_is_found_and_one_of_an_earlier_state_is_what_a_kill_leaves(run: Path) -> None:
@@ -356,58 +356,10 @@ def test_another_numeric_fingerprint_is_not_compared(run: Path) -> None:
     assert "not replayable here: another numeric fingerprint" in out
 
 
-CLIMBER = '''
-"""One network that keeps what is no worse: an algorithm without candidates."""
-import numpy as np
-from evo.plugins.options import Section
-from evo.records import Episodes, Request, Task, WeightSource
-from evo.randomness.streams import Purpose, episode_keys, stream
-
-plugs_into = "algorithms"
-
-class Options(Section):
-    pass
-
-class Climber:
-    def __init__(self, seed, network):
-        self.seed, self.weights = seed, np.zeros((1, network.size), np.float32)
-        self.told = {}
-
-    def generation(self, number):
-        key = np.array([stream(self.seed, Purpose.MUTATION, number)], np.uint64)
-        zero, seeds = np.zeros(1, np.int32), episode_keys(self.seed, Purpose.TRAINING, number, 3)
-        source = WeightSource(zero, zero - 1, key, np.full(1, 0.1, np.float32))
-        (result,) = yield Request(self.weights, [Task(source, Episodes(seeds))])
-        self.weights = self.weights + np.float32(result.returns.sum() / 1000)
-        self.told = {"mean": np.array([result.returns.sum()], np.int64)}
-        names = ("best", "mean", "champion", "mean_length", "sigma", "nonfinite")
-        return {**dict.fromkeys(names, 0.0), "frames": float(result.frames), "slots": float(result.lane_slots)}
-
-    def best(self):
-        return None
-
-    def champion(self):
-        return {}
-
-    def state(self):
-        return {"weights": self.weights}
-
-    def record(self):
-        return self.told
-
-    def restore(self, state):
-        self.weights = np.array(state["weights"])
-
-def make(options, seed, network, environment, per_task=0):
-    return Climber(seed, network)
-'''
-
-
 def test_an_algorithm_without_candidates_is_replayed_by_whole_generations(tmp_path: Path) -> None:
-    (tmp_path / "climber.py").write_text(CLIMBER)
     (tmp_path / "small.toml").write_text(SMALL)
     evo = [sys.executable, "-m", "evo"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))}
 
     def done(*words: str, code: int = 0) -> dict[str, Any]:
         line = [*evo, *words, "--plugin", "climber", "--json"]

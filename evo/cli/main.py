@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from evo.cli.terminal.summary import Summary, one_line
 from evo.errors import (
     CONTROL,
     ConfigurationError,
@@ -26,6 +25,7 @@ from evo.errors import (
     printable_lines,
 )
 from evo.plugins import registry
+from evo.training.summary import Summary, one_line
 from evo.workers.signals import ignore, leave, listen
 from evo.workers.standard_streams import make_lasting
 

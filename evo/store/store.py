@@ -223,8 +223,7 @@ class Store:
         self._kept[generation] = kept
         self._lines.append(line)
         self._forget_unwanted_states()
-        if notice := self._metrics.append(generation, metrics):
-            self.notices.append(notice)
+        self.log(generation, metrics)
         now = time.monotonic()
         took, self._committed_at = now - self._committed_at, now
         self._waiting_since = min(self._waiting_since, now)
@@ -290,6 +289,11 @@ class Store:
         if self._durable[0] < self.next_generation:
             self.flush()
         yield from read_all_records(self.directory, self._lines)
+
+    def log(self, generation: int, metrics: Mapping[str, float]) -> None:
+        """Replace the metrics of a committed generation: of several lines in metrics.jsonl the last one counts."""
+        if notice := self._metrics.append(generation, metrics):
+            self.notices.append(notice)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the metrics of every generation that has some, in order; None stands for what was not finite."""

@@ -1,20 +1,21 @@
-"""What a run is proud of: its champion, how it scores on sealed episodes, and the files that say so."""
+"""The champion of a run: its test score, and the files that keep it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.cli.terminal import summary
-from evo.errors import DataError
+from evo.errors import DataError, PoisonError
 from evo.store.champion import WEIGHTS, Champion, read_champion
-from evo.training import testing
+from evo.training import summary, testing
+from evo.training.quarantine import champion_stopped
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from evo.config.experiment import Experiment
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 NAMED_BY = ("parent", "mate", "key", "sigma")  # the arrays of a record that say how a candidate was made
 
 
-class Crown:
-    """The champion of one run. Reading a sealed score changes nothing of the run."""
+class ChampionReport:
+    """Tests the champion and writes it; nothing of the run depends on either."""
 
     def __init__(
         self,
@@ -36,50 +37,43 @@ class Crown:
         algorithm: Validated,
         evaluator: Evaluator,
         store: Store,
+        plugins: Sequence[str] = (),
     ) -> None:
-        self.heldout: summary.Heldout | None = None  # of the present champion, once it is measured
-        self.scores: NDArray[np.float64] | None = None  # of its sealed episodes
-        self.last_mean: float | None = None  # of whichever champion was measured last
-        self.stopped = ""  # the budget that ended the run
-        self._experiment, self._network, self._measures = experiment, experiment.network(), episode_metrics
-        self._algorithm, self._evaluator, self._store = algorithm, evaluator, store
-        self._born = self._birth()
-        if self._born is not None and (store.directory / WEIGHTS).exists():
-            heldout = _heldout(champion_of(store.directory, self._network).about)
-            self.last_mean = heldout.mean if heldout else None
+        self.score: testing.Score | None = None  # of the present champion
+        self.scores: NDArray[np.float64] | None = None  # of its test episodes
+        self._experiment, self._network, self._metrics = experiment, experiment.network(), episode_metrics
+        self.evaluator = evaluator
+        self._algorithm, self._store, self._plugins = algorithm, store, plugins
 
     @property
     def champion(self) -> summary.Champion | None:
-        """Return what the summary says of the champion; None before one is crowned."""
-        if self._algorithm.best is None:
-            return None
-        return summary.Champion(self._algorithm.fitness, self.heldout)
+        """Return the champion with its test score, if it has one; None before there is a champion."""
+        return None if self._algorithm.best is None else summary.Champion(self._algorithm.fitness, self.score)
 
-    def crowned(self) -> bool:
-        """Return whether the champion is another than at the last call, whose sealed score is then unknown."""
-        born = self._birth()
-        changed, self._born = born != self._born, born
-        if changed:
-            self.heldout = self.scores = None
-        return changed
+    def update(self, *, test: bool, stopped: str = "") -> None:
+        """Write the champion if it has changed, or is due for a test; ResourceError: it ends its workers there."""
+        if self._algorithm.changed:
+            self.score = self.scores = None
+        if test and self.score is None and self._algorithm.best is not None:
+            try:
+                self.score, self.scores = testing.measure(
+                    self._algorithm.best,
+                    self._store.publish,
+                    self.evaluator,
+                    self._metrics,
+                    self._experiment.test.episodes,
+                )
+            except PoisonError as poison:
+                self._write(stopped)
+                raise champion_stopped(poison, self._store.directory, self._plugins) from poison
+        if self._algorithm.changed or test:
+            self._write(stopped)
 
-    def measure(self) -> summary.Heldout | None:
-        """Return the champion's sealed score, measured if it is not known; None before one is crowned."""
-        weights = self._algorithm.best
-        if weights is not None and self.heldout is None:
-            episodes = self._experiment.test.episodes
-            self.heldout, self.scores = testing.measure(
-                weights, self._store.publish, self._evaluator, self._measures, episodes
-            )
-            self.last_mean = self.heldout.mean
-        return self.heldout
-
-    def write(self) -> None:
+    def _write(self, stopped: str) -> None:
         """Put the champion into the run directory, with where it came from and what it scores."""
         weights = self._algorithm.best
         if weights is None:
             return
-        layers = network_layers(self._network)
         experiment = self._experiment
         about = {
             "algorithm": experiment.algorithm,
@@ -90,13 +84,10 @@ class Crown:
             "lineage": self._lineage(),
             "generations": self._store.next_generation,
             "state_hash": self._store.state_hash,
-            "stopped": self.stopped,
-            "heldout": summary.finite(asdict(self.heldout)) if self.heldout else None,
+            "stopped": stopped,
+            "test": summary.finite(asdict(self.score)) if self.score else None,
         }
-        self._store.write_champion(weights, layers, about)
-
-    def _birth(self) -> Mapping[str, float] | None:
-        return None if self._algorithm.best is None else dict(self._algorithm.origin())
+        self._store.write_champion(weights, network_layers(self._network), about)
 
     def _lineage(self) -> dict[str, float]:
         """Return how the champion was made; its parent is a row of the population that the generation before left."""
@@ -122,7 +113,7 @@ def network_layers(network: Network) -> list[tuple[str, tuple[int, ...]]]:
 def champion_of(directory: Path, network: Network, read: Callable[[Path], Champion] = read_champion) -> Champion:
     """Return the champion of a run; DataError where there is none yet, or it is of another network."""
     if not (directory / WEIGHTS).exists():
-        raise DataError(f"{directory}: no champion has been crowned yet")
+        raise DataError(f"{directory}: there is no champion yet")
     champion = read(directory)
     if list(champion.layers) != network_layers(network):
         raise DataError(f"{directory / WEIGHTS}: its layers are not those of the network in the run's configuration")
@@ -130,27 +121,26 @@ def champion_of(directory: Path, network: Network, read: Callable[[Path], Champi
 
 
 def known_champion(store: Store, experiment: Experiment) -> summary.Champion | None:
-    """Return what the champion's file says, if it is of the newest generation and measured as is asked for."""
+    """Return the champion in its file, if that is of the newest generation and tested as is asked for."""
     if not (store.directory / WEIGHTS).exists():
         return None
     about = champion_of(store.directory, experiment.network()).about
-    heldout = _heldout(about)
-    if heldout is None or about.get("state_hash") != store.state_hash:
+    score = _score(about)
+    if score is None or about.get("state_hash") != store.state_hash:
         return None
-    if heldout.episodes != experiment.test.episodes or not isinstance(about.get("fitness"), int | float):
+    if score.episodes != experiment.test.episodes or not isinstance(about.get("fitness"), int | float):
         return None
-    return summary.Champion(about["fitness"], heldout)
+    return summary.Champion(about["fitness"], score)
 
 
-def _heldout(about: Mapping[str, Any]) -> summary.Heldout | None:
-    """Return the sealed score that a champion's file speaks of; None where it has another form."""
+def _score(about: Mapping[str, Any]) -> testing.Score | None:
+    """Return the test score in a champion's file; None where it has another form."""
     try:
-        heldout = summary.Heldout(**about["heldout"])
-        intervals = [heldout.ci95, heldout.win_ci95 or (None, None)]
+        score = testing.Score(**about["test"])
+        intervals = [score.ci95, score.win_ci95 or (None, None)]
         bounds = [bound for low, high in intervals for bound in (low, high)]
     except (KeyError, TypeError, ValueError):
         return None
-    numbers = [heldout.episodes, heldout.mean, heldout.median, heldout.max, heldout.mean_length]
-    unknown_or_numbers = [*bounds, heldout.win_rate]
-    told = all(isinstance(number, int | float) for number in numbers)
-    return heldout if told and all(n is None or isinstance(n, int | float) for n in unknown_or_numbers) else None
+    numbers = [score.episodes, score.mean, score.median, score.max, score.mean_length]
+    known = all(isinstance(number, int | float) for number in numbers)
+    return score if known and all(n is None or isinstance(n, int | float) for n in [*bounds, score.win_rate]) else None

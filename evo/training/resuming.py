@@ -1,4 +1,4 @@
-"""Taking up a run that stopped, or beginning another one from its state."""
+"""Begins a run, resumes one that stopped, or forks another one from its state."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from evo.config.experiment import Experiment, difference, environment_of
 from evo.errors import ConfigurationError
 from evo.files.durable import replace_file, resources
 from evo.store.provenance import provenance
-from evo.store.run_directory import CONFIG
+from evo.store.run_directory import CONFIG, in_free_directory
 from evo.store.store import Store
+from evo.training import init_from
 from evo.training.champion import network_layers
 from evo.training.generation import make_algorithm
 from evo.training.validation import Validated
@@ -19,8 +20,24 @@ from evo.training.validation import Validated
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 
+def begin(experiment: Experiment, directory: Path | None) -> Store:
+    """Return the store of a new run; None: in the next free directory of runs/.
+
+    ConfigurationError: something is there already, or the champion that it starts from does not fit.
+    """
+
+    def make(place: Path) -> Store:
+        identity = experiment.identity()
+        init_from.start_of(experiment)  # before anything is written, for it may not fit
+        return Store.create(place, experiment.to_toml(provenance()), identity)
+
+    if directory is not None:
+        return make(directory)
+    return in_free_directory(experiment.path, experiment.algorithm, experiment.run.seed, make)
+
+
 def take_up(experiment: Experiment, directory: Path) -> Store:
-    """Return the store of a run; what was asked beside, and changes no result, is kept in its configuration.
+    """Return the store of a run that stopped; options that change no result may differ, and are kept from now on.
 
     ConfigurationError: the run was begun with other keys that change results.
     """

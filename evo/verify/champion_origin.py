@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from evo.cli.terminal.summary import finite
 from evo.config.experiment import environment_of
 from evo.errors import DataError
 from evo.files.durable import read_file
@@ -23,6 +22,7 @@ from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 from evo.training import testing
 from evo.training.champion import NAMED_BY, network_layers
 from evo.training.generation import make_algorithm
+from evo.training.summary import finite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,8 +138,8 @@ def _copy(crowned: Crowned, evidence: Evidence, report: Report) -> Iterator[str]
         copy = json.loads(crowned.copy)
         about = copy["about"]
         known = any(line.state_hash == about["state_hash"] for line in evidence.lines)
-        # It is written where it is crowned, and again where it is measured.
-        other = about["state_hash"] != champion.about["state_hash"] or about["heldout"] is None
+        # It is written when it is chosen, and again when it is tested.
+        other = about["state_hash"] != champion.about["state_hash"] or about["test"] is None
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         yield f"its copy {READABLE} cannot be read ({error})"
         return
@@ -204,28 +204,26 @@ def rebuilt(champion: Champion, network: Network, request: Request) -> bool:
 
 
 def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, publish: Publish, report: Report) -> None:
-    """Play the sealed episodes that a champion was measured on, and compare its score."""
-    stated = champion.about.get("heldout")
+    """Test the champion again, and compare its score."""
+    stated = champion.about.get("test")
     if stated is None:
-        report.unknown.append("the champion has no sealed score yet")
+        report.unknown.append("the champion has no test score yet")
         return
     episode_metrics = environment_of(experiment.environment).episode_metrics
     try:
         episodes = int(stated["episodes"])
         if not 1 <= episodes <= MOST_EPISODES:
             raise ValueError(f"{episodes} episodes")
-        heldout = finite(asdict(testing.measure(champion.weights, publish, evaluator, episode_metrics, episodes)[0]))
+        score = finite(asdict(testing.measure(champion.weights, publish, evaluator, episode_metrics, episodes)[0]))
     except (DataError, *UNFIT) as error:
-        report.disagrees.append(f"the champion's sealed score cannot be measured again ({error})")
+        report.disagrees.append(f"the champion cannot be tested again ({error})")
         return
     # Intervals are computed by functions whose last bit is a matter of the machine.
-    if len(close := [name for name in heldout if _close(stated.get(name), heldout[name])]) == len(stated):
-        report.agrees.append(f"champion: its score on {episodes} sealed episodes, played again")
+    if len(close := [name for name in score if _close(stated.get(name), score[name])]) == len(stated):
+        report.agrees.append(f"champion: its test score on {episodes} episodes, played again")
     else:
-        told = ", ".join(
-            f"{name} {stated.get(name)}, replayed {heldout[name]}" for name in heldout if name not in close
-        )
-        report.disagrees.append(f"the champion's sealed score is another: {told}")
+        told = ", ".join(f"{name} {stated.get(name)}, replayed {score[name]}" for name in score if name not in close)
+        report.disagrees.append(f"the champion's test score differs: {told}")
 
 
 def _close(one: Any, other: Any) -> bool:

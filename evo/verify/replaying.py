@@ -193,7 +193,7 @@ class Replayer:
             algorithm = self._begin(line)
             if algorithm is None:
                 return
-            rounds = algorithm.generation(generation)
+            rounds = algorithm.algorithm.generation(generation)  # without what is validated
             request = next_request(rounds)
             rounds.close()
             _, tasks = addressed(request, self.desk)

@@ -1,4 +1,4 @@
-"""Measure a run's champion on sealed episodes, as many as you like."""
+"""Test a run's champion on any number of episodes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> int:
-    """Print the sealed score."""
+    """Print the test score."""
     episodes = whole("--episodes", arguments.episodes, 1, MOST)
     from dataclasses import asdict
 
     from evo.cli.terminal import show
-    from evo.cli.terminal.summary import one_line
     from evo.config.experiment import environment_of
     from evo.training import testing
     from evo.training.finished import look_at, playing
+    from evo.training.summary import one_line
 
     registry.load(arguments.plugin)
     flags = {"workers": arguments.workers, "backend": arguments.backend}
@@ -45,12 +45,13 @@ def main(arguments: Namespace) -> int:
     rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
     with playing(run.experiment, arguments.plugin) as (evaluator, publish):
         weights = run.champion.weights
-        heldout, _ = testing.measure(weights, publish, evaluator, environment.episode_metrics, episodes, rule)
+        score, _ = testing.measure(weights, publish, evaluator, environment.episode_metrics, episodes, rule)
     if arguments.json:
-        print(one_line({**asdict(heldout), "mode": arguments.mode}))
+        print(one_line({**asdict(score), "mode": arguments.mode}))
     else:
-        print(show.told(heldout))
-        print(show.references(run.experiment))
+        print(show.described(score))
+        if others := show.baselines(run.experiment):
+            print(f"baselines: {others}")
     return 0
 
 

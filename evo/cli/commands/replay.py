@@ -16,7 +16,7 @@ MOST_GENERATIONS = 10_000_000
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
-    parser.add_argument("--episode", metavar="I", default="0", help="which sealed episode, from 0 on (default: 0)")
+    parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 on (default: 0)")
     parser.add_argument("--speed", metavar="X", default="12", help="steps a second, 1 to 1000 (default: 12)")
     parser.add_argument("--gif", metavar="FILE", help="write a film instead of showing it")
     parser.add_argument(
@@ -60,10 +60,10 @@ def main(arguments: Namespace) -> int:
             save_gif(film, shown, min(speed, 50))
         filmed = f", filmed in {film}"
     elif sys.stdout.isatty():
-        game_show.watch(shown, speed, f"sealed episode {episode} (any key skips)")
+        game_show.watch(shown, speed, f"test episode {episode} (any key skips)")
     else:
         print(text(shown[-1], colour=False))
-    print(f"sealed episode {episode}: score {game.score} after {len(game.actions)} steps{filmed}")
+    print(f"test episode {episode}: score {game.score} after {len(game.actions)} steps{filmed}")
     return 0
 
 

@@ -19,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> int:
-    """Resume the run; what was asked beside may change how it is computed, and without --fork no result."""
+    """Resume the run; without --fork, no option may change its results."""
     from evo.config import loading
     from evo.files.durable import resources
     from evo.store import run_directory
@@ -46,14 +46,18 @@ def main(arguments: Namespace) -> int:
             raise ConfigurationError("\n".join([advice, *changed]))
     summary = arguments.summary
     summary.run_dir, summary.algorithm, summary.seed = str(directory), experiment.algorithm, experiment.run.seed
-    from evo import run
+    from evo.cli.training import train_to_the_end
+    from evo.training import resuming
 
-    return run.resume(
+    return train_to_the_end(
         experiment,
-        directory,
+        lambda: (
+            (resuming.take_up(experiment, directory), None)
+            if arguments.fork is None
+            else resuming.fork(experiment, directory, arguments.fork)
+        ),
         plugins=arguments.plugin,
-        fork=arguments.fork,
-        allow_drift=arguments.allow_drift,
         quiet=arguments.quiet,
         summary=summary,
+        allow_drift=arguments.allow_drift,
     )

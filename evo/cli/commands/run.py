@@ -92,9 +92,16 @@ def main(arguments: Namespace) -> int:
             summary.state_hash = first_hash(experiment.identity())
         summary.status, summary.generations, summary.frames, summary.seconds = "done", 0, 0, 0.0
         return 0
-    from evo import run
+    from evo.cli.training import train_to_the_end
+    from evo.training.resuming import begin
 
-    return run.run(experiment, directory, plugins=arguments.plugin, quiet=arguments.quiet, summary=summary)
+    return train_to_the_end(
+        experiment,
+        lambda: (begin(experiment, directory), None),
+        plugins=arguments.plugin,
+        quiet=arguments.quiet,
+        summary=summary,
+    )
 
 
 def flags(arguments: Namespace) -> dict[str, str | None]:

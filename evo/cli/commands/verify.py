@@ -31,8 +31,8 @@ def main(arguments: Namespace) -> int:
     count = whole("--sample", arguments.sample, 0, MOST)
     if arguments.all and count is not None:
         raise ConfigurationError("--sample cannot go with --all")
-    from evo.cli.terminal.summary import one_line
     from evo.store.recovery import require_run_directory
+    from evo.training.summary import one_line
     from evo.verify import champion_origin, verification
     from evo.verify.comparison import candidates
     from evo.verify.replaying import replayer

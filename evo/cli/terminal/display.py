@@ -7,8 +7,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from evo.cli.terminal.idle import Idle
@@ -20,46 +19,48 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
+    from evo.run import Row
+
 ROWS = 12  # generations in the table
-COLUMNS = {  # and the least width of a terminal that has room for them
-    "generation": 0, "best": 0, "mean": 60, "validation": 0, "test": 0, "frames/s": 76, "lanes": 76, "time left": 60,
+COLUMNS = {  # and the least width of a terminal that shows them
+    "generation": 0, "best": 0, "mean": 60, "validation": 0, "test": 0, "frames/s": 76, "lane utilisation": 92,
+    "time left": 60,
 }  # fmt: skip
-RECENT = 20  # generations that the time left is reckoned from
+NEEDED = ("best", "mean", "validation", "test", "frames", "seconds", "lane_utilisation")
+RECENT = 20  # generations that the time left is estimated from
 UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One generation, as people see it."""
+class Figures:
+    """The figures of one generation that are shown; NaN is unknown."""
 
     generation: int
     best: float
     mean: float
-    validation: float  # mean return of the champion on validation episodes
-    test: float  # mean score of the champion that was tested last
-    frames: float
-    slots: float
+    validation: float
+    test: float  # of the champion that was tested last
+    speed: str  # frames per second
+    lane_utilisation: str
     seconds: float
-    crowned: bool = False
-    idle: Idle = field(default_factory=Idle)
+    new_champion: bool
+    idle: Idle
 
     @classmethod
-    def of(cls, generation: int, metrics: Mapping[str, float], test: float | None, crowned: bool) -> Row:
-        """Read the metrics of a generation; what an algorithm does not report is unknown."""
-        names = ("best", "mean", "validation", "frames", "slots", "seconds")
-        known = {name: float(metrics.get(name, math.nan)) for name in names}
-        known["test"] = math.nan if test is None else test
-        return cls(generation=generation, crowned=crowned, idle=Idle.of(metrics), **known)
-
-    @property
-    def speed(self) -> str:
-        """Return frames a second."""
-        return count(self.frames / self.seconds) if self.seconds > 0 else UNKNOWN
-
-    @property
-    def busy(self) -> str:
-        """Return the share of lanes that played."""
-        return f"{100 * self.frames / self.slots:.0f} %" if self.slots > 0 else UNKNOWN
+    def of(cls, row: Row, tested: float = math.nan) -> Figures:
+        """Read a generation; `tested` is the newest test score before it."""
+        found = {name: float(row.metrics.get(name, math.nan)) for name in NEEDED}
+        frames, seconds, utilisation = found.pop("frames"), found["seconds"], found.pop("lane_utilisation")
+        if math.isnan(found["test"]):
+            found["test"] = tested
+        return cls(
+            generation=row.generation,
+            speed=count(frames / seconds) if seconds > 0 else UNKNOWN,
+            lane_utilisation=f"{100 * utilisation:.0f} %" if math.isfinite(utilisation) else UNKNOWN,
+            new_champion=row.new_champion,
+            idle=Idle.of(row.metrics),
+            **found,
+        )
 
 
 class Display(Protocol):
@@ -101,22 +102,24 @@ class Lines(Quiet):
     """Shows a plain line a generation."""
 
     def __init__(self) -> None:
-        self._pace = Pace()
+        self._pace, self._tested = Pace(), math.nan
 
     def generation(self, row: Row, generations: int) -> None:
         """Show a generation of so many."""
-        self._pace.add(row)
+        shown = Figures.of(row, self._tested)
+        self._tested = shown.test
+        self._pace.add(shown)
         width = len(str(generations))
         parts = [
             f"generation {row.generation + 1:>{width}}/{generations}",
-            f"best {number(row.best)}",
-            f"mean {number(row.mean)}",
-            f"validation {number(row.validation)}",
-            f"test {number(row.test)}",
-            f"{row.speed} frames/s",
-            f"lanes {row.busy}",
-            row.idle.share,
-            f"{duration(self._pace.left(row, generations))} left",
+            f"best {number(shown.best)}",
+            f"mean {number(shown.mean)}",
+            f"validation {number(shown.validation)}",
+            f"test {number(shown.test)}",
+            f"{shown.speed} frames/s",
+            f"lane utilisation {shown.lane_utilisation}",
+            shown.idle.share,
+            f"time left {duration(self._pace.left(shown, generations))}",
         ]
         print("  ".join(parts), flush=True)
 
@@ -128,7 +131,7 @@ class Table:
         from rich.console import Console
 
         self._console = Console(file=sys.stdout)
-        self._rows: deque[Row] = deque(maxlen=ROWS)
+        self._rows: deque[Figures] = deque(maxlen=ROWS)
         self._pace = Pace()
         self._generations = 0
         self._began = time.monotonic()
@@ -157,8 +160,9 @@ class Table:
 
     def generation(self, row: Row, generations: int) -> None:
         """Show a generation of so many."""
-        self._pace.add(row)
-        self._rows.append(row)
+        shown = Figures.of(row, self._rows[-1].test if self._rows else math.nan)
+        self._pace.add(shown)
+        self._rows.append(shown)
         self._generations = generations
         self._last = time.monotonic()
         if self._live is not None:
@@ -182,12 +186,12 @@ class Table:
             newest = row is self._rows[-1]
             waited = time.monotonic() - self._last
             left = duration(max(self._pace.left(row, self._generations) - waited, 0.0)) if newest else ""
-            champion = Text(number(row.validation), style="bold green" if row.crowned else "")
+            champion = Text(number(row.validation), style="bold green" if row.new_champion else "")
             ordinal = f"{row.generation + 1}/{self._generations}" if newest else f"{row.generation + 1}"
             style = "" if newest else "dim"
             scores = (number(row.best), number(row.mean), champion, number(row.test))
             cells: dict[str, RenderableType] = dict(
-                zip(COLUMNS, (ordinal, *scores, row.speed, row.busy, left), strict=True)
+                zip(COLUMNS, (ordinal, *scores, row.speed, row.lane_utilisation, left), strict=True)
             )
             grid.add_row(*(cells[title] for title in shown), style=style)
         done = self._rows[-1].generation + 1
@@ -197,21 +201,21 @@ class Table:
 
 
 class Pace:
-    """How long a run has yet to go, by its newest generations; the first one has started the workers too."""
+    """The time that is left, from the newest generations; the first one has started the workers too."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=RECENT)
         self._count = 0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: Figures) -> None:
         """Take in a generation."""
         self._count += 1
         if self._count == 2:
             self._seconds.clear()
         self._seconds.append(row.seconds)
 
-    def left(self, row: Row, generations: int) -> float:
-        """Return the seconds that remain after a generation of so many; not a number while that cannot be told."""
+    def left(self, row: Figures, generations: int) -> float:
+        """Return the seconds that remain after a generation of so many; NaN while they are unknown."""
         if self._count < 2 and row.generation + 1 < generations:
             return math.nan
         return (generations - row.generation - 1) * sum(self._seconds) / len(self._seconds)

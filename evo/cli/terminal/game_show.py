@@ -50,7 +50,7 @@ class Recording:
 
 
 def record(published: str, evaluator: Evaluator, episode: int, rule: Any = "greedy") -> Recording:
-    """Return sealed episode number `episode` as the one network of a published file plays it."""
+    """Return test episode number `episode` as the one network of a published file plays it."""
     from evo.randomness.streams import seeds_of_test_episodes
     from evo.records import ActionRule, Episodes, Task
     from evo.training.testing import itself

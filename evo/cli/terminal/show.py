@@ -1,4 +1,4 @@
-"""How a finished run is shown: its champion's score beside other players', a game of it, and what to type next."""
+"""What a run shows before it begins and when it has ended: score, baselines, a game, and what to type next."""
 
 from __future__ import annotations
 
@@ -6,23 +6,34 @@ import shlex
 from typing import TYPE_CHECKING
 
 from evo.cli.terminal.display import Display, Table
+from evo.errors import counted
 
 if TYPE_CHECKING:
     from evo.cli.terminal.game_show import Recording
-    from evo.cli.terminal.summary import Heldout, Summary
     from evo.config.experiment import Experiment
-    from evo.records import Evaluator
-    from evo.store.store import Store
-    from evo.training.champion import Crown
-    from evo.training.validation import Validated
+    from evo.run import Session
+    from evo.training.summary import Summary
+    from evo.training.testing import Score
 
 SECONDS = 5.0  # of a game
 FRAMES_PER_SECOND = 30.0
-REFERENCE_EPISODES = 30
+BASELINE_EPISODES = 30
+
+
+def headline(experiment: Experiment) -> str:
+    """Return what will be done, in two lines that fit into 80 columns."""
+    shape = "x".join(map(str, experiment.environment.shape)) if hasattr(experiment.environment, "shape") else ""
+    size = getattr(experiment.environment, "size", 0)
+    board = f" {size}x{size}, seen as {experiment.environment.observation} {shape}" if size else ""
+    return (
+        f"{experiment.algorithm} on {experiment.environment.id}{board}\n"
+        f"{experiment.policy.kind} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
+        f"{counted(experiment.generations, 'generation')}"
+    )
 
 
 def kernels_are_missing(experiment: Experiment) -> bool:
-    """Return whether Numba has to compile what plays this experiment; it has not done so on this machine yet."""
+    """Return whether Numba has yet to compile, on this machine, what plays this experiment."""
     if experiment.policy.player != "lanes":
         return False
     from evo.config.experiment import environment_of
@@ -36,38 +47,37 @@ def watched(display: Display) -> bool:
     return isinstance(display, Table)
 
 
-def record_game(
-    experiment: Experiment, algorithm: Validated, crown: Crown, evaluator: Evaluator, store: Store
-) -> Recording | None:
-    """Return the sealed episode of the median score, neither a lucky nor an unlucky one; None beside Snake."""
-    weights = algorithm.best
-    if weights is None or crown.scores is None or experiment.environment.id != "snake":
+def record_game(session: Session) -> Recording | None:
+    """Return the test episode of the median score; None where there is no champion, or another game than Snake."""
+    weights, scores = session.algorithm.best, session.report.scores
+    if weights is None or scores is None or session.experiment.environment.id != "snake":
         return None
     from evo.cli.terminal.game_show import record
 
-    order = crown.scores.argsort(kind="stable")
-    return record(store.publish(weights[None]), evaluator, int(order[len(order) // 2]))
+    order = scores.argsort(kind="stable")
+    return record(session.store.publish(weights[None]), session.report.evaluator, int(order[len(order) // 2]))
 
 
 def ending(experiment: Experiment, summary: Summary, display: Display, game: Recording | None) -> None:
     """Show what came of a run."""
     champion = summary.champion
     if champion is None:
-        display.say("no champion: none was crowned yet, or no candidate had finite scores")
+        display.say("no champion: nothing is validated yet, or no finalist had finite scores")
     else:
-        display.say(f"champion  {champion.fitness:.2f} mean return on the episodes that crowned it")
-        if champion.heldout is not None:
-            display.say("sealed    " + told(champion.heldout).replace("\n", "\n" + 10 * " "))
-            display.say(references(experiment))
+        display.say(f"champion   validation return {champion.fitness:.2f}")
+        if champion.test is not None:
+            display.say("test       " + described(champion.test).replace("\n", "\n" + 11 * " "))
+            if others := baselines(experiment):
+                display.say(f"baselines  {others}")
     if game is not None:
         from evo.cli.terminal.game_show import watch
 
         last = int(SECONDS * FRAMES_PER_SECOND)
-        caption = f"the end of a middling sealed game, {game.score} fruits (any key skips)"
+        caption = f"the end of a test episode of median score, {game.score} (any key skips)"
         watch(game.positions(experiment.environment)[-last:], FRAMES_PER_SECOND, caption)
     directory = shlex.quote(str(summary.run_dir))
-    display.say(f"run       {directory}")
-    display.say("watch it, measure it, go on:" if champion is not None else "go on:")
+    display.say(f"run        {directory}")
+    display.say("watch it, test it, train on:" if champion is not None else "train on:")
     if champion is not None:
         display.say(f"  python -m evo replay {directory}")
         display.say(f"  python -m evo evaluate {directory} --episodes 1000")
@@ -75,20 +85,20 @@ def ending(experiment: Experiment, summary: Summary, display: Display, game: Rec
     display.say(f"  python -m evo resume {directory} --generations {more}")
 
 
-def told(heldout: Heldout) -> str:
-    """Return a sealed score in two lines, which fit into 80 columns."""
-    low, high = heldout.ci95
-    interval = f", 95 % interval {low:.2f} to {high:.2f}" if heldout.episodes > 1 else ""
-    wins = f", won {100 * heldout.win_rate:.3g} %" if heldout.win_rate is not None else ""
+def described(score: Score) -> str:
+    """Return a test score in two lines, which fit into 80 columns."""
+    low, high = score.ci95
+    interval = f", 95 % interval {low:.2f} to {high:.2f}" if score.episodes > 1 else ""
+    wins = f", won {100 * score.win_rate:.3g} %" if score.win_rate is not None else ""
     return (
-        f"{heldout.mean:.2f} on {heldout.episodes} unseen episodes{interval}\n"
-        f"median {heldout.median:g}, best {heldout.max:g}{wins}"
+        f"{score.mean:.2f} on {score.episodes} test episodes{interval}\n"
+        f"median {score.median:g}, best {score.max:g}{wins}"
     )
 
 
-def references(experiment: Experiment) -> str:
-    """Return the scores of other players in one line, or nothing beside Snake."""
-    from evo.training.testing import reference_scores
+def baselines(experiment: Experiment) -> str:
+    """Return the test scores of players that need no learning in one line; empty where there are none."""
+    from evo.training.testing import baselines
 
-    scores = reference_scores(experiment.environment, REFERENCE_EPISODES)
-    return f"beside    {', '.join(f'{name} {score:.1f}' for name, score in scores.items())}" if scores else ""
+    scores = baselines(experiment.environment, BASELINE_EPISODES)
+    return ", ".join(f"{name} {score:.1f}" for name, score in scores.items())

@@ -1,4 +1,4 @@
-"""The intervals are those of the books, and a champion's score is what its sealed episodes say."""
+"""The intervals are those of the books, and a champion's score is what its test episodes give."""
 
 from __future__ import annotations
 
@@ -17,15 +17,8 @@ from evo.networks.network import Options as Policy
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task
 from evo.store.store import Store
-from evo.training.testing import (
-    incomplete_beta,
-    itself,
-    mean_interval,
-    measure,
-    rate_interval,
-    reference_scores,
-    student_quantile,
-)
+from evo.training.statistics import incomplete_beta, mean_interval, rate_interval, student_quantile
+from evo.training.testing import baselines, itself, measure
 
 
 @pytest.mark.parametrize(
@@ -89,18 +82,18 @@ def small(tmp_path):
         yield environment, network, make(serial, context), store
 
 
-def test_the_score_is_what_the_sealed_episodes_say(small) -> None:
+def test_the_score_is_what_the_test_episodes_give(small) -> None:
     environment, network, evaluator, store = small
     weights = np.random.default_rng(1).normal(size=network.size).astype(np.float32)
-    heldout, scores = measure(weights, store.publish, evaluator, environment.episode_metrics, 100)
+    score, scores = measure(weights, store.publish, evaluator, environment.episode_metrics, 100)
     task = Task(itself(store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(100)))
     once = evaluator.map([task])[0]  # in one task, where `measure` takes two
     assert scores.tolist() == once.episode_metrics[0, :, 0].tolist()
-    assert heldout.mean == once.episode_metrics[0, :, 0].sum() / 100
-    assert heldout.max == once.episode_metrics[0, :, 0].max()
-    assert heldout.mean_length == once.lengths[0].sum() / 100
-    assert heldout.ci95[0] < heldout.mean < heldout.ci95[1]
-    assert (heldout.win_rate, heldout.episodes) == (0.0, 100)
+    assert score.mean == once.episode_metrics[0, :, 0].sum() / 100
+    assert score.max == once.episode_metrics[0, :, 0].max()
+    assert score.mean_length == once.lengths[0].sum() / 100
+    assert score.ci95[0] < score.mean < score.ci95[1]
+    assert (score.win_rate, score.episodes) == (0.0, 100)
 
 
 def test_the_first_episodes_of_more_are_a_prefix(small) -> None:
@@ -114,8 +107,8 @@ def test_the_first_episodes_of_more_are_a_prefix(small) -> None:
 def test_where_there_is_no_win_its_rate_is_unknown_and_the_score_is_the_return(small) -> None:
     _, network, evaluator, store = small
     weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32)
-    heldout, scores = measure(weights, store.publish, evaluator, (), 10)
-    assert (heldout.win_rate, heldout.win_ci95) == (None, None)
+    score, scores = measure(weights, store.publish, evaluator, (), 10)
+    assert (score.win_rate, score.win_ci95) == (None, None)
     result = evaluator.map([Task(itself(store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(10)))])[0]
     assert scores.tolist() == (result.returns[0] / 1000).tolist()
 
@@ -127,6 +120,6 @@ def test_a_network_that_is_not_finite_has_no_score(small) -> None:
         measure(weights, store.publish, evaluator, environment.episode_metrics, 10)
 
 
-def test_the_players_beside_are_ordered_from_the_floor_to_the_ceiling() -> None:
-    scores = reference_scores(Snake(size=6), 10)
+def test_the_baselines_are_ordered_from_the_floor_to_the_ceiling() -> None:
+    scores = baselines(Snake(size=6), 10)
     assert 0 <= scores["random"] < scores["greedy"] < scores["perfect"] == 35

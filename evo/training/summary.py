@@ -1,38 +1,27 @@
-"""What a run was, as the one JSON object that `--json` ends with, whatever happened."""
+"""The summary of a run: the JSON object that `--json` ends with, whatever happened."""
 
 from __future__ import annotations
 
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from evo.training.testing import Score
 
 
-@dataclass
-class Heldout:
-    """Scores of a champion on sealed episodes."""
-
-    episodes: int
-    mean: float
-    ci95: tuple[float, float]  # Student's t
-    median: float
-    max: float
-    win_rate: float | None  # None where there is no win
-    win_ci95: tuple[float, float] | None  # Wilson's
-    mean_length: float  # frames an episode
-
-
-@dataclass
+@dataclass(frozen=True)
 class Champion:
-    """The crowned network."""
+    """The network with the best validation return."""
 
-    fitness: float  # mean unshaped return on select episodes
-    heldout: Heldout | None = None
+    fitness: float  # mean validation return
+    test: Score | None = None
 
 
 @dataclass
 class Summary:
-    """A run so far; whoever learns something writes it here, and the command line prints it once, at the end."""
+    """A run so far."""
 
     status: Literal["done", "interrupted", "failed"] = "failed"
     error: str | None = None

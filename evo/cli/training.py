@@ -1,0 +1,97 @@
+"""Trains from the command line: what is shown before, while and after a run, and the summary that it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from evo.errors import counted, notice
+
+if TYPE_CHECKING:
+    from evo.config.experiment import Experiment
+    from evo.run import Session
+    from evo.store.store import Store
+    from evo.training.summary import Summary
+    from evo.training.validation import Validated
+
+
+def train_to_the_end(
+    experiment: Experiment,
+    opened: Callable[[], tuple[Store, Validated | None]],
+    *,
+    plugins: Sequence[str],
+    quiet: bool,
+    summary: Summary,
+    allow_drift: bool = False,
+) -> int:
+    """Train what is left to train, test the champion, close everything in order, and show how it ended.
+
+    `opened` returns the store, and the algorithm where it continues from the state of another run.
+    """
+    from evo.cli.terminal import show
+    from evo.cli.terminal.display import display_for
+
+    display = display_for(quiet)
+    display.say(show.headline(experiment))
+    from evo.run import Session, train
+    from evo.training import init_from
+    from evo.training.champion import known_champion
+    from evo.workers.signals import deaf
+
+    store, forked = opened()
+    game = None
+    try:
+        _notices(experiment, store)
+        _fill(summary, store)
+        init_from.keep(experiment, store)
+        if store.next_generation >= experiment.generations:
+            there = counted(store.next_generation, "generation")
+            display.say(f"nothing to do: {there} done, {experiment.generations} asked for")
+            summary.champion = known_champion(store, experiment)
+        if summary.champion is None:
+            with Session(experiment, store, plugins, allow_drift=allow_drift, forked=forked) as session:
+                if show.kernels_are_missing(experiment):
+                    display.say("compiling the kernels for this machine, once (about 10 s) ...")
+                with display:
+                    for row in train(session):
+                        if "start_validation" in row.metrics:
+                            display.say(init_from.handed_over(experiment, row.metrics["start_validation"]))
+                        display.generation(row, experiment.generations)
+                        _fill(summary, store, session)
+                if session.stopped:
+                    display.say(f"stopped after {counted(store.next_generation, 'generation')}: {session.stopped}")
+                _fill(summary, store, session)
+                game = show.record_game(session) if show.watched(display) else None
+    finally:
+        with deaf():
+            try:
+                store.close()
+            finally:
+                _fill(summary, store)  # only now it is certain how much of it is committed
+    summary.status = "done"
+    show.ending(experiment, summary, display, game)
+    return 0
+
+
+def _notices(experiment: Experiment, store: Store) -> None:
+    """Say what a user should know of the run directory and of options without an effect."""
+    from evo.workers import devices
+
+    workers, texts = experiment.workers, list(store.notices)
+    if not experiment.learns and (ignored := experiment.learner.ignored_by(experiment.algorithm)):
+        texts.append(ignored)
+    if workers.backend == "serial" and workers.count != "auto":
+        texts.append(f"workers.count = {workers.count} is ignored: the serial backend plays in the master")
+    elif workers.count != "auto" and workers.count > devices.cores():
+        texts.append(f"{workers.count} workers share {devices.cores()} cores; more than cores are no faster")
+    for text in texts:
+        notice(text)
+
+
+def _fill(summary: Summary, store: Store, session: Session | None = None) -> None:
+    """Write down how far the run has come."""
+    summary.run_dir = str(store.directory)
+    summary.generations, summary.state_hash = store.next_generation, store.state_hash
+    summary.frames, summary.seconds = store.frames, store.seconds
+    if session is not None:
+        summary.champion = session.report.champion
