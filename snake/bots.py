@@ -97,8 +97,8 @@ def path_to_fruit(game: Game) -> Body:
     """Return the cells of a shortest way from the head (excluded) to the fruit, or nothing where there is none."""
     late = int(game.tail == "fatal")
     free_after = {cell: place + late for place, cell in enumerate(reversed(game.body), start=1)}
-    came_from = {cell: game.body[0] for _, cell in living_moves(game)}
-    frontier = list(came_from)
+    frontier = [cell for _, cell in living_moves(game)]
+    came_from = {game.body[0]: game.body[0], **dict.fromkeys(frontier, game.body[0])}  # a way never passes its start
     step = 1
     while frontier and game.fruit not in came_from:
         step += 1

@@ -111,3 +111,11 @@ def test_a_position_off_the_tour_is_played_on_without_a_fatal_move() -> None:
 def test_an_unknown_player_is_refused() -> None:
     with pytest.raises(ValueError, match="random, greedy, shortest, hamiltonian"):
         play("perfect", 0)
+
+
+def test_the_shortest_way_to_a_fruit_behind_the_head_begins_with_a_move_that_there_is() -> None:
+    game = Game(size=6, body=[(3, 3)], fruit=(4, 3), actions="relative")
+    path = path_to_fruit(game)
+    assert len(path) == 3
+    assert path[0] in {(2, 3), (3, 2), (3, 4)}
+    assert play("shortest", 12342719042707165035, size=10, actions="relative") > 0

@@ -14,10 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from specs import spec
 
 from evo.cli.terminal.display import Figures, Lines, Pace, Quiet, Table, count, display_for, duration
-from evo.cli.terminal.show import ending, headline, kernels_are_missing
+from evo.cli.terminal.show import ending, headline
 from evo.config import loading
 from evo.run import Row
 from evo.training.summary import Champion, Summary
@@ -164,47 +163,6 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
     ):
         assert said in shown, said
     assert "…" not in shown
-
-
-@pytest.mark.long
-def test_kernels_are_missing_until_this_checkout_has_played_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from evo.rollouts import compiled
-    from evo.rollouts.player import prepare
-
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    wanted = {
-        "ga_snake": [],
-        "ga_snake, masked": ["environment.mask=fatal"],
-        "ga_snake, normed": ["policy.norm=layer"],
-        "ga_snake, in pairs": ["policy.inference=lanes-bfloat16"],
-        "ppo_snake": [],
-        "reinforce_snake": [],
-        "pqn_snake": [],
-    }
-    read = {
-        name: loading.load(ROOT / f"experiments/{name.partition(',')[0]}.toml", sets) for name, sets in wanted.items()
-    }
-
-    def missing() -> set[str]:
-        return {name for name, experiment in read.items() if kernels_are_missing(experiment)}
-
-    left = set(wanted)
-    assert missing() == left
-    compiled.marker(read["ga_snake"].network(), False, "").parent.mkdir(parents=True)  # by Numba, if it had to compile
-    for name, experiment in read.items():
-        sections = experiment.environment.model_dump(), experiment.policy.model_dump()
-        prepare(
-            spec(
-                tmp_path,
-                *sections,
-                extra_outputs=experiment.extra_outputs,
-                transitions_from=experiment.transitions_from,
-            )
-        )
-        left.remove(name)
-        assert missing() == left, name
-    monkeypatch.setattr(compiled.evo, "__path__", [str(tmp_path / "evo")])  # another checkout
-    assert missing() == set(wanted)
 
 
 @pytest.mark.parametrize("experiment", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)

@@ -176,7 +176,7 @@ def test_choices_and_means_without_deviations_are_not_drawn_as_numbers() -> None
     environment = make_snake(SnakeOptions(size=5, observation="ego"))
     snake = Rollout(Network.build(Policy(kind="linear"), environment.shape, 3, 4), environment)
     for rollout in (snake, pendulum(extra=0)[1]):
-        with pytest.raises(ValueError, match="a mean and a log deviation"):
+        with pytest.raises(ValueError, match="a mean and a log standard deviation"):
             rollout.play(
                 Task(rows(1), train(1), ActionRule("gaussian")), np.zeros((1, rollout.network.size), np.float32)
             )

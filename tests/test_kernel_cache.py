@@ -96,7 +96,7 @@ def test_a_second_process_starts_from_the_cache_and_an_edit_in_another_file_does
     assert hits == "0"
     assert run(sources, cache) == [value, "1"]
     # Numba alone looks only at the file of `draw`, and would serve the old machine code.
-    (sources / "snake" / "rounds.py").write_text("# numba\n")
+    (sources / "evo" / "rounds.py").write_text("# numba\n")
     assert run(sources, cache) == [value, "0"]
 
 
@@ -158,14 +158,53 @@ def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> N
     script = (
         "from pathlib import Path; from tests.specs import spec; "
         "from evo.rollouts.player import prepare; "
-        "from evo.rollouts.episodes import play_episodes; from evo.rollouts.segments import play_lanes; "
+        "from evo.rollouts.episodes import play_episodes; from evo.rollouts.segments import play_envs; "
         f"prepare(spec(Path('.'), {{'id': 'snake'}}, {{}}, transitions_from={learns_from!r})); "
-        "print(len(play_episodes.signatures), len(play_lanes.signatures))"
+        "print(len(play_episodes.signatures), len(play_envs.signatures))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    # Whole episodes to learn from are played by draws, first for their lengths, then for the record.
-    kinds = {"": "1 0", "segments": "1 1", "episodes": "3 0"}
+    # Whole episodes to learn from are played with draws, and recorded.
+    kinds = {"": "1 0", "segments": "1 1", "episodes": "2 0"}
     assert done.stdout.strip() == kinds[learns_from]
+
+
+GAME = """
+from typing import Any, NamedTuple
+import numpy as np
+from numba import njit
+from evo.compiled.game import CompiledGame, register
+PAID = 0
+
+class State(NamedTuple):
+    steps: Any
+
+@njit
+def nothing(state, rules, b, other): state.steps[b] = PAID
+
+@njit
+def step(state, rules, b, action): return np.int64(PAID), np.int64(1)
+
+@njit
+def steps(state, rules, b): return np.int64(state.steps[b])
+
+register(State, begin=nothing, step=step, steps=steps, observe=nothing)
+game = CompiledGame(lambda count: State(np.zeros(count, np.int64)), None, (1,), 2)
+"""
+PLAYED = """
+import numpy as np
+import toy
+from evo.compiled import game
+print(toy.game.begin(np.zeros(1, np.uint64)).snapshots[0, 0], sum(game._begin_many.stats.cache_hits.values()))
+print(game.kernel_cache.is_kept(game._begin_many), game.kernel_cache.is_kept(game.observe_many))
+"""
+
+
+def test_an_edited_game_never_runs_old_machine_code_in_kernels_that_play_any_game(sources: Path) -> None:
+    cache, told = sources / "cache", []
+    for paid in (3, 3, 4, 3):
+        (sources / "toy.py").write_text(GAME.replace("PAID = 0", f"PAID = {paid}"))
+        told.append(run(sources, cache, PLAYED))
+    assert told == [[value, hits, "True", "False"] for value, hits in (("3", "0"), ("3", "1"), ("4", "0"), ("3", "1"))]
 
 
 def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(
