@@ -22,14 +22,11 @@ from benchmarks.generations import experiment_of
 from benchmarks.rollout import Case
 from benchmarks.tables import seconds
 from evo.config.experiment import environment_of
-from evo.evaluators.processes import Processes
-from evo.networks.candidates import Rebuilder
-from evo.networks.network import Network
-from evo.records import Episodes, Rebuild, Result, Task
-from evo.rollouts.published_weights import PublishedFiles
+from evo.records import Episodes, Played, Player, Result, Task
 from evo.store.store import Store
 from evo.training.generation import make_algorithm, play_out
-from evo.workers.worker import WorkerSpec
+from evo.workers.channel import WorkerSpec
+from evo.workers.pool import Pool
 
 WORKERS = (1, 2, 8, 24)  # that answer at once, for what the master does about each
 
@@ -44,10 +41,8 @@ class Master:
     transit: float  # a task's way to a worker that waits and a result's way back, nobody else being there
 
 
-class Idle:
+class Idle(Player):
     """A player that has nothing to do."""
-
-    fingerprint = ""
 
     def play(self, task: Task) -> Result:
         """Return a result of the right size."""
@@ -69,17 +64,17 @@ def answer(task: Task) -> Result:
     return Result(returns, lengths, measures, finite, lengths.size, lengths.size)
 
 
-class Counted(Processes):
+class Counted(Pool):
     """A pool that counts how often it looks for results, and whose workers wait for every task."""
 
     loops = 0
 
-    def _hand_ahead(self, now: Any) -> None:
+    def _prefetch(self, now: Any) -> None:
         pass
 
-    def _listen(self, now: Any, wait: bool = True) -> Any:
+    def _receive(self, now: Any) -> Any:
         self.loops += 1
-        return super()._listen(now, wait)
+        return super()._receive(now)
 
 
 def master(tasks: Sequence[Task], smoke: bool) -> Master:
@@ -139,21 +134,15 @@ def own(case: Case, populations: Sequence[tuple[int, int]], generations: int) ->
 
 
 class AtOnce:
-    """An evaluator that answers at once, and rebuilds what is to be kept, as the serial backend does."""
+    """An evaluator that answers at once."""
 
-    rebuilds, fingerprint = True, ""
+    answering = 0.0  # seconds
 
-    def __init__(self, directory: Path, network: Network) -> None:
-        self._files, self._rebuilder = PublishedFiles(directory), Rebuilder(network)
-        self.answering = 0.0  # seconds
-
-    def map(self, tasks: Sequence[Any]) -> list[Any]:
+    def map(self, tasks: Sequence[Task]) -> Played:
         """Return the results in task order."""
-        if tasks and isinstance(tasks[0], Rebuild):
-            return [self._files.rebuild(task, self._rebuilder) for task in tasks]
         results: list[Result] = []
         self.answering += seconds(lambda: results.extend(map(answer, tasks)))
-        return results
+        return Played(results)
 
     def close(self) -> None:
         """Do nothing."""
@@ -162,7 +151,7 @@ class AtOnce:
 def _generations(case: Case, population: int, parents: int, directory: Path, generations: int) -> list[float]:
     experiment = experiment_of(case, population, parents)
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
-    evaluator, took = AtOnce(directory, experiment.network()), []
+    evaluator, took = AtOnce(), list[float]()
     with Store.create(directory, experiment.to_toml(), experiment.identity()) as store:
         for generation in range(generations + 1):
             evaluator.answering, began = 0.0, time.perf_counter()

@@ -24,16 +24,16 @@ from numpy.typing import NDArray
 from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Table, machine, number, seconds
 from evo.errors import DeviceError
-from evo.evaluators.processes import Processes
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Episodes, Result, Task
+from evo.records import Episodes, Player, Result, Task
 from evo.rollouts.player import RunSpec
 from evo.rollouts.rollout import empty_result
 from evo.rollouts.tensorflow_episodes import play_episodes
 from evo.rollouts.tensorflow_player import BATCH
 from evo.workers import gpus, placement
 from evo.workers.options import LocalOptions, WorkersOptions
+from evo.workers.pool import Pool
 from evo.workers.worker import WorkerSpec
 
 EPISODES = 32
@@ -44,7 +44,7 @@ JAX = "benchmarks.gpu:JaxPlayer"
 OURS = "evo.rollouts.player:make_player"
 
 
-class JaxPlayer:
+class JaxPlayer(Player):
     """The same networks and the same game, scored by `jax.vmap` over candidates, the way of EvoJAX and evosax."""
 
     def __init__(self, spec: RunSpec) -> None:
@@ -55,7 +55,7 @@ class JaxPlayer:
         self._network, self._environment = case.network, case.environment
         self._networks = spec.workers.candidates_per_call
         jax.config.update("jax_default_matmul_precision", "highest")  # no TF32, as in ours
-        self.fingerprint, self.device = "", jax.devices()[0].device_kind
+        self.device = jax.devices()[0].device_kind
         padding = case.network.options.padding.upper()
 
         def scores(weights: Any, x: Any) -> Any:  # [P], [B, ...] -> [B, A]
@@ -103,7 +103,7 @@ class JaxPlayer:
 
 def pool(
     case: Case, player: str, slots: list[dict[str, str]], per_call: int, workers: Mapping[str, Any] | None = None
-) -> Processes:
+) -> Pool:
     """Return workers of this kind, one a slot."""
     inference = {OURS: "tensorflow", JAX: "lanes"}[player] if per_call else "lanes"
     policy = case.network.options.model_copy(update={"inference": inference})
@@ -114,14 +114,14 @@ def pool(
     told = "tensorflow" if inference == "tensorflow" else "lanes"
     place = Path(tempfile.gettempdir())
     spec = RunSpec(place, case.environment.options, policy, options, told)  # type: ignore[arg-type]
-    return Processes(WorkerSpec(player, spec, prepare), slots)
+    return Pool(WorkerSpec(player, spec, prepare), slots)
 
 
-def speed(workers: Processes, tasks: list[Task]) -> float:
+def speed(workers: Pool, tasks: list[Task]) -> float:
     """Return frames a second, once everything is compiled."""
     workers.map(tasks)
     results: list[Result] = []
-    took = seconds(lambda: results.extend(workers.map(tasks)))
+    took = seconds(lambda: results.extend(workers.map(tasks).results))
     return sum(result.frames for result in results) / took
 
 

@@ -67,16 +67,15 @@ def measure(place: Path) -> Table:
     with ray.make(options, spec) as on_ray, processes.make(alone, spec) as on_processes:
         started = seconds(partial(on_ray.map, one))
         pools: dict[str, Any] = {"ray": on_ray, "processes": on_processes}
-        for pool in pools.values():
-            pool.map(many)
-        per_task = on_ray.effort.sent / TASKS
+        on_processes.map(many)
+        per_task = on_ray.map(many).effort.bytes_sent / TASKS
         for number_of_round in range(ROUNDS):
             large = fresh(place, number_of_round, columns)
             for name, pool in pools.items():
                 for what, tasks in (("many", many), ("one", one), ("large", large), ("segment", [segment])):
                     taken = seconds(partial(pool.map, tasks)) / len(tasks)
                     figures[name].setdefault(what, []).append(taken)
-        size = on_ray.effort.received
+        size = on_ray.map([segment]).effort.bytes_received
     middle = {name: {key: statistics.median(values) for key, values in kept.items()} for name, kept in figures.items()}
     rows = []
     for what, title in (

@@ -23,8 +23,9 @@ from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.evaluators import processes
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Episodes, Result, Task
+from evo.records import Episodes, Player, Result, Task
 from evo.rollouts.player import RunSpec, make_player
+from evo.workers.pool import Pool
 from evo.workers.worker import WorkerSpec
 
 CANDIDATES = 16  # of a task
@@ -43,7 +44,7 @@ print(open("/proc/self/status").read())
 """
 
 
-class Everything:
+class Everything(Player):
     """A player of whole lists of tasks, so that nobody has to be asked in between."""
 
     fingerprint = ""
@@ -66,7 +67,7 @@ class Alone:
     """So many processes that play all tasks, each for itself and without a master: what the machine has to give."""
 
     def __init__(self, spec: RunSpec, processes_: int) -> None:
-        self._pool = processes.Processes(WorkerSpec("benchmarks.scaling:make_everything", spec), [{}] * processes_)
+        self._pool = Pool(WorkerSpec("benchmarks.scaling:make_everything", spec), [{}] * processes_)
         self._count = processes_
 
     def close(self) -> None:
@@ -75,8 +76,7 @@ class Alone:
 
     def seconds(self, tasks: Sequence[Task]) -> float:
         """Return how long each of them takes for all tasks, on their mean, at the same time."""
-        self._pool.map([tasks] * self._count)
-        return sum(self._pool.effort.busy) / self._count
+        return sum(self._pool.map([tasks] * self._count).effort.busy) / self._count
 
 
 def tasks(case: Case, count: int) -> list[Task]:
@@ -85,7 +85,7 @@ def tasks(case: Case, count: int) -> list[Task]:
     return [Task(fresh(CANDIDATES, CANDIDATES * i), Episodes(seeds)) for i in range(count)]
 
 
-def open_pool(case: Case, workers: int, directory: str) -> processes.Processes:
+def open_pool(case: Case, workers: int, directory: str) -> Pool:
     """Return a pool with its workers at work."""
     pool = processes.make(processes.Options(count=workers), spec_of(case, directory))
     pool.map(tasks(case, 4 * workers))
@@ -108,7 +108,7 @@ def resident(pid: int) -> float:
     return megabytes(Path(f"/proc/{pid}/status").read_text())
 
 
-def respawn(pool: processes.Processes, case: Case) -> float:
+def respawn(pool: Pool, case: Case) -> float:
     """Kill a worker; return the seconds until the one in its place has brought back a small task."""
     os.kill(pool.pids[0], signal.SIGKILL)
     small = Task(fresh(1, 0), Episodes(episode_keys(0, Purpose.TRAINING, 0, 1)))
@@ -132,7 +132,7 @@ def run(form: Form) -> Table:
             for _ in range(rounds):
                 for pool, workers in ((one, 1), (two, 2)):
                     results: list[Result] = []
-                    took = seconds(lambda pool=pool, results=results: results.extend(pool.map(work)))  # type: ignore[misc]
+                    took = seconds(lambda pool=pool, results=results: results.extend(pool.map(work).results))  # type: ignore[misc]
                     speeds[workers].append(sum(result.frames for result in results) / took)
                     returns.append(np.concatenate([result.returns for result in results]))
                 took_alone, took_together = (pool.seconds(work) for pool in alone)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from evo.errors import PoisonError
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Metrics = dict[str, float]
@@ -94,20 +96,6 @@ class Task:
     record_transitions: bool = False  # also return every transition, to learn from; a segment always does
 
 
-@dataclass(frozen=True)
-class Rebuild:
-    """Write the weights of these candidates into a file that is there: row after row, from byte `offset` on."""
-
-    weights: WeightSource
-    file: str  # relative to the run directory
-    offset: int
-
-    @property
-    def name(self) -> str:
-        """What it is called where it goes wrong."""
-        return f"rebuilding {len(self.weights)} survivors into {self.file}"
-
-
 GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END = range(4)  # what follows a transition; SEGMENT_END: its episode goes on
 
 
@@ -156,18 +144,7 @@ class Request:
     tasks: Sequence[Task]
 
 
-@dataclass(frozen=True)
-class Keep:
-    """What an algorithm may ask for as well: candidates whose weights are needed further on, as one matrix.
-
-    The answer is that matrix [K, P], not to be written into, or None: the algorithm has to rebuild them itself.
-    """
-
-    weights: WeightSource  # of what was published last
-    size: int  # P
-
-
-Generation = Generator[Request | Keep, Any, Metrics]  # a request is answered by a sequence of results
+Generation = Generator[Request, Sequence[Result], Metrics]  # asks, and is sent the results in task order
 
 
 @dataclass(frozen=True)
@@ -216,34 +193,54 @@ class Algorithm(Protocol):
         return
 
 
+@dataclass(frozen=True)
+class Effort:
+    """What playing took. An evaluator that does not measure it leaves `busy` empty."""
+
+    seconds: float = 0.0  # wall clock
+    busy: Sequence[float] = ()  # seconds of playing, by worker
+    straggling: float = 0.0  # seconds in which one worker of several played and the others were idle
+    replaced: int = 0  # workers that were lost
+    bytes_sent: int = 0  # of tasks
+    bytes_received: int = 0  # of results
+
+
+@dataclass(frozen=True)
+class Played:
+    """What an evaluator returns."""
+
+    results: Sequence[Result]  # in task order
+    effort: Effort = Effort()
+    poisoned: Sequence[PoisonError] = ()  # candidates that were given the worst result
+    notices: Sequence[str] = ()  # what a user should know
+    fingerprint: str = ""  # of the arithmetic: where it differs, results may; empty: exact
+
+
 class Evaluator(Protocol):
-    """Something that plays tasks."""
+    """Plays tasks, wherever its workers are."""
 
-    fingerprint: str  # of the arithmetic, once something was played: where it differs, results may; empty: exact
+    def map(self, tasks: Sequence[Task]) -> Played:
+        """Play the tasks; their results stand in task order, whatever order they were played in.
 
-    def map(self, tasks: Sequence[Task]) -> list[Result]:
-        """Return the results in task order, whatever order they were played in."""
+        PoisonError where a task ends every worker; ResourceError where no worker can be kept alive.
+        """
         ...
 
     def close(self) -> None:
-        """Stop every worker; afterwards no process of ours is left."""
+        """Stop every worker; afterwards no process is left."""
         ...
 
 
-@runtime_checkable
-class Near(Protocol):
-    """An evaluator whose workers reach the files of the run directory: `map` takes `Rebuild` too."""
+class Player(Protocol):
+    """Plays one task at a time in a worker; it may cache, but remembers no earlier task. Subclasses inherit defaults.
 
-    rebuilds: bool  # whether it really is one: an evaluator may stand before another
-
-
-@runtime_checkable
-class Elsewhere(Protocol):
-    """An evaluator whose workers play while the master does something else."""
-
-    meanwhile: Callable[[], Iterator[None] | None]
-    """Called by `map` once, when its workers have tasks.
-
-    What it yields are moments at which workers can be served, and `map` goes through all of them. What it raises,
-    `map` raises.
+    An evaluator's players play a `Task` and return its `Result`.
     """
+
+    fingerprint: str = ""  # of the arithmetic: results of players that differ here may differ; empty: exact
+    device: str = ""  # what it computes on, where it was pinned to something
+    notices: Sequence[str] = ()  # what a user should know; emptied by whoever passes them on
+
+    def play(self, task: Any) -> Any:
+        """Return the result of a task."""
+        ...

@@ -11,7 +11,6 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 
 from evo.errors import EvoError
-from evo.store import store as stores
 from evo.store.store import Store
 
 IDENTITY = {"seed": 1, "algorithm": "ga"}
@@ -54,16 +53,9 @@ def straight(directory: Path, generations: int) -> list[str]:
     return hashes
 
 
-def main(
-    directory: str, generations: str, pause: str, rows: str, quiet: str = "", log: str = "", later: str = ""
-) -> int:
-    """Commit; say "durable N" after every flush that returned, and "refused: ..." when a commit failed.
-
-    `later`: every commit is due at once, and made durable only when what its successor plays has been published.
-    """
+def main(directory: str, generations: str, pause: str, rows: str, quiet: str = "", log: str = "") -> int:
+    """Commit; say "durable N" after every flush that returned, and "refused: ..." when a commit failed."""
     path = Path(directory)
-    if later:
-        stores.DURABLE_SECONDS = 0.0
 
     def say(*words: object) -> None:
         if log:
@@ -75,14 +67,11 @@ def main(
     try:
         with Store.open(path) if path.exists() else Store.create(path, "", IDENTITY) as store:
             say("ready")
-            store.patient = bool(later)
             while store.next_generation < int(generations):
                 store.publish(state(store.next_generation)["weights"])  # type: ignore[arg-type]
-                if later:
-                    list(store.settle())
                 commit(store, store.next_generation, int(rows))
                 time.sleep(float(pause))
-                if store.next_generation % 3 == 0 and not later:
+                if store.next_generation % 3 == 0:
                     store.flush()
                     say("durable", store.next_generation)
     except EvoError as error:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evo.errors import DataError, DeviceMemoryError
+from evo.records import Player
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,12 @@ class Job:
     tally: Path | None = None  # a directory that keeps count over processes
     padding: bytes = b""
 
-    @property
-    def name(self) -> str:
+    def __str__(self) -> str:
         return f"job {self.number}"
 
 
-class Echo:
+class Echo(Player):
     """Says what it was told."""
-
-    fingerprint = ""
 
     def __init__(self, context: object) -> None:
         pass
@@ -41,7 +39,7 @@ class Echo:
         return task
 
 
-class StandIn:
+class StandIn(Player):
     def __init__(self, context: object) -> None:
         self.fingerprint = str(os.environ.get("STAND_IN_FINGERPRINT", ""))
 
@@ -90,10 +88,8 @@ class StandIn:
         print("this belongs on standard error")
 
 
-class Where:
+class Where(Player):
     """Tells what its worker is pinned to."""
-
-    fingerprint = ""
 
     def __init__(self, context: object) -> None:
         pass
@@ -139,7 +135,7 @@ class Pinned(StandIn):
 
     def __init__(self, context: object) -> None:
         super().__init__(context)
-        self.device, self.notes = "Stand-in", []
+        self.device = "Stand-in"
         if os.environ.get("ROOM") == "none":
             raise DeviceMemoryError("out of memory on the Stand-in: OOM while it began")
 
@@ -148,7 +144,7 @@ class Pinned(StandIn):
             time.sleep(job.seconds)
             raise DeviceMemoryError("out of memory on the Stand-in: OOM in a task")
         if os.environ.get("ROOM") == "half":
-            self.notes.append(f"half of {job.name}")
+            self.notices = (*self.notices, f"half of {job}")
         return super().play(job)
 
 
@@ -156,10 +152,8 @@ def make_with_room(context: object) -> Pinned:
     return Pinned(context)
 
 
-class RealEnvironment:
+class RealEnvironment(Player):
     """Tells of variables as compiled code sees them, and as the process was started with them."""
-
-    fingerprint = ""
 
     def __init__(self, context: object) -> None:
         pass
@@ -175,10 +169,8 @@ def make_real_environment(context: object) -> RealEnvironment:
     return RealEnvironment(context)
 
 
-class AtBirth:
+class AtStart(Player):
     """Tells which of some modules had been imported before its worker began to make its player."""
-
-    fingerprint = ""
 
     def __init__(self, context: object) -> None:
         self._there = set(sys.modules)
@@ -187,5 +179,5 @@ class AtBirth:
         return [name for name in names if name in self._there]
 
 
-def make_at_birth(context: object) -> AtBirth:
-    return AtBirth(context)
+def make_at_start(context: object) -> AtStart:
+    return AtStart(context)

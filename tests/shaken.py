@@ -11,11 +11,13 @@ import signal
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from evo.evaluators import processes
-from evo.evaluators.processes import Processes
+from evo.records import Played
 from evo.rollouts.player import RunSpec
+from evo.workers.pool import Pool
 
 plugs_into = "evaluators"
 
@@ -25,41 +27,41 @@ killed = 0  # in all
 class Shaken:
     """Returns what the processes return, or the test that uses it fails."""
 
-    rebuilds = True
-
-    def __init__(self, pool: Processes, dice: random.Random, kills: int) -> None:
-        self.fingerprint = ""
+    def __init__(self, pool: Pool, dice: random.Random, kills: int) -> None:
         self._pool, self._dice, self._kills = pool, dice, kills
 
-    def map(self, tasks: Sequence[Any]) -> list[Any]:
+    def map(self, tasks: Sequence[Any]) -> Played:
         """Return the results in task order."""
         order = self._dice.sample(range(len(tasks)), len(tasks))
         done = threading.Event()
         killer = threading.Thread(target=self._kill, args=(done,))
         killer.start()
         try:
-            shuffled = self._pool.map([tasks[i] for i in order])
+            played = self._pool.map([tasks[i] for i in order])
         finally:
             done.set()
             killer.join()
-        results = dict(zip(order, shuffled, strict=True))
-        return [results[i] for i in range(len(tasks))]
+        results = dict(zip(order, played.results, strict=True))
+        return replace(played, results=[results[i] for i in range(len(tasks))])
 
     def _kill(self, done: threading.Event) -> None:
         global killed
         before, pids = -1.0, list(self._pool.pids)
         for _ in range(self._kills):
-            while sum(self._pool.effort.busy) == before or not any(pids):  # a task is to meet one kill, not three
+            while self._busy() == before or not any(pids):  # a task is to meet one kill, not three
                 if done.wait(0.001):
                     return
                 pids = list(self._pool.pids)
             if done.wait(self._dice.random() * 0.02):
                 return
-            before, pid = sum(self._pool.effort.busy), self._dice.choice([pid for pid in self._pool.pids if pid] or [0])
+            before, pid = self._busy(), self._dice.choice([pid for pid in self._pool.pids if pid] or [0])
             with suppress(ProcessLookupError):
                 if pid:
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
+
+    def _busy(self) -> float:
+        return sum(self._pool._now.busy.values())
 
     def close(self) -> None:
         """Stop every worker."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,14 +16,13 @@ from players import Job
 from test_resume import WAYS, written
 
 from evo.cli.terminal.idle import Idle, size
-from evo.evaluators.processes import Processes
-from evo.records import Generation, Metrics, Request, Task
+from evo.records import Effort, Generation, Metrics, Played, Request, Task
 from evo.store.store import Store
 from evo.training import accounting
 from evo.training.accounting import PARTS, Stopwatch
 from evo.training.generation import play_out
-from evo.workers.effort import Effort
-from evo.workers.worker import WorkerSpec
+from evo.workers.channel import WorkerSpec
+from evo.workers.pool import Pool
 
 
 class Clock:
@@ -47,16 +45,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 class Players:
     """Plays nothing, in eight seconds, of which two workers are busy for five and seven."""
 
-    fingerprint = ""
-
-    def __init__(self, clock: Clock, effort: bool = True) -> None:
+    def __init__(self, clock: Clock, measures: bool = True) -> None:
         self._clock = clock
-        if effort:
-            self.effort = Effort(8.0, [5.0, 7.0], replaced=1, held=0.25, alone=1.5, sent=10, received=20)
+        self._effort = Effort(8.0, [5.0, 7.0], 1.5, replaced=1, bytes_sent=10, bytes_received=20)
+        if not measures:
+            self._effort = Effort()
 
-    def map(self, tasks: Sequence[Task]) -> list[Any]:
+    def map(self, tasks: Sequence[Task]) -> Played:
         self._clock.now += 8.0
-        return []
+        return Played([], self._effort)
 
     def close(self) -> None:
         pass
@@ -84,14 +81,14 @@ def test_a_generation_is_split_as_it_was_spent(clock: Clock) -> None:
     told = play_out(two_rounds(clock), Players(clock), publisher(clock))
     assert [told[name] for name in PARTS] == [12.0, 4.0, 0.75, 1.0, 5.5]
     assert told["seconds"] == 23.25 == sum(told[name] for name in PARTS)
-    assert (told["seconds_alone"], told["seconds_committing"]) == (3.0, 0.5)
-    assert (told["workers"], told["workers_replaced"], told["dead_lanes"]) == (2, 2, 0.25)
+    assert told["seconds_straggling"] == 3.0
+    assert (told["workers"], told["workers_replaced"], told["lane_utilisation"]) == (2, 2, 0.75)
     assert [told[f"bytes_{name}"] for name in ("published", "sent", "received")] == [40, 20, 40]
 
 
-def test_an_evaluator_that_tells_nothing_is_taken_to_play_all_the_time(clock: Clock) -> None:
-    told = play_out(two_rounds(clock), Players(clock, effort=False), publisher(clock))
-    assert (told["seconds_acting"], told["seconds_waiting"]) == (16.0, 0.0)
+def test_an_evaluator_that_measures_nothing_is_taken_to_play_all_the_time(clock: Clock) -> None:
+    told = play_out(two_rounds(clock), Players(clock, measures=False), publisher(clock))
+    assert (told["seconds_acting"], told["seconds_idle"]) == (16.0, 0.0)
     assert sum(told[name] for name in PARTS) == told["seconds"]
     assert np.isnan(told["workers"])
 
@@ -117,7 +114,7 @@ def test_the_parts_of_every_generation_of_every_algorithm_add_up(tmp_path: Path,
     for line in lines:
         assert sum(line[part] for part in PARTS) == pytest.approx(line["seconds"], abs=1e-6)
         assert min(line[part] for part in PARTS) >= -1e-6
-        assert 0 <= line["dead_lanes"] < 1
+        assert 0 < line["lane_utilisation"] <= 1
         learnt = line["seconds_learning"] > 0
         assert not learnt if name == "ga" else learnt or not line.get("updates")
     hidden = "asynchronous = true" in (tmp_path / "tiny.toml").read_text()
@@ -135,30 +132,30 @@ def test_a_run_of_processes_tells_what_went_through_the_pipes(tmp_path: Path) ->
         assert line["bytes_published"] % (4 * 4) == 0 < line["bytes_published"]  # four parents, float32
         assert line["bytes_sent"] > 20 * 4 * 8  # the seeds of every task
         assert line["bytes_received"] > 20 * 4 * 8  # a return an episode
-        assert line["seconds_alone"] <= line["seconds_acting"] + line["seconds_waiting"]
+        assert line["seconds_straggling"] <= line["seconds_acting"] + line["seconds_idle"]
 
 
-def test_the_last_task_is_alone_where_another_worker_could_have_helped() -> None:
-    alone = []
+def test_the_last_task_straggles_where_another_worker_could_have_helped() -> None:
+    straggling = []
     for workers, jobs in ((1, [0.2]), (2, [0.2]), (2, [0.2, 0.0])):
-        pool = Processes(WorkerSpec("players:make", None), [{}] * workers)
+        pool = Pool(WorkerSpec("players:make", None), [{}] * workers)
         try:
             pool.map([Job(0, 0.05), Job(1, 0.05)])  # both have started
-            pool.map([Job(number, seconds) for number, seconds in enumerate(jobs)])
-            alone.append(pool.effort.alone)
+            effort = pool.map([Job(number, seconds) for number, seconds in enumerate(jobs)]).effort
+            straggling.append(effort.straggling)
         finally:
             pool.close()
-    assert alone[0] == 0.0
-    assert min(alone[1:]) > 0.1
+    assert straggling[0] == 0.0
+    assert min(straggling[1:]) > 0.1
 
 
 def test_what_is_idle_is_said_in_a_few_words() -> None:
-    metrics = {"seconds": 10.0, "seconds_acting": 9.0, "seconds_waiting": 0.4, "seconds_moving": 0.1}
-    metrics |= {"seconds_learning": 0.2, "seconds_master": 0.3, "seconds_alone": 0.25, "seconds_committing": 0.05}
+    metrics = {"seconds": 10.0, "seconds_acting": 9.0, "seconds_idle": 0.4, "seconds_moving": 0.1}
+    metrics |= {"seconds_learning": 0.2, "seconds_master": 0.3, "seconds_straggling": 0.25, "seconds_committing": 0.05}
     metrics |= {"bytes_published": 1e6, "bytes_sent": 1e5, "bytes_received": 4e4}
     assert Idle.of(metrics).lines() == [
-        "acting 90 %  waiting 0.40 s  moving 0.10 s  learning 0.20 s  master 0.30 s",
-        "alone 0.25 s  committing 0.05 s  moved 1.14 MB",
+        "acting 90 %  idle 0.40 s  moving 0.10 s  learning 0.20 s  master 0.30 s",
+        "straggling 0.25 s  committing 0.05 s  bytes 1.14 MB",
     ]
     assert " ".join(Idle.of({}).lines()).count(" -") == 8
 
@@ -170,16 +167,6 @@ def test_what_is_idle_is_named_as_the_metrics_are_and_adds_up_to_the_generation(
 
 @pytest.mark.parametrize("seconds", [0.004, 9.996, 99.96, 3599.0])
 def test_what_is_idle_fits_into_eighty_columns(seconds: float) -> None:
-    metrics = dict.fromkeys((*PARTS, "seconds", "seconds_alone", "seconds_committing"), seconds)
+    metrics = dict.fromkeys((*PARTS, "seconds", "seconds_straggling", "seconds_committing"), seconds)
     assert max(map(len, Idle.of(metrics).lines())) <= 80
     assert [size(count) for count in (12, 4_560, 4.7e9)] == ["12 B", "4.56 kB", "4.7 GB"]
-
-
-def test_commits_are_timed_from_one_generation_to_the_next(tmp_path: Path) -> None:
-    with Store.create(tmp_path / "run", "", {"seed": 1}) as store:
-        assert store.committing.take() == 0.0
-        began = time.monotonic()
-        store.commit(0, {"weights": np.zeros((4, 100_000), np.float32)}, {}, {})
-        store.flush()
-        took = time.monotonic() - began
-        assert 0.0 < store.committing.take() <= took

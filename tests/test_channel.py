@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from evo.workers.worker import HEADER, PART, Channel, Packed
+from evo.workers.channel import HEADER, PART, Channel, Packed
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -62,14 +62,14 @@ def test_messages_in_any_pieces_arrive_whole_and_the_end_is_seen(pair: Pair, tri
             heard += messages
     sender.join()
     assert heard == said
-    assert channel.received == len(stream)
+    assert channel.bytes_received == len(stream)
 
 
 def test_what_is_to_stay_packed_stands_last(pair: Pair) -> None:
     sent = Channel(pair[0]).send((7, "seven"), Packed.of([1, 2]))
     channel = Channel(pair[1])
     ticket, name, result = channel.receive()
-    assert (ticket, name, result.unpacked(), channel.received) == (7, "seven", [1, 2], sent)
+    assert (ticket, name, result.unpacked(), channel.bytes_received) == (7, "seven", [1, 2], sent)
 
 
 def test_a_message_that_is_waited_for_is_all_that_is_read(pair: Pair) -> None:

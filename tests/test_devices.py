@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from evo.errors import ConfigurationError, DeviceError
-from evo.evaluators.processes import Processes
 from evo.workers import devices
 from evo.workers.options import LocalOptions
 from evo.workers.placement import NO_GPU, ORDER, VISIBLE, plan
+from evo.workers.pool import Pool
 from evo.workers.worker import WorkerSpec
 
 
@@ -31,7 +31,7 @@ def test_the_plan_needs_no_tensorflow() -> None:
 @pytest.mark.long
 def test_a_gpu_that_is_not_there_stops_the_run_and_says_what_is_seen() -> None:
     slots = plan(LocalOptions(gpus=[1]), "tensorflow", "63")  # no machine has so many
-    pool = Processes(WorkerSpec("players:make_pinned", None), slots)
+    pool = Pool(WorkerSpec("players:make_pinned", None), slots)
     try:
         with pytest.raises(DeviceError, match=r"CUDA_VISIBLE_DEVICES = '63'.*must see 1 GPU, but TensorFlow sees none"):
             pool.map(["anything"])

@@ -24,8 +24,8 @@ from evo.training.testing import Score
 
 ROOT = Path(__file__).parent.parent
 METRICS = {"best": 3.214, "mean": 1.0, "validation": 2.5, "frames": 6e5, "lane_utilisation": 0.75, "seconds": 2.0}
-IDLE = {"seconds_acting": 1.8, "seconds_waiting": 0.075, "seconds_moving": 0.0, "seconds_learning": 0.0,
-        "seconds_master": 0.125, "seconds_alone": 0.25, "seconds_committing": 0.02,
+IDLE = {"seconds_acting": 1.8, "seconds_idle": 0.075, "seconds_moving": 0.0, "seconds_learning": 0.0,
+        "seconds_master": 0.125, "seconds_straggling": 0.25, "seconds_committing": 0.02,
         "bytes_published": 1e6, "bytes_sent": 0, "bytes_received": 0}  # fmt: skip
 TINY = """
 [run]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import selectors
 import signal
 import socket
 import subprocess
@@ -20,13 +21,14 @@ from specs import make, spec
 
 from evo.errors import DataError, ResourceError
 from evo.evaluators import processes, serial
-from evo.evaluators.processes import Processes
 from evo.records import Episodes, Task, WeightSource
 from evo.workers import fork_server
+from evo.workers.channel import WorkerSpec, WorkerTraceback
+from evo.workers.pool import Pool
 from evo.workers.round import Round
-from evo.workers.worker import WorkerSpec, WorkerTraceback
+from evo.workers.slot import Slot
 
-Pools = Callable[..., Processes]
+Pools = Callable[..., Pool]
 
 
 def children(pid: int) -> set[int]:
@@ -70,8 +72,8 @@ def want(jobs: list[Job]) -> list[tuple[int, bytes]]:
 def pools() -> Iterator[Pools]:
     opened = []
 
-    def opening(count: int = 2, player: str = "players:make", patience: float = 10.0, prepare: str = "") -> Processes:
-        pool = Processes(WorkerSpec(player, None, prepare), [{"SLOT": str(i)} for i in range(count)], 1, patience)
+    def opening(count: int = 2, player: str = "players:make", deadline: float = 10.0, prepare: str = "") -> Pool:
+        pool = Pool(WorkerSpec(player, None, prepare), [{"SLOT": str(i)} for i in range(count)], 1, deadline)
         opened.append(pool)
         return pool
 
@@ -84,9 +86,9 @@ def pools() -> Iterator[Pools]:
 def test_results_come_in_task_order_for_any_number_of_workers(pools: Pools, count: int) -> None:
     jobs = [Job(number, seconds=0.002 * (number * 7 % 5)) for number in range(40)]
     pool = pools(count)
-    assert pool.map(jobs) == want(jobs)
-    assert pool.map(jobs[::-1]) == want(jobs[::-1])
-    assert pool.map([]) == []
+    assert pool.map(jobs).results == want(jobs)
+    assert pool.map(jobs[::-1]).results == want(jobs[::-1])
+    assert pool.map([]).results == []
 
 
 def test_no_process_is_left_after_close(pools: Pools) -> None:
@@ -103,26 +105,30 @@ def test_no_process_is_left_after_close(pools: Pools) -> None:
 def test_a_worker_that_dies_changes_nothing(pools: Pools, tmp_path: Path, mischief: str) -> None:
     jobs = [Job(number, 0.001, mischief if number % 5 == 2 else "", tally=tmp_path) for number in range(20)]
     pool = pools(2)
-    assert pool.map(jobs) == want(jobs)
-    assert pool.effort.replaced == 4
+    played = pool.map(jobs)
+    assert played.results == want(jobs)
+    assert played.effort.replaced == 4
 
 
 @pytest.mark.parametrize("mischief", ["stop", "spin"])
 def test_a_worker_that_hangs_is_replaced_after_its_deadline(pools: Pools, tmp_path: Path, mischief: str) -> None:
     jobs = [Job(number, 0.001, mischief if number == 3 else "", tally=tmp_path) for number in range(8)]
-    pool = pools(2, patience=1.0)
+    pool = pools(2, deadline=1.0)
     began = time.monotonic()
-    assert pool.map(jobs) == want(jobs)
-    assert pool.effort.replaced == 1
+    played = pool.map(jobs)
+    assert played.results == want(jobs)
+    assert played.effort.replaced == 1
     assert 1 < time.monotonic() - began < 10
 
 
 def test_slow_tasks_are_not_taken_for_hung_ones(pools: Pools) -> None:
-    jobs = [Job(number, seconds=0.5) for number in range(4)]  # longer than the patience: the deadline has to grow
-    pool = pools(2, patience=0.2)
-    assert pool.map(jobs) == want(jobs)
-    assert pool.map(jobs) == want(jobs)
-    assert pool.effort.replaced == 0
+    jobs = [Job(number, seconds=0.5) for number in range(4)]  # longer than the shortest deadline: it has to grow
+    pool = pools(2, deadline=0.2)
+    played = pool.map(jobs)
+    assert played.results == want(jobs)
+    played = pool.map(jobs)
+    assert played.results == want(jobs)
+    assert played.effort.replaced == 0
 
 
 @pytest.mark.parametrize("mischief", ["kill", "exit", "memory"])
@@ -133,49 +139,65 @@ def test_a_task_that_always_ends_its_worker_is_named(pools: Pools, tmp_path: Pat
     with pytest.raises(ResourceError, match=rf"task 5 of 6 has ended its worker 3 times.*{reason}.*job 4") as caught:
         pool.map(jobs)
     assert caught.value.exit_code == 5
-    assert pool.map(jobs[:4]) == want(jobs[:4])
+    assert pool.map(jobs[:4]).results == want(jobs[:4])
 
 
 def test_a_task_that_waits_behind_a_fatal_one_is_not_to_blame(pools: Pools, tmp_path: Path) -> None:
-    with Processes(WorkerSpec("players:make", None), [{}, {}], 1, 10.0, attempts=2) as pool:  # each may do it once
+    with Pool(WorkerSpec("players:make", None), [{}, {}], 1, 10.0, attempts=2) as pool:  # each may do it once
         jobs = [Job(number, 0.002, "kill", tally=tmp_path) for number in range(12)]
-        assert pool.map(jobs) == want(jobs)
-        assert pool.effort.replaced == 12
+        played = pool.map(jobs)
+        assert played.results == want(jobs)
+        assert played.effort.replaced == 12
 
 
-def test_a_worker_goes_on_with_its_next_task_while_the_master_is_at_something_else(pools: Pools) -> None:
+def absent(pool: Pool, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Keep the master from looking for results, once, for so long."""
+    receive, due = pool._receive, [seconds]
+
+    def wait(now: Round) -> list[tuple[Slot, str]]:
+        time.sleep(due.pop() if due else 0.0)
+        return receive(now)
+
+    monkeypatch.setattr(pool, "_receive", wait)
+
+
+def test_a_worker_goes_on_with_its_prefetched_task_while_the_master_is_at_something_else(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = pools(1)
     pool.map([Job(0)])
-    pool.meanwhile = lambda: time.sleep(0.6)
+    absent(pool, monkeypatch, 0.6)
     jobs = [Job(number, seconds=0.25) for number in range(4)]
-    assert pool.map(jobs) == want(jobs)
-    assert 0.05 < pool.effort.held < 0.2  # one task alone would leave 0.35 of it
+    played = pool.map(jobs)
+    assert played.results == want(jobs)
+    assert played.effort.seconds < 1.25  # one task alone would make it 1.35
 
 
-@pytest.mark.parametrize(("room", "padding"), [(0, 1 << 21), (8192, 60_000)])
+@pytest.mark.parametrize(("buffer", "padding"), [(0, 1 << 21), (8192, 60_000)])
 def test_tasks_and_results_that_no_socket_holds_block_nobody(
-    pools: Pools, monkeypatch: pytest.MonkeyPatch, room: int, padding: int
+    pools: Pools, monkeypatch: pytest.MonkeyPatch, buffer: int, padding: int
 ) -> None:
     def narrow() -> tuple[socket.socket, socket.socket]:
         pair = socket.socketpair()
         for end in pair:
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
         return pair
 
-    if room:
+    if buffer:
         monkeypatch.setattr(fork_server, "_sockets", narrow)
     jobs = [Job(number, 0.01, padding=bytes(padding)) for number in range(12)]
-    pool = pools(2, patience=5.0)
-    assert pool.map(jobs) == want(jobs)
-    assert pool.effort.replaced == 0
+    pool = pools(2, deadline=5.0)
+    played = pool.map(jobs)
+    assert played.results == want(jobs)
+    assert played.effort.replaced == 0
 
 
-def test_what_a_worker_has_said_counts_also_where_it_is_gone_when_its_next_task_is_sent(
+def test_what_a_worker_has_sent_counts_also_where_it_is_gone_when_its_next_task_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with Processes(WorkerSpec("players:make", None), [{}], 1, 10.0, attempts=1) as pool:  # nothing may be its fault
+    with Pool(WorkerSpec("players:make", None), [{}], 1, 10.0, attempts=1) as pool:  # nothing may be its fault
         pool.map([Job(0)])
-        sends, killed = pool._hand_ahead, []
+        sends, killed = pool._prefetch, []
 
         def send(now: Round) -> None:
             if not killed:
@@ -186,23 +208,26 @@ def test_what_a_worker_has_said_counts_also_where_it_is_gone_when_its_next_task_
                 assert until(lambda: not alive(killed[0]) and len(list(threads.iterdir())) < 2, 5)
             sends(now)
 
-        monkeypatch.setattr(pool, "_hand_ahead", send)
+        monkeypatch.setattr(pool, "_prefetch", send)
         jobs = [Job(number) for number in range(6)]
-        assert pool.map(jobs) == want(jobs)
-        assert pool.effort.replaced == 1
+        played = pool.map(jobs)
+        assert played.results == want(jobs)
+        assert played.effort.replaced == 1
 
 
-def test_after_a_failure_with_a_task_at_hand_the_next_round_begins_at_once(pools: Pools, tmp_path: Path) -> None:
+def test_after_a_failure_with_a_prefetched_task_the_next_round_begins_at_once(
+    pools: Pools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = pools(1)
     pool.map([Job(0)])
-    pool.meanwhile = lambda: time.sleep(0.3)  # both answers are there when the first is heard
+    absent(pool, monkeypatch, 0.3)  # both answers are there when the first is received
     with pytest.raises(ZeroDivisionError):
         pool.map([Job(0, 0.0, "bug", tally=tmp_path), *(Job(number) for number in range(1, 6))])
-    pool.meanwhile = lambda: None
     began = time.monotonic()
-    assert pool.map([Job(7)]) == [(70, b"")]
+    played = pool.map([Job(7)])
+    assert played.results == [(70, b"")]
     assert time.monotonic() - began < 10
-    assert pool.effort.replaced == 0
+    assert played.effort.replaced == 0
 
 
 def test_all_workers_killed_at_once_while_playing_change_nothing(pools: Pools) -> None:
@@ -217,16 +242,17 @@ def test_all_workers_killed_at_once_while_playing_change_nothing(pools: Pools) -
 
     killer = threading.Thread(target=kill_all)
     killer.start()
-    assert pool.map(jobs) == want(jobs)
+    played = pool.map(jobs)
+    assert played.results == want(jobs)
     killer.join()
-    assert pool.effort.replaced == 3
+    assert played.effort.replaced == 3
 
 
 def test_workers_killed_between_rounds_change_nothing(pools: Pools) -> None:
     jobs = [Job(number) for number in range(6)]
     pool = pools(2)
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV):
-        assert pool.map(jobs) == want(jobs)
+        assert pool.map(jobs).results == want(jobs)
         for pid in pool.pids:
             os.kill(pid, number)
         assert until(lambda: not any(map(alive, pool.pids)), 2)
@@ -234,17 +260,18 @@ def test_workers_killed_between_rounds_change_nothing(pools: Pools) -> None:
 
 def test_random_kills_and_stops_change_nothing(pools: Pools) -> None:
     jobs = [Job(number, 0.004) for number in range(150)]
-    pool = pools(2, patience=1.5)
+    pool = pools(2, deadline=1.5)
     pool.map(jobs[:2])
     done = threading.Event()
     draw = random.Random(1)
     faults = []
 
     def torment() -> None:
-        played = 0.0
+        before = 0.0
         while len(faults) < 8 and not done.wait(0.01):
-            if sum(pool.effort.busy) - played > 0.03:  # some tasks since the last fault, so none meets three of them
-                played = sum(pool.effort.busy)
+            busy = sum(pool._now.busy.values())
+            if busy - before > 0.03:  # some tasks since the last fault, so none meets three of them
+                before = busy
                 faults.append(draw.choice(pool.pids))
                 if faults[-1]:
                     os.kill(faults[-1], draw.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP]))
@@ -252,7 +279,7 @@ def test_random_kills_and_stops_change_nothing(pools: Pools) -> None:
     tormentor = threading.Thread(target=torment)
     tormentor.start()
     try:
-        assert pool.map(jobs) == want(jobs)
+        assert pool.map(jobs).results == want(jobs)
     finally:
         done.set()
         tormentor.join()
@@ -271,17 +298,17 @@ def test_the_process_that_starts_workers_may_be_killed_too(pools: Pools) -> None
 
     killer = threading.Thread(target=kill_it)
     killer.start()
-    assert pool.map(jobs) == want(jobs)
+    assert pool.map(jobs).results == want(jobs)
     killer.join()
     assert not alive(fork_server)
     os.kill(pool.pids[0], signal.SIGKILL)
-    assert pool.map(jobs) == want(jobs)
+    assert pool.map(jobs).results == want(jobs)
 
 
 def test_a_result_torn_by_a_stop_does_not_block_the_master(pools: Pools) -> None:
     big = [Job(number, padding=bytes(3_000_000)) for number in range(6)]  # more than a socket takes at once
-    pool = pools(2, patience=1.5)
-    assert pool.map(big) == want(big)
+    pool = pools(2, deadline=1.5)
+    assert pool.map(big).results == want(big)
     done = threading.Event()
 
     def stop_often() -> None:
@@ -293,7 +320,7 @@ def test_a_result_torn_by_a_stop_does_not_block_the_master(pools: Pools) -> None
     stopper = threading.Thread(target=stop_often)
     stopper.start()
     try:
-        assert pool.map(big * 3) == want(big * 3)
+        assert pool.map(big * 3).results == want(big * 3)
     finally:
         done.set()
         stopper.join()
@@ -301,11 +328,11 @@ def test_a_result_torn_by_a_stop_does_not_block_the_master(pools: Pools) -> None
 
 def test_a_respawned_worker_keeps_its_slot(pools: Pools) -> None:
     pool = pools(3, "players:make_where")
-    assert {tuple(values) for _, values in pool.map([["SLOT"]] * 30)} <= {("0",), ("1",), ("2",)}
+    assert {tuple(values) for _, values in pool.map([["SLOT"]] * 30).results} <= {("0",), ("1",), ("2",)}
     old = list(pool.pids)
     os.kill(old[1], signal.SIGKILL)
     assert until(lambda: not alive(old[1]), 2)
-    where = {pid: values[0] for pid, values in pool.map([["SLOT"]] * 60)}
+    where = {pid: values[0] for pid, values in pool.map([["SLOT"]] * 60).results}
     assert pool.pids[0] == old[0]
     assert pool.pids[2] == old[2]
     assert pool.pids[1] != old[1]
@@ -313,7 +340,7 @@ def test_a_respawned_worker_keeps_its_slot(pools: Pools) -> None:
 
 
 def test_threads_are_limited_in_a_worker(pools: Pools) -> None:
-    ((_, values),) = pools(1, "players:make_where").map([["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"]])
+    ((_, values),) = pools(1, "players:make_where").map([["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"]]).results
     assert values == ["1", "1"]
 
 
@@ -324,7 +351,7 @@ def test_an_error_of_ours_keeps_its_kind_and_carries_the_workers_traceback(pools
         pool.map(jobs)
     assert isinstance(caught.value.__cause__, WorkerTraceback)
     assert "in _data_error" in str(caught.value.__cause__)
-    assert pool.map(jobs) == want(jobs)  # late answers of the round that failed do not disturb the next
+    assert pool.map(jobs).results == want(jobs)  # late answers of the round that failed do not disturb the next
 
 
 def test_a_bug_in_a_worker_is_raised_as_it_is(pools: Pools, tmp_path: Path) -> None:
@@ -344,7 +371,7 @@ def test_a_player_that_cannot_be_made_is_an_error_not_a_loop(pools: Pools) -> No
 
 def test_workers_with_different_arithmetic_are_refused() -> None:
     slots = [{"STAND_IN_FINGERPRINT": name} for name in ("a", "b")]
-    pool = Processes(WorkerSpec("players:make", None), slots)
+    pool = Pool(WorkerSpec("players:make", None), slots)
     try:
         with pytest.raises(ResourceError, match="compute differently"):
             pool.map([Job(number, 0.05) for number in range(8)])
@@ -352,56 +379,28 @@ def test_workers_with_different_arithmetic_are_refused() -> None:
         pool.close()
 
 
-def test_effort_tells_how_busy_the_workers_were(pools: Pools) -> None:
+def test_effort_measures_how_busy_the_workers_were(pools: Pools) -> None:
     pool = pools(2)
     pool.map([Job(0), Job(1)])
-    pool.map([Job(number, 0.05) for number in range(8)])
-    assert len(pool.effort.busy) == 2
-    assert sum(pool.effort.busy) == pytest.approx(8 * 0.05, rel=0.5)
-    assert 0.5 < pool.effort.share <= 1
+    effort = pool.map([Job(number, 0.05) for number in range(8)]).effort
+    assert len(effort.busy) == 2
+    assert sum(effort.busy) == pytest.approx(8 * 0.05, rel=0.5)
+    assert 0.5 < sum(effort.busy) / (2 * effort.seconds) <= 1
 
 
-def test_the_master_does_something_else_once_a_round_while_workers_play(pools: Pools) -> None:
-    times: list[float] = []
-    rounds: list[tuple[float, float]] = []
-    pool = pools(2)
-    pool.map([Job(0, 0.05), Job(1, 0.05)])  # both have started
-
-    def meanwhile() -> None:
-        times.append(time.monotonic())
-        time.sleep(0.4)
-
-    pool.meanwhile = meanwhile
-    for seconds in (0.4, 0.1):
-        jobs = [Job(number, seconds) for number in range(2)]
-        assert pool.map(jobs) == want(jobs)
-        rounds.append((pool.effort.seconds, pool.effort.held))
-    assert pool.map([]) == []
-    assert len(times) == 3
-    assert rounds[0][0] < 0.75  # not 0.8: both at a time
-    assert rounds[0][1] < 0.2 < rounds[1][1] <= 0.4  # the other jobs were done before
-
-
-def test_what_the_master_fails_at_meanwhile_ends_the_round_and_no_late_answer_is_of_the_next(pools: Pools) -> None:
-    pool = pools(2)
-
-    def fail() -> None:
-        raise ResourceError("the disk is full")
-
-    for _ in range(3):
-        pool.meanwhile = fail
-        with pytest.raises(ResourceError, match="the disk is full"):
-            pool.map([Job(number, 0.05) for number in range(9)])
-        pool.meanwhile = lambda: None
-        assert pool.map([Job(7)] * 4) == [(70, b"")] * 4
-
-
-def test_a_master_that_is_long_at_something_else_takes_no_worker_for_hung(pools: Pools) -> None:
-    pool = pools(1, patience=1.0)
+def test_a_master_that_stood_still_takes_no_worker_for_hung(pools: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = pools(1, deadline=1.0)
     pool.map([Job(0)] * 20)
-    pool.meanwhile = lambda: time.sleep(1.5)  # not overdue by what was not heard of it
-    assert pool.map([Job(1, seconds=2.0)]) == [(10, b"")]
-    assert pool.effort.replaced == 0
+    select, due = selectors.DefaultSelector.select, [1.5]
+
+    def stopped(selector: selectors.DefaultSelector, timeout: float) -> object:
+        time.sleep(due.pop() if due else 0.0)
+        return select(selector, timeout)
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", stopped)
+    played = pool.map([Job(1, seconds=2.0)])
+    assert played.results == [(10, b"")]
+    assert played.effort.replaced == 0
 
 
 def test_closing_a_pool_that_is_still_starting_does_not_wait_for_it(pools: Pools) -> None:
@@ -434,7 +433,7 @@ def test_serial_and_any_number_of_workers_give_the_same_results_of_snake(tmp_pat
         for killed in (False, True):
             if killed:
                 os.kill(pool.pids[-1], signal.SIGKILL)
-            for result, wanted in zip(pool.map(snake_tasks()), reference, strict=True):
+            for result, wanted in zip(pool.map(snake_tasks()).results, reference, strict=True):
                 for name in ("returns", "lengths", "episode_metrics", "finite"):
                     np.testing.assert_array_equal(getattr(result, name), getattr(wanted, name))
                 assert (result.frames, result.lane_slots) == (wanted.frames, wanted.lane_slots)
@@ -457,11 +456,11 @@ MASTER = """
 import sys, time
 sys.path.insert(0, {tests!r})
 from players import Job
-from evo.evaluators.processes import Processes
+from evo.workers.pool import Pool
 from evo.workers import fork_server
 from evo.workers.round import Round
-from evo.workers.worker import WorkerSpec
-pool = Processes(WorkerSpec("players:make", None), [{{}}, {{}}])
+from evo.workers.channel import WorkerSpec
+pool = Pool(WorkerSpec("players:make", None), [{{}}, {{}}])
 pool.map([Job(1), Job(2)])
 print(*pool.pids, flush=True)
 {then}
@@ -508,7 +507,7 @@ def test_ctrl_c_reaches_the_master_alone() -> None:
 
 
 def test_ctrl_c_while_workers_start_prints_nothing_of_theirs() -> None:
-    then = "pool = Processes(WorkerSpec('players:make', None), [{}])\nprint('now', flush=True)\ntime.sleep(9)"
+    then = "pool = Pool(WorkerSpec('players:make', None), [{}])\nprint('now', flush=True)\ntime.sleep(9)"
     for pause in (0.0, 0.02, 0.05, 0.1):
         with master(then, start_new_session=True, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None
@@ -530,7 +529,7 @@ def test_workers_print_on_standard_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["script", "stdin"])
 def test_a_script_without_a_main_guard_and_a_session_without_a_file_work(tmp_path: Path, how: str) -> None:
-    script = MASTER.format(tests=TESTS, then="print(pool.map([Job(3)]))\npool.close()")
+    script = MASTER.format(tests=TESTS, then="print(pool.map([Job(3)]).results)\npool.close()")
     path = tmp_path / "no_guard.py"
     path.write_text(script)
     environment = {**os.environ, "PYTHONPATH": str(Path(TESTS).parent)}

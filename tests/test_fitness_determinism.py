@@ -135,7 +135,7 @@ def test_no_evaluator_and_no_number_of_workers_changes_a_fitness(backend: str, c
                 with h5py.File(tmp_path / names[id(published)], "w") as file:
                     file["weights"] = published
             file_name = names.get(id(published), "")
-            return evaluator.map([named(task, file_name) for task in tasks])
+            return evaluator.map([named(task, file_name) for task in tasks]).results
 
         kept: list[np.ndarray] = []  # so that no identity is given twice
         assert fitness(7, play) == fitness(7)

@@ -22,7 +22,6 @@ KNOWN = {
     ("environments", "rollouts"),
     ("rollouts", "__init__"),
     ("run", "cli"),
-    ("store", "training"),
 }
 
 
@@ -72,8 +71,9 @@ def test_the_game_takes_random_numbers_and_the_kernel_cache_from_the_trainer_and
 
 
 def test_the_nouns_import_arrays_only() -> None:
-    found = {imported.split(".")[0] for imported in names_imported(ROOT / "evo" / "records.py")}
-    assert found <= {"__future__", "collections", "dataclasses", "enum", "typing", "numpy"}
+    found = set(names_imported(ROOT / "evo" / "records.py"))
+    allowed = {"__future__", "collections", "dataclasses", "enum", "typing", "numpy"}
+    assert {name for name in found if name.split(".")[0] not in allowed} <= {"evo.errors.PoisonError"}
 
 
 def test_algorithms_and_evaluators_never_meet() -> None:
@@ -107,7 +107,7 @@ def test_tensorflow_is_imported_inside_of_functions_only() -> None:
 def test_nothing_draws_from_a_global_random_stream_or_evaluates_text() -> None:
     assert offenders("evo", "random", "numpy.random", "secrets", "uuid", "marshal", "shelve", "dill") == []
     assert offenders("snake", "random", "secrets", "uuid", "pickle") == []
-    assert {line.split()[0] for line in offenders("evo", "pickle", "cloudpickle")} <= {"evo.workers.worker"}
+    assert {line.split()[0] for line in offenders("evo", "pickle", "cloudpickle")} <= {"evo.workers.channel"}
     for path in FILES:
         called = {
             node.func.id

@@ -16,8 +16,8 @@ from evo.learning.distributed.cluster import Cluster, Process
 from evo.learning.distributed.messages import Message
 from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow_setup import explained, shortages_explained
+from evo.workers.channel import GivesUp, WorkerSpec
 from evo.workers.fork_server import ForkServer
-from evo.workers.worker import GivesUp, WorkerSpec
 
 NAMES = ("coordinator", "parameter server", "worker 0", "worker 1")
 
@@ -29,7 +29,7 @@ def cluster() -> Iterator[Cluster]:
     one._options, one._dead, one.alone = LearnerOptions(strategy="parameter-server"), set(), True
     one._fork_server = ForkServer(WorkerSpec("players:Echo", None))
     one._finalizer = weakref.finalize(one, one._fork_server.close)
-    one.processes = [Process(name, *one._fork_server.birth({}, 60.0)) for name in NAMES]
+    one.processes = [Process(name, *one._fork_server.start({}, 60.0)) for name in NAMES]
     for process in one.processes:
         one._receive(process)
     yield one

@@ -97,16 +97,18 @@ def test_its_players_agree_with_each_other_and_nearly_with_the_exact_kernel(tmp_
     fresh = WeightSource(none, none, np.arange(6, dtype=np.uint64), np.zeros(6, np.float32))
     task = Task(fresh, Episodes(episode_keys(5, Purpose.TRAINING, 0, 40)), record_actions=True)
     rough = spec(tmp_path, snake, {**policy, "inference": "lanes-bfloat16"})
-    (exact,) = make(serial, spec(tmp_path, snake, policy)).map([task])
+    (exact,) = make(serial, spec(tmp_path, snake, policy)).map([task]).results
     alone = make(serial, rough)
-    (result,) = alone.map([task])
+    played = alone.map([task])
+    (result,) = played.results
     with make(processes, rough) as pool:
-        (again,) = pool.map([task])
+        replayed = pool.map([task])
+        (again,) = replayed.results
     assert (result.lengths == exact.lengths).mean() > 0.8
     np.testing.assert_array_equal(again.lengths, result.lengths)
     np.testing.assert_array_equal(again.returns, result.returns)
-    assert pool.fingerprint == alone.fingerprint
-    assert ("avx512bf16" in alone.fingerprint) == NATIVE
+    assert replayed.fingerprint == played.fingerprint
+    assert ("avx512bf16" in played.fingerprint) == NATIVE
 
 
 def test_the_table_of_pairs_keeps_the_last_layer_and_halves_the_others() -> None:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ from evo.learning.collecting import begin_envs, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
-from evo.workers.deadlines import Pace
+from evo.workers.deadlines import Deadlines
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import GROWTH, VISIBLE, memory_variables
 
@@ -55,7 +55,7 @@ made = []
 class Noted(Walk):
     def reset(self, **how):
         for player, _ in worker._players.values():
-            player.notes = {notes}
+            player.notices = {notes}
         return super().reset(**how)
 
 class Environment(Walking):
@@ -83,11 +83,11 @@ def ray_nodes() -> Iterator[Nodes]:
 
 
 @contextmanager
-def evaluator(place: Path, cluster: Nodes, patience: float = 30.0, **how: Any) -> Iterator[Ray]:
+def evaluator(place: Path, cluster: Nodes, deadline: float = 30.0, **how: Any) -> Iterator[Ray]:
     """Connect to a cluster as a run does; `variables` are in its workers' environment, a task takes `request`."""
     variables, request = how.pop("variables", {}), how.pop("request", {"CPU": 1.0})
     context = spec(place, **{"environment": ENVIRONMENT, "policy": POLICY, **how})
-    with Ray(context, Cluster(cluster.address, 1, variables), request, patience=patience) as ray:
+    with Ray(context, Cluster(cluster.address, 1, variables), request, deadline=deadline) as ray:
         yield ray
 
 
@@ -158,7 +158,7 @@ def test_networks_that_tensorflow_computes_play_the_same_on_ray(tmp_path: Path, 
 def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, ray_nodes: Nodes) -> None:
     ray_nodes.be(2)
     many = tasks(60, 256)
-    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(many)
+    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(many).results
     with evaluator(tmp_path, ray_nodes) as ray:
         ray.map(tasks(4, 1))
         killed = []
@@ -170,12 +170,12 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, ray_nodes: Node
                 os.kill(pid, signal.SIGKILL)
 
         killer = meanwhile(kill)
-        results = ray.map(many)
+        played = ray.map(many)
         killer.join()
-        assert_same(results, wanted)
+        assert_same(played.results, wanted)
         assert killed
         assert not any(map(alive, killed))
-        assert ray.effort.replaced >= 1
+        assert played.effort.replaced >= 1
 
 
 def test_a_node_that_is_killed_and_one_that_joins_change_nothing_and_the_new_one_is_used(
@@ -183,15 +183,15 @@ def test_a_node_that_is_killed_and_one_that_joins_change_nothing_and_the_new_one
 ) -> None:
     ray_nodes.be(3)
     many = tasks(120, 256)
-    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(many)
+    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(many).results
     with evaluator(tmp_path, ray_nodes) as ray:
         ray.map(tasks(6, 1))
-        answers: list[list[Result]] = []
+        answers: list[Sequence[Result]] = []
         done = threading.Event()
 
         def go_on() -> None:
             while not done.is_set():
-                answers.append(ray.map(many))
+                answers.append(ray.map(many).results)
 
         player = meanwhile(go_on)
         try:
@@ -231,11 +231,12 @@ def test_segments_that_are_more_than_the_object_store_come_back_whole(tmp_path: 
     lanes = begin_envs(snake.make(snake.Options(**ENVIRONMENT)), 1, 0, 1152)
     wide = segment_tasks(lanes, 1024, 96, ActionRule("softmax"))
     fresh = [Task(tasks(1, each=1)[0].weights, task.play, task.action_rule) for task in wide]
-    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(fresh)
+    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(fresh).results
     with evaluator(tmp_path, ray_nodes) as ray:
         theirs = ray._cluster.ray.put(np.arange(STORE // 4, dtype=np.uint16))  # half of the head's store
-        results = ray.map(fresh)
-        assert ray.effort.received > 1.4 * STORE
+        played = ray.map(fresh)
+        results = played.results
+        assert played.effort.bytes_received > 1.4 * STORE
         assert ray_nodes.spilled > before
         assert ray._cluster.ray.get(theirs)[-1] == (STORE // 4 - 1) % 2**16
         assert_same(results, wanted)
@@ -269,7 +270,7 @@ def test_where_no_node_is_left_that_could_play_the_run_ends_with_what_is_missing
     ray_nodes.be(1)
     ray_nodes.join(resources={"field": 1})
     with evaluator(tmp_path, ray_nodes, request={"CPU": 1.0, "field": 1.0}) as ray:
-        assert len(ray.map(tasks(2, 1))) == 2
+        assert len(ray.map(tasks(2, 1)).results) == 2
         ray_nodes.kill()
         with pytest.raises(ResourceError, match=r"none of 1 Ray nodes can ever play it; what is missing is field"):
             ray.map(tasks(2, 1))
@@ -282,7 +283,7 @@ def test_a_candidate_that_ends_every_worker_is_found(
     ray_nodes.be(2)
     monkeypatch.setenv("WALKS", str(tmp_path / "walks"))
     plain = [Task(task.weights, task.play) for task in tasks(2, 3)]
-    wanted = make(serial, spec(tmp_path, **WALK)).map(plain)
+    wanted = make(serial, spec(tmp_path, **WALK)).map(plain).results
     names = (tmp_path / "walks").read_text().split()
     deadly = next(i for i, name in enumerate(names) if names.count(name) == 1)
     where = deadly // 12, deadly // 3 % 4, 1
@@ -293,15 +294,16 @@ def test_a_candidate_that_ends_every_worker_is_found(
                 ray.map(plain)
             assert (caught.value.task, caught.value.first, caught.value.count) == where
             return
-        results = ray.map(plain)
+        played = ray.map(plain)
+        results = played.results
         returns, expected = (np.concatenate([one.returns for one in all_]) for all_ in (results, wanted))
         assert np.flatnonzero((returns == WORST).all(1)).tolist() == [deadly // 3]
         others = np.arange(len(returns)) != deadly // 3
         np.testing.assert_array_equal(returns[others], expected[others])
-        assert [(one.task, one.first, one.count) for one in ray.poisoned] == [where]
+        assert [(one.task, one.first, one.count) for one in played.poisoned] == [where]
 
 
-def test_notes_of_players_arrive_which_are_made_once_and_see_their_part_of_a_gpu(
+def test_notices_of_players_arrive_which_are_made_once_and_see_their_part_of_a_gpu(
     tmp_path: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No GPU is needed: Ray believes what a node says of itself."""
@@ -319,11 +321,11 @@ def test_notes_of_players_arrive_which_are_made_once_and_see_their_part_of_a_gpu
         evaluator(tmp_path, ray_nodes, request=request, variables=variables, **walk) as ray,
     ):
         plain = [Task(task.weights, task.play) for task in tasks(1, 1)]
-        for _ in range(3):
-            assert len(ray.map(plain)) == 1
+        rounds = [ray.map(plain) for _ in range(3)]
         told = r"worker [0-9a-f]{8} \(process \d+ on .+\): made 1, sees GPU 0, grows true"
-        assert len(ray.notes) == 3
-        assert all(re.fullmatch(told, note) for note in ray.notes), ray.notes
+        notices = [notice for played in rounds for notice in played.notices]
+        assert len(notices) == 3
+        assert all(re.fullmatch(told, notice) for notice in notices), notices
 
 
 def test_a_node_with_another_version_of_the_program_or_a_plug_in_or_without_it_is_refused(
@@ -356,22 +358,23 @@ def test_workers_that_hang_or_are_stopped_while_they_play_or_wait_are_replaced_a
 ) -> None:
     ray_nodes.be(2)
     plain = [Task(task.weights, task.play) for task in tasks(4, 3)]
-    wanted = make(serial, spec(tmp_path, **WALK)).map(plain)
+    wanted = make(serial, spec(tmp_path, **WALK)).map(plain).results
     faults = tmp_path / "faults"
     faults.mkdir()
     (faults / f"spin-{1:016x}-7").touch()
     (faults / f"stop-{2:016x}-5").touch()
     with evaluator(tmp_path, ray_nodes, 2.0, variables={"TREACHERY": str(faults)}, **WALK) as ray:
-        ray._pace.note(0.1, 12)
+        ray._deadlines.note(0.1, 12)
         began = time.monotonic()
-        assert_same(ray.map(plain), wanted)
-        assert ray.effort.replaced >= 2  # and others, where the machine is slow
+        played = ray.map(plain)
+        assert_same(played.results, wanted)
+        assert played.effort.replaced >= 2  # and others, where the machine is slow
         assert not any(faults.iterdir())
         idle = [pid for raylet in ray_nodes.raylets for pid in waiting(raylet)]
         assert idle
         for pid in idle:
             os.kill(pid, signal.SIGSTOP)
-        assert_same(ray.map(plain), wanted)
+        assert_same(ray.map(plain).results, wanted)
         assert time.monotonic() - began < 60
     assert until(lambda: not any(map(alive, idle)), 10)
 
@@ -380,7 +383,7 @@ def test_a_worker_that_is_stopped_before_it_has_ever_played_is_replaced(
     tmp_path: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray_nodes.be(1)
-    monkeypatch.setattr(tasks_module, "START_PATIENCE", 1.0)
+    monkeypatch.setattr(tasks_module, "START_DEADLINE", 1.0)
     stopped: list[int] = []
 
     def stop() -> None:
@@ -392,31 +395,33 @@ def test_a_worker_that_is_stopped_before_it_has_ever_played_is_replaced(
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)  # so that a failure ends
 
-    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2))
+    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2)).results
     with evaluator(tmp_path, ray_nodes) as ray:
-        ray._pace = Pace(2.0, 2.0)
+        ray._deadlines = Deadlines(2.0, 2.0)
         stopper = meanwhile(stop)
-        assert_same(ray.map(tasks(2)), wanted)
+        played = ray.map(tasks(2))
+        assert_same(played.results, wanted)
         stopper.join()
         assert stopped
-        assert ray.notes
-        assert re.fullmatch(r"nothing came back from Ray for \d+ seconds, so 2 tasks begin again", ray.notes[0])
+        assert played.notices
+        assert re.fullmatch(r"nothing came back from Ray for \d+ seconds, so 2 tasks begin again", played.notices[0])
     assert until(lambda: not any(map(alive, stopped)), 10)
 
 
 def test_a_worker_whose_device_is_too_small_ends_and_fewer_play_at_a_time(tmp_path: Path, ray_nodes: Nodes) -> None:
     ray_nodes.be(2)
     plain = [Task(task.weights, task.play) for task in tasks(4, 3)]
-    wanted = make(serial, spec(tmp_path, **WALK)).map(plain)
+    wanted = make(serial, spec(tmp_path, **WALK)).map(plain).results
     fault = tmp_path / "faults" / f"device-{2:016x}-5"
     fault.parent.mkdir()
     with evaluator(tmp_path, ray_nodes, variables={"TREACHERY": str(fault.parent)}, **WALK) as ray:
         fault.touch()
-        assert_same(ray.map(plain), wanted)
-        (note,) = ray.notes
+        played = ray.map(plain)
+        assert_same(played.results, wanted)
+        (note,) = played.notices
         told = r"worker [0-9a-f]{8} \(process \d+ on .+\) gives up: out of memory on the Stand-in; "
         assert re.fullmatch(told + r"\d+ at a time plays? on without it", note)
-        assert ray.effort.replaced <= 1  # a task that had begun in it when it ended
+        assert played.effort.replaced <= 1  # a task that had begun in it when it ended
 
         def until_none_is_left() -> None:
             for _ in ray_nodes.raylets:
@@ -432,7 +437,7 @@ def test_a_device_that_holds_two_of_three_evaluators_is_played_on_by_two(tmp_pat
     """Processes keep their share of a device's memory until they end, as those of TensorFlow do."""
     ray_nodes.be(1)
     plain = [Task(task.weights, task.play) for task in tasks(12, 3)]
-    wanted = make(serial, spec(tmp_path, **WALK)).map(plain)
+    wanted = make(serial, spec(tmp_path, **WALK)).map(plain).results
     (tmp_path / "seats").mkdir()
     slowly = {"SEATS": f"2:{tmp_path / 'seats'}", "PACE": "0.02"}
     request = {"CPU": 1.0, "device": 1.0}
@@ -440,10 +445,12 @@ def test_a_device_that_holds_two_of_three_evaluators_is_played_on_by_two(tmp_pat
         ray_nodes.beside(num_cpus=3, resources={"device": 3}),
         evaluator(tmp_path, ray_nodes, request=request, variables=slowly, **WALK) as ray,
     ):
-        assert_same(ray.map(plain), wanted)
-        assert [note.rpartition("; ")[2] for note in ray.notes] == ["2 at a time play on without it"]
-        assert_same(ray.map(plain), wanted)
-        assert len(ray.notes) == 1
+        played = ray.map(plain)
+        assert_same(played.results, wanted)
+        assert [notice.rpartition("; ")[2] for notice in played.notices] == ["2 at a time play on without it"]
+        played = ray.map(plain)
+        assert_same(played.results, wanted)
+        assert not played.notices
 
 
 def test_weights_are_read_once_and_a_python_error_in_a_worker_is_raised_as_it_is(
@@ -461,15 +468,15 @@ def test_weights_are_read_once_and_a_python_error_in_a_worker_is_raised_as_it_is
         replace(one, weights=replace(one.weights, rows=one.weights.rows + 2, published="parents.h5"))
         for one in tasks(3)
     ]
-    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(named)
+    wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(named).results
     with evaluator(tmp_path, ray_nodes) as ray:
-        assert_same(ray.map(named), wanted)
+        assert_same(ray.map(named).results, wanted)
         (tmp_path / "parents.h5").unlink()
-        assert_same(ray.map(named), wanted)  # from the object store, where they are already
+        assert_same(ray.map(named).results, wanted)  # from the object store, where they are already
         with pytest.raises(Exception, match="names row 8") as caught:
             ray.map([bad])
         assert type(caught.value).__name__ == "DataError"
-        assert_same(ray.map(tasks(2)), make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2)))
+        assert_same(ray.map(tasks(2)).results, make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2)).results)
 
 
 def test_a_run_that_is_interrupted_leaves_no_process_on_a_cluster_of_others_and_goes_on_without_it(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from calling import KEYS, SMALL, after, called, command, summary_of
 
-from evo.records import Episodes, Generation, Request, Result, Task, WeightSource
+from evo.records import Episodes, Generation, Played, Request, Result, Task, WeightSource
 from evo.store.champion import read_champion
 from evo.store.store import Store
 from evo.training.generation import play_out
@@ -286,17 +286,15 @@ def test_what_cannot_be_evaluated_or_replayed_is_told_in_a_line(
 class Echo:
     """An evaluator that answers with the file that each task names."""
 
-    fingerprint = ""
-
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
 
-    def map(self, tasks: Any) -> list[Result]:
+    def map(self, tasks: Any) -> Played:
         self.asked.append([task.weights.published for task in tasks])
         empty = np.zeros((1, 1), np.int64)
-        return [
-            Result(empty, empty.astype(np.int32), empty[..., None].astype(np.int32), empty > 0, n, n) for n in (1, 2)
-        ]
+        return Played(
+            [Result(empty, empty.astype(np.int32), empty[..., None].astype(np.int32), empty > 0, n, n) for n in (1, 2)]
+        )
 
     def close(self) -> None:
         pass

@@ -21,7 +21,6 @@ from committing import IDENTITY, Arrays, commit, metrics, record, state, straigh
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
 from evo.files.hashing import array_digest, first_hash, next_hash
 from evo.rollouts.published_weights import PublishedFiles
-from evo.store import store as stores
 from evo.store.store import Store
 
 COMMITTING = Path(__file__).with_name("committing.py")
@@ -273,33 +272,8 @@ def test_commits_that_follow_within_two_seconds_share_their_files_and_others_do_
     ]
 
 
-def test_a_patient_store_leaves_what_is_due_to_a_moment_when_others_are_at_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashes: list[str]
-) -> None:
-    monkeypatch.setattr(stores, "DURABLE_SECONDS", 0.0)
-    with made(tmp_path / "run", 0) as store:
-        store.patient = True
-        for generation in range(4):
-            commit(store, generation)
-            store.publish(state(generation)["weights"])  # type: ignore[arg-type]
-            assert (store.durable, store.next_generation) == (generation, generation + 1)
-            assert store.state_hash == hashes[generation + 1]
-            list(store.settle())
-            assert Store.read(tmp_path / "run").next_generation == store.durable == generation + 1
-        before = store.committing.take()
-        list(store.settle())
-        assert store.settling.take() > 0 == store.committing.take()
-        assert before > 0
-        commit(store, 4)
-        commit(store, 5)  # nobody has settled
-        assert store.durable == 6
-        commit(store, 6)
-    assert finish(tmp_path / "run", 7) == hashes[7]
-
-
 def test_what_the_disk_did_not_take_is_not_counted_as_committed(tmp_path: Path, hashes: list[str]) -> None:
     store = made(tmp_path / "run", 3, flush_each=True)
-    store.patient = True
     frames = store.frames
     (tmp_path / "run" / "population").rename(tmp_path / "elsewhere")
     commit(store, 3)

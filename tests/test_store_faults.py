@@ -59,12 +59,10 @@ def crew() -> Iterator[list[Committers]]:
         yield [one, other][:AT_A_TIME]
 
 
-def traced(
-    committer: Committers, directory: Path, *options: str, limits: dict[str, int] | None = None, later: str = ""
-) -> int:
+def traced(committer: Committers, directory: Path, *options: str, limits: dict[str, int] | None = None) -> int:
     """Let a process commit the seven generations, under strace if it has options, and return how it ended."""
     directory.parent.mkdir(exist_ok=True)
-    return committer.run([directory, GENERATIONS, 0, 8, "quiet", "", later], options, limits)
+    return committer.run([directory, GENERATIONS, 0, 8, "quiet", ""], options, limits)
 
 
 def everywhere(crew: list[Committers], work: Callable[[Committers, Point], int], points: Sequence[Point]) -> list[int]:
@@ -107,8 +105,8 @@ def counts(crew: list[Committers], tmp_path_factory: pytest.TempPathFactory) -> 
     return counted(crew[0], tmp_path_factory.mktemp("counted") / "log")
 
 
-def counted(committer: Committers, log: Path, later: str = "") -> dict[str, int]:
-    assert traced(committer, log.parent / "run", "-o", str(log), later=later) == 0
+def counted(committer: Committers, log: Path) -> dict[str, int]:
+    assert traced(committer, log.parent / "run", "-o", str(log)) == 0
     names = (line.partition("(")[0] for line in log.read_text().splitlines())
     return Counter(name for name in names if name.isidentifier())
 
@@ -116,12 +114,12 @@ def counted(committer: Committers, log: Path, later: str = "") -> dict[str, int]
 # Being killed
 
 
-def killed_at(committer: Committers, place: Path, point: Point, hashes: list[str], later: str = "") -> int:
+def killed_at(committer: Committers, place: Path, point: Point, hashes: list[str]) -> int:
     """Kill the run at its number-th call of this name, take it up, and return how it had ended."""
     call, number = point
     run = place / f"{call}-{number}" / "run"
     strace = ["-o", "/dev/null", "-e", f"inject={call}:signal=SIGKILL:when={number}"]
-    ended = traced(committer, run, *strace, later=later)
+    ended = traced(committer, run, *strace)
     assert ended in (0, -9), (point, ended)
     goes_on(run, hashes)
     shutil.rmtree(run.parent)
@@ -150,30 +148,12 @@ def test_a_run_killed_at_every_system_call_goes_on(
     assert set(everywhere(crew, lambda one, point: killed_at(one, tmp_path, point, hashes), beyond)) == {0}
 
 
-@pytest.mark.parametrize("point", [("write", 18), ("fsync", 14), ("rename", 13), ("openat", 60), ("unlink", 2)])
-def test_a_run_killed_where_a_commit_is_synced_while_others_play_goes_on(
-    crew: list[Committers], tmp_path: Path, hashes: list[str], point: Point
-) -> None:
-    assert killed_at(crew[0], tmp_path, point, hashes, "later") == -9
-
-
-@pytest.mark.long
-def test_a_run_killed_at_every_system_call_goes_on_where_commits_are_synced_while_others_play(
-    crew: list[Committers], tmp_path: Path, hashes: list[str]
-) -> None:
-    counts = counted(crew[0], tmp_path / "log", "later")
-    points = [(call, number) for call, count in counts.items() for number in range(1, count + 1)]
-    assert len(points) > 300
-    ends = everywhere(crew, lambda one, point: killed_at(one, tmp_path, point, hashes, "later"), points)
-    assert not any(call in CHANGING for (call, _), ended in zip(points, ends, strict=True) if ended == 0)
-
-
 # A disk that fails, and limits
 
 
-def fails_at(committer: Committers, directory: Path, fault: str, hashes: list[str], later: str = "") -> int:
+def fails_at(committer: Committers, directory: Path, fault: str, hashes: list[str]) -> int:
     """Run on a disk with this fault and return the exit code: 5, or 0 where nothing depended on what failed."""
-    ended = traced(committer, directory, "-o", "/dev/null", "-e", f"inject={fault}", later=later)
+    ended = traced(committer, directory, "-o", "/dev/null", "-e", f"inject={fault}")
     assert ended in (0, 5), (fault, ended)
     assert list(directory.parent.rglob("*.tmp")) == []
     goes_on(directory, hashes)
@@ -197,7 +177,6 @@ def test_a_failing_disk_ends_the_run_with_exit_5_and_a_directory_that_goes_on(
     crew: list[Committers], tmp_path: Path, hashes: list[str], fault: str
 ) -> None:
     assert fails_at(crew[0], tmp_path / "place" / "run", fault, hashes) == 5
-    assert fails_at(crew[0], tmp_path / "place" / "run", fault, hashes, "later") == 5
 
 
 @pytest.mark.long

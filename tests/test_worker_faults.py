@@ -16,10 +16,10 @@ from calling import ROOT, called, summary_of
 from test_evaluators import alive, children, until
 from treacherous import HARM
 
-from evo.evaluators import processes
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST
 from evo.store.store import Store
+from evo.workers import pool
 
 POPULATION, EPISODES, CONTENDERS, SELECT = 24, 3, 2, 4
 WALK = f"""
@@ -217,7 +217,7 @@ def test_every_fault_in_one_run_leaves_no_trace_in_the_hash(walk: Path, monkeypa
     reference = run(walk, "undisturbed", "--backend", "serial", *few)
     prepare(walk / "faults", [*HARM, "kill", "exit", "segv", "memory", "kill", "kill"])
     monkeypatch.setenv("TREACHERY", str(walk / "faults"))
-    monkeypatch.setattr(processes, "PATIENCE", 1.0)
+    monkeypatch.setattr(pool, "SHORTEST_DEADLINE", 1.0)
     harmed = run(walk, "harmed", "--workers", 3, *few)
     assert list((walk / "faults").iterdir()) == []  # all of them have happened
     for key in ("state_hash", "frames", "champion"):
@@ -233,7 +233,7 @@ def test_no_process_outlives_a_killed_master_by_two_seconds(walk: Path, monkeypa
     ) as it:
         assert until(lambda: not list((walk / "faults").iterdir()), 60)
         family = children(it.pid)
-        assert len(family) == 4  # the fork_server, and workers of which one spins and one is stopped
+        assert len(family) == 4  # the fork server, and workers of which one spins and one is stopped
         it.send_signal(signal.SIGKILL)
         it.wait()
         assert until(lambda: not any(map(alive, family)), 2.0)

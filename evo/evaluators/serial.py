@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from evo.errors import DeviceError
-from evo.rollouts.player import Player, RunSpec, make_player
+from evo.records import Effort, Played, Player, Result, Task
+from evo.rollouts.player import RunSpec, make_player
 from evo.workers import devices
-from evo.workers.effort import Effort
 from evo.workers.options import LocalOptions
 from evo.workers.placement import LearnerDevices, Slots, describe_learner
+from evo.workers.signals import Stopped
 
 
 class Options(LocalOptions):
@@ -42,32 +43,28 @@ class Options(LocalOptions):
 class Serial:
     """An evaluator with no worker."""
 
-    rebuilds = True
-
     def __init__(self, player: Player) -> None:
-        self.effort = Effort()
-        self.fingerprint = player.fingerprint
         self._player = player
 
-    def map(self, tasks: Sequence[Any]) -> list[Any]:
-        """Return the results in task order."""
+    def map(self, tasks: Sequence[Task]) -> Played:
+        """Play the tasks in order."""
         began = time.monotonic()
         results = [self._play(task) for task in tasks]
         seconds = time.monotonic() - began
-        self.effort = Effort(seconds, [seconds])
-        return results
+        notices, self._player.notices = self._player.notices, ()
+        return Played(results, Effort(seconds, [seconds]), (), notices, self._player.fingerprint)
 
     def close(self) -> None:
         """Do nothing: there is no worker to stop."""
 
-    def _play(self, task: Any) -> Any:
-        """Play beside this thread, which an interrupt reaches at once; compiled code would keep it waiting."""
+    def _play(self, task: Task) -> Result:
+        """Play in another thread, for an interrupt reaches this one at once; compiled code would keep it waiting."""
         playing = _Playing(self._player, task)
         playing.start()
         try:
             playing.join()
         except KeyboardInterrupt as stop:
-            atexit.register(_leave, playing, getattr(stop, "exit_code", 130))
+            atexit.register(_leave, playing, stop.exit_code if isinstance(stop, Stopped) else 130)
             raise
         return playing.answer()
 
@@ -75,7 +72,7 @@ class Serial:
 class _Playing(threading.Thread):
     """A task that is being played."""
 
-    def __init__(self, player: Player, task: Any) -> None:
+    def __init__(self, player: Player, task: Task) -> None:
         super().__init__(daemon=True)
         self._player, self._task = player, task
         self._result: Any = None
@@ -87,11 +84,12 @@ class _Playing(threading.Thread):
         except BaseException as error:
             self._error = error
 
-    def answer(self) -> Any:
+    def answer(self) -> Result:
         """Return the result, or raise what the player raised."""
         if self._error is not None:
             raise self._error
-        return self._result
+        result: Result = self._result
+        return result
 
 
 def _leave(playing: threading.Thread, exit_code: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,28 +32,20 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def replace_file(path: Path, data: bytes | memoryview | Sequence[bytes | memoryview], *, durable: bool = True) -> None:
+def replace_file(path: Path, data: bytes | memoryview | Iterable[bytes | memoryview], *, durable: bool = True) -> None:
     """Write a file under a temporary name and rename it; with `durable` its bytes are on the disk before the rename.
 
     `data` may come in pieces, which are written one after the other. The rename itself is durable after
     `sync_directory`. On any failure the temporary file is removed.
     """
-    for _ in replacing(path, [data] if isinstance(data, bytes | memoryview) else data, durable=durable):
-        pass
-
-
-def replacing(path: Path, data: Iterable[bytes | memoryview], *, durable: bool = True) -> Iterator[None]:
-    """Do what `replace_file` does, and yield after every piece and the sync; to leave it there is a failure, too."""
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
         try:
-            for piece in data:
+            for piece in [data] if isinstance(data, bytes | memoryview) else data:
                 write_all(descriptor, piece)
-                yield
             if durable:
                 os.fsync(descriptor)
-                yield
         finally:
             os.close(descriptor)
         os.rename(temporary, path)

@@ -19,9 +19,8 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from mmap import mmap
 from typing import NamedTuple
 
 import numpy as np
@@ -57,8 +56,8 @@ def array_digest(name: str, array: NDArray[np.generic]) -> ArrayDigest:
 
 
 def frozen(array: NDArray[np.generic]) -> bool:
-    """Return whether nobody writes into this array any more: it is marked so, and its memory is its own or a file's."""
-    return not array.flags.writeable and (array.base is None or isinstance(array.base, mmap))
+    """Return whether nobody writes into this array any more: it is marked so, and its memory is its own."""
+    return not array.flags.writeable and array.base is None
 
 
 class Digests:
@@ -87,15 +86,6 @@ class Digests:
         if frozen(values):
             self._known[name] = _Known(values, digest, rows)
         return digest
-
-    def remember(self, name: str, weights: NDArray[np.float32], rows: Sequence[bytes]) -> str:
-        """Take in a `frozen` matrix of weights by the SHA-256 of its rows, which nobody computes again; return its own.
-
-        # weights [S, P]
-        """
-        digest = _digest(name, weights, list(rows))
-        self._known[name] = _Known(weights, digest, list(rows))
-        return digest.sha256
 
 
 @dataclass(frozen=True)

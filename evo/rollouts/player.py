@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
 from evo.plugins.options import EnvironmentOptions
-from evo.records import ActionRule, Episodes, Rebuild, Segment, Task, WeightSource
+from evo.records import ActionRule, Episodes, Player, Result, Segment, Task, WeightSource
 from evo.workers import devices
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices
@@ -37,19 +37,6 @@ class RunSpec:
     extra_outputs: int = 0  # of the network, besides the scores of actions
     learner: LearnerDevices | None = None  # None: nothing learns
     transitions_from: str = ""  # "segments" or "episodes" whose transitions are recorded; "": from neither
-
-
-class Player(Protocol):
-    """Something that plays one task at a time, with caches but no memory of earlier tasks."""
-
-    fingerprint: str  # results of players that differ here may differ; empty: exact arithmetic
-
-    def play(self, task: Task | Rebuild) -> Any:
-        """Play the task's episodes with each of its candidates: a `Result`.
-
-        Or, where it reaches the run directory, write their weights into a file there: the SHA-256 of each.
-        """
-        ...
 
 
 def make_player(spec: RunSpec, files: Any = None) -> Player:
@@ -96,20 +83,15 @@ def measures_of(spec: RunSpec) -> int:
     return len(_environment(spec).episode_metrics)
 
 
-class LanesPlayer:
+class LanesPlayer(Player):
     """Plays on the CPU: in float32 exactly, in bfloat16 as the processor multiplies pairs."""
 
     def __init__(self, rollout: Rollout, files: Any) -> None:
         self._rollout, self._files = rollout, files
         self.fingerprint = rollout.fingerprint
 
-    def play(self, task: Task | Rebuild) -> Any:
-        """Play the task's episodes with each of its candidates, or rebuild them."""
-        from evo.rollouts.rollout import check_arithmetic
-
-        if isinstance(task, Rebuild):
-            check_arithmetic()
-            return self._files.rebuild(task, self._rollout.rebuilder)
+    def play(self, task: Task) -> Result:
+        """Play the task's episodes with each of its candidates."""
         parents = self._files.matrix(task.weights.published, self._rollout.network.size)
         return self._rollout.play(task, parents)
 

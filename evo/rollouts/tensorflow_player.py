@@ -21,7 +21,7 @@ from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError
 from evo.networks.batched import BatchedNetworks
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.keras_form import build_keras, set_weights
-from evo.records import WORST, ActionRule, Rebuild, Result, Segment, Task
+from evo.records import WORST, ActionRule, Player, Result, Segment, Task
 from evo.rollouts.gymnasium_episodes import Recorder, play_gymnasium
 from evo.rollouts.published_weights import PublishedFiles
 from evo.rollouts.rollout import check_arithmetic, empty_result
@@ -40,7 +40,7 @@ BATCH = 32  # boards of a network in a forward pass: part of the fingerprint
 GOLDEN = 64  # states
 
 
-class TensorFlowPlayer:
+class TensorFlowPlayer(Player):
     """Plays with TensorFlow, one network a call or many; DeviceError where another device is seen than is pinned.
 
     Where a device's memory does not hold so many networks in a call, half of them are computed at a time, if that
@@ -49,7 +49,6 @@ class TensorFlowPlayer:
 
     def __init__(self, rollout: Rollout, files: PublishedFiles, workers: WorkersOptions) -> None:
         self.network, self.environment = rollout.network, rollout.environment
-        self.notes: list[str] = []  # what a user should know of
         self._files, self._rebuilder = files, Rebuilder(self.network)
         self._threads = workers.threads
         self.device = devices.claim(workers)
@@ -67,11 +66,9 @@ class TensorFlowPlayer:
         assert self._networks is not None
         return self._networks.networks
 
-    def play(self, task: Task | Rebuild) -> Any:
+    def play(self, task: Task) -> Result:
         """Return what each candidate of `task` did, and its steps where they are asked for, of one candidate."""
         check_arithmetic()
-        if isinstance(task, Rebuild):
-            return self._files.rebuild(task, self._rebuilder)
         parents = self._files.matrix(task.weights.published, self.network.size)
         if isinstance(task.play, Segment) or task.record_transitions:
             return self._play_recorded(task, parents)
@@ -188,7 +185,8 @@ class TensorFlowPlayer:
 
     def _tell_if_fewer(self, before: int) -> None:
         if self._side_by_side and (now := self.candidates_per_call) < before:
-            self.notes.append(f"memory is short, so it computes {now} networks in a call, not {before}")
+            text = f"memory is short, so it computes {now} networks in a call, not {before}"
+            self.notices = (*self.notices, text)
 
     def _describe(self) -> str:
         """Return the fingerprint: what computes, and a digest of its scores of known states by known weights."""

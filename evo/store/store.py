@@ -12,7 +12,6 @@
 
 A commit extends the hash chain at once. It becomes durable together with its neighbours: data files (fsync, rename,
 fsync of the directory), then the manifest's lines (append, fsync). No file that a line names is ever written again.
-Where somebody can play meanwhile, that waits until they have their tasks (`Store.patient`, `Store.settle`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from numpy.typing import NDArray
 
 from evo.errors import ResourceError
 from evo.files.arrays import Arrays, checked, layouts, pieces
-from evo.files.durable import replacing, resources, sync_directory, write_all
+from evo.files.durable import replace_file, resources, sync_directory, write_all
 from evo.files.hashing import Digests, array_digest, frozen, next_hash
 from evo.files.lock import acquire, release
 from evo.store.champion import Layers, encode_champion, write_champion
@@ -43,14 +42,12 @@ from evo.store.checkpoints import read_all_records, read_record, read_state
 from evo.store.manifest import FileStamp, Line
 from evo.store.metrics import MetricsFile
 from evo.store.paths import MANIFEST, POPULATION, RECORDS
-from evo.store.published import Published, Room
+from evo.store.published import Published
 from evo.store.recovery import KEEP_LAST, Recovered, clean, population_file, recover, require_run_directory
 from evo.store.run_directory import make_run_directory
-from evo.training.accounting import Stopwatch
 
 DURABLE_SECONDS = 2.0
 KEEP_EVERY = 100
-STEP = 1 << 22  # bytes, after which others may be heard
 
 _POPULATION = re.compile(r"gen-(\d+)\.h5")
 
@@ -83,9 +80,6 @@ class Store:
         self._lines = list(recovered.lines)
         self._durable = (len(recovered.lines), recovered.size)  # lines, and bytes of the manifest
         self._totals = _Totals()
-        self.committing = Stopwatch()  # what is spent on making generations last
-        self.settling = Stopwatch()  # what `settle` spends on that, while others are at work
-        self.patient = False  # whether `settle` is called as soon as others have something to do
         self._metrics = MetricsFile(directory)
         self._kept: dict[int, _Kept] = {}
         self._lock = lock
@@ -94,7 +88,6 @@ class Store:
         self._published = Published(directory, self._digests)
         self._champion: tuple[bytes, bytes] | None = None
         self._failure: ResourceError | None = None
-        self._due = False  # whether there are commits that have been left to `settle`
         self._waiting_since = math.inf  # the monotonic second of the oldest commit that is not durable
         self._committed_at = -math.inf
 
@@ -173,38 +166,19 @@ class Store:
         The file is HDF5 with one contiguous dataset "weights"; only the last two are kept.  # weights [S, P]
         """
         self._writable()
-        if not self.patient and self._has_waited:
+        if self._has_waited:
             self.flush()
         return self._published.add(weights, self._newest_population())
-
-    def room(self, rows: int, size: int) -> Room:
-        """Return a file in which others write a matrix of weights that comes next, row by row; one at a time.
-
-        It is of the kind that `publish` writes.
-        """
-        self._writable()
-        return self._published.room(rows, size)
-
-    def filled(self, room: Room, digests: Sequence[bytes]) -> NDArray[np.float32]:
-        """Return the matrix whose rows are there now and have these SHA-256: published, mapped and read-only."""
-        self._writable()
-        return self._published.filled(room, digests)
 
     def commit(
         self, generation: int, state: Arrays, record: Arrays, metrics: Mapping[str, float], *, best: bool = False
     ) -> None:
         """Add a finished generation; it is durable when the next one could not be finished within two seconds.
 
-        A store that is `patient` leaves that to the next `settle`, of no more than one commit that is due.
-
         `metrics["frames"]` and `metrics["seconds"]` are those of this generation. `best` keeps its population file
         until there is a better one. The arrays are copied, but for those that are marked as read-only.
         ResourceError: the disk does not take them.
         """
-        with self.committing:
-            self._commit(generation, state, record, metrics, best)
-
-    def _commit(self, generation: int, state: Arrays, record: Arrays, metrics: Mapping[str, float], best: bool) -> None:
         self._writable()
         if generation != self.next_generation:
             raise ValueError(f"generation {generation} cannot follow {self.next_generation - 1}")
@@ -227,36 +201,18 @@ class Store:
         now = time.monotonic()
         took, self._committed_at = now - self._committed_at, now
         self._waiting_since = min(self._waiting_since, now)
-        due = now - self._waiting_since + took >= DURABLE_SECONDS
-        if self.patient and not self._due:
-            self._due = due
-        elif due or self._due:
+        if now - self._waiting_since + took >= DURABLE_SECONDS:
             self.flush()
-
-    def settle(self) -> Iterator[None]:
-        """Make durable what is due to be while others are at work, in steps between which they can be heard.
-
-        ResourceError: as `flush`.
-        """
-        if self._due or self._has_waited:
-            yield from _timed(self.settling, self._flushing())
 
     def flush(self) -> None:
         """Make every commit durable, then the champion. ResourceError: the disk does not take them.
 
         What it did not take does not count as committed any more.
         """
-        with self.committing:
-            for _ in self._flushing():
-                pass
-
-    def _flushing(self) -> Iterator[None]:
-        """Flush in steps; to leave it between two of them is an interrupt."""
         self._writable()
         try:
-            yield from self._flushing_lines()
+            self._flush_lines()
             if self._champion is not None:
-                yield
                 write_champion(self.directory, *self._champion)
                 self._champion = None
         except ResourceError as error:
@@ -264,7 +220,6 @@ class Store:
             self._totals = _Totals()
             del self._lines[self._durable[0] :]
             raise
-        self._due = False
 
     @property
     def _has_waited(self) -> bool:
@@ -358,7 +313,7 @@ class Store:
             if kept.state is not None and generation not in wanted and not self._kept_for_ever(generation):
                 self._kept[generation] = kept._replace(state=None)
 
-    def _flushing_lines(self) -> Iterator[None]:
+    def _flush_lines(self) -> None:
         """Everything up to the manifest's append can be repeated, so an interrupt here loses nothing."""
         count, size = self._durable
         pending = self._lines[count:]
@@ -368,13 +323,12 @@ class Store:
         for generations, name, arrays in self._files(pending):
             data = _Stamped(pieces(arrays))
             with resources("write", self.directory / name):
-                yield from replacing(self.directory / name, data)
+                replace_file(self.directory / name, data)
             for generation in generations:
                 files[generation][name] = data.stamp
         with resources("write", self.directory):
             for folder in (POPULATION, RECORDS):
                 sync_directory(self.directory / folder)
-                yield
         lines = [dataclasses.replace(line, files=files[line.generation]) for line in pending]
         appended = b"".join(line.encode() for line in lines)
         self._append_to_manifest(appended, size)
@@ -382,7 +336,6 @@ class Store:
         self._durable = (count + len(lines), size + len(appended))
         self._kept.clear()
         self._waiting_since = math.inf
-        yield
         self._remove_old_populations()
 
     def _files(self, pending: Sequence[Line]) -> Iterator[tuple[list[int], str, Arrays]]:
@@ -437,30 +390,17 @@ def _copies(arrays: Arrays) -> dict[str, NDArray[np.generic]]:
     return copies
 
 
-def _timed(watch: Stopwatch, steps: Iterator[None]) -> Iterator[None]:
-    """Go through steps and count the time that they take, without what is done between them."""
-    while True:
-        with watch:
-            try:
-                next(steps)
-            except StopIteration:
-                return
-        yield
-
-
 class _Stamped:
-    """The bytes of a file on their way to the disk, no more than `STEP` at once, and the stamp of what has passed."""
+    """The bytes of a file on their way to the disk, and the stamp of what has passed."""
 
     def __init__(self, data: Sequence[bytes | memoryview]) -> None:
         self._data, self._bytes, self._digest = data, 0, hashlib.sha256()
 
-    def __iter__(self) -> Iterator[memoryview]:
+    def __iter__(self) -> Iterator[bytes | memoryview]:
         for piece in self._data:
-            for first in range(0, len(piece), STEP):
-                part = memoryview(piece)[first : first + STEP]
-                self._digest.update(part)
-                self._bytes += len(part)
-                yield part
+            self._digest.update(piece)
+            self._bytes += len(piece)
+            yield piece
 
     @property
     def stamp(self) -> FileStamp:

@@ -1,13 +1,14 @@
-"""Where the time of a generation goes, and what it moves: every second of it is counted once, so that it adds up.
+"""Where the time of a generation goes: every second of it is counted once, so that the parts add up.
 
-    seconds = seconds_acting    workers play, and rebuild survivors, on the mean of them
-            + seconds_waiting   the master waits, and workers have no task: starts, hand-overs, stragglers
-            + seconds_moving    weights are published, and what was played is brought to where it is learnt from
-            + seconds_learning  gradients; 0 in evolution
-            + seconds_master    whatever else the master does: naming candidates, ranking
+    seconds = seconds_acting    workers play, mean over workers
+            + seconds_idle      the master waits for workers that are idle: starts, hand-overs, stragglers
+            + seconds_moving    weights are published, and transitions are brought to the learner
+            + seconds_learning  gradient updates; 0 in evolution
+            + seconds_master    everything else in the master: naming candidates, ranking, rebuilding survivors
 
-In the first two the master is idle, in the other three the workers are. While workers play, the master makes the
-commit before durable; where they had to wait for that, it is in seconds_waiting.
+In the first two the master is idle, in the other three the workers are. Two more lie within or beside them:
+`seconds_straggling` of the first two, in which one worker played a round's last task and the others were idle, and
+`seconds_committing`, spent on the commit of the generation before.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from evo.records import Evaluator, Metrics
+    from evo.records import Evaluator, Metrics, Result, Task
 
-PARTS = ("seconds_acting", "seconds_waiting", "seconds_moving", "seconds_learning", "seconds_master")
+PARTS = ("seconds_acting", "seconds_idle", "seconds_moving", "seconds_learning", "seconds_master")
 
 
 class Stopwatch:
@@ -52,56 +53,50 @@ class Stopwatch:
 
 
 class Account:
-    """The books of one generation, which begins now."""
+    """Adds up what the rounds of one generation take; the generation begins now."""
 
     def __init__(self) -> None:
         self.publishing = Stopwatch()
         self._began = time.monotonic()
-        self._playing = self._acting = self._alone = self._held = 0.0
+        self._playing = self._acting = self._straggling = 0.0
         self._workers, self._replaced = math.nan, 0
         self._published = self._sent = self._received = 0
 
-    def published(self, weights: NDArray[np.float32]) -> None:
-        """Note weights that workers have not seen before."""
-        self._published += weights.nbytes
+    def published(self, weights: NDArray[np.float32] | None) -> None:
+        """Add weights that workers have not seen before, if there are any."""
+        self._published += 0 if weights is None else weights.nbytes
 
-    def play(self, evaluator: Evaluator, tasks: Sequence[Any]) -> list[Any]:
-        """Have the tasks played, or whatever else they are, and note what that took."""
+    def play(self, evaluator: Evaluator, tasks: Sequence[Task]) -> Sequence[Result]:
+        """Have the tasks played, and return their results."""
         began = time.monotonic()
-        results = evaluator.map(tasks)
-        seconds = time.monotonic() - began
+        played = evaluator.map(tasks)
+        seconds, effort = time.monotonic() - began, played.effort
         self._playing += seconds
-        effort: Any = getattr(evaluator, "effort", None)
-        if effort is None or not effort.busy:  # an evaluator that does not say
-            self._acting += seconds
-            return results
-        self._workers = len(effort.busy)
-        self._acting += min(sum(effort.busy) / len(effort.busy), seconds)
-        self._alone, self._held = self._alone + effort.alone, self._held + effort.held
+        self._acting += min(sum(effort.busy) / len(effort.busy), seconds) if effort.busy else seconds
+        self._straggling += effort.straggling
+        self._workers = len(effort.busy) or self._workers
         self._replaced += effort.replaced
-        self._sent, self._received = self._sent + effort.sent, self._received + effort.received
-        return results
+        self._sent, self._received = self._sent + effort.bytes_sent, self._received + effort.bytes_received
+        return played.results
 
     def close(self, metrics: Mapping[str, float]) -> Metrics:
-        """Return the metrics of the generation, which ends now, with what is in the books.
+        """Return the metrics of the generation, which ends now, with what its rounds took.
 
-        Of the algorithm's own, `seconds_moving` and `seconds_learning` are what it spent between its requests.
+        The algorithm's `seconds_moving` and `seconds_learning` are what it spent between its requests.
         """
         seconds = time.monotonic() - self._began
-        publishing, learning = self.publishing.take(), metrics.get("seconds_learning", 0.0)
-        moving = publishing + metrics.get("seconds_moving", 0.0)
-        slots = metrics.get("slots", 0.0)
+        moving = self.publishing.take() + metrics.get("seconds_moving", 0.0)
+        learning, slots = metrics.get("seconds_learning", 0.0), metrics.get("slots", 0.0)
         return {
             **metrics,
             "seconds": seconds,
             "seconds_acting": self._acting,
-            "seconds_waiting": self._playing - self._acting,
+            "seconds_idle": self._playing - self._acting,
             "seconds_moving": moving,
             "seconds_learning": learning,
             "seconds_master": seconds - self._playing - moving - learning,
-            "seconds_alone": self._alone,
-            "seconds_committing": self._held,
-            "dead_lanes": 1.0 - metrics.get("frames", math.nan) / slots if slots else math.nan,
+            "seconds_straggling": self._straggling,
+            "lane_utilisation": metrics.get("frames", math.nan) / slots if slots else math.nan,
             "workers": self._workers,
             "workers_replaced": self._replaced,
             "bytes_published": self._published,

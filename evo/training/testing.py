@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from evo.errors import DataError
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import ActionRule, Episodes, Evaluator, Result, Task, WeightSource
+from evo.training.quarantine import show
 from evo.training.statistics import mean_interval, rate_interval
 
 EPISODES_PER_TASK = 64
@@ -50,9 +51,11 @@ def measure(
     source = itself(publish(weights[np.newaxis]))
     seeds = seeds_of_test_episodes(episodes)
     parts = [seeds[first : first + EPISODES_PER_TASK] for first in range(0, episodes, EPISODES_PER_TASK)]
-    results = evaluator.map([Task(source, Episodes(part), ActionRule(rule)) for part in parts])
-    for poison in getattr(evaluator, "poisoned", ()):
+    played = evaluator.map([Task(source, Episodes(part), ActionRule(rule)) for part in parts])
+    show(played.notices)
+    for poison in played.poisoned:
         raise poison  # a score that ranks worst in training is no score here
+    results = played.results
     if not all(result.finite[0] for result in results):
         raise DataError("the champion cannot be tested: its outputs are not finite")
     scores = np.concatenate([score_of(result, episode_metrics) for result in results])

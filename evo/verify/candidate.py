@@ -21,7 +21,7 @@ from evo.files.durable import replace_file
 from evo.records import Result, Task
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
-from evo.training.generation import addressed, make_algorithm, next_request
+from evo.training.generation import addressed, make_algorithm
 
 if TYPE_CHECKING:
     from evo.records import Generation
@@ -63,7 +63,7 @@ def play_again(directory: Path, generation: int, number: int, candidate: int, mo
         alone = processes.one_worker(experiment.workers)
         evaluator = evaluator_of(replace(experiment, workers=alone), place.directory, modules, attempts=1)
         try:
-            (result,) = evaluator.map([task])
+            (result,) = evaluator.map([task]).results
         finally:
             evaluator.close()
     return _told(result)
@@ -71,12 +71,12 @@ def play_again(directory: Path, generation: int, number: int, candidate: int, mo
 
 def _asked(experiment: Experiment, rounds: Generation, number: int, place: Place, modules: Sequence[str]) -> list[Task]:
     """Return what a generation asks for in a round; earlier rounds are played as the run has played them."""
-    published, tasks = addressed(next_request(rounds), place)
+    published, tasks = addressed(next(rounds), place)
     if number:
         evaluator = evaluator_of(experiment, place.directory, modules)
         try:
             for _ in range(number):
-                published, tasks = addressed(next_request(rounds, evaluator.map(tasks)), place, published)
+                published, tasks = addressed(rounds.send(evaluator.map(tasks).results), place, published)
         except StopIteration as end:
             raise ConfigurationError(f"--round: that generation has no round {number}") from end
         finally:

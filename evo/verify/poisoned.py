@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.records import Result, Task
+from evo.records import Played, Result, Task
 from evo.workers.round import worst_result
 
 if TYPE_CHECKING:
@@ -20,24 +20,23 @@ class Sparing:
     """An evaluator of one generation that plays everybody but the poisoned."""
 
     def __init__(self, evaluator: Evaluator, poisoned: NDArray[np.generic], episode_metrics: int) -> None:
-        self.fingerprint = evaluator.fingerprint
         self._evaluator, self._measures, self._round = evaluator, episode_metrics, -1
         self._poisoned = {(int(number), int(candidate)) for number, candidate in poisoned}  # round and candidate
 
-    def map(self, tasks: Sequence[Task]) -> list[Result]:
-        """Return the results in task order."""
+    def map(self, tasks: Sequence[Task]) -> Played:
+        """Play the tasks; the poisoned have the worst result."""
         self._round += 1
         first, harmless = 0, []  # candidates of each task that may be played
         for task in tasks:
             count = len(task.weights)
             harmless.append([k for k in range(count) if (self._round, first + k) not in self._poisoned])
             first += count
-        played = iter(
-            self._evaluator.map([_only(task, some) for task, some in zip(tasks, harmless, strict=True) if some])
+        pairs = list(zip(tasks, harmless, strict=True))
+        played = self._evaluator.map([_only(task, some) for task, some in pairs if some])
+        results = iter(played.results)
+        return replace(
+            played, results=[self._result(task, some, next(results) if some else None) for task, some in pairs]
         )
-        return [
-            self._result(task, some, next(played) if some else None) for task, some in zip(tasks, harmless, strict=True)
-        ]
 
     def close(self) -> None:
         """Close the evaluator."""

@@ -23,7 +23,7 @@ from evo.store.checkpoints import read_all_records, read_record
 from evo.store.fingerprint import FILE, LARGEST, LEARNING
 from evo.store.paths import PUBLISHED
 from evo.store.published import Published
-from evo.training.generation import addressed, make_algorithm, next_request, play_out
+from evo.training.generation import addressed, make_algorithm, play_out
 from evo.verify.champion_origin import UNFIT, is_the, measure, rebuilt
 from evo.verify.comparison import candidates, difference, differing_arrays, has_candidates, same_outcome, taken_over
 from evo.verify.poisoned import Sparing
@@ -94,9 +94,9 @@ class Replayer:
         """Return why nothing that is played here can be compared; nothing where the arithmetic is the run's."""
         one = np.zeros(1, np.int32)
         source = WeightSource(one - 1, one - 1, one.astype(np.uint64), one.astype(np.float32))
-        self.evaluator.map([Task(source, Episodes(np.zeros(1, np.uint64)))])
+        played = self.evaluator.map([Task(source, Episodes(np.zeros(1, np.uint64)))])
         algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
-        here = {FILE: self.evaluator.fingerprint, LEARNING: algorithm.fingerprint()}
+        here = {FILE: played.fingerprint, LEARNING: algorithm.fingerprint()}
         for file, fingerprint in here.items():
             path = self.evidence.directory / file
             before = read_file(path, most=LARGEST).decode(errors="replace") if os.path.lexists(path) else ""
@@ -194,14 +194,14 @@ class Replayer:
             if algorithm is None:
                 return
             rounds = algorithm.algorithm.generation(generation)  # without what is validated
-            request = next_request(rounds)
+            request = next(rounds)
             rounds.close()
             _, tasks = addressed(request, self.desk)
             ends = np.cumsum([len(task.weights) for task in tasks])
             agree = generation in self.evidence.records and ends[-1] == candidates(line)
             agree &= self._poisoned(line) is None
             chosen = sorted({int(np.searchsorted(ends, candidate, "right")) for candidate in wanted}) if agree else []
-            results = self.evaluator.map([tasks[number] for number in chosen])
+            results = self.evaluator.map([tasks[number] for number in chosen]).results
             record = read_record(self.evidence.directory, line) if agree else {}
             for number, result in zip(chosen, results, strict=True):
                 agree &= same_outcome(result, record, slice(ends[number] - len(result.returns), ends[number]))

@@ -1,4 +1,4 @@
-"""The master's hold on the fork_server, the process that starts, ends and reaps workers."""
+"""The master's side of the fork server, the process that starts, ends and reaps workers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from contextlib import suppress
 from typing import Any
 
 from evo.errors import ResourceError
-from evo.workers.worker import END, MASTERS_SIGNALS, START, Channel, Ending, Failed, WorkerSpec
+from evo.workers.channel import Channel, Ending, Failed, WorkerSpec
+from evo.workers.worker import END, MASTERS_SIGNALS, START
 
-START_PATIENCE = 600.0  # seconds to import and to compile
-CLOSE_PATIENCE = 1.0
+START_DEADLINE = 600.0  # seconds to import and to compile
+CLOSE_DEADLINE = 1.0
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS")
 PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; from evo.workers.worker import serve_forks; serve_forks(int(sys.argv[1]))"
@@ -24,11 +25,11 @@ PROGRAM = (
 
 
 class ForkServerLost(Exception):
-    """The fork_server is gone, and its workers are going."""
+    """The fork server is gone, and its workers are going."""
 
 
 class ForkServer:
-    """A fork_server that is starting up; its first `birth` waits until it is ready.
+    """A fork server that is starting up; its first `start` waits until it is ready.
 
     A fresh interpreter, and not one that runs the master's main module again: so it makes no difference whether that
     is a script with or without a guard, a test or an interactive session.
@@ -52,19 +53,19 @@ class ForkServer:
             raise ResourceError(f"cannot start a process: {error}") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        self._control = Channel(ours, START_PATIENCE)
+        self._control = Channel(ours, START_DEADLINE)
         self._ready = False
         self._control.send(spec)
 
     @property
     def pid(self) -> int:
-        """The fork_server's process id."""
+        """The fork server's process id."""
         return self._process.pid
 
-    def birth(self, environment: Mapping[str, str], patience: float) -> tuple[Channel, int]:
+    def start(self, environment: Mapping[str, str], timeout: float) -> tuple[Channel, int]:
         """Start a worker with these environment variables; return its channel and its process id.
 
-        ForkServerLost where there is no fork_server any more, and what `prepare` has raised in it, if that has failed.
+        ForkServerLost where there is no fork server any more, and what `prepare` has raised in it, if that has failed.
         """
         if not self._ready:
             problem = self._answer()
@@ -80,7 +81,7 @@ class ForkServer:
         except BaseException:
             ours.close()
             raise
-        return Channel(ours, patience), pid
+        return Channel(ours, timeout), pid
 
     def end(self, pid: int) -> Ending:
         """Kill a worker, unless it has ended by itself, and return how it ended."""
@@ -88,18 +89,17 @@ class ForkServer:
         return ending
 
     def close(self) -> None:
-        """End the fork_server and with it every worker."""
+        """End the fork server and with it every worker."""
         if self._control.fileno() < 0:
             return
         if not self._ready:
             self._process.kill()  # it is importing or compiling, and has no workers yet
         with suppress(OSError):
-            self._control.connection.shutdown(
-                socket.SHUT_WR
-            )  # a fork_server that sees this ends its workers and itself
+            # A fork server that sees this ends its workers and itself.
+            self._control.connection.shutdown(socket.SHUT_WR)
         gone = select.poll()
         gone.register(self._control, 0)  # a hang-up is always reported
-        if not gone.poll(1000 * CLOSE_PATIENCE):
+        if not gone.poll(1000 * CLOSE_DEADLINE):
             self._process.kill()  # its workers see the end of their own channels
         self._process.wait()
         self._control.close()

@@ -1,4 +1,4 @@
-"""One call of `map`: what is still to be played, and what becomes of a task that ends every worker that plays it.
+"""One round, a call of `map`: what is still to be played, what that took, and which candidates are poison.
 
 A task that has ended three workers is played candidate by candidate, where batches leave no trace in a result, so
 that only the guilty candidate has to answer for it. One that has ended three more workers, all alone, is poison.
@@ -6,16 +6,17 @@ that only the guilty candidate has to answer for it. One that has ended three mo
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from evo.errors import PoisonError
-from evo.records import WORST, Episodes, Result, Task
-from evo.workers.worker import Packed
+from evo.records import WORST, Effort, Episodes, Played, Result, Task
+from evo.workers.channel import Packed
 
 ATTEMPTS = 3  # times that a task may end its worker
 
@@ -32,20 +33,25 @@ class Part:
 class Round:
     """What is to be played, by tickets: they number what all rounds play, so no late answer is taken for another's.
 
-    `worst` gives the result of poison; without it, poison is a PoisonError. `separable`: candidates may be played
-    apart from each other.
+    `workers` are those whose time counts. `worst` gives the result of poison; without it, poison is a PoisonError.
+    `separable`: candidates may be played apart from each other.
     """
 
     def __init__(
         self,
         tasks: Sequence[Any],
         tickets: Iterator[int],
+        workers: Iterable[Hashable] = (),
         attempts: int = ATTEMPTS,
         separable: bool = False,
         worst: Callable[[Task], Result] | None = None,
     ) -> None:
         self.waiting: deque[int] = deque()
-        self.poisoned: list[PoisonError] = []
+        self.busy: dict[Hashable, float] = dict.fromkeys(workers, 0.0)  # seconds of playing, by worker
+        self.straggling = 0.0
+        self.replaced = self.bytes_sent = self.bytes_received = 0  # as in `Effort`
+        self._began = time.monotonic()
+        self._poisoned: list[PoisonError] = []
         self._attempts, self._separable, self._worst = attempts, separable, worst
         self._tickets = tickets
         self._parts: dict[int, Part] = {}
@@ -74,9 +80,10 @@ class Round:
         """Return how many workers a ticket has ended."""
         return self._lost[ticket]
 
-    def answer(self, ticket: int, result: Any) -> None:
-        """Take in a result, which may be packed."""
+    def answer(self, ticket: int, result: Any, worker: Hashable, seconds: float) -> None:
+        """Take in a result, which may be packed, and the time that a worker took for it."""
         self._results[ticket] = result
+        self.busy[worker] = self.busy.get(worker, 0.0) + seconds
 
     def put_first(self, *tickets: int | None) -> None:
         """Let tasks be played next that were handed out and are not to blame; other rounds' are left alone."""
@@ -91,15 +98,21 @@ class Round:
         elif self._separable and isinstance(part.task, Task) and len(part.task.weights) > 1:
             self._take_apart(ticket, part)
         else:
-            poison = PoisonError(self._told(part, why), part.index, part.first or 0, _candidates(part.task), why)
+            poison = PoisonError(self._described(part, why), part.index, part.first or 0, _candidates(part.task), why)
             if self._worst is None or not _answerable(part.task):
                 raise poison
-            self.poisoned.append(poison)
+            self._poisoned.append(poison)
             self._results[ticket] = self._worst(part.task)
 
-    def results(self) -> list[Any]:
-        """Return the results in task order; once, for those that came packed are given away as they are unpacked."""
-        return [_together([_unpacked(self._results.pop(ticket)) for ticket in tickets]) for tickets in self._of]
+    def played(self, notices: Sequence[str], fingerprint: str) -> Played:
+        """Return the results and what they took; once, for those that came packed are given away as they are unpacked.
+
+        Every task has its result by now.
+        """
+        results = [_together([_unpacked(self._results.pop(ticket)) for ticket in tickets]) for tickets in self._of]
+        seconds, busy = time.monotonic() - self._began, list(self.busy.values())
+        effort = Effort(seconds, busy, self.straggling, self.replaced, self.bytes_sent, self.bytes_received)
+        return Played(results, effort, self._poisoned, notices, fingerprint)
 
     def _add(self, part: Part) -> int:
         ticket = next(self._tickets)
@@ -113,7 +126,7 @@ class Round:
         self._of[part.index] = [self._add(Part(task, part.index, k)) for k, task in enumerate(alone)]
         self.waiting.extendleft(reversed(self._of[part.index]))
 
-    def _told(self, part: Part, why: str) -> str:
+    def _described(self, part: Part, why: str) -> str:
         which = "" if part.first is None else f"candidate {part.first + 1} of "
         times = "" if self._attempts == 1 else f" {self._attempts} times, the last time"
         return (
@@ -155,7 +168,7 @@ def _together(results: list[Any]) -> Any:
 
 
 def _answerable(task: Any) -> bool:
-    """Return whether there is a worst result of a task: steps to learn from cannot be made up."""
+    """Return whether there is a worst result of a task: transitions to learn from cannot be made up."""
     return isinstance(task, Task) and isinstance(task.play, Episodes) and not task.record_transitions
 
 
@@ -171,7 +184,7 @@ def _candidates(task: Any) -> int:
 def _described(task: Any) -> str:
     """Say which task this is, briefly, so that it can be found and played again."""
     if not isinstance(task, Task):
-        return str(getattr(task, "name", task))
+        return str(task)
     source, shown = task.weights, 8
     keys = ", ".join(f"{row}:{key:#x}" for row, key in list(zip(source.rows, source.keys, strict=True))[:shown])
     more = ", ..." if len(source) > shown else ""

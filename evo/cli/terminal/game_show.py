@@ -56,7 +56,8 @@ def record(published: str, evaluator: Evaluator, episode: int, rule: Any = "gree
     from evo.training.testing import itself
 
     seeds = seeds_of_test_episodes(1, episode)
-    result = evaluator.map([Task(itself(published), Episodes(seeds), ActionRule(rule), record_actions=True)])[0]
+    task = Task(itself(published), Episodes(seeds), ActionRule(rule), record_actions=True)
+    (result,) = evaluator.map([task]).results
     assert result.actions is not None
     return Recording(int(seeds[0]), np.asarray(result.actions[0], np.int8), int(result.episode_metrics[0, 0, 0]))
 

@@ -1,4 +1,4 @@
-"""Where the time of a generation went, and what it moved: words are the metrics of `evo.training.accounting`."""
+"""Where the time of a generation went, under the names of the metrics in `evo.training.accounting`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 UNKNOWN = "-"
-MOVED = ("bytes_published", "bytes_sent", "bytes_received")
+BYTES = ("bytes_published", "bytes_sent", "bytes_received")
 
 
 @dataclass(frozen=True)
 class Idle:
-    """One generation, by who waited for whom in it; what is not known is not a number."""
+    """One generation, by who was idle in it; NaN stands for what is not known."""
 
-    acting: float = math.nan  # the share of the generation in which workers played, on their mean
-    waiting: float = math.nan  # seconds in which workers had no task, on their mean, and the master waited too
-    moving: float = math.nan  # seconds in which weights were published, and steps brought to the learner
-    learning: float = math.nan  # seconds
-    master: float = math.nan  # seconds of whatever else the master did
-    alone: float = math.nan  # seconds in which the last task of a round ran alone
-    committing: float = math.nan  # seconds, since the generation before
-    moved: float = math.nan  # bytes, out to workers and back
+    acting: float = math.nan  # share of the generation
+    idle: float = math.nan  # seconds, as all below
+    moving: float = math.nan
+    learning: float = math.nan
+    master: float = math.nan
+    straggling: float = math.nan
+    committing: float = math.nan
+    transferred: float = math.nan  # bytes, to workers and back
 
     @classmethod
     def of(cls, metrics: Mapping[str, float]) -> Idle:
@@ -31,10 +31,10 @@ class Idle:
             return sum(float(metrics.get(name, math.nan)) for name in names)
 
         seconds = total("seconds")
-        named = ("waiting", "moving", "learning", "master", "alone", "committing")
+        named = ("idle", "moving", "learning", "master", "straggling", "committing")
         return cls(
             acting=total("seconds_acting") / seconds if seconds else math.nan,
-            moved=total(*MOVED),
+            transferred=total(*BYTES),
             **{name: total(f"seconds_{name}") for name in named},
         )
 
@@ -44,10 +44,11 @@ class Idle:
         return f"acting {100 * self.acting:.0f} %" if math.isfinite(self.acting) else f"acting {UNKNOWN}"
 
     def lines(self) -> list[str]:
-        """Return what adds up to the generation, and then what lies in it or beside it; a name and a figure each."""
-        whole = [f"{name} {_seconds(getattr(self, name))}" for name in ("waiting", "moving", "learning", "master")]
-        beside = [f"{name} {_seconds(getattr(self, name))}" for name in ("alone", "committing")]
-        return ["  ".join([self.share, *whole]), "  ".join([*beside, f"moved {size(self.moved)}"])]
+        """Return a line of the parts that add up to the generation, and one of the other figures."""
+        parts = {"idle": self.idle, "moving": self.moving, "learning": self.learning, "master": self.master}
+        others = {"straggling": self.straggling, "committing": self.committing}
+        first, second = ([f"{name} {_seconds(value)}" for name, value in row.items()] for row in (parts, others))
+        return ["  ".join([self.share, *first]), "  ".join([*second, f"bytes {size(self.transferred)}"])]
 
 
 def _seconds(value: float) -> str:

@@ -16,23 +16,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from evo.errors import ConfigurationError, HeadLostError, PoisonError
+from evo.errors import ConfigurationError, HeadLostError
 from evo.evaluators.ray.cluster import installed
-from evo.evaluators.ray.driver import Answers, Joining
-from evo.records import Result, Task
+from evo.evaluators.ray.driver import Joining
+from evo.records import Played, Task
 from evo.rollouts.player import RunSpec
+from evo.workers.channel import Channel, Failed
 from evo.workers.devices import cores
-from evo.workers.effort import Effort
 from evo.workers.fork_server import THREADS
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices, describe_learner, memory_variables
-from evo.workers.worker import Channel, Failed
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.ray.driver import serve; serve(int(sys.argv[1]))"
 CLOSE_PATIENCE = 2.0  # seconds for leaving a cluster of others in order
@@ -91,16 +90,11 @@ class Options(WorkersOptions):
 class Driver:
     """The process that is Ray's driver, which may end as it likes: a run ends with a line then, and can go on.
 
-    `map` raises PoisonError as `Processes` does, ResourceError where the cluster is lost or cannot play, and an
+    `map` raises PoisonError as `Pool` does, ResourceError where the cluster is lost or cannot play, and an
     exception of a worker's Python code as it is.
     """
 
     def __init__(self, joining: Joining) -> None:
-        self.effort = Effort()
-        self.fingerprint = ""
-        self.notes: list[str] = []  # what a user should know of, and nobody has told yet
-        self.meanwhile: Callable[[], Iterator[None] | None] = _nothing  # the master's, to be called while workers play
-        self.poisoned: Sequence[PoisonError] = ()
         self._spec, self._scratch, self._joined = joining.spec, joining.scratch, False
         ours, theirs = socket.socketpair()
         with theirs:
@@ -125,18 +119,14 @@ class Driver:
         """The driver's process id."""
         return self._process.pid
 
-    def map(self, tasks: Sequence[Task]) -> list[Result]:
-        """Return the results in task order, whatever order they were played in, and wherever."""
+    def map(self, tasks: Sequence[Task]) -> Played:
+        """Play the tasks; their results stand in task order, whatever order they were played in, and wherever."""
         if not self._joined:
             self._answer()
             self._joined = True
         self._ask(list(tasks))
-        for _ in self.meanwhile() or ():
-            pass
-        answers: Answers = self._answer()
-        self.effort, self.fingerprint, self.poisoned = answers.effort, answers.fingerprint, answers.poisoned
-        self.notes += answers.notes
-        return answers.results
+        played: Played = self._answer()
+        return played
 
     def close(self) -> None:
         """Leave the cluster; of one of our own no process is left."""
@@ -178,10 +168,6 @@ class Driver:
         again = ["python", "-m", "evo.run", "--resume", str(self._spec.run_dir), "--backend", "processes"]
         again += [word for module in self._spec.plugins for word in ("--plugin", module)]
         return f"; what is committed is safe, go on with it without Ray by: {shlex.join(again)}"
-
-
-def _nothing() -> None:
-    pass
 
 
 def make(options: Options, spec: RunSpec) -> Driver:

@@ -7,17 +7,14 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from evo.errors import PoisonError
 from evo.evaluators.ray.cluster import Cluster
 from evo.evaluators.ray.tasks import Ray
-from evo.records import Result
 from evo.rollouts.player import RunSpec
-from evo.workers.effort import Effort
-from evo.workers.worker import Channel, Failed
+from evo.workers.channel import Channel, Failed
 
 
 @dataclass(frozen=True)
@@ -31,17 +28,6 @@ class Joining:
     cpus: int  # of a cluster of our own
     environment: Mapping[str, str]  # of workers
     scratch: str  # a directory for a cluster of our own; the master removes it
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a call of `map` came to."""
-
-    results: list[Result]
-    effort: Effort
-    fingerprint: str
-    notes: Sequence[str]
-    poisoned: Sequence[PoisonError]
 
 
 def serve(descriptor: int) -> NoReturn:
@@ -60,8 +46,7 @@ def serve(descriptor: int) -> NoReturn:
                 tasks = channel.receive()
                 if tasks is None:
                     break
-                results, notes, ray.notes = ray.map(tasks), ray.notes, []
-                channel.send(Answers(results, ray.effort, ray.fingerprint, notes, ray.poisoned))
+                channel.send(ray.map(tasks))
             except Exception as error:
                 channel.send(Failed.of(error))
                 if ray is None:

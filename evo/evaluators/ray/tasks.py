@@ -18,18 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError, ResourceError
-from evo.evaluators.processes import GROWTH, PATIENCE, UNMEASURED
+from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError
 from evo.evaluators.ray.cluster import Cluster, first_line, lacking, room
 from evo.evaluators.ray.code import code_of
-from evo.evaluators.ray.worker import GivesUp, Lost, Played, play
-from evo.records import Result, Task
+from evo.evaluators.ray.worker import Answer, GivesUp, Lost, play
+from evo.records import Played, Result, Task
 from evo.rollouts.player import RunSpec, measures_of
-from evo.workers.deadlines import Pace
-from evo.workers.effort import Effort
-from evo.workers.fork_server import START_PATIENCE
+from evo.workers.channel import Failed, Packed
+from evo.workers.deadlines import Deadlines
+from evo.workers.fork_server import START_DEADLINE
+from evo.workers.pool import FIRST_DEADLINE, GROWTH, SHORTEST_DEADLINE
 from evo.workers.round import Round, size, worst_result
-from evo.workers.worker import Failed, Packed
 
 KEPT = 2  # published matrices in the object store
 LOOK = 1.0  # seconds between looks at the cluster while nothing arrives
@@ -46,7 +45,7 @@ class Again(Enum):
 class Ray:
     """An evaluator on a cluster, of which at most `most` tasks at a time are in flight.
 
-    `map` raises PoisonError as `Processes` does, ResourceError where the cluster is lost or has no node left that
+    `map` raises PoisonError as `Pool` does, ResourceError where the cluster is lost or has no node left that
     could play, and an exception of a worker's Python code as it is. Where a worker's device is too small, one task
     fewer plays at a time from then on; DeviceMemoryError where that leaves none.
     """
@@ -57,12 +56,10 @@ class Ray:
         cluster: Cluster,
         request: Mapping[str, float],
         most: float = math.inf,
-        patience: float = PATIENCE,
+        deadline: float = SHORTEST_DEADLINE,
     ) -> None:
-        self.effort = Effort()
-        self.fingerprint = ""
-        self.notes: list[str] = []  # what a user should know of, and nobody has told yet
-        self.poisoned: Sequence[PoisonError] = ()
+        self._fingerprint = ""
+        self._notices: list[str] = []  # what a user should know, for the next `Played`
         self._cluster, self._request, self._most = cluster, request, most
         self._run_dir, self._spec = spec.run_dir, Packed.of(replace(spec, run_dir=Path()))
         self._key, self._code = hashlib.sha256(self._spec.body).hexdigest(), code_of(spec.plugins)
@@ -73,7 +70,7 @@ class Ray:
         # Workers live on from task to task, and a task outlives whatever happens to its worker or its node.
         self._play = cluster.ray.remote(max_retries=-1, max_calls=0, resources=others, **named)(play)
         self._put: OrderedDict[str, Any] = OrderedDict()  # references of published matrices
-        self._pace = Pace(patience, max(patience, UNMEASURED))
+        self._deadlines = Deadlines(deadline, max(deadline, FIRST_DEADLINE))
         self._silences = 0  # in a row, in which nothing was played
         self._spent: set[str] = set()  # workers whose device is too small
         self._tickets = count()
@@ -86,45 +83,43 @@ class Ray:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def map(self, tasks: Sequence[Task]) -> list[Result]:
-        """Return the results in task order, whatever order they were played in, and wherever."""
-        began, busy = time.monotonic(), dict[str, float]()
-        self.effort = Effort()
+    def map(self, tasks: Sequence[Task]) -> Played:
+        """Play the tasks; their results stand in task order, whatever order they were played in, and wherever."""
         now = self._round(tasks, self._tickets)
         flying: dict[Any, int] = {}
         try:
             while not now.finished:
                 while now.waiting and len(flying) < self._most:
                     ticket = now.waiting.popleft()
-                    flying[self._hand(ticket, now.task(ticket))] = ticket
+                    flying[self._hand(ticket, now)] = ticket
                 for reference in self._landed(flying, now):
                     answer, ticket = self._answer(reference), flying.pop(reference)
                     if isinstance(answer, GivesUp):
                         self._give_up(answer, flying)
                         now.waiting.appendleft(ticket)
                     else:
-                        self._hear(answer, ticket, now, busy)
+                        self._take(answer, ticket, now)
         except BaseException:
             self._abandon(list(flying))
             raise
-        self.effort.seconds, self.effort.busy = time.monotonic() - began, list(busy.values())
-        self.poisoned = now.poisoned
-        return now.results()
+        notices, self._notices = self._notices, []
+        return now.played(notices, self._fingerprint)
 
     def close(self) -> None:
         """Leave the cluster; of one of our own no process is left."""
         self._put.clear()
         self._cluster.close()
 
-    def _hand(self, ticket: int, task: Task) -> Any:
+    def _hand(self, ticket: int, now: Round) -> Any:
+        task: Task = now.task(ticket)
         name = task.weights.published
         if name not in self._put:
             self._put[name] = self._cluster.ray.put(matrix_of(self._run_dir, name))
             if len(self._put) > KEPT:
                 self._put.popitem(last=False)
-        self.effort.sent += carried(task)
-        patience = self._pace.limit(size(task))
-        return self._play.remote(self._code, self._key, self._spec, self._put[name], task, ticket, patience)
+        now.bytes_sent += carried(task)
+        deadline = self._deadlines.of(size(task))
+        return self._play.remote(self._code, self._key, self._spec, self._put[name], task, ticket, deadline)
 
     def _landed(self, flying: Mapping[Any, int], now: Round) -> list[Any]:
         """Wait for answers, and return the references of those that are here."""
@@ -141,17 +136,17 @@ class Ray:
             if time.monotonic() - looked > NO_ROOM:
                 self._refuse_to_wait()
                 looked = time.monotonic()
-            if (silent := time.monotonic() - since) > START_PATIENCE and silent > self._silence(flying, now):
+            if (silent := time.monotonic() - since) > START_DEADLINE and silent > self._silence(flying, now):
                 self._silences += 1
-                told = f"nothing came back from Ray for {silent:.0f} seconds, so {len(flying)} tasks begin again"
-                self.notes.append(told)
+                text = f"nothing came back from Ray for {silent:.0f} seconds, so {len(flying)} tasks begin again"
+                self._notices.append(text)
                 self._take_back(flying)
                 since = time.monotonic()
 
     def _silence(self, flying: Mapping[Any, int], now: Round) -> float:
         """Return for how many seconds nothing may come back: then a worker was stopped before it had a guard."""
-        longest = max(self._pace.limit(size(now.task(ticket))) for ticket in flying.values())
-        return (START_PATIENCE + longest) * GROWTH**self._silences
+        longest = max(self._deadlines.of(size(now.task(ticket))) for ticket in flying.values())
+        return (START_DEADLINE + longest) * GROWTH**self._silences
 
     def _take_back(self, flying: Mapping[Any, int]) -> None:
         """Have Ray end whatever plays or waits there, and answer that it was cancelled, so that it begins again."""
@@ -165,11 +160,11 @@ class Ray:
         if missing := lacking([node["Resources"] for node in self._cluster.nodes], self._request):
             raise ResourceError(f"workers.resources: {missing}")
 
-    def _answer(self, reference: Any) -> Played | Lost | GivesUp | Failed | Again:
+    def _answer(self, reference: Any) -> Answer | Lost | GivesUp | Failed | Again:
         """Return what came of a task."""
         errors = self._cluster.ray.exceptions
         try:
-            answer: Played | Lost | GivesUp | Failed = self._cluster.ray.get(reference)
+            answer: Answer | Lost | GivesUp | Failed = self._cluster.ray.get(reference)
             return answer
         except errors.RayTaskError as error:  # it never reached our code
             raise ConfigurationError(
@@ -183,25 +178,26 @@ class Ray:
         except (errors.RayError, ConnectionError) as error:
             raise self._cluster.lost(error) from error
 
-    def _hear(self, answer: Played | Lost | Failed | Again, ticket: int, now: Round, busy: dict[str, float]) -> None:
+    def _take(self, answer: Answer | Lost | Failed | Again, ticket: int, now: Round) -> None:
         if isinstance(answer, Again):
-            self.effort.replaced += answer is Again.LOST
+            now.replaced += answer is Again.LOST
             now.waiting.appendleft(ticket)
         elif isinstance(answer, Failed):
             raise answer.error()
         elif isinstance(answer, Lost):
-            self.effort.replaced += answer.attempts
+            now.replaced += answer.attempts
             now.put_back(ticket, f"died, as {answer.attempts - 1} before it did")
         else:
-            if self.fingerprint and answer.fingerprint != self.fingerprint:
-                raise ResourceError(f"workers compute differently: {answer.fingerprint}, others are {self.fingerprint}")
-            self.fingerprint, self._silences = answer.fingerprint, 0
-            self.effort.replaced += answer.attempt
-            self.effort.received += carried(answer.result)
-            self.notes += answer.notes
-            busy[answer.worker] = busy.get(answer.worker, 0.0) + answer.seconds
-            self._pace.note(answer.seconds, size(now.task(ticket)))
-            now.answer(ticket, answer.result)
+            if self._fingerprint and answer.fingerprint != self._fingerprint:
+                raise ResourceError(
+                    f"workers compute differently: {answer.fingerprint}, others are {self._fingerprint}"
+                )
+            self._fingerprint, self._silences = answer.fingerprint, 0
+            now.replaced += answer.attempt
+            now.bytes_received += carried(answer.result)
+            self._notices += answer.notices
+            self._deadlines.note(answer.seconds, size(now.task(ticket)))
+            now.answer(ticket, answer.result, answer.worker, answer.seconds)
 
     def _give_up(self, answer: GivesUp, flying: Mapping[Any, int]) -> None:
         """Play one task fewer at a time: which part of which device a task gets is Ray's to say."""
@@ -217,7 +213,7 @@ class Ray:
             )
         self._most = at_a_time - 1
         plays = "play" if self._most > 1 else "plays"
-        self.notes.append(f"{who}; {self._most:g} at a time {plays} on without it")
+        self._notices.append(f"{who}; {self._most:g} at a time {plays} on without it")
         self._take_back(flying)  # or what waits at the nodes would be played by as many as before
 
     def _abandon(self, flying: list[Any]) -> None:

@@ -14,22 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DataError, DeviceMemoryError
-from evo.evaluators.processes import GROWTH
 from evo.evaluators.ray.cluster import imported
 from evo.evaluators.ray.code import other_code
 from evo.evaluators.ray.guard import Guard
 from evo.records import Result, Task
 from evo.rollouts.player import Player, RunSpec, make_player
-from evo.workers.fork_server import START_PATIENCE
+from evo.workers.channel import OUT_OF_MEMORY, Failed, Packed
+from evo.workers.fork_server import START_DEADLINE
 from evo.workers.placement import NO_GPU, VISIBLE
+from evo.workers.pool import GROWTH
 from evo.workers.round import ATTEMPTS
-from evo.workers.worker import OUT_OF_MEMORY, Failed, Packed
 
 LAST_WORDS = 1.0  # seconds for them to be sent
 
 
 @dataclass(frozen=True)
-class Played:
+class Answer:
     """A result, and what it took."""
 
     ticket: int
@@ -38,7 +38,7 @@ class Played:
     attempt: int  # times that it was begun before, by workers that were lost
     worker: str  # which one has played it
     fingerprint: str
-    notes: tuple[str, ...] = ()  # what a user should know of
+    notices: tuple[str, ...] = ()  # what a user should know
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def play(
     task: Task,
     ticket: int,
     patience: float,
-) -> Played | Lost | GivesUp | Failed:
+) -> Answer | Lost | GivesUp | Failed:
     """Play one task in a Ray worker, which is ended where that takes longer than `patience` seconds.
 
     `packed` is a `RunSpec` and `key` its SHA-256. `code` is the master's `code_of`: a worker with other code plays
@@ -105,7 +105,7 @@ def play(
             began = time.perf_counter()
             result = player.play(task)
             seconds = time.perf_counter() - began
-        return Played(ticket, result, seconds, attempt, _worker(), player.fingerprint, _notes(player))
+        return Answer(ticket, result, seconds, attempt, _worker(), player.fingerprint, _notices(player))
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
     except DeviceMemoryError as error:
@@ -123,7 +123,7 @@ def _player(key: str, packed: Packed) -> tuple[Player, Handed]:
             os.environ[VISIBLE] = NO_GPU
         _players.clear()
         handed = Handed()
-        with _guard.watching(START_PATIENCE):
+        with _guard.watching(START_DEADLINE):
             _players[key] = make_player(spec, handed), handed
     return _players[key]
 
@@ -138,11 +138,9 @@ def _worker() -> str:
     return str(imported().get_runtime_context().get_worker_id())
 
 
-def _notes(player: Player) -> tuple[str, ...]:
-    notes: list[str] = getattr(player, "notes", [])
-    told = tuple(f"{_who()}: {note}" for note in notes)
-    notes.clear()
-    return told
+def _notices(player: Player) -> tuple[str, ...]:
+    notices, player.notices = player.notices, ()
+    return tuple(f"{_who()}: {notice}" for notice in notices)
 
 
 def _who() -> str:

@@ -26,9 +26,9 @@ from evo.learning.losses import Target
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.workers import gpus
+from evo.workers.channel import Answer, Channel, Failed, GivesUp, WorkerSpec
 from evo.workers.fork_server import ForkServer, ForkServerLost
 from evo.workers.placement import NO_GPU, VISIBLE, listed
-from evo.workers.worker import Channel, Failed, GivesUp, Played, WorkerSpec
 
 if TYPE_CHECKING:
     from evo.learning.options import LearnerOptions
@@ -61,7 +61,7 @@ class Cluster:
         self.processes: list[Process] = []
         try:
             for name, environment in places:
-                self.processes.append(Process(name, *self._fork_server.birth(environment, TIMEOUT)))
+                self.processes.append(Process(name, *self._fork_server.start(environment, TIMEOUT)))
             for process in self.processes:
                 self._receive(process)
             for process in self.processes[1:]:
@@ -79,7 +79,7 @@ class Cluster:
         leader = self.processes[0]
         self._look()
         self._send(leader, encode(message).tobytes())
-        return decode(np.frombuffer(Played(*self._receive(leader)).result.unpacked(), "<i4"))
+        return decode(np.frombuffer(Answer(*self._receive(leader)).result.unpacked(), "<i4"))
 
     def _send(self, process: Process, task: bytes) -> None:
         try:

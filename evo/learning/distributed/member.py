@@ -27,6 +27,7 @@ from evo.learning.options import LearnerOptions, Strategy
 from evo.learning.tensorflow_setup import explained, start_tensorflow
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.records import Player
 from evo.workers import devices
 from evo.workers.placement import NO_GPU, VISIBLE
 
@@ -93,7 +94,7 @@ def described(network: Network, options: LearnerOptions, loss: Loss | BetweenNet
     )
 
 
-class Member:
+class Member(Player):
     """One process of a cluster."""
 
     fingerprint = ""
