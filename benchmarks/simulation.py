@@ -32,7 +32,7 @@ from evo.evaluators import processes
 from evo.records import Episodes, Request, Task
 from evo.rollouts.player import RunSpec, make_player
 from evo.store.store import Store
-from evo.training.generation import addressed, make_algorithm, next_request, play_out
+from evo.training.generation import addressed, make_algorithm, play_out
 
 WORKERS = tuple(2**i for i in range(13))  # 1 to 4,096
 CHECKED = (1, 2, 4)
@@ -140,7 +140,7 @@ def _in_mid_run(experiment: Experiment, directory: Path, generations: int) -> Re
                 store.commit(number_, algorithm.state(), algorithm.record(), metrics)
             store.flush()  # so that tasks name files that stay
             rounds = algorithm.generation(generations)
-            request = next_request(rounds)
+            request = next(rounds)
             assert request.weights is not None
             tasks = addressed(replace(request, weights=request.weights.copy()), store)[1]
             rounds.close()

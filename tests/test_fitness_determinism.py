@@ -21,7 +21,6 @@ from evo.networks.network import Options as Policy
 from evo.plugins.options import Setup
 from evo.records import Result, Task, WeightSource
 from evo.rollouts.rollout import Rollout
-from evo.training.generation import next_request
 
 ENVIRONMENT = {"size": 5, "starvation": 12}
 POLICY = {"conv": [[6, 3, 2]], "dense": [7]}
@@ -45,11 +44,11 @@ def fitness(seed: int, play: Map | None = None, per_task: int = 4, generations: 
     found = []
     for generation in range(generations):
         rounds = algorithm.generation(generation)
-        request = next_request(rounds)
+        request = next(rounds)
         while request is not None:
             published = published if request.weights is None else request.weights
             try:
-                request = next_request(rounds, play(request.tasks, published))
+                request = rounds.send(play(request.tasks, published))
             except StopIteration:
                 request = None
         found += [algorithm.record()[name].tobytes() for name in ("return", "frames", "survivors")]

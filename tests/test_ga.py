@@ -19,7 +19,6 @@ from evo.randomness.philox import draw, philox
 from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import WORST, Metrics, Request, Result, Task
 from evo.rollouts.rollout import Rollout
-from evo.training.generation import next_request
 
 NETWORK = Network.build(Policy(kind="linear"), (4,), 2)  # ten weights
 Score = Callable[[int, Task], Sequence[int]]  # candidate and task to the return of every episode
@@ -47,10 +46,10 @@ def result_of(returns: Sequence[Sequence[int]], lengths: Sequence[Sequence[int]]
 def drive(algorithm: ga.GeneticAlgorithm, number: int, answer: Callable[[Request], list[Result]]) -> Metrics:
     """Run one generation, answering every request; return its metrics."""
     rounds = algorithm.generation(number)
-    request = next_request(rounds)
+    request = next(rounds)
     while True:
         try:
-            request = next_request(rounds, answer(request))
+            request = rounds.send(answer(request))
         except StopIteration as stop:
             return stop.value
 
