@@ -32,9 +32,9 @@ from evo.rollouts.rollout import empty_result
 from evo.rollouts.tensorflow_episodes import play_episodes
 from evo.rollouts.tensorflow_player import BATCH
 from evo.workers import gpus, placement
+from evo.workers.channel import WorkerSpec
 from evo.workers.options import LocalOptions, WorkersOptions
 from evo.workers.pool import Pool
-from evo.workers.worker import WorkerSpec
 
 EPISODES = 32
 PER_CALL = (1, 4, 16, 64, 256)

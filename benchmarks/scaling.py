@@ -25,8 +25,8 @@ from evo.evaluators import processes
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Player, Result, Task
 from evo.rollouts.player import RunSpec, make_player
+from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
-from evo.workers.worker import WorkerSpec
 
 CANDIDATES = 16  # of a task
 EPISODES = 32

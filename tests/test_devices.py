@@ -11,10 +11,10 @@ import pytest
 
 from evo.errors import ConfigurationError, DeviceError
 from evo.workers import devices
+from evo.workers.channel import WorkerSpec
 from evo.workers.options import LocalOptions
 from evo.workers.placement import NO_GPU, ORDER, VISIBLE, plan
 from evo.workers.pool import Pool
-from evo.workers.worker import WorkerSpec
 
 
 def test_the_plan_needs_no_tensorflow() -> None:

@@ -428,7 +428,7 @@ def snake_tasks() -> list[Task]:
 def test_serial_and_any_number_of_workers_give_the_same_results_of_snake(tmp_path: Path, count: int) -> None:
     environment = {"id": "snake", "size": 6, "starvation": 30}
     context = spec(tmp_path, environment, {"conv": [[4, 3, 2]], "dense": [8]}, {"count": count})
-    reference = make(serial, context).map(snake_tasks())
+    reference = make(serial, context).map(snake_tasks()).results
     with make(processes, context) as pool:
         for killed in (False, True):
             if killed:

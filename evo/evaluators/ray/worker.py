@@ -17,8 +17,8 @@ from evo.errors import ConfigurationError, DataError, DeviceMemoryError
 from evo.evaluators.ray.cluster import imported
 from evo.evaluators.ray.code import other_code
 from evo.evaluators.ray.guard import Guard
-from evo.records import Result, Task
-from evo.rollouts.player import Player, RunSpec, make_player
+from evo.records import Player, Result, Task
+from evo.rollouts.player import RunSpec, make_player
 from evo.workers.channel import OUT_OF_MEMORY, Failed, Packed
 from evo.workers.fork_server import START_DEADLINE
 from evo.workers.placement import NO_GPU, VISIBLE
