@@ -83,9 +83,8 @@ def test_twenty_steps_of_ppo_and_dqn_on_several_devices_are_those_of_one(
         assert_same(of(learnt, name), one, name)
 
 
-@pytest.mark.parametrize(
-    "strategy", ["towers", *(pytest.param(s, marks=pytest.mark.long) for s in ("mirrored", "central"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["towers", "mirrored", "central"])
 def test_the_backward_pass_of_every_share_is_computed_where_its_forward_pass_is(tmp_path: Path, strategy: str) -> None:
     learnt = learned(tmp_path, {":one update": {"strategy": strategy, "logical_cpus": 2, "log_placement": True}})
     told = re.findall(r"\((\w+)\): .*device:(CPU:\d)$", str(learnt["stdout"]), re.MULTILINE)
@@ -353,6 +352,7 @@ def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: 
             places(json.dumps(wrong), strategy="multiworker")
 
 
+@pytest.mark.long
 def test_a_process_that_is_started_by_hand_and_lacks_its_gpu_says_so_in_a_line() -> None:
     config = {"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"type": "worker", "index": 1}}
     environment = {**os.environ, "TF_CONFIG": json.dumps(config), "CUDA_VISIBLE_DEVICES": "63"}  # nobody has so many
