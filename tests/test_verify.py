@@ -85,17 +85,17 @@ def test_a_run_is_what_it_says_and_nothing_in_it_is_touched(run: Path, made: tup
     assert (found["generations"], found["state_hash"]) == (GENERATIONS, made[1])
     assert found["replayed"] >= 64
     assert found["not_replayable"] == POPULATION * (GENERATIONS - len(replayable(run)))
-    for said in ("chain: 5 generations", "1 population files are not kept any more", "its test score on 70 episodes"):
+    for said in ("chain over 5 generations", "1 older checkpoints are not kept", "its test score on 70 episodes"):
         assert said in out
-    assert "made again from its parent and its noise" in out or "the state before is not kept" in out
+    assert "rebuilt from its parent and its noise" in out or "the checkpoint before is not kept" in out
     assert snapshot(run) == before
 
 
 def test_everything_is_every_candidate_of_every_generation(run: Path) -> None:
     found, out = verified(run, "--all")
     assert (found["replayed"], found["not_replayable"]) == (GENERATIONS * POPULATION, 0)
-    assert f"{GENERATIONS} whole generations, which leave every array that was hashed" in out
-    assert "played again, crowns these weights" in out
+    assert f"every hashed array of {GENERATIONS} whole generations" in out
+    assert "finds the same weights" in out
 
 
 def test_a_replay_of_everything_goes_on_where_no_state_is_kept(run: Path) -> None:
@@ -146,7 +146,7 @@ def test_one_bit_of_a_line_of_the_manifest_is_found(run: Path, number: int) -> N
         ({"state_hash": "ab" * 32}, "state hash does not follow"),
         ({"generation": 7}, "it is generation 7 where 2 should be"),
         ({"frames": 1}, "generation 2: 1 frames in the manifest"),
-        ({"files": {}}, "generation 2 names no file that keeps its record"),
+        ({"files": {}}, "generation 2 names no record file"),
     ],
 )
 def test_a_line_with_a_checksum_of_its_own_is_found(run: Path, change: dict[str, Any], said: str) -> None:
@@ -254,12 +254,15 @@ def other_weights(run: Path) -> np.ndarray:
     [
         (lambda run: forge_champion(run, {"seed": 9}), "its seed is not the run's"),
         (lambda run: forge_champion(run, {"state_hash": "ab" * 32}), "its state hash is not that of generation 4"),
-        (lambda run: forge_champion(run, {"generations": 9}), "is of 9 generations, and the run has 5"),
-        (lambda run: forge_champion(run, {"generation": "x"}), "does not say of which generation"),
+        (lambda run: forge_champion(run, {"generations": 9}), "states 9 generations, but the run has 5"),
+        (lambda run: forge_champion(run, {"generation": "x"}), "does not state its generation"),
         (lambda run: forge_champion(run, {"candidate": 99}), "has no candidate 99"),
         (lambda run: forge_champion(run, {"lineage": {}}), "its lineage is not that of candidate"),
-        (lambda run: forge_champion(run, {"fitness": 99.0}), "is not the champion that the state of generation 4 has"),
-        (lambda run: forge_champion(run, {}, other_weights(run)), "is not the champion that the state of generation"),
+        (lambda run: forge_champion(run, {"fitness": 99.0}), "is not the champion in the checkpoint of generation 4"),
+        (
+            lambda run: forge_champion(run, {}, other_weights(run)),
+            "is not the champion in the checkpoint of generation",
+        ),
     ],
 )
 def test_a_champion_that_is_not_the_run_s_is_found(run: Path, forge: Callable[[Path], None], said: str) -> None:
@@ -280,7 +283,7 @@ def test_a_champion_that_was_put_into_every_state_is_found_by_making_it_again(ru
             forge_state(run, generation, crown)
     forge_champion(run, {"test": None}, weights)
     verified(run, "--sample", 0)
-    assert f"generation {born}: it crowns another champion" in refused(run, "--all")
+    assert f"generation {born}: the replay finds another champion" in refused(run, "--all")
 
 
 def test_a_test_score_that_was_not_played_is_found(run: Path) -> None:
@@ -294,7 +297,7 @@ def test_a_copy_that_says_something_else_is_found_and_one_of_an_earlier_state_is
     copy = json.loads(path.read_text())
     copy["about"]["fitness"] = 99.0
     path.write_text(json.dumps(copy))
-    assert "champion.json says something else" in refused(run, "--sample", 0)
+    assert "champion.json differs" in refused(run, "--sample", 0)
     copy["about"]["state_hash"] = manifest_of(run).lines[0].state_hash
     path.write_text(json.dumps(copy))
     assert "of another state than champion.h5" in verified(run, "--sample", 0)[1]
@@ -307,8 +310,8 @@ def test_what_a_kill_leaves_is_no_disagreement(run: Path) -> None:
     (run / "manifest.jsonl").write_bytes(b"".join(texts) + texts[-1][:40])
     found, out = verified(run, "--sample", 0)
     assert found["generations"] == GENERATIONS
-    assert "an append is under way, or was interrupted" in out
-    assert "none is crowned yet" in out
+    assert "an append is in progress, or was interrupted" in out
+    assert "there is no champion yet" in out
     (run / "manifest.jsonl").write_bytes(texts[0])
     nothing = {"ok": True, "generations": 0, "state_hash": manifest_of(run).first_hash}
     assert verified(run)[0] == {**nothing, "replayed": 0, "not_replayable": 0}
@@ -322,7 +325,7 @@ def test_a_run_that_was_moved_or_copied_or_taken_over_is_verified(run: Path) -> 
     summary_of(run.parent, "--resume", "far/moved", "--fork", "other", "--set", "ga.sigma=0.3", "--generations", 3)
     found, out = verified(run.parent / "runs" / "other", "--all")
     assert (found["generations"], found["replayed"], found["not_replayable"]) == (3, 2 * POPULATION, 1)
-    assert "taken over from another run" in out
+    assert "the state of another run" in out
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None or os.getuid() != 0, reason="mounting needs root")

@@ -1,4 +1,4 @@
-"""One candidate of one generation, played again and alone in a fresh process, whatever it does to that process."""
+"""Replay one candidate of one generation alone, in a fresh process that it may crash."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from evo.records import Generation
 
 
-class Place:
-    """Where a generation is published that is played again: a folder that is no run's."""
+class TemporaryPublisher:
+    """Publishes weights in a temporary folder."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self._numbers = directory, count()
 
     def publish(self, weights: NDArray[np.float32]) -> str:
-        """Return the name that a task calls the weights by.  # [S, P]"""
+        """Write weights [S, P] to a file and return its name."""
         name = f"weights-{next(self._numbers)}.h5"
         replace_file(self.directory / name, encode({"weights": weights}), durable=False)
         return name
 
 
-def play_again(directory: Path, generation: int, number: int, candidate: int, modules: Sequence[str]) -> str:
-    """Play one candidate of round `number` of a generation; return what it did.
+def replay_candidate(directory: Path, generation: int, number: int, candidate: int, modules: Sequence[str]) -> str:
+    """Replay one candidate of round `number` of a generation; return a line that describes its result.
 
-    PoisonError: it ends its worker. ConfigurationError: there is no such candidate. DataError: the generation's parents
-    are kept no more.
+    Raises PoisonError where it ends its worker, ConfigurationError where there is no such candidate, and DataError
+    where the checkpoint before the generation is not kept.
     """
     store = Store.read(directory)
     try:
@@ -52,49 +52,51 @@ def play_again(directory: Path, generation: int, number: int, candidate: int, mo
     except ConfigurationError as error:
         raise DataError(str(error)) from error
     if generation > store.next_generation:
-        raise ConfigurationError(f"--generation: the run can play generations 0 to {store.next_generation}")
+        raise ConfigurationError(f"--generation: must be 0 to {store.next_generation}")
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
     if generation:
         algorithm.restore(store.read_state(generation - 1), islice(store.records(), generation))
     with TemporaryDirectory(prefix="snake-evo-") as folder:
-        place = Place(Path(folder))
-        tasks = _asked(experiment, algorithm.generation(generation), number, place, modules)
-        task = _holding(tasks, candidate)
+        publisher = TemporaryPublisher(Path(folder))
+        tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, publisher, modules)
+        task = _task_of_candidate(tasks, candidate)
         alone = processes.one_worker(experiment.workers)
-        evaluator = evaluator_of(replace(experiment, workers=alone), place.directory, modules, attempts=1)
+        evaluator = evaluator_of(replace(experiment, workers=alone), publisher.directory, modules, attempts=1)
         try:
             (result,) = evaluator.map([task]).results
         finally:
             evaluator.close()
-    return _told(result)
+    return _described(result)
 
 
-def _asked(experiment: Experiment, rounds: Generation, number: int, place: Place, modules: Sequence[str]) -> list[Task]:
-    """Return what a generation asks for in a round; earlier rounds are played as the run has played them."""
-    published, tasks = addressed(next(rounds), place)
+def _tasks_of_round(
+    experiment: Experiment, rounds: Generation, number: int, publisher: TemporaryPublisher, modules: Sequence[str]
+) -> list[Task]:
+    """Return the tasks of round `number` of a generation, after playing the rounds before it."""
+    published, tasks = addressed(next(rounds), publisher)
     if number:
-        evaluator = evaluator_of(experiment, place.directory, modules)
+        evaluator = evaluator_of(experiment, publisher.directory, modules)
         try:
             for _ in range(number):
-                published, tasks = addressed(rounds.send(evaluator.map(tasks).results), place, published)
+                published, tasks = addressed(rounds.send(evaluator.map(tasks).results), publisher, published)
         except StopIteration as end:
-            raise ConfigurationError(f"--round: that generation has no round {number}") from end
+            raise ConfigurationError(f"--round: the generation has no round {number}") from end
         finally:
             evaluator.close()
     return tasks
 
 
-def _holding(tasks: Sequence[Task], candidate: int) -> Task:
-    """Return the task of a candidate, without the others."""
+def _task_of_candidate(tasks: Sequence[Task], candidate: int) -> Task:
+    """Return a task of this candidate alone."""
     rest = candidate
     for task in tasks:
         source = task.weights
         if rest < len(source):
             return replace(task, weights=source.some(slice(rest, rest + 1)))
         rest -= len(source)
-    raise ConfigurationError(f"--candidate: there are candidates 0 to {candidate - rest - 1} in that round")
+    raise ConfigurationError(f"--candidate: must be 0 to {candidate - rest - 1} in this round")
 
 
-def _told(result: Result) -> str:
-    returns = f"mean return {result.returns.mean() / 1000:.3f}" if result.finite.all() else "scores that are not finite"
-    return f"{returns} over {result.returns.size} episodes, {result.frames} steps; it ended no worker"
+def _described(result: Result) -> str:
+    returns = f"mean return {result.returns.mean() / 1000:.3f}" if result.finite.all() else "non-finite scores"
+    return f"{returns} over {result.returns.size} episodes, {result.frames} frames; its worker survived"

@@ -1,4 +1,4 @@
-"""Whether a champion is of its run: of a state in the chain, made as the records say, with the weights it had there."""
+"""Check that a champion comes from its run: from a state in the hash chain, with the lineage in the records."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import numpy as np
 from evo.config.experiment import environment_of
 from evo.errors import DataError
 from evo.files.durable import read_file
+from evo.files.format import FORMAT
 from evo.store import sandbox
 from evo.store.champion import READABLE, Champion
 from evo.store.checkpoints import read_record
@@ -34,35 +35,37 @@ if TYPE_CHECKING:
     from evo.training.validation import Validated
     from evo.verify.verification import Evidence, Report
 
-ALIKE = ("algorithm", "seed", "environment", "policy")  # what a champion and the identity of its run both say
+SHARED = ("algorithm", "seed", "environment", "policy")  # facts of a champion that the identity has too
 READABLE_LARGEST = 1 << 22
 MOST_EPISODES = 1_000_000
-UNFIT = (KeyError, IndexError, TypeError, ValueError, AttributeError)  # what a forged state may end in
+INVALID_STATE = (KeyError, IndexError, TypeError, ValueError, AttributeError)  # raised for a forged state
 
 
-class Crowned(NamedTuple):
-    """A champion that holds in itself, and what lay beside it when it was read."""
+class ChampionFiles(NamedTuple):
+    """A valid champion and its readable copy."""
 
     champion: Champion
-    sha256: str  # of its file; empty where the master has written another one meanwhile
+    sha256: str  # of champion.h5; empty where the run has replaced it meanwhile
     copy: bytes | None  # champion.json
 
 
-def read(directory: Path, report: Report) -> Crowned | None:
+def read(directory: Path, report: Report) -> ChampionFiles | None:
     """Return the champion of a run directory, if there is one.
 
-    This comes before the manifest is read: its master writes a champion after the line that it speaks of.
+    Call this before reading the manifest: a run writes the champion after the line of its generation.
     """
     file = directory / CHAMPION
     if not os.path.lexists(file):
-        report.unknown.append(f"{file}: not there; none is crowned yet, or a resume will write it")
+        report.unknown.append(f"{file}: missing: there is no champion yet, or a resume will write it")
         return None
     try:
         before = _digest(file)
         champion = sandbox.read_champion(directory)
         digest = before if _digest(file) == before else ""
         copy = directory / READABLE
-        return Crowned(champion, digest, read_file(copy, most=READABLE_LARGEST) if os.path.lexists(copy) else None)
+        return ChampionFiles(
+            champion, digest, read_file(copy, most=READABLE_LARGEST) if os.path.lexists(copy) else None
+        )
     except DataError as error:
         report.disagrees.append(str(error))
         return None
@@ -72,35 +75,35 @@ def _digest(file: Path) -> str:
     return hashlib.sha256(read_file(file, most=LARGEST_CHAMPION)).hexdigest()
 
 
-def examine(crowned: Crowned, evidence: Evidence, report: Report) -> bool:
-    """Hold what a champion says against the run; return whether it is the run's."""
+def examine(files: ChampionFiles, evidence: Evidence, report: Report) -> bool:
+    """Compare the facts of a champion with the run; return whether they agree."""
     file = evidence.directory / CHAMPION
-    champion, about = crowned.champion, crowned.champion.about
-    born, known = about.get("generation"), about.get("generations")
-    if type(born) is not int or type(known) is not int or not 0 <= born < known:
-        report.disagrees.append(f"{file}: does not say of which generation it is")
+    champion, about = files.champion, files.champion.about
+    origin, known = about.get("generation"), about.get("generations")
+    if type(origin) is not int or type(known) is not int or not 0 <= origin < known:
+        report.disagrees.append(f"{file}: does not state its generation")
         return False
     if known > len(evidence.lines) and evidence.broken:
-        report.unknown.append(f"{file}: is of generation {known - 1}, where the chain does not reach")
+        report.unknown.append(f"{file}: is of generation {known - 1}, behind the valid part of the manifest")
         return False
-    mistakes = [*_of_another_run(champion, evidence), *_lineage(champion, evidence), *_copy(crowned, evidence, report)]
+    mistakes = [*_of_another_run(champion, evidence), *_lineage(champion, evidence), *_copy(files, evidence, report)]
     report.disagrees += [f"{file}: {mistake}" for mistake in mistakes]
     if mistakes:
         return False
-    report.agrees.append(f"champion: of generation {born}, as its record says, and of a state in the chain")
+    report.agrees.append(f"champion: of generation {origin}, as in its record, and of a state in the hash chain")
     if evidence.experiment is not None:
-        _hold_to_states(champion, evidence, evidence.experiment, report)
+        _compare_with_states(champion, evidence, evidence.experiment, report)
     return True
 
 
 def _of_another_run(champion: Champion, evidence: Evidence) -> Iterator[str]:
     about, identity = champion.about, evidence.manifest.identity
-    for name in ALIKE:
+    for name in SHARED:
         if about.get(name) != identity.get(name):
             yield f"its {name} is not the run's"
     last = about["generations"] - 1
     if last >= len(evidence.lines):
-        yield f"is of {last + 1} generations, and the run has {len(evidence.lines)}"
+        yield f"states {last + 1} generations, but the run has {len(evidence.lines)}"
     elif evidence.lines[last].state_hash != about.get("state_hash"):
         yield f"its state hash is not that of generation {last}"
     experiment = evidence.experiment
@@ -109,7 +112,7 @@ def _of_another_run(champion: Champion, evidence: Evidence) -> Iterator[str]:
 
 
 def _lineage(champion: Champion, evidence: Evidence) -> Iterator[str]:
-    """Yield where a champion that was a candidate was not made as the record of its generation says."""
+    """Yield a mistake where the lineage of a champion is not that in the record of its generation."""
     about = champion.about
     generation, candidate = about["generation"], about.get("candidate")
     if candidate is None or generation not in evidence.records:
@@ -122,20 +125,21 @@ def _lineage(champion: Champion, evidence: Evidence) -> Iterator[str]:
         yield f"its lineage is not that of candidate {candidate} in the record of generation {generation}"
 
 
-def _copy(crowned: Crowned, evidence: Evidence, report: Report) -> Iterator[str]:
-    """Yield where the readable copy says something else; a kill between the two files leaves one of another state."""
-    if crowned.copy is None or not crowned.sha256:
+def _copy(files: ChampionFiles, evidence: Evidence, report: Report) -> Iterator[str]:
+    """Yield a mistake where champion.json differs; a crash between the two files leaves one of another state."""
+    if files.copy is None or not files.sha256:
         return
-    champion = crowned.champion
+    champion = files.champion
     expected = {
         "about": champion.about,
         "file": CHAMPION,
-        "file_sha256": crowned.sha256,
+        "file_sha256": files.sha256,
+        "format": FORMAT,
         "layers": [[name, list(shape)] for name, shape in champion.layers],
         "weights_sha256": hashlib.sha256(champion.weights.tobytes()).hexdigest(),
     }
     try:
-        copy = json.loads(crowned.copy)
+        copy = json.loads(files.copy)
         about = copy["about"]
         known = any(line.state_hash == about["state_hash"] for line in evidence.lines)
         # It is written when it is chosen, and again when it is tested.
@@ -147,14 +151,14 @@ def _copy(crowned: Crowned, evidence: Evidence, report: Report) -> Iterator[str]
         return
     if known and other:
         report.unknown.append(
-            f"{evidence.directory / READABLE}: of another state than {CHAMPION}; a resume rewrites it"
+            f"{evidence.directory / READABLE}: of another state than {CHAMPION}; a resume will rewrite it"
         )
     else:
-        yield f"its copy {READABLE} says something else"
+        yield f"its copy {READABLE} differs"
 
 
-def _hold_to_states(champion: Champion, evidence: Evidence, experiment: Experiment, report: Report) -> None:
-    """Compare the weights with those in a kept state that was saved while this champion had the crown."""
+def _compare_with_states(champion: Champion, evidence: Evidence, experiment: Experiment, report: Report) -> None:
+    """Compare the weights with those in a kept checkpoint of the time when this was the champion."""
     file, about = evidence.directory / CHAMPION, champion.about
     held = sorted(evidence.states, key=lambda generation: (generation >= about["generations"], -generation))
     for generation in held:
@@ -166,22 +170,22 @@ def _hold_to_states(champion: Champion, evidence: Evidence, experiment: Experime
                 continue
             algorithm = make_algorithm(experiment, environment_of(experiment.environment))
             algorithm.restore_champion(state)
-        except (DataError, *UNFIT) as error:
-            report.disagrees.append(f"generation {generation}: its state cannot be taken up ({error})")
+        except (DataError, *INVALID_STATE) as error:
+            report.disagrees.append(f"generation {generation}: its state cannot be restored ({error})")
             continue
-        same = is_the(champion, algorithm)
+        same = has_champion(champion, algorithm)
         if same is None and generation >= about["generations"]:
-            continue  # another has been crowned since
+            continue  # a later champion has replaced it
         if same:
-            report.agrees.append(f"champion: its weights are those in the state of generation {generation}")
+            report.agrees.append(f"champion: its weights are those in the checkpoint of generation {generation}")
         else:
-            report.disagrees.append(f"{file}: is not the champion that the state of generation {generation} has")
+            report.disagrees.append(f"{file}: is not the champion in the checkpoint of generation {generation}")
         return
-    report.unknown.append(f"{file}: no state that has this champion is kept")
+    report.unknown.append(f"{file}: no checkpoint with this champion is kept")
 
 
-def is_the(champion: Champion, algorithm: Validated) -> bool | None:
-    """Return whether an algorithm's champion has these weights; None where it is another one by its own account."""
+def has_champion(champion: Champion, algorithm: Validated) -> bool | None:
+    """Return whether the champion of a replay has these weights; None where its facts are different."""
     weights = algorithm.best
     facts: Mapping[str, Any] = algorithm.origin() if weights is not None else {}
     if weights is None or any(champion.about.get(name) != value for name, value in facts.items()):
@@ -190,7 +194,7 @@ def is_the(champion: Champion, algorithm: Validated) -> bool | None:
 
 
 def rebuilt(champion: Champion, network: Network, request: Request) -> bool:
-    """Return whether the candidate that a champion was, as a generation first asks for it, has its weights."""
+    """Return whether the champion's candidate, rebuilt from the first request of its generation, has its weights."""
     from evo.networks.candidates import Rebuilder
 
     parents = np.empty((0, network.size), np.float32) if request.weights is None else request.weights
@@ -215,15 +219,17 @@ def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, pu
         if not 1 <= episodes <= MOST_EPISODES:
             raise ValueError(f"{episodes} episodes")
         score = finite(asdict(testing.measure(champion.weights, publish, evaluator, episode_metrics, episodes)[0]))
-    except (DataError, *UNFIT) as error:
+    except (DataError, *INVALID_STATE) as error:
         report.disagrees.append(f"the champion cannot be tested again ({error})")
         return
-    # Intervals are computed by functions whose last bit is a matter of the machine.
+    # Intervals are computed by library functions, whose last bit depends on the machine.
     if len(close := [name for name in score if _close(stated.get(name), score[name])]) == len(stated):
         report.agrees.append(f"champion: its test score on {episodes} episodes, played again")
     else:
-        told = ", ".join(f"{name} {stated.get(name)}, replayed {score[name]}" for name in score if name not in close)
-        report.disagrees.append(f"the champion's test score differs: {told}")
+        differing = ", ".join(
+            f"{name} {stated.get(name)}, replayed {score[name]}" for name in score if name not in close
+        )
+        report.disagrees.append(f"the champion's test score differs: {differing}")
 
 
 def _close(one: Any, other: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a line of the manifest says of a generation, beside what playing it again has left."""
+"""Compare a generation in the manifest with its replay."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from evo.records import Arrays, Result
     from evo.store.manifest import Line
 
-SHOWN = 3  # candidates that are named where many differ
+SHOWN = 3  # differing candidates that a message names, at most
 
 
 def has_candidates(line: Line) -> bool:
-    """Return whether a generation's record tells of every candidate by itself."""
+    """Return whether a generation's record has a row per candidate."""
     shapes = [line.arrays[name].shape for name in ("record/key", "record/return") if name in line.arrays]
     return len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 1
 
 
 def candidates(line: Line) -> int:
-    """Return how many candidates a generation had; one that has none counts as one."""
+    """Return the number of candidates of a generation; 1 where the algorithm has no candidates."""
     return line.arrays["record/return"].shape[0] if has_candidates(line) else 1
 
 
-def taken_over(line: Line) -> bool:
-    """Return whether a generation is the state that a fork began with."""
+def is_forked(line: Line) -> bool:
+    """Return whether a generation is the state that a fork copied from another run."""
     return line.generation == 0 and not line.frames and not any(name.startswith("record/") for name in line.arrays)
 
 
 def same_outcome(result: Result, record: Mapping[str, NDArray[np.generic]], part: slice) -> bool:
-    """Return whether candidates did what the record says of them."""
+    """Return whether returns and frames of replayed candidates equal rows `part` of the record."""
     worst = (result.returns == WORST).any(axis=1)
     returns = np.where(worst, WORST, result.returns.sum(axis=1, where=result.returns != WORST))
     frames = result.lengths.sum(axis=1, dtype=np.int64)
@@ -43,21 +43,21 @@ def same_outcome(result: Result, record: Mapping[str, NDArray[np.generic]], part
 
 
 def differing_arrays(line: Line, arrays: Arrays) -> list[str]:
-    """Return the names ("state/..." and "record/...") under which not the same was hashed."""
+    """Return the names ("state/..." or "record/...") of arrays whose digest is not the one in the manifest."""
     names = sorted(arrays.keys() | line.arrays.keys())
     return [n for n in names if n not in arrays or line.arrays.get(n) != array_digest(n, arrays[n])]
 
 
-def difference(line: Line, name: str, kept: NDArray[np.generic] | None, replayed: NDArray[np.generic] | None) -> str:
-    """Return in words how an array that was replayed differs from the one that was kept, if that can be read."""
+def difference(line: Line, name: str, stored: NDArray[np.generic] | None, replayed: NDArray[np.generic] | None) -> str:
+    """Describe how a replayed array differs from the stored one; None stands for an array that is missing."""
     if replayed is None:
-        return f"{name} is nothing that playing it again leaves"
-    if kept is None or kept.shape != replayed.shape or kept.ndim == 0:
-        return f"{name} is not what playing it again leaves"
-    rows = np.flatnonzero((kept != replayed).reshape(len(kept), -1).any(axis=1))
-    if kept.ndim > 1:
-        return f"{name} differs in {len(rows)} of {len(kept)} rows"
-    who = "candidate" if name.startswith("record/") and len(kept) == candidates(line) else "number"
-    told = [f"{who} {row} has {kept[row]}, replayed {replayed[row]}" for row in rows[:SHOWN]]
+        return f"{name} is absent from the replay"
+    if stored is None or stored.shape != replayed.shape or stored.ndim == 0:
+        return f"{name} differs from the replay"
+    rows = np.flatnonzero((stored != replayed).reshape(len(stored), -1).any(axis=1))
+    if stored.ndim > 1:
+        return f"{name} differs in {len(rows)} of {len(stored)} rows"
+    row_name = "candidate" if name.startswith("record/") and len(stored) == candidates(line) else "row"
+    shown = [f"{row_name} {row} has {stored[row]}, replayed {replayed[row]}" for row in rows[:SHOWN]]
     more = f", and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-    return f"{name}: {'; '.join(told)}{more}"
+    return f"{name}: {'; '.join(shown)}{more}"

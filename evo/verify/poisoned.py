@@ -1,4 +1,4 @@
-"""Replays a generation in which candidates ended every worker: they are given the worst result, as then, unplayed."""
+"""Replay generations with poisoned candidates: they get the worst result, as in the run, without being played."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from evo.records import Evaluator
 
 
-class Sparing:
-    """An evaluator of one generation that plays everybody but the poisoned."""
+class PoisonSkipped:
+    """An evaluator of one generation that does not play its poisoned candidates."""
 
     def __init__(self, evaluator: Evaluator, poisoned: NDArray[np.generic], episode_metrics: int) -> None:
         self._evaluator, self._measures, self._round = evaluator, episode_metrics, -1
@@ -26,12 +26,12 @@ class Sparing:
     def map(self, tasks: Sequence[Task]) -> Played:
         """Play the tasks; the poisoned have the worst result."""
         self._round += 1
-        first, harmless = 0, []  # candidates of each task that may be played
+        first, playable = 0, []  # candidates of each task that may be played
         for task in tasks:
             count = len(task.weights)
-            harmless.append([k for k in range(count) if (self._round, first + k) not in self._poisoned])
+            playable.append([k for k in range(count) if (self._round, first + k) not in self._poisoned])
             first += count
-        pairs = list(zip(tasks, harmless, strict=True))
+        pairs = list(zip(tasks, playable, strict=True))
         played = self._evaluator.map([_only(task, some) for task, some in pairs if some])
         results = iter(played.results)
         return replace(
@@ -48,13 +48,13 @@ class Sparing:
         result = worst_result(task, self._measures)
         if played is None:
             return result
-        for name in ("returns", "lengths", "episode_metrics", "finite"):
-            getattr(result, name)[some] = getattr(played, name)
+        result.returns[some], result.lengths[some] = played.returns, played.lengths
+        result.episode_metrics[some], result.finite[some] = played.episode_metrics, played.finite
         return replace(result, frames=played.frames, lane_slots=played.lane_slots)
 
 
 def _only(task: Task, some: list[int]) -> Task:
-    """Return a task of some of its candidates."""
+    """Return a task of some candidates of a task."""
     if len(some) == len(task.weights):
         return task
     return replace(task, weights=task.weights.some(some))

@@ -1,4 +1,4 @@
-"""Plays generations of a run again, from the states that it kept, and compares what they do with what was recorded."""
+"""Replay generations of a run from its checkpoints, and compare the results with its records."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from evo.store.fingerprint import FILE, LARGEST, LEARNING
 from evo.store.paths import PUBLISHED
 from evo.store.published import Published
 from evo.training.generation import addressed, make_algorithm, play_out
-from evo.verify.champion_origin import UNFIT, is_the, measure, rebuilt
-from evo.verify.comparison import candidates, difference, differing_arrays, has_candidates, same_outcome, taken_over
-from evo.verify.poisoned import Sparing
+from evo.verify.champion_origin import INVALID_STATE, has_champion, measure, rebuilt
+from evo.verify.comparison import candidates, difference, differing_arrays, has_candidates, is_forked, same_outcome
+from evo.verify.poisoned import PoisonSkipped
 
 if TYPE_CHECKING:
     from evo.records import Evaluator
@@ -45,19 +45,21 @@ def replayer(
     champion: Champion | None,
     say: Callable[[str], None],
 ) -> Iterator[Replayer]:
-    """Yield what replays a run; whatever is published for that lies elsewhere, and is gone afterwards."""
+    """Yield a replayer, which publishes weights in a temporary folder."""
     with TemporaryDirectory(prefix="snake-evo-") as place:
         (Path(place) / PUBLISHED).mkdir()
         evaluator = evaluator_of(experiment, Path(place), list(plugins))
         try:
-            yield Replayer(evidence, experiment, evaluator, _Desk(Published(Path(place)).add), report, champion, say)
+            yield Replayer(
+                evidence, experiment, evaluator, _Publisher(Published(Path(place)).add), report, champion, say
+            )
         finally:
             evaluator.close()
 
 
 @dataclass(frozen=True)
-class _Desk:
-    """Where weights are published that no run directory should have."""
+class _Publisher:
+    """Publishes weights in a temporary folder."""
 
     publish: Callable[[NDArray[np.float32]], str]
 
@@ -69,29 +71,29 @@ class Replayer:
     evidence: Evidence
     experiment: Experiment
     evaluator: Evaluator
-    desk: _Desk
+    publisher: _Publisher
     report: Report
-    champion: Champion | None  # None: there is none, or it is not the run's
+    champion: Champion | None  # None: there is none, or it is not of this run
     say: Callable[[str], None]
-    sampled: int = 0  # candidates of which returns and frames were compared
+    sampled: int = 0  # candidates whose returns and frames agree
     whole: int = 0  # generations of which everything was compared
-    crowned: str = ""  # how the champion came about once more
+    champion_found: str = ""  # how the replay arrived at the champion
 
     def play(self, count: int | None) -> None:
-        """Replay at least `count` candidates, or (None) everything that can be; and the champion's sealed episodes."""
-        if reason := self._stranger():
+        """Replay the champion's test episodes, and at least `count` candidates; None: all that can be replayed."""
+        if reason := self._other_arithmetic():
             self.report.unknown.append(reason)
             self.report.not_replayable += sum(map(candidates, self.evidence.lines))
             return
         if self.champion is not None:
-            measure(self.champion, self.experiment, self.evaluator, self.desk.publish, self.report)
+            measure(self.champion, self.experiment, self.evaluator, self.publisher.publish, self.report)
         if count is None:
             self._everything()
         else:
             self._sample(count)
 
-    def _stranger(self) -> str:
-        """Return why nothing that is played here can be compared; nothing where the arithmetic is the run's."""
+    def _other_arithmetic(self) -> str:
+        """Return why results of this machine cannot be compared; empty where its arithmetic is that of the run."""
         one = np.zeros(1, np.int32)
         source = WeightSource(one - 1, one - 1, one.astype(np.uint64), one.astype(np.float32))
         played = self.evaluator.map([Task(source, Episodes(np.zeros(1, np.uint64)))])
@@ -101,42 +103,44 @@ class Replayer:
             path = self.evidence.directory / file
             before = read_file(path, most=LARGEST).decode(errors="replace") if os.path.lexists(path) else ""
             if before != fingerprint:
-                told = f"  the run: {before or 'none'}\n  here:    {fingerprint or 'none'}"
-                return f"not replayable here: another numeric fingerprint\n{told}"
+                return (
+                    "not replayable here: another numeric fingerprint\n"
+                    f"  the run: {before or 'none'}\n  here:    {fingerprint or 'none'}"
+                )
         return ""
 
     def _everything(self) -> None:
-        """Replay every generation whose state before is kept, or was reached by replaying."""
+        """Replay every generation whose preceding state is kept, or was reached by replaying."""
         algorithm: Validated | None = None
         for line in self.evidence.lines:
             if algorithm is None and not self._can_begin(line):
-                self._leave([line])
+                self._skip([line])
                 continue
             algorithm = self._whole(line, algorithm)
-            self.say(f"generation {line.generation} is played again")
-        self._tell()
+            self.say(f"generation {line.generation} replayed")
+        self._summarise()
 
     def _sample(self, count: int) -> None:
-        """Replay at least `count` candidates of all that can be, always the same ones of one run.
+        """Replay at least `count` candidates, a fixed random sample of a run.
 
-        A task is played whole, for its batch may matter. Of an algorithm that has no candidates, the first and the
-        last generation that can be are replayed instead.
+        Tasks are replayed whole, since their batch may change bits. Of an algorithm without candidates, the first and
+        the last generation that can be replayed are replayed instead.
         """
         lines = [line for line in self.evidence.lines if self._can_begin(line)]
-        self._leave([line for line in self.evidence.lines if not self._can_begin(line)])
-        undivided = [line for line in lines if not has_candidates(line)]
-        for line in (undivided[:1] + undivided[1:][-1:])[:count]:
+        self._skip([line for line in self.evidence.lines if not self._can_begin(line)])
+        without_candidates = [line for line in lines if not has_candidates(line)]
+        for line in (without_candidates[:1] + without_candidates[1:][-1:])[:count]:
             self._whole(line)
         wanted = self._drawn([line for line in lines if has_candidates(line)], count)
         for line in lines:
             if line.generation in wanted:
                 self._sampled(line, wanted[line.generation])
-        self._tell()
+        self._summarise()
 
     def _drawn(self, lines: Sequence[Line], count: int) -> dict[int, set[int]]:
-        """Return numbers of candidates by their generation: as many as asked for, and the champion."""
+        """Return a random sample of candidates and the champion, by generation."""
         everyone = [(line.generation, candidate) for line in lines for candidate in range(candidates(line))]
-        key = int(str(self.report.state_hash)[:16], 16)  # another forgery, another sample
+        key = int(str(self.report.state_hash)[:16], 16)  # a forged run has another sample
         chosen: set[int] = set(range(len(everyone))) if count >= len(everyone) else set()
         index = 0
         while len(chosen) < min(count, len(everyone)):
@@ -151,34 +155,32 @@ class Replayer:
         return wanted
 
     def _can_begin(self, line: Line) -> bool:
-        """Return whether the state before a generation is there."""
-        return not taken_over(line) and (line.generation == 0 or line.generation - 1 in self.evidence.states)
+        """Return whether the state before a generation is kept."""
+        return not is_forked(line) and (line.generation == 0 or line.generation - 1 in self.evidence.states)
 
     def _begin(self, line: Line) -> Validated | None:
-        """Return the algorithm as it stood before a generation; None where that was removed meanwhile."""
+        """Return the algorithm in its state before a generation; None where that was removed meanwhile."""
         algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
         if line.generation:
             state = self.evidence.state(line.generation - 1)
             if state is None:
-                self._leave([line])
+                self._skip([line])
                 return None
             before = self.evidence.lines[: line.generation]
             algorithm.restore(state, read_all_records(self.evidence.directory, before))
         return algorithm
 
-    def _leave(self, lines: Sequence[Line]) -> None:
-        """Report what is not replayed, and why."""
-        begun = [line for line in lines if taken_over(line)]
-        others = [line for line in lines if not taken_over(line)]
-        if begun:
-            self.report.unknown.append(
-                "generation 0 was taken over from another run (--fork): nothing was played in it"
-            )
+    def _skip(self, lines: Sequence[Line]) -> None:
+        """Report generations that are not replayed, and why."""
+        forked = [line for line in lines if is_forked(line)]
+        others = [line for line in lines if not is_forked(line)]
+        if forked:
+            self.report.unknown.append("generation 0 is the state of another run (--fork): nothing was played in it")
         if others:
             count = sum(map(candidates, others))
             self.report.unknown.append(
                 f"{count} candidates, of {len(others)} of {len(self.evidence.lines)} generations, are not replayable: "
-                f"the state before is not kept, and a replay of everything would have to reach it"
+                f"the checkpoint before is not kept; --all may reach it"
             )
         self.report.not_replayable += sum(map(candidates, lines))
 
@@ -187,7 +189,7 @@ class Replayer:
         return len(environment_of(self.experiment.environment).episode_metrics)
 
     def _sampled(self, line: Line, wanted: set[int]) -> None:
-        """Play the tasks that hold these candidates, and compare returns and frames with the record."""
+        """Replay the tasks of these candidates, and compare returns and frames with the record."""
         generation = line.generation
         try:
             algorithm = self._begin(line)
@@ -196,7 +198,7 @@ class Replayer:
             rounds = algorithm.algorithm.generation(generation)  # without what is validated
             request = next(rounds)
             rounds.close()
-            _, tasks = addressed(request, self.desk)
+            _, tasks = addressed(request, self.publisher)
             ends = np.cumsum([len(task.weights) for task in tasks])
             agree = generation in self.evidence.records and ends[-1] == candidates(line)
             agree &= self._poisoned(line) is None
@@ -205,14 +207,14 @@ class Replayer:
             record = read_record(self.evidence.directory, line) if agree else {}
             for number, result in zip(chosen, results, strict=True):
                 agree &= same_outcome(result, record, slice(ends[number] - len(result.returns), ends[number]))
-            if agree and (born := self._born_in(line)) is not None and "candidate" in born.about:
-                agree = rebuilt(born, self.experiment.network(), request)
-                self.crowned = "its weights, made again from its parent and its noise, are those"
-        except (DataError, *UNFIT) as error:
-            self._unfit(line, error)
+            if agree and (champion := self._champion_of(line)) is not None and "candidate" in champion.about:
+                agree = rebuilt(champion, self.experiment.network(), request)
+                self.champion_found = "its weights, rebuilt from its parent and its noise"
+        except (DataError, *INVALID_STATE) as error:
+            self._invalid(line, error)
             return
         if not agree:
-            # What the record says is decided by a whole generation: a record may be of more than its first round.
+            # A record may cover more than the first round, so only a replay of the whole generation decides.
             self._whole(line)
             return
         count = sum(len(result.returns) for result in results)
@@ -220,18 +222,18 @@ class Replayer:
         self.sampled += count
 
     def _whole(self, line: Line, algorithm: Validated | None = None) -> Validated | None:
-        """Replay a generation and compare all that it left; return the algorithm where its state is the run's."""
+        """Replay a generation and compare state and record; return the algorithm where its state agrees."""
         try:
             algorithm = algorithm or self._begin(line)
             if algorithm is None:
                 return None
             poisoned = self._poisoned(line)
-            players = self.evaluator if poisoned is None else Sparing(self.evaluator, poisoned, self._measures)
-            metrics = play_out(algorithm.generation(line.generation), players, self.desk)
+            players = self.evaluator if poisoned is None else PoisonSkipped(self.evaluator, poisoned, self._measures)
+            metrics = play_out(algorithm.generation(line.generation), players, self.publisher)
             state, record = checked(algorithm.state()), checked(algorithm.record())
             record |= {} if poisoned is None else {"poisoned": poisoned}
-        except (DataError, *UNFIT) as error:
-            self._unfit(line, error)
+        except (DataError, *INVALID_STATE) as error:
+            self._invalid(line, error)
             return None
         self.report.replayed += candidates(line)
         self.whole += 1
@@ -239,18 +241,18 @@ class Replayer:
         arrays |= {f"record/{name}": array for name, array in record.items()}
         differing = differing_arrays(line, arrays)
         mistakes = [difference(line, name, self._kept(line, name), arrays.get(name)) for name in differing]
-        born = self._born_in(line)
-        if born is not None and is_the(born, algorithm):
-            self.crowned = f"generation {line.generation}, played again, crowns these weights"
-        elif born is not None:
-            mistakes.append("it crowns another champion than that in champion.h5")
+        champion = self._champion_of(line)
+        if champion is not None and has_champion(champion, algorithm):
+            self.champion_found = f"a replay of generation {line.generation} finds the same weights"
+        elif champion is not None:
+            mistakes.append("the replay finds another champion than champion.h5")
         if int(metrics.get("frames", 0)) != line.frames:
             mistakes.append(f"{line.frames} frames in the manifest, {int(metrics.get('frames', 0))} replayed")
         self.report.disagrees += [f"generation {line.generation}: {mistake}" for mistake in mistakes]
         return None if any(name.startswith("state/") for name in differing) else algorithm
 
     def _kept(self, line: Line, name: str) -> NDArray[np.generic] | None:
-        """Return an array of a generation as it was kept, if it is."""
+        """Return a stored array of a generation, if it is kept."""
         kind, _, array = name.partition("/")
         if kind == "record" and line.generation in self.evidence.records:
             return read_record(self.evidence.directory, line).get(array)
@@ -258,32 +260,31 @@ class Replayer:
             return (self.evidence.state(line.generation) or {}).get(array)
         return None
 
-    def _unfit(self, line: Line, error: Exception) -> None:
+    def _invalid(self, line: Line, error: Exception) -> None:
         self.report.not_replayable += candidates(line)
+        reason = f"{type(error).__name__}: {error}"
         self.report.disagrees.append(
-            f"generation {line.generation}: cannot be played from the state before it ({type(error).__name__}: {error})"
+            f"generation {line.generation}: cannot be replayed from the state before it ({reason})"
         )
 
     def _poisoned(self, line: Line) -> NDArray[np.generic] | None:
-        """Return round and number of every candidate that ended its workers; None where none did.  # [N, 2]"""
+        """Return round and number of every poisoned candidate; None where there is none.  # [N, 2]"""
         if "record/poisoned" not in line.arrays:
             return None
         poisoned = read_record(self.evidence.directory, line)["poisoned"]
         if poisoned.ndim != 2 or poisoned.shape[1] != 2 or poisoned.dtype.kind != "i":
-            raise DataError("its record of poisoned candidates is not one")
+            raise DataError("its record of poisoned candidates is invalid")
         return poisoned
 
-    def _born_in(self, line: Line) -> Champion | None:
-        """Return the champion if it was crowned in this generation."""
+    def _champion_of(self, line: Line) -> Champion | None:
+        """Return the champion if it comes from this generation."""
         champion = self.champion
         return champion if champion is not None and champion.about["generation"] == line.generation else None
 
-    def _tell(self) -> None:
+    def _summarise(self) -> None:
         if self.sampled:
-            told = f"replayed: {self.sampled} candidates, whose returns and frames are those of the record"
-            self.report.agrees.append(told)
+            self.report.agrees.append(f"replay: returns and frames of {self.sampled} candidates")
         if self.whole and self.report.ok:
-            told = f"replayed: {self.whole} whole generations, which leave every array that was hashed"
-            self.report.agrees.append(told)
-        if self.crowned and self.report.ok:
-            self.report.agrees.append(f"champion: {self.crowned}")
+            self.report.agrees.append(f"replay: every hashed array of {self.whole} whole generations")
+        if self.champion_found and self.report.ok:
+            self.report.agrees.append(f"champion: {self.champion_found}")

@@ -1,8 +1,7 @@
-"""Whether a run is what it says: its chain of hashes computed again, and every file held against it.
+"""Check the files of a run: recompute the state hash, and compare every file and the configuration with the manifest.
 
-Nothing is locked and nothing is written, so the master may be at work meanwhile. What a kill can leave (the unfinished
-end of an append, a champion that is older than the newest state) is no disagreement, and neither is a file that
-retention has removed.
+Takes no lock and writes nothing, so the run may go on meanwhile. What a crash can leave (an incomplete last line, a
+champion older than the newest state) does not count as a difference, nor does a checkpoint that retention removed.
 """
 
 from __future__ import annotations
@@ -32,41 +31,46 @@ if TYPE_CHECKING:
 
 @dataclass
 class Report:
-    """What was found, in words and in numbers."""
+    """The result of a verification: messages and numbers."""
 
     generations: int = 0
     state_hash: str | None = None
-    replayed: int = 0  # candidates; a generation that has none counts as one
+    replayed: int = 0  # candidates; a generation without candidates counts as one
     not_replayable: int = 0  # candidates
     agrees: list[str] = field(default_factory=list)
     disagrees: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)  # what could not be checked, and why
+    unknown: list[str] = field(default_factory=list)  # could not be checked, and why
 
     @property
     def ok(self) -> bool:
-        """Whether nothing disagrees."""
+        """Whether no difference was found."""
         return not self.disagrees
 
     def numbers(self) -> dict[str, object]:
-        """Return what a script asks for."""
-        names = ("ok", "generations", "state_hash", "replayed", "not_replayable")
-        return {name: getattr(self, name) for name in names}
+        """Return the result as JSON values."""
+        return {
+            "ok": self.ok,
+            "generations": self.generations,
+            "state_hash": self.state_hash,
+            "replayed": self.replayed,
+            "not_replayable": self.not_replayable,
+        }
 
 
 @dataclass
 class Evidence:
-    """What of a run directory agrees with its manifest."""
+    """The parts of a run directory that agree with its manifest."""
 
     directory: Path
     manifest: Manifest
     size: int  # bytes of the manifest when it was read
-    broken: bool  # whether it goes on after the generations that hold
-    experiment: Experiment | None = None  # None: the configuration is not the run's
-    states: set[int] = field(default_factory=set)  # generations whose state is kept and holds
-    records: set[int] = field(default_factory=set)  # generations whose record holds
+    broken: bool  # whether complete lines follow the valid ones
+    experiment: Experiment | None = None  # None: the configuration is not that of the run
+    states: set[int] = field(default_factory=set)  # generations whose checkpoint is kept and intact
+    records: set[int] = field(default_factory=set)  # generations whose record is intact
 
     def state(self, generation: int) -> dict[str, NDArray[np.generic]] | None:
-        """Return a state that was kept; None where the master has removed it meanwhile."""
+        """Return the state of a kept checkpoint; None where the run has removed it meanwhile."""
         try:
             return read_state(self.directory, self.lines[generation])
         except DataError:
@@ -77,14 +81,14 @@ class Evidence:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """What the manifest says of every generation."""
+        """The line of every generation."""
         return self.manifest.lines
 
 
 def examine(directory: Path, report: Report, flags: Mapping[str, object] | None = None) -> Evidence | None:
-    """Hold manifest, configuration and files against each other; None where not even the manifest's first line holds.
+    """Compare manifest, configuration and files; return None where the manifest's first line is invalid.
 
-    `flags` are those of `loading.load`, and say how to play. DataError: the directory is not one of a run.
+    `flags` are those of `loading.load`. Raises DataError where the directory is not a run directory.
     """
     require_run_directory(directory)
     data = read_file(directory / MANIFEST, most=LARGEST_MANIFEST)
@@ -106,15 +110,15 @@ def _manifest(path: Path, data: bytes, report: Report) -> Manifest | None:
         report.disagrees.append(str(error))
         return None
     if manifest.damage and not _broken(manifest, data):
-        report.unknown.append(f"{path}: {manifest.damage}: an append is under way, or was interrupted")
+        report.unknown.append(f"{path}: {manifest.damage}: an append is in progress, or was interrupted")
     elif manifest.damage:
         report.disagrees.append(f"{path}: {manifest.damage}; no generation after it can be checked")
-    report.agrees.append(f"chain: {len(manifest.lines)} generations follow from the identity, one from the other")
+    report.agrees.append(f"state hash: the chain over {len(manifest.lines)} generations, computed again")
     return manifest
 
 
 def _broken(manifest: Manifest, data: bytes) -> bool:
-    """Return whether more than the end of an append is wrong, which has no newline yet."""
+    """Return whether a complete line is invalid; an append in progress has no newline yet."""
     return b"\n" in data[manifest.ends[-1] :]
 
 
@@ -129,21 +133,21 @@ def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, objec
     report.disagrees += [f"{path}: {line}" for line in changed]
     if changed:
         return None
-    report.agrees.append("configuration: every option that can change a result is in the identity")
+    report.agrees.append("configuration: every option that can change a result equals the identity")
     return experiment
 
 
 def _files(evidence: Evidence, report: Report) -> None:
-    """Hold every file that a line names, and every array in it, against the line."""
+    """Compare every file that a line names, and every array in it, with the line."""
     populations, gone = _populations(evidence, report)
     names = _records(evidence, report)
-    removed = f"; {gone} population files are not kept any more" if gone else ""
-    report.agrees.append(f"files: {len(populations)} of populations and {len(names)} of records{removed}")
+    removed = f"; {gone} older checkpoints are not kept" if gone else ""
+    report.agrees.append(f"files: {len(populations)} checkpoints and {len(names)} record files{removed}")
     evidence.states = populations
 
 
 def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
-    """Return the generations whose state is kept and holds, and of how many it is not kept."""
+    """Return the generations whose checkpoint is kept and intact, and the number of those not kept."""
     good: set[int] = set()
     missing = []
     named = [line for line in evidence.lines if population_file(line.generation) in line.files]
@@ -157,33 +161,33 @@ def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
         except DataError as error:
             if os.path.lexists(evidence.directory / population_file(line.generation)):
                 report.disagrees.append(str(error))
-            else:  # the master has removed it meanwhile
+            else:  # the run has removed it meanwhile
                 missing.append(line)
-    # Where the chain breaks off, retention has gone on to later generations.
+    # Where the manifest is broken, retention may have removed these checkpoints for later ones.
     wanted = [] if evidence.broken else [line for line in named[-KEEP_LAST:] if line in missing]
     if wanted and not _has_grown(evidence):
         for line in wanted:
             file = evidence.directory / population_file(line.generation)
-            report.disagrees.append(f"{file}: missing, and it is one of the last {KEEP_LAST}, which are kept")
+            report.disagrees.append(f"{file}: missing, though the last {KEEP_LAST} checkpoints are kept")
     return good, len(missing)
 
 
 def _has_grown(evidence: Evidence) -> bool:
-    """Return whether a master has added to the manifest since it was read, and so may have removed files."""
+    """Return whether the run has committed since its manifest was read, and so may have removed files."""
     return (evidence.directory / MANIFEST).stat().st_size > evidence.size
 
 
 def _records(evidence: Evidence, report: Report) -> set[str]:
-    """Check every file of records; return those that hold."""
+    """Check every record file; return the intact ones."""
     by_name: dict[str, list[Line]] = {}
     for line in evidence.lines:
         name, other = record_file(line), set(line.files) - {record_file(line), population_file(line.generation)}
         if other:
-            report.disagrees.append(f"generation {line.generation} names {min(other)}, which is not a file of its own")
+            report.disagrees.append(f"generation {line.generation} names {min(other)}, a file of another generation")
         if name:
             by_name.setdefault(name, []).append(line)
         elif any(array.startswith("record/") for array in line.arrays):
-            report.disagrees.append(f"generation {line.generation} names no file that keeps its record")
+            report.disagrees.append(f"generation {line.generation} names no record file")
     good = set()
     for name, lines in by_name.items():
         try:

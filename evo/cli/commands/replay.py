@@ -74,13 +74,13 @@ def _play_candidate(arguments: Namespace) -> int:
     number = whole("--round", arguments.round, 0, MOST) or 0
     if generation is None or candidate is None:
         raise ConfigurationError("--generation and --candidate go together, and --round with them")
-    from evo.verify.candidate import play_again
+    from evo.verify.candidate import replay_candidate
 
     registry.load(arguments.plugin)
     who = f"candidate {candidate} of generation {generation}"
     print(f"playing {who}, alone in a new process ...", flush=True)
     try:
-        told = play_again(Path(arguments.run_dir), generation, number, candidate, arguments.plugin)
+        told = replay_candidate(Path(arguments.run_dir), generation, number, candidate, arguments.plugin)
     except PoisonError as poison:
         raise ResourceError(f"{who} ended its worker, which {poison.why}") from poison
     print(f"{who}: {told}")
