@@ -21,8 +21,8 @@ from benchmarks.peers import Peer, interpreter, missing
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.compiled import cache as kernel_cache
 from snake.batch import Boards, Rules, make_boards, make_rules, reset_board, step_board
-from snake.observe import OBSERVATIONS, observe_board, shape
-from snake.rules import Game
+from snake.observe import observe_board
+from snake.rules import OBSERVATIONS, Game, shape
 
 kernel_cache.use(__name__)
 

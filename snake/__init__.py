@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.envs.registration import register
 
 if TYPE_CHECKING:
-    from snake.bots import PLAYERS as PLAYERS
-    from snake.bots import play as play
     from snake.envs import SnakeEnv as SnakeEnv
     from snake.envs import SnakeVectorEnv as SnakeVectorEnv
+    from snake.players import PLAYERS as PLAYERS
+    from snake.players import play as play
     from snake.rules import Game as Game
 
 PUBLIC = {
     "Game": "snake.rules",
-    "PLAYERS": "snake.bots",
+    "PLAYERS": "snake.players",
     "SnakeEnv": "snake.envs",
     "SnakeVectorEnv": "snake.envs",
-    "play": "snake.bots",
+    "play": "snake.players",
 }
 
 register(

@@ -1,4 +1,4 @@
-"""Steps, automatic resets and observations of many boards in one compiled pass: each board while it is in the cache."""
+"""Step, reset and observe many boards in one compiled pass, each board while it is in the processor's cache."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def describe(boards, rules, code, mask_code, out, masks, scores):  # type: ignor
 
 @njit(**LEAN)
 def begin_next(boards, rules, b, first, episode):  # type: ignore[no-untyped-def]
-    """Begin the next of the episodes of board b."""
+    """Begin the next episode of board b."""
     episode[b] += 1
     reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
 
@@ -46,7 +46,7 @@ def begin_next(boards, rules, b, first, episode):  # type: ignore[no-untyped-def
 def advance(  # type: ignore[no-untyped-def]
     boards, rules, code, mask_code, mode, actions, first, episode, out, masks, scores, rewards, status, finals
 ):
-    """Play actions[b] on every board b and write what follows from it.
+    """Play actions[b] on every board b, and write rewards, status and observations.
 
     first uint64 [B] and episode int64 [B] name the episodes; out float32 [B, H, W, C]; masks int8 [B, A];
     scores int64 [B]; rewards float64 [B]; status int64 [B]; finals: the same as (out, masks, scores), written with
@@ -69,7 +69,7 @@ def advance(  # type: ignore[no-untyped-def]
 
 @njit(**LEAN)
 def play_many(boards, rules, code, actions, first, episode, out):  # type: ignore[no-untyped-def]
-    """Play actions[t, b] on every board, a new episode as soon as one is over, an observation at every step.
+    """Play actions[t, b] on every board, with an observation at every step and a new episode after each end.
 
     Returns (the sum of all rewards in thousandths, the episodes that terminated, those that were truncated).
     actions [T, B], first uint64 [B], episode int64 [B], out float32 [B, H, W, C]

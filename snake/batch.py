@@ -1,4 +1,4 @@
-"""The rules of `snake.rules` for many boards at once, compiled: the state of every board as rows of flat arrays."""
+"""The rules of `snake.rules` for many boards at once, compiled: a board is a row of every array of the state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE = np.uint64(1)
 
 
 class Rules(NamedTuple):
-    """The options of `snake.rules.Game` as whole numbers; rewards in thousandths, 0 steps mean never."""
+    """The options of `snake.rules.Game` as integers; rewards in thousandths, 0 steps mean never."""
 
     size: int
     tail_fatal: int
@@ -63,22 +63,13 @@ class Boards(NamedTuple):
     state: NDArray[np.void]  # [B] STATE
 
 
-def make_rules(
-    size: int = 10,
-    tail: str = "legal",
-    starvation: int = 0,
-    max_steps: int = 0,
-    start_length: int = 1,
-    rewards: Mapping[str, float] | None = None,
-    actions: str = "absolute",
-) -> Rules:
+def make_rules(size: int = 10, **options: Any) -> Rules:
     """Return the rules with the options and defaults of `snake.rules.Game`; ValueError as there."""
-    game = Game(size, None, None, None, 0, tail, starvation, max_steps, start_length, rewards, actions)
-    return _rules_of(game)
+    return _rules_of(Game(size, **options))
 
 
 def make_boards(count: int, size: int, forced: int = 0) -> Boards:
-    """Return `count` boards, all over and waiting for `reset_board`, with room for `forced` forced fruits each."""
+    """Return `count` boards, all over and waiting for `reset_board`, with at most `forced` forced fruits each."""
     cells = whole("size", size, SMALLEST, LARGEST) ** 2
     boards = Boards(
         body=np.zeros((count, cells), np.uint8 if cells <= 256 else np.uint16),
@@ -136,13 +127,13 @@ def place_fruit(boards, rules, b):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True, **LEAN)
 def is_occupied(occupied, b, cell):  # type: ignore[no-untyped-def]
-    """Return whether the body of board b lies on a cell."""
+    """Return whether the body of board b covers a cell."""
     return (occupied[b, cell >> 6] >> np.uint64(cell & 63)) & ONE != np.uint64(0)
 
 
 @njit(forceinline=True, **LEAN)
 def reset_board(boards, rules, b, seed):  # type: ignore[no-untyped-def]
-    """Start the episode of `seed` (64 bits) on board b; forced fruits of an earlier episode are forgotten."""
+    """Begin the episode of `seed` (64 bits) on board b, without the forced fruits of an earlier one."""
     size = rules.size
     cells = size * size
     words = boards.occupied.shape[1]
@@ -253,7 +244,7 @@ def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
 
 @njit(**LEAN)
 def reset_many(boards, rules, seeds):  # type: ignore[no-untyped-def]
-    """Start the episode of seeds[b] on every board b.  # seeds [B] uint64"""
+    """Begin the episode of seeds[b] on every board b.  # seeds [B] uint64"""
     for b in range(seeds.shape[0]):
         reset_board(boards, rules, b, seeds[b])
 

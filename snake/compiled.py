@@ -40,7 +40,10 @@ def make_game(
     rewards: Mapping[str, float] | None = None,
 ) -> CompiledGame:
     """Return Snake with the options of an experiment's [environment]; ValueError names one that is wrong."""
-    rules = make_rules(size, tail, starvation, max_steps, start_length, rewards, actions)
+    rules = make_rules(
+        size, tail=tail, starvation=starvation, max_steps=max_steps, start_length=start_length, rewards=rewards,
+        actions=actions,
+    )  # fmt: skip
     seen = shape(observation, rules.size, window)
     if observation in ("ego", "window") and actions == "absolute":
         raise ValueError(f"observation {observation} looks where the head looks: its actions are relative")

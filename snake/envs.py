@@ -1,4 +1,4 @@
-"""Snake behind Gymnasium's two interfaces: one board, and many boards stepped in one compiled pass."""
+"""Snake as a Gymnasium `Env` and as a `VectorEnv`, which steps many boards in one compiled pass."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
     """One board of Snake.
 
     The options are those of an experiment's [environment]; ValueError names one that is wrong. `reset(seed=s)` begins
-    the episode of seed s, as `snake.rules.Game(seed=s)` does; a reset without a seed begins the next of the episodes
-    that follow from the last seed. `info` has `score` and `action_mask` (int8, 1 for what is allowed). An action that
-    the mask forbids is played all the same.
+    the episode of seed s, as `snake.rules.Game(seed=s)` does; a reset without a seed begins the next episode of that
+    sequence. `info` has `score` and `action_mask` (int8, 1 for what is allowed). Masked actions are
+    played all the same.
     """
 
     metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
@@ -127,11 +127,11 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
 
 
 class SnakeVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
-    """Many boards of Snake, stepped, reset and drawn by one compiled call.
+    """Many boards of Snake, stepped, reset and observed in one compiled call.
 
     Takes the options of `SnakeEnv`. `autoreset_mode` is one of Gymnasium's three. With `copy=False` the arrays that
     `reset` and `step` return are used again by the next call. `reset(seed=s)` seeds environment i with s + i; a list
-    names every seed (None: go on with the episodes that follow from the last). `options["reset_mask"]` resets some.
+    names every seed (None: the next episode of its sequence). `options["reset_mask"]` resets some.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Frames to an animated GIF (GIF89a), with a palette of its own and only what has changed in every frame."""
+"""Encode frames as an animated GIF (GIF89a), with one palette and only the changed pixels of every frame."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def encode(frames: Sequence[NDArray[np.uint8]], frames_per_second: float, last_s
 
 
 def bins_of(frame: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the number of every pixel's colour on a grid of 32 x 32 x 32.  # [H, W]"""
+    """Return the bin of every pixel's colour on a grid of 32 x 32 x 32.  # [H, W]"""
     coarse = frame.astype(np.int64) >> 3
     bins: NDArray[np.int64] = coarse[..., 0] << 10 | coarse[..., 1] << 5 | coarse[..., 2]
     return bins
 
 
 def palette_of(frames: Sequence[NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return the most frequent colours, and the place of the nearest of them for every colour on the grid.
+    """Return the most frequent colours, and the index of the nearest of them for every bin.
 
     # [COLOURS, 3], [32768]
     """
@@ -72,14 +72,14 @@ def palette_of(frames: Sequence[NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], 
 
 
 def blocks(data: bytes) -> bytes:
-    """Cut data into blocks of at most 255 bytes, each after its length, and an empty one at the end."""
+    """Return data as GIF sub-blocks of at most 255 bytes, each after its length, and an empty one."""
     cuts = [data[first : first + 255] for first in range(0, len(data), 255)]
     return b"".join(bytes([len(cut)]) + cut for cut in cuts) + b"\x00"
 
 
 @njit(cache=True, error_model="numpy")
 def compress(pixels):  # type: ignore[no-untyped-def]
-    """Return pixels (uint8) after Lempel, Ziv and Welch, codes of 9 to 12 bits, low bits first."""
+    """Return pixels (uint8) compressed by LZW (Welch, 1984), with codes of 9 to 12 bits, low bits first."""
     clear, end = 1 << BITS, (1 << BITS) + 1
     after = np.full((4096, 1 << BITS), -1, np.int16)  # the code of a known string and one pixel more
     out = np.zeros(2 * pixels.shape[0] + 16, np.uint8)

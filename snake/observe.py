@@ -1,4 +1,4 @@
-"""Boards to planes: what a player sees, written straight into the caller's float32 array, compiled.
+"""Observations: boards written as planes into the caller's float32 array, compiled.
 
 | name | side | planes in order |
 |---|---|---|
@@ -19,11 +19,7 @@ from numba import njit
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import flat_of
 from snake.batch import LEAN, blocked, cell_ahead
-from snake.rules import CHANNELS as CHANNELS
-from snake.rules import EGO, FRAME, PLANES, WINDOW
-from snake.rules import MASKS as MASKS
-from snake.rules import OBSERVATIONS as OBSERVATIONS
-from snake.rules import shape as shape
+from snake.rules import CHANNELS, EGO, FRAME, PLANES, WINDOW
 
 kernel_cache.use(__name__)
 
@@ -85,7 +81,7 @@ def repeat(flat, period):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True, **LEAN)
 def fill(flat, times, ones, hunger):  # type: ignore[no-untyped-def]
-    """Fill `flat` with times * hunger + ones, again and again.  # times, ones [BLOCK]"""
+    """Fill `flat` with repeats of times * hunger + ones.  # times, ones [BLOCK]"""
     total = flat.shape[0]
     first = 0
     while first + BLOCK <= total:
@@ -100,7 +96,7 @@ def fill(flat, times, ones, hunger):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True, **LEAN)
 def clear_inside(flat, side, size, period, lane, place):  # type: ignore[no-untyped-def]
-    """Take away the wall of a window where the board is, for one lane; `place` is what `view` returns."""
+    """Clear the wall plane of a window inside the board, for one lane; `place` is what `view` returns."""
     i0, ir, ic, j0, jr, jc = place
     i1, j1 = i0 + (ir + ic) * (size - 1), j0 + (jr + jc) * (size - 1)
     first, last = max(min(j0, j1), 0), min(max(j0, j1), side - 1)
@@ -163,7 +159,7 @@ def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place)
 
 @njit(**LEAN)
 def write(boards, rules, code, side, index, flat):  # type: ignore[no-untyped-def]
-    """Write what board index[l] looks like into lane l of `flat`, for every lane l.
+    """Write the observation of board index[l] into lane l of `flat`, for every lane l.
 
     `code` is a place in OBSERVATIONS, `side` the H and W that `shape` says, `index` int64 [L], and `flat` all of a
     float32 array [H, W, C, L] in C order.
@@ -188,7 +184,7 @@ def write(boards, rules, code, side, index, flat):  # type: ignore[no-untyped-de
 
 @njit(forceinline=True, **LEAN)
 def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
-    """Write what board b looks like, by a shorter way than `write`.  # out float32 [H, W, C] in C order"""
+    """Write the observation of board b, faster than `write`.  # out float32 [H, W, C] in C order"""
     side = out.shape[0]
     flat = flat_of(out)
     hunger = hunger_of(boards.state[b], rules)
@@ -207,7 +203,7 @@ def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
 
 @njit(**LEAN)
 def observe_many(boards, rules, code, out):  # type: ignore[no-untyped-def]
-    """Write what every board looks like.  # out float32 [B, H, W, C] in C order"""
+    """Write the observation of every board.  # out float32 [B, H, W, C] in C order"""
     for b in range(out.shape[0]):
         observe_board(boards, rules, code, b, out[b])
 

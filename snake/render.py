@@ -1,4 +1,4 @@
-"""Pictures of a board: coloured text for terminals, RGB frames, and films of them as GIF."""
+"""Pictures of a board: coloured text for terminals, RGB frames, and animated GIFs of them."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def rgb(shown: Position, cell: int = 24) -> Frame:
 
 
 def save_gif(path: str | Path, shown: Iterable[Position], frames_per_second: float = 12.0, cell: int = 16) -> None:
-    """Write positions as a film that repeats for ever; the last one stays for a second."""
+    """Write positions as a GIF that repeats; the last one is shown for a second."""
     from snake.gif import encode  # it compiles, so only who makes a film waits for it
 
     frames = [rgb(one, cell) for one in shown]
     if not frames:
-        raise ValueError("a film has one position at least")
+        raise ValueError("a GIF needs at least one position")
     Path(path).write_bytes(encode(frames, frames_per_second, last_seconds=1.0))
 
 

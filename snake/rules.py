@@ -1,4 +1,4 @@
-"""One board of Snake in plain Python: the rules, written to be read; the compiled boards are held equal to it."""
+"""The rules of Snake in plain Python, to be read; tests hold the compiled boards equal to them."""
 
 from __future__ import annotations
 
@@ -187,13 +187,13 @@ class Game:
         }
 
     def _start(self) -> list[Cell]:
-        """Draw number 0 of the episode is the head, among the cells that leave room for the body below."""
+        """Return the first body: draw 0 of the episode is its head, among the cells with enough rows below."""
         heads = (self.size - self.start_length + 1) * self.size
         row, column = divmod(draw(self.seed, 0, heads), self.size)
         return [(row + below, column) for below in range(self.start_length)]
 
     def _next_fruit(self) -> Cell | None:
-        """A forced position, or draw number len(body) of the episode: a free cell, counted row by row."""
+        """Return a forced position, or draw number len(body) of the episode: a free cell, counted row by row."""
         if self.won:
             return None
         if self._forced:
@@ -248,7 +248,7 @@ class Game:
 
 
 def whole(name: str, value: int, lowest: int, highest: int) -> int:
-    """Return `value` as an int; ValueError where it is none or lies outside [lowest, highest]."""
+    """Return `value` as an int; ValueError where it is no integer or lies outside [lowest, highest]."""
     try:
         number = index(value)
     except TypeError:
@@ -259,7 +259,7 @@ def whole(name: str, value: int, lowest: int, highest: int) -> int:
 
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
-    """Return `value`; ValueError where it is not one of the known ones."""
+    """Return `value`; ValueError where it is not among `known`."""
     if value not in known:
         raise ValueError(f"{name} is {value!r}, not one of {', '.join(known)}")
     return value

@@ -1,4 +1,4 @@
-"""Exact copies of boards as rows of bytes: equal positions have equal bytes, whatever lies where in the ring.
+"""Snapshots: exact copies of boards as rows of bytes, the same bytes for equal positions.
 
 A row is the body from the head on (zeros after its end), then the forced fruits, and length, fruit, heading, over,
 hunger, steps and seed, all little-endian; 122 bytes of a 10 x 10 board.
@@ -20,7 +20,7 @@ ONE_BYTE, TWO_BYTES, FOUR_BYTES = np.int64(1), np.int64(2), np.int64(4)  # typed
 
 
 def row_size(boards: Boards) -> int:
-    """Return how many bytes the copy of a board takes."""
+    """Return how many bytes a snapshot has."""
     return int(boards.body[:1].nbytes + boards.forced[:1].nbytes + FIXED)
 
 
@@ -48,7 +48,7 @@ def _get_signed(row, at, size):  # type: ignore[no-untyped-def]
 
 @njit(**LEAN)
 def save(boards, b, row):  # type: ignore[no-untyped-def]
-    """Write the copy of board b into `row`, uint8 [row_size]."""
+    """Write the snapshot of board b.  # row uint8 [row_size]"""
     cells = boards.body.shape[1]
     size = 1 if cells <= 256 else 2
     state = boards.state[b]
@@ -74,7 +74,7 @@ def save(boards, b, row):  # type: ignore[no-untyped-def]
 
 @njit(**LEAN)
 def _holds(boards, row):  # type: ignore[no-untyped-def]
-    """Return whether every cell that a copy names is on the board."""
+    """Return whether every cell of a snapshot is on the board."""
     cells = boards.body.shape[1]
     size = 1 if cells <= 256 else 2
     forced = size * cells
@@ -93,7 +93,7 @@ def _holds(boards, row):  # type: ignore[no-untyped-def]
 
 @njit(**LEAN)
 def load(boards, b, row):  # type: ignore[no-untyped-def]
-    """Set board b to what `save` wrote; return whether it is of a board of this size.  # row uint8 [row_size]"""
+    """Set board b to a snapshot; return False where it is of another size.  # row uint8 [row_size]"""
     if not _holds(boards, row):
         return False
     cells = boards.body.shape[1]

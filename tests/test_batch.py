@@ -26,7 +26,7 @@ from snake.batch import (
     step_board,
     step_many,
 )
-from snake.bots import hamiltonian_player
+from snake.players import hamiltonian_player
 from snake.rules import Game
 from tests.saved_boards import restore, snapshot, snapshots
 

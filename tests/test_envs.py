@@ -19,8 +19,8 @@ from snake.advance import episode_seed as compiled_episode_seed
 from snake.advance import play_many
 from snake.batch import make_boards, make_rules, reset_many
 from snake.envs import SnakeEnv, SnakeVectorEnv
-from snake.observe import OBSERVATIONS, observe_many, shape
-from snake.rules import Game, episode_seed
+from snake.observe import observe_many
+from snake.rules import OBSERVATIONS, Game, episode_seed, shape
 from tests.saved_boards import snapshots
 
 

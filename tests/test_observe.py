@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from snake import observe
 from snake.batch import Boards, Rules, load, make_boards, make_rules, reset_board, step_board
-from snake.observe import MASKS, OBSERVATIONS, shape, write
-from snake.rules import Game
+from snake.observe import write
+from snake.rules import MASKS, OBSERVATIONS, Game, shape
 
 
 def drawn(state: dict[str, Any], observation: str, window: int = 0) -> NDArray[np.float32]:

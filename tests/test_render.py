@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from snake.bots import greedy_player
 from snake.gif import compress, encode
+from snake.players import greedy_player
 from snake.render import BORDER, FRUIT, HEAD, Position, position, rgb, save_gif, text
 from snake.rules import Game
 
@@ -154,7 +154,7 @@ def test_a_film_shows_the_frames_it_was_made_of(tmp_path: Path) -> None:
 
 
 def test_a_film_of_nothing_or_of_mixed_frames_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="one position at least"):
+    with pytest.raises(ValueError, match="at least one position"):
         save_gif(tmp_path / "film.gif", [])
     with pytest.raises(ValueError, match="differ in shape"):
         encode([np.zeros((4, 4, 3), np.uint8), np.zeros((4, 5, 3), np.uint8)], 10)

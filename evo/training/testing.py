@@ -95,7 +95,7 @@ def baselines(environment: Any, episodes: int) -> Mapping[str, float]:
     """Return the mean test score of players that need no learning; empty where there are none."""
     if environment.id != "snake":
         return {}
-    from snake.bots import play
+    from snake.players import play
 
     names = ("size", "starvation", "max_steps", "tail", "start_length", "actions")
     options = {name: getattr(environment, name) for name in names}

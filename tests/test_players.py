@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snake.bots import (
+from snake.players import (
     PLAYERS,
     can_escape,
     greedy_player,

@@ -1,4 +1,4 @@
-"""Players that need no learning, from the floor to the ceiling: random, greedy, shortest path and Hamiltonian."""
+"""Baseline players that need no learning: random, greedy, shortest path and Hamiltonian cycle."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Body = list[Cell]
 
 
 def random_player(game: Game) -> int:
-    """Any action, fatal ones too: step s of an episode is always the same."""
+    """Draw an action uniformly, fatal ones too; step s of an episode always draws the same."""
     return draw(game.seed, game.steps, ACTIONS[game.actions], RANDOM_MOVES)
 
 
 def greedy_player(game: Game) -> int:
-    """The move that comes nearest to the fruit among those that are not fatal at once."""
+    """Move closest to the fruit, among the moves that are not fatal at once."""
     if game.fruit is None:
         return 0
     row, column = game.fruit
@@ -30,9 +30,9 @@ def greedy_player(game: Game) -> int:
 
 
 def shortest_path_player(game: Game) -> int:
-    """The shortest way to the fruit if the tail can be reached from its end, else a way that keeps the tail in reach.
+    """Follow a shortest path to the fruit if the tail is reachable from its end; else keep the tail reachable.
 
-    A cell of the body counts as free from the step on in which the tail has left it.
+    A cell of the body is free from the step in which the tail leaves it.
     """
     path = path_to_fruit(game)
     if path and can_escape(game, path[::-1] + game.body):
@@ -46,11 +46,11 @@ def shortest_path_player(game: Game) -> int:
 
 
 def hamiltonian_player(game: Game) -> int:
-    """The next cell of a tour of the whole board, for ever: every episode fills the board if nothing truncates it.
+    """Follow a Hamiltonian cycle, which fills the board if nothing truncates the episode.
 
-    An odd number of cells has no closed tour. There the tour leaves out one corner, and passes through it instead of
-    one of its neighbours whenever the fruit lies there; that fills the board too, unless `tail` is fatal: then the
-    last fruit may be out of reach.
+    A board of odd size has no such cycle. There the tour leaves out one corner, and passes through it instead of one of
+    its neighbours when the fruit lies there. That fills the board too, unless `tail` is fatal: then the last fruit may
+    be out of reach.
     """
     neighbours = tour(game.size)[game.body[0]]
     (row, column), (down, right) = game.body[0], MOVES[game.heading]
@@ -71,9 +71,9 @@ PLAYERS: dict[str, Callable[[Game], int]] = {
 
 
 def play(player: str, seed: int, **options: Any) -> int:
-    """Return the score of the episode `seed` as one of PLAYERS plays it.
+    """Return the score of one of PLAYERS in the episode `seed`.
 
-    `options` are those of `Game`; where they set no limit, `starvation` is twice the number of cells, so that the
+    `options` are those of `Game`. Without a limit of steps, `starvation` is twice the number of cells, so that the
     episode ends.
     """
     choose = PLAYERS[one_of("player", player, tuple(PLAYERS))]
@@ -94,11 +94,11 @@ def living_moves(game: Game) -> list[tuple[int, Cell]]:
 
 
 def path_to_fruit(game: Game) -> Body:
-    """Return the cells of a shortest way from the head (excluded) to the fruit, or nothing where there is none."""
+    """Return the cells of a shortest path from the head (excluded) to the fruit, or an empty list."""
     late = int(game.tail == "fatal")
     free_after = {cell: place + late for place, cell in enumerate(reversed(game.body), start=1)}
     frontier = [cell for _, cell in living_moves(game)]
-    came_from = {game.body[0]: game.body[0], **dict.fromkeys(frontier, game.body[0])}  # a way never passes its start
+    came_from = {game.body[0]: game.body[0], **dict.fromkeys(frontier, game.body[0])}  # no path returns to its start
     step = 1
     while frontier and game.fruit not in came_from:
         step += 1
@@ -118,7 +118,7 @@ def path_to_fruit(game: Game) -> Body:
 
 
 def can_escape(game: Game, trail: Body) -> bool:
-    """Return whether the tail is in reach after a fruit at the beginning of `trail`, or the board full."""
+    """Return whether the tail is reachable after eating the fruit at the start of `trail`, or the board is full."""
     body = trail[: len(game.body) + 1]
     if len(body) == game.size**2:
         return True
@@ -126,7 +126,7 @@ def can_escape(game: Game, trail: Body) -> bool:
 
 
 def reachable(game: Game, body: Body) -> dict[Cell, int]:
-    """Return the distance from the head to every cell in its reach while the body lies still, but for its tail."""
+    """Return the distance from the head to every reachable cell, with only the tail of the body free."""
     blocked = set(body[:-1])
     distances = {body[0]: 0}
     queue = deque([body[0]])
@@ -140,7 +140,7 @@ def reachable(game: Game, body: Body) -> dict[Cell, int]:
 
 
 def neighbours_of(size: int, cell: Cell) -> list[Cell]:
-    """Return the cells beside a cell: up, right, down, left, as far as the board goes."""
+    """Return the neighbours of a cell on the board: up, right, down, left."""
     row, column = cell
     beside = [(row + down, column + right) for down, right in MOVES]
     return [(i, j) for i, j in beside if 0 <= i < size and 0 <= j < size]
@@ -148,7 +148,7 @@ def neighbours_of(size: int, cell: Cell) -> list[Cell]:
 
 @lru_cache
 def tour(size: int) -> dict[Cell, tuple[Body, Body]]:
-    """Return (the next cells, the cells before) of every cell on a closed tour of the board.
+    """Return (next cells, previous cells) of every cell on a closed tour of the board.
 
     Along the top row to the left, down and up the columns to the right. On an odd board the last two columns are
     climbed row by row, and two cells take turns: the top right corner, and its neighbour that the climb ends with.
