@@ -61,7 +61,7 @@ def lanes_for(live):  # type: ignore[no-untyped-def]
 
 @kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_episodes(layers, packed, norms, large, marks, x, first, second, scores, state, rules, masked, shape, seeds, rule, epsilon, buffers, returns, lengths, episode_metrics, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_episodes(layers, packed, norms, large, nonzero, x, first, second, scores, state, rules, masked, shape, seeds, rule, epsilon, buffers, returns, lengths, episode_metrics, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode, or on until the trace is full; return (steps traced, finite).
 
     The network's arrays come first, with the kernel's buffers for 16 lanes. `state` is of 16 environments, `seeds` [E];
@@ -89,7 +89,9 @@ def play_episodes(layers, packed, norms, large, marks, x, first, second, scores,
                     index[idle] = index[start]
                 seen = shaped(x[: size * width], (*shape, width))
                 contract.observe_lanes(state, rules, index[start : start + width], seen)
-                forward(layers, packed, norms, large, marks, x, first, second, scores, width, min(width, live - place))
+                forward(
+                    layers, packed, norms, large, nonzero, x, first, second, scores, width, min(width, live - place)
+                )
                 slots += width
             b = index[place]
             e = episode[b]

@@ -12,12 +12,13 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
 from evo.plugins.options import EnvironmentOptions
-from evo.records import ActionRule, Episodes, Player, Result, Segment, Task, WeightSource
+from evo.records import ActionRule, Episodes, Player, Segment, Task, WeightSource
 from evo.workers import devices
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices
 
 if TYPE_CHECKING:
+    from evo.environments.environment import Environment
     from evo.rollouts.rollout import Rollout
 
 
@@ -53,6 +54,8 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
         from evo.rollouts.tensorflow_player import TensorFlowPlayer
 
         return TensorFlowPlayer(rollout, files, spec.workers)
+    from evo.rollouts.rollout import LanesPlayer
+
     return LanesPlayer(rollout, files)
 
 
@@ -68,7 +71,9 @@ def prepare(spec: RunSpec) -> None:
         game = rollout.environment.game
         one, parents = np.zeros(1, np.int32), np.zeros((1, rollout.network.size), np.float32)
         source = WeightSource(one, one - 1, one.astype(np.uint64), one.astype(np.float32) + np.float32(1))
-        seeds = np.zeros(int(game is not None), np.uint64)  # of what is not compiled, none: it could hang
+        seeds = np.zeros(
+            int(game is not None), np.uint64
+        )  # none of an environment that is not compiled, which could hang
         rollout.play(Task(source, Episodes(seeds)), parents)
         if game is None:
             rollout.score(np.zeros((1, *rollout.environment.shape), np.float32))
@@ -83,19 +88,6 @@ def measures_of(spec: RunSpec) -> int:
     return len(_environment(spec).episode_metrics)
 
 
-class LanesPlayer(Player):
-    """Plays on the CPU: in float32 exactly, in bfloat16 as the processor multiplies pairs."""
-
-    def __init__(self, rollout: Rollout, files: Any) -> None:
-        self._rollout, self._files = rollout, files
-        self.fingerprint = rollout.fingerprint
-
-    def play(self, task: Task) -> Result:
-        """Play the task's episodes with each of its candidates."""
-        parents = self._files.matrix(task.weights.published, self._rollout.network.size)
-        return self._rollout.play(task, parents)
-
-
 def _rollout(spec: RunSpec) -> Rollout:
     from evo.rollouts.rollout import Rollout
 
@@ -104,6 +96,9 @@ def _rollout(spec: RunSpec) -> Rollout:
     return Rollout(network, environment)
 
 
-def _environment(spec: RunSpec) -> Any:
+def _environment(spec: RunSpec) -> Environment:
     registry.load(spec.plugins)
-    return registry.find("environments", spec.environment.id.partition(":")[0]).make(spec.environment)
+    environment: Environment = registry.find("environments", spec.environment.id.partition(":")[0]).make(
+        spec.environment
+    )
+    return environment

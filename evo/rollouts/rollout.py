@@ -18,7 +18,7 @@ from evo.errors import ResourceError
 from evo.kernels import lanes, layout, multiply_add, sparse
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
-from evo.records import WORST, ActionRule, Result, Segment, Task, Transitions
+from evo.records import WORST, ActionRule, Player, Result, Segment, Task, Transitions
 from evo.rollouts.episodes import GameEpisodes, play_episodes
 from evo.rollouts.gymnasium_episodes import Recorder, play_gymnasium
 from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
@@ -79,10 +79,10 @@ class Rollout:
         self._layers, self._packed, self._pack = lanes.packing(network)
         self._norms, self._large = lanes.norm_weights(network, self._packed), sparse.buffers_for(self._layers)
         self._weights = aligned(network.size)
-        room = layout.activation_size(network) * 16
-        self._first, self._second = aligned(room), aligned(room)
+        activations = layout.activation_size(network) * 16
+        self._first, self._second = aligned(activations), aligned(activations)
         self._scores = aligned(network.outputs * 16)
-        self._x, self._marks = aligned(int(np.prod(network.shape)) * 16), lanes.nonzero_mask(network)
+        self._x, self._nonzero = aligned(int(np.prod(network.shape)) * 16), lanes.nonzero_mask(network)
         self._game = environment.game
         self._episodes = None if self._game is None else GameEpisodes(self._game, network.outputs)
 
@@ -124,7 +124,7 @@ class Rollout:
                 )
                 steps = recorder.transitions(self.score) if recorder and finite else None
             if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.next_outputs).all()):
-                finite, steps = False, None  # no action needs a value, and learning does
+                finite, steps = False, None  # no action depends on a value, but learning does
             traces += trace if finite else [NOTHING] * len(seeds)
             frames, slots = frames + played, slots + slots_played
             arrays["finite"][k] = finite
@@ -134,9 +134,9 @@ class Rollout:
         return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=steps)
 
     def _kernel(self) -> tuple[Any, ...]:
-        """Return the network's layers, its packed weights, room for large layers, and the buffers for 16 lanes."""
+        """Return the network's layers, its packed weights, buffers for large layers, and those for 16 lanes."""
         weights = self._layers, self._packed, self._norms, self._large
-        return *weights, self._marks, self._x, self._first, self._second, self._scores
+        return *weights, self._nonzero, self._x, self._first, self._second, self._scores
 
     def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
         if len(task.weights) != 1 or self._game is None:
@@ -149,7 +149,7 @@ class Rollout:
         return play_segment(self._kernel(), self._game, segment, outputs, task.action_rule)
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores of the candidate that was packed last.  # [E, ...] -> [E, A]"""
+        """Return the outputs of the candidate that was packed last.  # [E, ...] -> [E, O]"""
         size, out = int(np.prod(self.network.shape)), np.empty((len(observations), self.network.outputs), np.float32)
         for start in range(0, len(observations), 16):
             part = observations[start : start + 16].reshape(-1, size)
@@ -157,3 +157,16 @@ class Rollout:
             lanes.forward(*self._kernel(), 16, len(part))
             out[start : start + 16] = self._scores.reshape(-1, 16).T[: len(part)]
         return out
+
+
+class LanesPlayer(Player):
+    """Plays on the CPU with the lanes kernel: exactly in float32; bfloat16 pairs depend on the processor."""
+
+    def __init__(self, rollout: Rollout, files: Any) -> None:
+        self._rollout, self._files = rollout, files
+        self.fingerprint = rollout.fingerprint
+
+    def play(self, task: Task) -> Result:
+        """Play the task's episodes with each of its candidates."""
+        parents = self._files.matrix(task.weights.published, self._rollout.network.size)
+        return self._rollout.play(task, parents)

@@ -119,7 +119,7 @@ def step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, all
 
 @kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_envs(layers, packed, norms, large, marks, x, first, second, scores, x_alone, scores_alone, state, rules, masked, shape, rule, epsilon, buffers, envs, steps, following, ended):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_envs(layers, packed, norms, large, nonzero, x, first, second, scores, x_alone, scores_alone, state, rules, masked, shape, rule, epsilon, buffers, envs, steps, following, ended):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play a segment in every environment; return (rows of `following`, lane slots, finite).
 
     The network's arrays come first, with the kernel's buffers for 16 lanes and, for one of two lanes, an observation
@@ -137,7 +137,7 @@ def play_envs(layers, packed, norms, large, marks, x, first, second, scores, x_a
         seen = shaped(x[: size * width], (*shape, width))
         for t in range(horizon + 1):
             contract.observe_lanes(state, rules, index[:width], seen)
-            forward(layers, packed, norms, large, marks, x, first, second, scores, width, live)
+            forward(layers, packed, norms, large, nonzero, x, first, second, scores, width, live)
             slots += width
             for lane in range(live):
                 b = start + lane
@@ -157,7 +157,7 @@ def play_envs(layers, packed, norms, large, marks, x, first, second, scores, x_a
                 if status == TRUNCATED:
                     twice[:2] = b  # two lanes are the fewest
                     contract.observe_lanes(state, rules, twice[:2], shaped(x_alone, (*shape, 2)))
-                    forward(layers, packed, norms, large, marks, x_alone, first, second, scores_alone, 2, 1)
+                    forward(layers, packed, norms, large, nonzero, x_alone, first, second, scores_alone, 2, 1)
                     slots += 2
                     for o in range(outputs):
                         if not np.isfinite(scores_alone[2 * o]):
