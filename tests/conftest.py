@@ -6,8 +6,13 @@ import os
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 MOST_PROCESSES = 4  # many tests start processes of their own
+
+# Neither a first compilation nor a busy machine is a failure.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 # Background jobs ignore SIGINT, those under nohup SIGHUP, and children inherit it.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
