@@ -1,0 +1,39 @@
+"""Train networks that play games; docs/library.md has examples. What is exported is loaded when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evo.config.experiment import Experiment
+    from evo.errors import EvoError
+    from evo.run import Row, train
+    from evo.training.finished import Policy, Run
+    from evo.training.generation import AskTell, make_algorithm
+    from evo.training.testing import Score
+
+__all__ = ["AskTell", "EvoError", "Experiment", "Policy", "Row", "Run", "Score", "make_algorithm", "train"]
+
+_HOMES = {
+    "AskTell": "evo.training.generation",
+    "EvoError": "evo.errors",
+    "Experiment": "evo.config.experiment",
+    "Policy": "evo.training.finished",
+    "Row": "evo.run",
+    "Run": "evo.training.finished",
+    "Score": "evo.training.testing",
+    "make_algorithm": "evo.training.generation",
+    "train": "evo.run",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'evo' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

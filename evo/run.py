@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.training.accounting import Stopwatch
@@ -24,13 +25,26 @@ if TYPE_CHECKING:
 class Row:
     """A generation that is committed."""
 
-    generation: int
+    generation: int  # from 0 on
     metrics: Metrics  # the line of metrics.jsonl
     champion: Champion | None  # with its test score, where it has been tested
     new_champion: bool
+    run_dir: Path
 
 
-def train(session: Session) -> Iterator[Row]:
+def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins: Sequence[str] = ()) -> Iterator[Row]:
+    """Train in a run directory, and yield every generation after its commit.
+
+    A directory that holds a run of this experiment is resumed; None takes the next free one in runs/. Whoever stops
+    to iterate keeps all that was yielded. ConfigurationError: the run was begun with options of other results.
+    """
+    from evo.training.resuming import open_or_begin
+
+    with open_or_begin(experiment, run_dir) as store, Session(experiment, store, plugins) as session:
+        yield from generations(session)
+
+
+def generations(session: Session) -> Iterator[Row]:
     """Play, commit, test and yield one generation after the other, until all are done or a budget is spent."""
     algorithm, evaluator, store = session.algorithm, session.evaluator, session.store
     committing = Stopwatch()
@@ -45,7 +59,7 @@ def train(session: Session) -> Iterator[Row]:
         if session.report_champion(generation):
             metrics["test"] = session.test_mean
             store.log(generation, metrics)
-        yield Row(generation, metrics, session.report.champion, algorithm.changed)
+        yield Row(generation, metrics, session.report.champion, algorithm.changed, store.directory)
     session.report.update(test=True, stopped=session.stopped)
     store.flush()
 

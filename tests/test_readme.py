@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import evo
 from evo.cli.commands.run import flags
 from evo.cli.main import Parser
 from evo.config import loading
@@ -123,15 +124,11 @@ def test_what_is_announced_does_not_exist_yet_and_everything_that_exists_is_not_
 
 
 def test_every_array_of_a_state_and_a_record_is_on_the_page_of_file_formats(tmp_path: Path) -> None:
-    from evo.run import Session, train
-    from evo.training.resuming import begin
-
     directory = tmp_path / "run"
     sets = ["run.generations=1", "ga.population=4", "ga.parents=2", "ga.elites=1", "ga.episodes=1"]
     sets += ["validation.finalists=1", "validation.episodes=1", "test.episodes=2", "workers.backend=serial"]
     experiment = loading.load(ROOT / "experiments" / "ga_snake_6x6.toml", sets)
-    with begin(experiment, directory) as store, Session(experiment, store) as session:
-        list(train(session))
+    list(evo.train(experiment, directory))
     store = Store.read(directory)
     page = (ROOT / "docs" / "file-formats.md").read_text()
     arrays = {**store.read_state(0), **store.read_record(0)}

@@ -33,7 +33,7 @@ def train_to_the_end(
 
     display = display_for(quiet)
     display.say(show.headline(experiment))
-    from evo.run import Session, train
+    from evo.run import Session, generations
     from evo.training import init_from
     from evo.training.champion import known_champion
     from evo.workers.signals import deaf
@@ -53,7 +53,7 @@ def train_to_the_end(
                 if show.kernels_are_missing(experiment):
                     display.say("compiling the kernels for this machine, once (about 10 s) ...")
                 with display:
-                    for row in train(session):
+                    for row in generations(session):
                         if "start_validation" in row.metrics:
                             display.say(init_from.handed_over(experiment, row.metrics["start_validation"]))
                         display.generation(row, experiment.generations)

@@ -43,6 +43,27 @@ class Experiment:
     other_backends: Mapping[str, Any] = field(default_factory=dict)  # options of [workers] that the file has for them
     path: Path = field(default=Path("experiment.toml"), compare=False)
 
+    @classmethod
+    def load(cls, file: str | Path, *changes: str, **flags: object) -> Experiment:
+        """Return the experiment of a TOML file.
+
+        `changes` are as those of --set, "ga.sigma=0.2"; `flags` are algorithm, seed, generations, workers, backend.
+        ConfigurationError: all mistakes, a line each.
+        """
+        from evo.config import loading
+
+        return loading.load(file, changes, flags)
+
+    @classmethod
+    def build(cls, **sections: Mapping[str, object]) -> Experiment:
+        """Return the experiment of these sections, as of a TOML file: `run={"seed": 3}, ga={"population": 64}`.
+
+        ConfigurationError: all mistakes, a line each.
+        """
+        from evo.config import loading
+
+        return loading.of_sections(sections)
+
     @property
     def algorithm(self) -> str:
         """Return the name of the chosen algorithm."""

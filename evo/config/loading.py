@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -55,6 +56,11 @@ def load(
     if resolved and experiment.run.init_from and kept.exists():
         return replace(experiment, run=experiment.run.model_copy(update={"init_from": str(kept)}))
     return experiment
+
+
+def of_sections(sections: Mapping[str, Mapping[str, object]]) -> Experiment:
+    """Return the validated experiment of sections that no file holds; ConfigurationError: all mistakes."""
+    return _validated(ExperimentFile("experiment", deepcopy(dict(sections)), {}), Path("experiment.toml"))
 
 
 def of_champion(file: Path, about: Mapping[str, Any], flags: Mapping[str, object] | None = None) -> Experiment:

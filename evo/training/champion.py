@@ -125,7 +125,7 @@ def known_champion(store: Store, experiment: Experiment) -> summary.Champion | N
     if not (store.directory / WEIGHTS).exists():
         return None
     about = champion_of(store.directory, experiment.network()).about
-    score = _score(about)
+    score = score_of_champion(about)
     if score is None or about.get("state_hash") != store.state_hash:
         return None
     if score.episodes != experiment.test.episodes or not isinstance(about.get("fitness"), int | float):
@@ -133,7 +133,7 @@ def known_champion(store: Store, experiment: Experiment) -> summary.Champion | N
     return summary.Champion(about["fitness"], score)
 
 
-def _score(about: Mapping[str, Any]) -> testing.Score | None:
+def score_of_champion(about: Mapping[str, Any]) -> testing.Score | None:
     """Return the test score in a champion's file; None where it has another form."""
     try:
         score = testing.Score(**about["test"])

@@ -1,29 +1,108 @@
-"""A run as others look at it, without a lock: its experiment and its champion."""
+"""A run that is read without a lock: its curves, its champion as a policy, its test score."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.config import loading
-from evo.config.experiment import Experiment, evaluator_of
+from evo.config.experiment import Experiment, environment_of, evaluator_of
 from evo.errors import ConfigurationError, DataError
 from evo.files.arrays import encode
 from evo.files.durable import replace_file
 from evo.store import sandbox
+from evo.store.metrics import MetricsFile
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
-from evo.training.champion import champion_of, network_layers
+from evo.training.champion import champion_of, network_layers, score_of_champion
 
 if TYPE_CHECKING:
+    from evo.networks.network import Network
     from evo.records import Evaluator
     from evo.store.champion import Champion
+    from evo.training.testing import Score
+
+
+class Run:
+    """A run directory, or a champion.h5 by itself; it is only read, also while it trains.
+
+    DataError: it is neither. Plug-ins that it needs are loaded before, by `evo.plugins.registry.load`.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+
+    @cached_property
+    def config(self) -> Experiment:
+        """The experiment, with every option."""
+        if self.directory.is_file():
+            return look_at(self.directory).experiment
+        return loading.load(self.directory / CONFIG, resolved=True)
+
+    @property
+    def curves(self) -> dict[str, NDArray[np.float64]]:
+        """The columns of metrics.jsonl, NaN where a generation has no such metric.  # [G] each"""
+        lines = MetricsFile(self.directory).read()
+        names = list(dict.fromkeys(name for line in lines for name in line))
+        return {name: np.array([line.get(name) for line in lines], np.float64) for name in names}
+
+    @property
+    def champion(self) -> Policy:
+        """The champion so far, as a policy; DataError where there is none yet."""
+        found = look_at(self.directory)
+        return Policy(found.experiment.network(), found.champion.weights, found.experiment)
+
+    @property
+    def test(self) -> Score | None:
+        """The champion's test score; None before it is tested."""
+        return score_of_champion(look_at(self.directory).champion.about)
+
+
+class Policy:
+    """A network that acts greedily: call it with an observation, or with a batch of them."""
+
+    def __init__(self, network: Network, weights: NDArray[np.float32], experiment: Experiment) -> None:
+        self.network, self.weights = network, weights  # [P]
+        self._continuous = environment_of(experiment.environment).continuous
+        self._tensorflow = experiment.policy.player == "tensorflow"
+
+    def __call__(self, observations: NDArray[Any], action_masks: NDArray[Any] | None = None) -> Any:
+        """Return the action of the highest score, the first of equals; of continuous actions, their means.
+
+        observations [*shape] or [B, *shape], action_masks [A] or [B, A] with 1 for allowed actions. One observation
+        gives an int, or float32 [D]; a batch gives int64 [B], or float32 [B, D]. ValueError: another shape.
+        """
+        seen, shape = np.asarray(observations, np.float32), self.network.shape
+        if seen.shape not in (shape, (len(seen), *shape)):
+            raise ValueError(
+                f"observations of shape {seen.shape}, where {shape} or (B, {', '.join(map(str, shape))}) fit"
+            )
+        scores = self.scores(seen.reshape(-1, *shape))[:, : self.network.actions]
+        if self._continuous:
+            return scores[0] if seen.shape == shape else scores
+        if action_masks is not None:
+            scores = np.where(np.asarray(action_masks).reshape(len(scores), -1) != 0, scores, -np.inf)
+        actions = scores.argmax(axis=1)
+        return int(actions[0]) if seen.shape == shape else actions
+
+    def scores(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return all outputs of the network.  # [B, *shape] -> [B, O]"""
+        if self._tensorflow:
+            from evo.networks.keras_form import build_keras, set_weights
+
+            model = build_keras(self.network)
+            set_weights(model, self.network, self.weights)
+            return np.asarray(model(observations), np.float32)
+        from evo.kernels import lanes
+
+        return lanes.scores(self.network, self.weights, observations)
 
 
 class Finished(NamedTuple):

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Protocol
 from evo.training.accounting import Account
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
     from evo.config.experiment import Experiment
     from evo.environments.environment import Environment
-    from evo.records import Algorithm, Evaluator, Generation, Metrics, Request, Task
+    from evo.records import Algorithm, Evaluator, Generation, Metrics, Request, Result, Task
     from evo.training.validation import Validated
 
 
@@ -25,17 +27,18 @@ class Publisher(Protocol):
         ...
 
 
-def make_algorithm(experiment: Experiment, environment: Environment) -> Validated:
+def make_algorithm(experiment: Experiment, environment: Environment | None = None) -> Validated:
     """Return the algorithm that [run] names, with what validates it.
 
     ConfigurationError, DataError: as `evo.training.init_from.start_of`.
     """
+    from evo.config.experiment import environment_of
     from evo.plugins.options import Setup
     from evo.plugins.registry import find
     from evo.training.init_from import start_of
     from evo.training.validation import Validated
 
-    start = start_of(experiment)
+    environment, start = environment or environment_of(experiment.environment), start_of(experiment)
     setup = Setup(
         seed=experiment.run.seed,
         network=experiment.network(),
@@ -55,6 +58,34 @@ def _per_task(experiment: Experiment, environment: Environment) -> int:
     if given or candidates == 1 or experiment.policy.player != "tensorflow" or environment.game is None:
         return given or usual
     return experiment.workers.task_size(usual, candidates)
+
+
+class AskTell:
+    """An algorithm alone: `ask` for a request, play its tasks in any way, `tell` their results."""
+
+    def __init__(self, algorithm: Algorithm | Validated) -> None:
+        self.algorithm, self.generation = algorithm, 0
+        self._rounds: Generation | None = None
+        self._request: Request | None = None
+
+    def ask(self) -> Request:
+        """Return the weights and tasks that the algorithm waits for; a new generation begins where one has ended."""
+        if self._rounds is None or self._request is None:
+            self._rounds = self.algorithm.generation(self.generation)
+            self._request = next(self._rounds)
+        return self._request
+
+    def tell(self, results: Sequence[Result]) -> Metrics | None:
+        """Send the results of `ask`, in task order; return the metrics where the generation ends."""
+        if self._rounds is None:
+            raise RuntimeError("nothing was asked for: call `ask` before `tell`")
+        try:
+            self._request = self._rounds.send(results)
+        except StopIteration as end:
+            metrics: Metrics = end.value
+            self._rounds, self.generation = None, self.generation + 1
+            return metrics
+        return None
 
 
 def play_out(rounds: Generation, evaluator: Evaluator, publisher: Publisher) -> Metrics:

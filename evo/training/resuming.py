@@ -36,6 +36,16 @@ def begin(experiment: Experiment, directory: Path | None) -> Store:
     return in_free_directory(experiment.path, experiment.algorithm, experiment.run.seed, make)
 
 
+def open_or_begin(experiment: Experiment, directory: str | Path | None) -> Store:
+    """Return the store of the run in a directory, or of a new run where there is none."""
+    place = None if directory is None else Path(directory)
+    if place is not None and (place / CONFIG).exists():
+        return take_up(experiment, place)
+    store = begin(experiment, place)
+    init_from.keep(experiment, store)
+    return store
+
+
 def take_up(experiment: Experiment, directory: Path) -> Store:
     """Return the store of a run that stopped; options that change no result may differ, and are kept from now on.
 
