@@ -151,9 +151,9 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        from evo.workers.signals import deaf
+        from evo.workers.signals import ignored
 
-        with deaf():
+        with ignored():
             self.close()
 
 

@@ -65,8 +65,8 @@ def test_an_impatient_second_interrupt_loses_nothing_and_says_nothing(small: Pat
 
 PROGRAM = """
 import time
-from evo.workers.signals import listen
-listen()
+from evo.workers.signals import raise_stopped
+raise_stopped()
 try:
     print("ready", flush=True)
     time.sleep(60)

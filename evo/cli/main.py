@@ -26,8 +26,8 @@ from evo.errors import (
 )
 from evo.plugins import registry
 from evo.training.summary import Summary, one_line
-from evo.workers.signals import ignore, leave, listen
-from evo.workers.standard_streams import make_lasting
+from evo.workers.signals import ignore, leave, raise_stopped
+from evo.workers.standard_streams import tolerate_failures
 
 SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
     if words and words[0] in known:
         code = execute(words[0], words[1:], f"{program} {words[0]}")
         return leave(code) if argv is None else code
-    make_lasting()
+    tolerate_failures()
     if words and words[0] in ("-V", "--version"):
         print(_version())
         return 0
@@ -71,7 +71,7 @@ def main_run(argv: Sequence[str] | None = None) -> int:
 
 def execute(name: str, words: Sequence[str], program: str) -> int:
     """Run one command and return its exit code; with --json the last line of stdout is an object in every case."""
-    make_lasting()
+    tolerate_failures()
     module = import_module(f"evo.cli.commands.{name}")
     parser = Parser(prog=program, description=registry.summary("cli.commands", name), allow_abbrev=False)
     summary = Summary()
@@ -79,7 +79,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     module.add_arguments(parser)
     code: int
     try:
-        listen()
+        raise_stopped()
         _refuse_control_characters(words)
         code = int(module.main(parser.parse_args(words)))
     except KeyboardInterrupt as stop:

@@ -36,7 +36,7 @@ def train_to_the_end(
     from evo.run import Session, generations
     from evo.training import init_from
     from evo.training.champion import known_champion
-    from evo.workers.signals import deaf
+    from evo.workers.signals import ignored
 
     store, forked = opened()
     game = None
@@ -63,7 +63,7 @@ def train_to_the_end(
                 _fill(summary, store, session)
                 game = show.record_game(session) if show.watched(display) else None
     finally:
-        with deaf():
+        with ignored():
             try:
                 store.close()
             finally:

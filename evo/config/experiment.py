@@ -1,4 +1,4 @@
-"""An experiment: everything that a run is told, what of it can change results, and the file that says all of it."""
+"""An experiment: all options of a run, those that can change its results, and the file that holds them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROVENANCE = "provenance"
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that a run is told, each option with its value."""
+    """All options of a run."""
 
     run: Run
     environment: Any  # the options of the environment that `environment.id` names
@@ -40,7 +40,7 @@ class Experiment:
     validation: Validation
     test: Test
     sections: Mapping[str, AlgorithmOptions]  # the options of every algorithm, by its name
-    other_backends: Mapping[str, Any] = field(default_factory=dict)  # options of [workers] that the file has for them
+    other_backends: Mapping[str, Any] = field(default_factory=dict)  # their options of [workers], unused
     path: Path = field(default=Path("experiment.toml"), compare=False)
 
     @classmethod
@@ -123,15 +123,15 @@ class Experiment:
         }
         if self.learns:
             identity["learner"] = self.learner.identity()
-        elif not lanes:  # what is asked for, not how a GPU's calls are filled: that changes no bit
+        elif not lanes:  # as configured; how many fill a call on a GPU changes no bit
             usual = self.options.candidates_per_task(self.network())
             identity["candidates_per_task"] = self.workers.candidates_per_task or usual
         return identity
 
     def to_toml(self, provenance: Mapping[str, object] | None = None, *, counting: bool = False) -> str:
-        """Return every option as a file that loads to an equal experiment, and where it comes from, if given.
+        """Return every option as a file that loads to an equal experiment, with its provenance, if given.
 
-        `counting` leaves out what does not: the sections of other algorithms, and [learner] where nothing learns.
+        `counting` leaves out what has no effect: sections of other algorithms, [learner] where nothing learns.
         """
         sections: dict[str, Section] = {
             "run": self.run,
@@ -165,7 +165,7 @@ def environment_of(options: Any) -> Any:
 
 
 def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str], **how: Any) -> Evaluator:
-    """Return what plays the tasks of a run, as its [workers] say; `how` is for one backend's own `make`."""
+    """Return the evaluator of a run, of the backend of its [workers]; `how` goes to the backend's `make`."""
     from evo.rollouts.player import RunSpec
 
     workers = experiment.workers
@@ -191,7 +191,7 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return a line for every key that differs between two identities."""
     ours, theirs = _flat(one), _flat(other)
     return [
-        f"{key}: {_told(ours, key)} in the run, {_told(theirs, key)} now"
+        f"{key}: {_text(ours, key)} in the run, {_text(theirs, key)} now"
         for key in sorted(ours.keys() | theirs.keys())
         if ours.get(key) != theirs.get(key)
     ]
@@ -221,10 +221,10 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _told(values: Mapping[str, Any], key: str) -> str:
+def _text(values: Mapping[str, Any], key: str) -> str:
     if values.get(key) is None:
         return "nothing"
     try:
         return value_text(values[key])
-    except TypeError:  # of a manifest that no run has written
-        return "what no experiment can say"
+    except TypeError:  # from a manifest that no run has written
+        return "a value that TOML does not have"

@@ -1,4 +1,4 @@
-"""What an experiment says and where it says it: a TOML file, --set, and named flags, each overriding the last."""
+"""The tables of an experiment with their sources: a TOML file, --set, and flags, each overriding the last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evo.config.toml_lines import key_lines
 from evo.errors import ConfigurationError, printable
 
 LARGEST = 64 * 1024
-# Keys of thousands of parts take tomllib minutes. Nothing here is tried twice, so that a long word takes no longer.
+# Keys of thousands of parts take tomllib minutes. The pattern never backtracks, so long words are fast.
 DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""", re.ASCII)
 
 FLAGS = {
@@ -28,17 +28,17 @@ FLAGS = {
 
 
 class ExperimentFile:
-    """The tables of an experiment as they were given, and where each key of them came from."""
+    """The tables of an experiment as they were given, and the source of each key."""
 
     def __init__(self, file: str, tables: dict[str, Any], lines: Mapping[tuple[str, ...], int]) -> None:
         self.file = file
         self.tables = tables
-        self.mistakes: list[str] = []  # of the command line's form
+        self.mistakes: list[str] = []  # in the form of the command line
         self._came_from: dict[tuple[str, ...], int | str] = dict(lines)  # a line, or what was typed
 
     @classmethod
     def read(cls, path: str | Path) -> ExperimentFile:
-        """Read a file; ConfigurationError, with the line, where it is no small regular file of valid TOML."""
+        """Read a file; ConfigurationError with the line where it is not a small regular file of valid TOML."""
         file = printable(str(path))
         text = _text(path, file)
         if deep := DEEP_KEY.search(text):
@@ -50,11 +50,11 @@ class ExperimentFile:
             raise ConfigurationError(_explained(file, text, str(error))) from error
         except RecursionError:
             raise ConfigurationError(f"{file}:1: brackets are nested too deeply") from None
-        except ValueError as error:  # numbers of thousands of digits, and days that no month has
+        except ValueError as error:  # numbers of thousands of digits, and impossible dates
             raise ConfigurationError(f"{file}:1: {printable(str(error))}") from error
 
     def set(self, assignment: str) -> None:
-        """Apply one SECTION.KEY=VALUE; the value is TOML where it can be, else text."""
+        """Apply one SECTION.KEY=VALUE; a value that is no TOML is text."""
         name, equals, text = assignment.partition("=")
         path = tuple(part.strip() for part in name.split("."))
         if not equals or len(path) < 2 or not all(path):
@@ -75,17 +75,17 @@ class ExperimentFile:
             self.mistakes.append(f"--{flag}: brackets are nested too deeply")
         except ValueError as error:
             if not isinstance(self.tables.get(FLAGS[flag][0], {}), dict):
-                return  # which is reported as the file's mistake
+                return  # reported as a mistake of the file
             self.mistakes.append(f"--{flag}: {printable(str(error))}")
 
     def forget_generations(self) -> None:
-        """Take out every algorithm's own `generations`, which --generations overrides."""
+        """Remove every algorithm's own `generations`, which --generations overrides."""
         for name, table in self.tables.items():
             if name != "run" and isinstance(table, dict) and isinstance(table.get("generations"), int):
                 del table["generations"]
 
-    def told(self, mistakes: Iterable[Mistake]) -> list[str]:
-        """Return every mistake as a user reads it: where it is, which key, what is wrong. By line, then as typed."""
+    def lines_of(self, mistakes: Iterable[Mistake]) -> list[str]:
+        """Return a line for every mistake: its place, key and text; those in the file first, by line."""
         lines = sorted(self._placed(mistake) for mistake in mistakes)
         in_file = [f"{self.file}:{line}: {text}" for line, text in lines if line]
         return in_file + self.mistakes + [text for line, text in lines if not line]
@@ -105,7 +105,7 @@ class ExperimentFile:
             if source is not None:
                 return source, what
         typed = [str(s) for key, s in self._came_from.items() if key[:1] == keys[:1] and str(s).startswith("--set")]
-        if typed:  # the key has its default, and it is what was typed beside it that does not go with that
+        if typed:  # the key has its default, which contradicts an option that was typed
             return 0, f"{printable(typed[0])}: {what}"
         section = self._came_from.get(keys[:1], 1)
         return (section if isinstance(section, int) else 1), what
@@ -124,7 +124,7 @@ class ExperimentFile:
 
 def _text(path: str | Path, file: str) -> str:
     try:
-        # A pipe without a writer would block an ordinary open for ever.
+        # A pipe without a writer would block an ordinary open forever.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
             kind = os.fstat(descriptor).st_mode
@@ -140,7 +140,7 @@ def _text(path: str | Path, file: str) -> str:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigurationError(f"{file}: cannot be read: {reason}") from error
     if len(data) > LARGEST:
-        raise ConfigurationError(f"{file}:1: is larger than {LARGEST // 1024} KiB, which no experiment is")
+        raise ConfigurationError(f"{file}:1: is larger than the {LARGEST // 1024} KiB of an experiment")
     if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise ConfigurationError(f"{file}:1: starts with a byte order mark; save it as UTF-8 without one")
     try:
@@ -152,12 +152,12 @@ def _text(path: str | Path, file: str) -> str:
         ) from error
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
-        raise ConfigurationError(f"{file}:{line}: holds a NUL byte, so it is not a text file")
+        raise ConfigurationError(f"{file}:{line}: contains a NUL byte, so it is not a text file")
     return text.replace("\r\n", "\n")
 
 
 def _explained(file: str, text: str, message: str) -> str:
-    """Return tomllib's message with its line where every other message has it."""
+    """Return tomllib's message in the form of all others, FILE:LINE first."""
     match = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
     if not match:
         return f"{file}:1: {printable(message)}"
@@ -168,7 +168,7 @@ def _explained(file: str, text: str, message: str) -> str:
 
 
 def _value(text: str) -> object:
-    """Return the value that TOML has for this text; where it has none, the text itself."""
+    """Return the TOML value of this text, or the text itself where it is no TOML."""
     try:
         tables = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -177,7 +177,7 @@ def _value(text: str) -> object:
 
 
 def read_all(path: str | Path, sets: Sequence[str], flags: Mapping[str, object]) -> ExperimentFile:
-    """Return what a file, assignments and flags say together; flags that are None say nothing."""
+    """Return the tables of a file, assignments and flags; flags that are None are not given."""
     experiment = ExperimentFile.read(path)
     for assignment in sets:
         experiment.set(assignment)

@@ -1,4 +1,4 @@
-"""From a file, --set and flags to a validated experiment: every mistake is found and reported at once."""
+"""From a file, --set and flags to a validated experiment; all mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from evo.workers.options import WorkersOptions
 
 __all__ = ["FIXED", "Experiment", "difference", "load"]
 
-REPORTED = 50  # mistakes; whoever makes more has given us another kind of file
+REPORTED = 50  # mistakes; a file with more is another kind of file
 FIXED: dict[str, type[Section]] = {
     "run": Run,
     "policy": Policy,
@@ -42,8 +42,8 @@ def load(
     """Return the validated experiment of a file, of --set assignments and of named flags.
 
     `flags` maps algorithm, seed, generations, workers and backend to what was typed, or to None. A `resolved` file
-    is one that `to_toml` wrote: its [provenance] is passed over, and the champion that the run started from is the copy
-    that lies beside it. ConfigurationError: all mistakes, a line each.
+    is one that `to_toml` wrote: its [provenance] is ignored, and the champion that the run started from is the copy in
+    the same folder. Raises ConfigurationError with all mistakes, a line each.
     """
     given = read_all(path, sets, flags or {})
     if resolved:
@@ -64,11 +64,11 @@ def of_sections(sections: Mapping[str, Mapping[str, object]]) -> Experiment:
 
 
 def of_champion(file: Path, about: Mapping[str, Any], flags: Mapping[str, object] | None = None) -> Experiment:
-    """Return the experiment that a champion's own description tells of, with flags as in `load`; else all mistakes."""
+    """Return the experiment that a champion's description has, with flags as in `load`; raises as `load`."""
     sections: dict[str, Any] = {"run": {"algorithm": about.get("algorithm"), "seed": about.get("seed")}}
     for name in ("environment", "policy"):
-        told = about.get(name)
-        sections[name] = {k: v for k, v in told.items() if v is not None} if isinstance(told, dict) else told
+        values = about.get(name)
+        sections[name] = {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
     given = ExperimentFile(printable(str(file)), sections, {})
     for flag, value in (flags or {}).items():
         if value is not None:
@@ -82,7 +82,7 @@ def _validated(given: ExperimentFile, path: Path) -> Experiment:
         sections, mistakes = _sections(_without(given.tables, others))
     except RecursionError:
         raise ConfigurationError(f"{given.file}:1: tables are nested too deeply") from None
-    lines = given.told(wrong + mistakes)
+    lines = given.lines_of(wrong + mistakes)
     if lines:
         more = ["and more of the same"] if len(lines) > REPORTED else []
         raise ConfigurationError("\n".join(lines[:REPORTED] + more))
@@ -101,7 +101,7 @@ def _validated(given: ExperimentFile, path: Path) -> Experiment:
 
 
 def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mistake]]:
-    """Validate every section, named or not, and then what they say together."""
+    """Validate every section, given or not, and then their combination."""
     algorithms = registry.names("algorithms")
     models = {**FIXED, **{name: registry.find("algorithms", name).Options for name in algorithms}}
     mistakes = _unknown_sections(tables, [*models, "environment"])
@@ -172,12 +172,12 @@ def _unknown_sections(tables: Mapping[str, Any], known: Sequence[str]) -> list[M
     mistakes = []
     for name, value in islice(((name, tables[name]) for name in tables if name not in known), MOST):
         if name == PROVENANCE:
-            text = "is written into a run directory and belongs there; take the section out"
+            text = "belongs to the configuration in a run directory; remove the section"
         elif isinstance(value, Mapping):
             text = f"unknown section{did_you_mean(name, known) or '; known are ' + ', '.join(sorted(known))}"
         else:
             homes = [section for section, model in FIXED.items() if name in model.model_fields]
-            text = f"must be inside of a section{f', as in [{homes[0]}]' if homes else ''}"
+            text = f"must be in a section{f', as in [{homes[0]}]' if homes else ''}"
         mistakes.append(Mistake((name,), text))
     return mistakes
 
@@ -198,7 +198,7 @@ def _algorithm_mistakes(tables: Mapping[str, Any], known: Sequence[str]) -> list
     path = ("run", "algorithm")
     algorithm = _given(tables, "run", "algorithm")
     if not isinstance(algorithm, str):
-        return []  # which the section's own model reports
+        return []  # the section's own model reports it
     if algorithm in known:
         return []
     if algorithm == "pg":
@@ -222,7 +222,7 @@ def _network_mistakes(policy: Policy, options: Any) -> list[Mistake]:
 
 
 def _given(tables: Mapping[str, Any], section: str, key: str) -> Any:
-    """Return what a key is set to, right or wrong, or its default."""
+    """Return the value of a key, valid or not, or its default."""
     default = FIXED[section].model_fields[key].default if section in FIXED else None
     values = tables.get(section)
     return values.get(key, default) if isinstance(values, Mapping) else default

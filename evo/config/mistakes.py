@@ -1,4 +1,4 @@
-"""From what a model refuses to sentences that name the key, what it must be, and what it is."""
+"""Validation errors as sentences: the key, the allowed values, and the value given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evo.config.toml_text import value_text
 from evo.errors import did_you_mean
 from evo.plugins.options import Section
 
-MOST = 100  # mistakes of one section that are looked at
+MOST = 100  # mistakes that are collected of one section
 
 Path = tuple[str | int, ...]  # of a key, from the top of the file; numbers count items of a list
 
@@ -51,10 +51,10 @@ class Mistake:
 
 
 def validate(model: type[Section], section: str, values: Mapping[str, Any]) -> tuple[Section | None, list[Mistake]]:
-    """Return the validated section, or None and everything that is wrong with it.
+    """Return the validated section, or None and all its mistakes.
 
-    A model looks at contradictions between keys only when each key is right, and may stop at the first; so what was
-    found wrong is taken out and the rest looked at again. What then speaks of a key that is out is not believed.
+    A model checks contradictions between keys only when each key is valid, and may stop at the first. So invalid keys
+    are removed and the rest is validated again; mistakes that then name a removed key are ignored.
     """
     rest: Any = copy.deepcopy(values)
     mistakes: list[Mistake] = []
@@ -78,7 +78,7 @@ def validate(model: type[Section], section: str, values: Mapping[str, Any]) -> t
 
 
 def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[tuple[Path, str, set[Path]]]:
-    """Return the path and sentence of every mistake in `error`, and the keys that it speaks of."""
+    """Return the path and sentence of every mistake in `error`, and the keys that it names."""
     found: list[tuple[Path, str, set[Path]]] = []
     expected: dict[Path, list[str]] = {}
     choices: dict[Path, list[str]] = {}
@@ -105,7 +105,7 @@ def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[
             phrase = EXPECTED.get(one["type"])
             text = phrase.format(**context) if phrase else f"right: {one['msg']}"
             if one["type"] == "list_type" and isinstance(value := _at(path, values), str):
-                text = f"a list, as in [{shown(value)}]"  # as it was given, braces and all
+                text = f"a list, as in [{shown(value)}]"  # with its brackets, as it was given
             expected.setdefault(path, []).append(text)
     for path, phrases in expected.items():
         value = _at(path, values)
@@ -116,7 +116,7 @@ def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[
 
 
 def _table(path: Path) -> Path:
-    """Return the part of a path that comes before any item of a list."""
+    """Return the part of a path before any item of a list."""
     return tuple(itertools.takewhile(lambda step: isinstance(step, str), path))
 
 
@@ -139,7 +139,7 @@ def _at(path: Iterable[str | int], values: Any) -> Any:
 
 
 def _fields(model: type[Section], path: Path) -> list[str]:
-    """Return the keys of the table at a path inside of a model; of one that is no table of ours, none."""
+    """Return the keys of the table at a path in a model; none where that is not a section."""
     for step in path:
         field = model.model_fields.get(str(step))
         if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, Section):
@@ -159,7 +159,7 @@ def _named(text: str, known: Iterable[str]) -> tuple[list[str], str]:
 
 
 def shown(value: object) -> str:
-    """Return a value of a TOML file as that would write it, or what it is where that is long."""
+    """Return a value as TOML writes it, or its kind where that is long."""
     if value is None:  # of JSON
         return "nothing"
     if isinstance(value, list):

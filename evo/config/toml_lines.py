@@ -1,4 +1,4 @@
-"""Where the keys of a TOML file are: tomllib says what is in a file, and this on which line."""
+"""The lines of the keys of a TOML file, which tomllib does not give."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TOKEN = re.compile(
 
 
 def key_lines(text: str) -> dict[Path, int]:
-    """Return the line of every key and table of valid TOML, counted from 1; of a key given twice, the first.
+    """Return the first line of every key and table of valid TOML, counted from 1.
 
-    Keys of tables inside arrays are left out: the array has a line.
+    Keys of tables in arrays have none; their array has one.
     """
     lines: dict[Path, int] = {}
     table: Path = ()  # of the last [header]

@@ -1,4 +1,4 @@
-"""Writing TOML: what tomllib reads back as the same values."""
+"""Writing TOML that tomllib reads back as the same values."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 
 def value_text(value: object) -> str:
-    """Return a value as TOML writes it; TypeError for what TOML does not have."""
+    """Return a value as TOML writes it; TypeError where TOML has no such value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else str(value)  # inf and nan are spelled alike
+        return repr(value) if math.isfinite(value) else str(value)  # inf and nan are spelled as in Python
     if isinstance(value, str):
         return "".join(c if c.isprintable() else _escaped(c) for c in json.dumps(value, ensure_ascii=False))
     if isinstance(value, Mapping):
@@ -27,17 +27,17 @@ def value_text(value: object) -> str:
 
 
 def _escaped(character: str) -> str:
-    """Return how TOML writes what a terminal would act on."""
+    """Return the TOML escape of a control character."""
     return f"\\U{ord(character):08x}" if ord(character) > 0xFFFF else f"\\u{ord(character):04x}"
 
 
 def key_text(key: str) -> str:
-    """Return a key as TOML writes it: bare where it may be."""
+    """Return a key as TOML writes it, bare where possible."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else value_text(key)
 
 
 def section_text(name: str, values: Mapping[str, object], notes: Mapping[str, str] | None = None) -> str:
-    """Return a section, a key a line, with what `notes` says of a key behind it; a value of None is left out."""
+    """Return a section, one key per line, with the key's entry of `notes` as a comment; values of None are left out."""
     lines = [f"[{key_text(name)}]"]
     for key, value in values.items():
         if value is not None:

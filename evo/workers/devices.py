@@ -1,7 +1,7 @@
-"""Pins a process to its device before TensorFlow looks, and checks afterwards what TensorFlow sees.
+"""Pin a process to its device before TensorFlow starts, and check afterwards which devices TensorFlow sees.
 
-A worker sees one GPU or none: its environment says so before TensorFlow makes its first device, and the worker then
-checks what it really sees. Nothing falls back silently to another device.
+A worker sees one GPU or none: its environment variables say so before TensorFlow makes its first device, and the worker
+then checks it. Nothing falls back silently to another device.
 """
 
 from __future__ import annotations

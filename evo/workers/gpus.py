@@ -1,4 +1,4 @@
-"""Which GPUs this machine has, as the driver's own tools tell it: no CUDA and no TensorFlow is loaded for it."""
+"""The GPUs of this machine, from the driver's own tools, without loading CUDA or TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE = 30.0  # seconds: a driver that is not kept loaded takes some
+TIMEOUT = 30.0  # seconds; an unloaded driver takes some
 GPU = re.compile(r"^GPU (\d+): (.*) \(UUID: (GPU-[^)]+)\)\s*$")
 SLICE = re.compile(r"^\s+MIG .*\(UUID: (MIG-[^)]+)\)\s*$")
 DRIVER = Path("/proc/driver/nvidia/gpus")
@@ -15,30 +15,30 @@ DRIVER = Path("/proc/driver/nvidia/gpus")
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU, by its place on the bus."""
+    """One GPU, by its position on the bus."""
 
     index: int
     model: str
     uuid: str
-    slices: tuple[str, ...] = ()  # ids of its MIG instances; where there are some, it is not used whole
+    slices: tuple[str, ...] = ()  # ids of its MIG instances; with any, it is not used as a whole
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What can be put into CUDA_VISIBLE_DEVICES: its number, or the ids of its instances."""
+        """Return its entries in CUDA_VISIBLE_DEVICES: its number, or the ids of its instances."""
         return self.slices or (str(self.index),)
 
 
 def found() -> list[Gpu]:
-    """Return the GPUs in the order of their places on the bus, none where there is no driver."""
+    """Return the GPUs in the order of the bus, none where there is no driver."""
     try:
-        told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=PATIENCE, check=True)
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError):
         return _of_driver(DRIVER)
-    return listed(told.stdout)
+    return listed(done.stdout)
 
 
 def listed(text: str) -> list[Gpu]:
-    """Return the GPUs of a text that `nvidia-smi -L` has printed."""
+    """Return the GPUs in the output of `nvidia-smi -L`."""
     gpus: list[Gpu] = []
     for line in text.splitlines():
         if whole := GPU.match(line):
@@ -50,9 +50,9 @@ def listed(text: str) -> list[Gpu]:
 
 
 def _of_driver(folder: Path) -> list[Gpu]:
-    """Return what the driver itself tells, for containers that lack `nvidia-smi`."""
+    """Return the GPUs that the driver lists, for containers without `nvidia-smi`."""
     gpus: list[Gpu] = []
-    for information in sorted(folder.glob("*/information")):  # folders are named by their places on the bus
+    for information in sorted(folder.glob("*/information")):  # folders are named by their position on the bus
         try:
             lines = dict(line.split(":", 1) for line in information.read_text().splitlines() if ":" in line)
         except OSError:

@@ -1,4 +1,7 @@
-"""The options of [workers] that all backends share, and those of backends that play on this machine."""
+"""The options of [workers] that all backends share, and those of backends that play on this machine.
+
+A backend subclasses them as `Options`, with the options that it alone has.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,7 @@ ID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
 
 
 class WorkersOptions(Section):
-    """The [workers] section: where episodes are played; no result depends on it.
-
-    A backend subclasses it as `Options`, with what it alone has.
-    """
+    """The [workers] section: where episodes are played; no result depends on it."""
 
     refused: ClassVar[Mapping[str, str]] = {}  # options of other backends that have no effect here, and what to do
 

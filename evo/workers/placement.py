@@ -1,4 +1,4 @@
-"""Which worker computes on which device: a plan made of options and a list of GPUs, without TensorFlow or a device."""
+"""The device of each worker: a plan from options and a list of GPUs, without TensorFlow or a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that end a run: each arrives as an exception, so that what is committed is closed in order."""
+"""Signals that end a run: each is raised as an exception, so that files are closed in order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-BURST = 1.0  # seconds in which several signals ask for one thing
+BURST = 1.0  # seconds in which several signals count as one
 
 _asked_at = -BURST  # monotonic
 
 
 class Stopped(KeyboardInterrupt):
-    """Somebody asked this process to end, by Ctrl-C or by another signal."""
+    """Raised where a signal asks this process to end: Ctrl-C, SIGTERM or SIGHUP."""
 
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__(number)
@@ -25,12 +25,12 @@ class Stopped(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """Return what a shell reports for a process that the signal ended."""
+        """Return the exit code that a shell reports for the signal."""
         return 128 + self.number
 
 
-def listen() -> None:
-    """Turn SIGINT, SIGTERM and SIGHUP into `Stopped`; one that is ignored, as under nohup, stays so."""
+def raise_stopped() -> None:
+    """Raise `Stopped` on SIGINT, SIGTERM and SIGHUP; a signal that is ignored, as under nohup, stays ignored."""
     global _asked_at
     _asked_at = -BURST
     for number in STOPPING:
@@ -39,8 +39,8 @@ def listen() -> None:
 
 
 @contextmanager
-def deaf() -> Iterator[None]:
-    """Hold back what asks this process to end while it is ending: an impatient second Ctrl-C loses nothing."""
+def ignored() -> Iterator[None]:
+    """Ignore the signals while this process closes its files: a second Ctrl-C loses nothing."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
     try:
         yield
@@ -50,7 +50,7 @@ def deaf() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """Let nothing interrupt the last words of a process that has been asked to end."""
+    """Ignore the signals until this process ends."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
 
@@ -58,8 +58,7 @@ def ignore() -> None:
 def leave(code: int) -> int:
     """End this process at once if a signal asked for it, else return the code.
 
-    All that has to be closed is closed by now, and taking an interpreter with compilers in it apart takes seconds
-    on a busy machine.
+    Everything is closed by now, and the shutdown of an interpreter with compilers takes seconds on a busy machine.
     """
     if code - 128 in STOPPING:
         for stream in (sys.stdout, sys.stderr):
@@ -69,7 +68,7 @@ def leave(code: int) -> int:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Raise `Stopped`, once in a burst: a second one could hit the code that closes what the first has interrupted."""
+    """Raise `Stopped` once per burst: a second one could interrupt the code that closes files."""
     global _asked_at
     now = time.monotonic()
     if now - _asked_at >= BURST:

@@ -1,4 +1,4 @@
-"""Standard output that may go away: a pipe that closes or a disk that fills never stops a run."""
+"""Standard streams that never fail: neither a closed pipe nor a full disk stops a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import sys
 
 
-class Lasting(io.FileIO):
-    """A file descriptor that takes whatever is written, and forgets it once nobody can have it."""
+class TolerantFile(io.FileIO):
+    """A file descriptor that drops what cannot be written."""
 
     def write(self, data: object) -> int:
-        """Write what can be written; report all of it as written."""
+        """Write what can be written; return the size of all data."""
         size = memoryview(data).nbytes  # type: ignore[arg-type]
         try:
             written = super().write(data)  # type: ignore[arg-type]
@@ -24,17 +24,17 @@ class Lasting(io.FileIO):
         super().__init__(descriptor, "w", closefd=False)
 
 
-def make_lasting() -> None:
-    """Put such streams where Python's own are; a stream that somebody has replaced is left alone."""
+def tolerate_failures() -> None:
+    """Replace Python's standard streams; a stream that was replaced before is kept."""
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
-        if stream is None:  # closed before we were started
+        if stream is None:  # closed before this process started
             stream = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
         elif stream is getattr(sys, f"__{name}__"):
             stream.flush()
-            # What a terminal's encoding does not have is escaped: a run is not stopped by a letter either.
+            # Characters that the terminal's encoding lacks are escaped, so that they do not stop a run.
             stream = io.TextIOWrapper(
-                io.BufferedWriter(Lasting(descriptor, "w", closefd=False)),
+                io.BufferedWriter(TolerantFile(descriptor, "w", closefd=False)),
                 encoding=stream.encoding,
                 errors="backslashreplace",
                 line_buffering=True,
@@ -43,9 +43,9 @@ def make_lasting() -> None:
 
 
 def keep_from_libraries() -> None:
-    """Send what libraries write to standard output to standard error, so that Python's own lines stay the last."""
+    """Send the output of C libraries to standard error, so that Python's own lines are the last on standard output."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    if isinstance(raw, Lasting) and raw.fileno() == 1:
+    if isinstance(raw, TolerantFile) and raw.fileno() == 1:
         sys.stdout.flush()
         raw.move(os.dup(1))
         os.dup2(2, 1)

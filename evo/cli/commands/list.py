@@ -29,7 +29,8 @@ def main(arguments: Namespace) -> int:
     for title, folder in (("algorithms", "algorithms"), ("environments", "environments"), ("backends", "evaluators")):
         _heading(title)
         for name in registry.names(folder):
-            _entry(name, registry.summary(folder, name), getattr(registry.find(folder, name), "Options", None))
+            options = registry.find(folder, name).Options
+            _entry(name, registry.summary(folder, name), options, FIXED["workers"] if folder == "evaluators" else None)
     _heading("policies")
     _entry("network", " ".join((network.__doc__ or "").split()), network.Options)
     _heading("the other sections of an experiment")
@@ -43,10 +44,12 @@ def _heading(title: str) -> None:
     print(f"\n{title}:")
 
 
-def _entry(name: str, sentence: str, options: type[Section] | None) -> None:
+def _entry(name: str, sentence: str, options: type[Section], shared: type[Section] | None = None) -> None:
+    """Print a name and its options, without those that are `shared` by all."""
     print(f"  {name:<12} {sentence}")
-    for key, info in options.model_fields.items() if options else ():
-        print(f"      {_assignment(key, info):<34} {info.description or ''}{_choices(info)}")
+    for key, info in options.model_fields.items():
+        if shared is None or key not in shared.model_fields:
+            print(f"      {_assignment(key, info):<34} {info.description or ''}{_choices(info)}")
 
 
 def _assignment(key: str, info: FieldInfo) -> str:
