@@ -15,6 +15,7 @@ import pytest
 
 from evo.config.loading import load
 from evo.errors import ConfigurationError
+from evo.files.format import FORMAT
 from evo.files.hashing import first_hash
 from evo.plugins import registry
 from evo.store.run_directory import free_directory, in_free_directory
@@ -74,7 +75,7 @@ def test_a_dry_run_prints_what_loads_again_and_writes_nothing(experiment: Path, 
     assert tomllib.loads(resolved)["ga"]["sigma"] == 0.5
     assert sorted(tmp_path.iterdir()) == [experiment]
     (tmp_path / "resolved.toml").write_text(resolved)
-    expected = load(tmp_path / "resolved.toml", resolved=True)
+    expected = load(tmp_path / "resolved.toml")
     assert last(done) == {
         **dict.fromkeys(KEYS),
         "status": "done",
@@ -95,6 +96,9 @@ def test_a_dry_run_prints_exactly_what_counts(experiment: Path, algorithm: str, 
     told = tomllib.loads(done.stdout)
     assert sorted(told) == sorted(["run", "environment", "policy", "workers", "validation", "test", *sections])
     assert told["policy"]["activation"] == "relu"
+
+
+DAMAGED = f"run.seed = true\nprovenance.format = {FORMAT}\n"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +125,7 @@ def test_a_dry_run_prints_exactly_what_counts(experiment: Path, algorithm: str, 
 def test_each_mistake_has_its_exit_code_and_no_traceback(
     words: list[str], code: int, reason: str, experiment: Path, tmp_path: Path
 ) -> None:
-    for name, text in {"damaged": "run.seed = true", "whole": load(experiment).to_toml({"git_commit": ""})}.items():
+    for name, text in {"damaged": DAMAGED, "whole": load(experiment).to_toml({"format": FORMAT})}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.resolved.toml").write_text(text)
     before = sorted(tmp_path.rglob("*"))
@@ -137,7 +141,7 @@ def test_each_mistake_has_its_exit_code_and_no_traceback(
 
 def test_what_a_resume_may_change_is_no_difference(experiment: Path) -> None:
     resolved = experiment.with_name("resolved.toml")
-    resolved.write_text(load(experiment).to_toml({}))
+    resolved.write_text(load(experiment).to_toml({"format": FORMAT}))
     before = load(resolved, resolved=True)
     after = load(resolved, ["test.every=3"], {"workers": "2", "backend": "serial", "generations": "9"}, resolved=True)
     assert after != before

@@ -17,6 +17,7 @@ from evo.config.loading import FIXED, Experiment, difference, load
 from evo.config.sections import Run
 from evo.config.toml_text import key_text, value_text
 from evo.errors import ConfigurationError
+from evo.files.format import FORMAT
 from evo.plugins import registry
 
 PLACE = re.compile(r"(.*\.toml:([1-9]\d*:)? |--(set|seed|workers|generations|backend|algorithm)\b|and more).*")
@@ -118,7 +119,7 @@ every = 1979-05-27
 """,
     )
     assert mistakes(path, "ga.parents=99", "foo", workers="0", backend="proceses") == [
-        "1: seed: must be inside of a section, as in [run]",
+        "1: seed: must be in a section, as in [run]",
         '3: run.algorithm: "gaa" is not known - did you mean `ga`? (there are '
         + ", ".join(registry.names("algorithms"))
         + ")",
@@ -277,7 +278,7 @@ def test_a_value_cannot_smuggle_another_key_in(tmp_path: Path) -> None:
 def test_the_resolved_file_loads_to_an_equal_experiment(tmp_path: Path) -> None:
     text = """
 [run]
-budget = {frames = 5, select = 1.5}
+budget = {frames = 5, validation = 1.5}
 [policy]
 preset = "seed"
 [environment]
@@ -288,13 +289,14 @@ starvation = 100
 rewards = {win = 0.25}
 """
     first = load(write(tmp_path, text), ["ga.sigma=1e-7", "run.seed=18446744073709551615"])
-    resolved = write(tmp_path, first.to_toml({"versions": {"numpy": "2"}, "git_commit": 'a"b\\\x7f\n'}))
+    about = {"format": FORMAT, "versions": {"numpy": "2"}, "git_commit": 'a"b\\\x7f\n'}
+    resolved = write(tmp_path, first.to_toml(about))
     again = load(resolved, resolved=True)
     assert again == first
     assert again.identity() == first.identity()
     assert again.to_toml() == first.to_toml()
     assert again.policy.conv == [[100, 4, 1], [200, 3, 1]]
-    assert mistakes(resolved)[0].endswith("belongs there; take the section out")
+    assert mistakes(resolved)[0].endswith("in a run directory; remove the section")
 
 
 def test_the_identity_holds_what_changes_results_and_nothing_else(tmp_path: Path) -> None:
@@ -383,7 +385,7 @@ def ends_well(path: Path, *sets: str) -> Experiment | None:
             assert PLACE.fullmatch(line), line
             assert line.isprintable()
         return None
-    resolved = write(path.parent, experiment.to_toml())
+    resolved = write(path.parent, experiment.to_toml({"format": FORMAT}))
     assert load(resolved, resolved=True) == experiment
     return experiment
 
