@@ -31,7 +31,7 @@ EXPERIMENT = ROOT / "experiments" / "ppo_snake.toml"
 THREE_EPOCHS = (
     "environment.observation=ego", "environment.actions=relative", "environment.starvation=200",
     "policy.conv=[[16, 3, 1], [32, 3, 1]]", "policy.dense=[128]", "policy.padding=same", "policy.norm=none",
-    "pg.method=ppo", "pg.lanes=512", "pg.horizon=64", "pg.epochs=3", "pg.minibatches=8", "pg.gamma=0.98",
+    "ppo.envs=512", "ppo.horizon=64", "ppo.epochs=3", "ppo.minibatches=8", "ppo.gamma=0.98",
     "learner.threads=2", "workers.count=2",
 )  # fmt: skip
 QUIET = ("validation.every=1000000", "test.every=1000000", "test.episodes=1", "validation.episodes=1")
@@ -99,7 +99,7 @@ def theirs(python: Path, module: str, frames: int, good: float, setting: Setting
     described: dict[str, Any] = {
         "environment": experiment.environment.model_dump(exclude={"id"}),
         "policy": experiment.policy.model_dump(),
-        "pg": experiment.options.model_dump(),
+        "ppo": experiment.options.model_dump(),
         "threads": experiment.learner.threads,
         "seed": seed,
     }

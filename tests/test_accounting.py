@@ -118,7 +118,7 @@ def test_the_parts_of_every_generation_of_every_algorithm_add_up(tmp_path: Path,
         learnt = line["seconds_learning"] > 0
         assert not learnt if name == "ga" else learnt or not line.get("updates")
     hidden = "asynchronous = true" in (tmp_path / "tiny.toml").read_text()
-    assert [line["seconds_aside"] >= 0 for line in lines if "seconds_aside" in line][-1:] == [True] * hidden
+    assert [line["seconds_background"] >= 0 for line in lines if "seconds_background" in line][-1:] == [True] * hidden
     assert [line["seconds_committing"] > 0 for line in lines] == [False, True, True]
 
 

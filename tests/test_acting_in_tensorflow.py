@@ -30,29 +30,30 @@ episodes = 6
 [test]
 every = 3
 episodes = 8
-[pg]
-lanes = 6
+[ppo]
+envs = 6
 horizon = 8
-lanes_per_task = 3
+envs_per_task = 3
 minibatches = 3
+[reinforce]
+envs_per_task = 3
 episodes = 4
 [dqn]
-lanes = 6
+envs = 6
 horizon = 8
-lanes_per_task = 3
-replay = 100
+envs_per_task = 3
+replay_size = 100
 learning_starts = 40
 frames_per_update = 8
-batch = 16
+batch_size = 16
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", ["pg", "dqn", "reinforce"])
+@pytest.mark.parametrize("way", ["ppo", "dqn", "reinforce"])
 def test_a_run_that_acts_in_tensorflow_ends_in_one_state(way: str, tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
-    words = ("--algorithm", "dqn") if way == "dqn" else ("--algorithm", "pg")
-    words += ("--set", "pg.method=reinforce") if way == "reinforce" else ()
+    words = ("--algorithm", way)
     straight = summary_of(tmp_path, "tiny.toml", "--run-dir", "straight", *words, apart=True)
     how = ("tiny.toml", "--run-dir", "stopped", "--backend", "processes", "--workers", 2, *words, "--generations", 1)
     summary_of(tmp_path, *how, apart=True)

@@ -89,7 +89,7 @@ def test_a_dry_run_prints_what_loads_again_and_writes_nothing(experiment: Path, 
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "sections"), [("ga", ["ga"]), ("pg", ["learner", "pg"]), ("dqn", ["learner", "dqn"])]
+    ("algorithm", "sections"), [("ga", ["ga"]), ("ppo", ["learner", "ppo"]), ("dqn", ["learner", "dqn"])]
 )
 def test_a_dry_run_prints_exactly_what_counts(experiment: Path, algorithm: str, sections: list[str]) -> None:
     done = evo("run", str(experiment), "--dry-run", "--algorithm", algorithm)
@@ -108,7 +108,7 @@ DAMAGED = f"run.seed = true\nprovenance.format = {FORMAT}\n"
         (["missing.toml"], 2, "missing.toml: cannot be read: No such file"),
         (["."], 2, ".: is a directory"),
         (["small.toml", "--seed", "x"], 2, "--seed: must be a whole number"),
-        (["small.toml", "--algorithm", "ppo"], 2, "--algorithm: "),
+        (["small.toml", "--algorithm", "pg"], 2, "choose ppo, a2c or reinforce"),
         (["small.toml", "--run-dir", "."], 2, ". exists and is not empty"),
         (["small.toml", "--run-dir", "small.toml/x"], 2, "small.toml is a file; choose"),
         (["small.toml", "--resume", "."], 2, "EXPERIMENT cannot go with --resume"),

@@ -150,21 +150,21 @@ def test_a_champion_that_does_not_fit_is_one_line_and_no_directory(
 BOTH = f"""{SMALL}
 [learner]
 threads = 1
-[pg]
-lanes = 6
+[ppo]
+envs = 6
 horizon = 8
 minibatches = 3
 [dqn]
-lanes = 6
+envs = 6
 horizon = 8
-replay = 100
+replay_size = 100
 learning_starts = 40
 frames_per_update = 8
-batch = 16
+batch_size = 16
 """
 
 
-@pytest.mark.parametrize(("first", "second"), [("ga", "pg"), ("pg", "ga"), ("ga", "dqn"), ("dqn", "ga")])
+@pytest.mark.parametrize(("first", "second"), [("ga", "ppo"), ("ppo", "ga"), ("ga", "dqn"), ("dqn", "ga")])
 def test_learning_goes_on_from_evolution_and_evolution_from_learning(tmp_path: Path, first: str, second: str) -> None:
     (tmp_path / "both.toml").write_text(BOTH)
     summary_of(tmp_path, "both.toml", "--algorithm", first, "--run-dir", "source", "--generations", 2)

@@ -343,7 +343,7 @@ def test_a_dry_run_plans_for_a_machine_that_has_the_gpus(
     absent = '# not on this machine: workers.kind: "gpu", and this process sees no GPU; "auto" plays on the CPU where '
     assert dry_run(path, capsys, kind) == ["# 2 workers on each GPU", f"{absent}there is none"]
     assert dry_run(path, capsys, kind, "workers.count=32")[0] == "# 32 workers on all GPUs together"
-    learned = ("run.algorithm=pg", 'learner.devices=["GPU:0"]')
+    learned = ("run.algorithm=ppo", 'learner.devices=["GPU:0"]')
     weighted = ("workers.count=32", "workers.placement=weighted", "workers.gpu_ids=[0, 1, 2, 3]")
     assert dry_run(path, capsys, kind, *weighted, *learned)[0] == (
         "# 32 workers: 2 on GPU 0, 10 on GPU 1, 10 on GPU 2, 10 on GPU 3; the learner on GPU 0"
@@ -365,7 +365,7 @@ def test_a_run_that_learns_on_a_gpu_that_is_not_there_makes_nothing(
     monkeypatch.setattr(gpus, "found", list)
     monkeypatch.delenv(VISIBLE, raising=False)
     path = tmp_path / "experiment.toml"
-    path.write_text('[run]\nalgorithm = "pg"\n[learner]\ndevices = ["GPU:0"]\n')
+    path.write_text('[run]\nalgorithm = "ppo"\n[learner]\ndevices = ["GPU:0"]\n')
     assert main(["run", str(path), "--backend", backend, "--run-dir", str(tmp_path / "run")]) == 5
     told = 'learner.devices: "GPU:0" is missing: this process sees no GPU; "CPU:0" is the CPU'
     assert told in capsys.readouterr().err
@@ -396,13 +396,13 @@ def test_a_master_that_plays_itself_has_a_gpu_to_itself_and_its_learner(
     assert [slot[VISIBLE] for slot in serial.Options(memory="all", count=8).slots("tensorflow")] == ["0"]
     assert [slot[VISIBLE] for slot in serial.Options(memory="all", gpus=[0, 1]).slots("tensorflow")] == ["1"]
     path = tmp_path / "experiment.toml"
-    told = dry_run(path, capsys, "workers.backend=serial", "workers.memory=all", "run.algorithm=pg")
+    told = dry_run(path, capsys, "workers.backend=serial", "workers.memory=all", "run.algorithm=ppo")
     assert told == ["# no worker: the master plays; the learner on the first GPU that it sees, else the CPU"]
 
 
 def test_where_it_is_played_and_placed_is_in_no_hash(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
-    path.write_text('[run]\nalgorithm = "pg"\n')
+    path.write_text('[run]\nalgorithm = "ppo"\n')
     plain = loading.load(path).identity()
     sets = ['workers.kind="cpu"', 'workers.placement="weighted"', "workers.threads_inter=2", 'workers.start="spawn"']
     assert loading.load(path, [*sets, "workers.log_placement=true", "learner.weight=3"]).identity() == plain

@@ -541,7 +541,7 @@ def test_a_learner_of_several_processes_learns_the_same_from_what_ray_plays(
     tmp_path: Path, ray_nodes: Nodes, strategy: str
 ) -> None:
     ray_nodes.be(3)
-    file = written(tmp_path, "pg", 0)
+    file = written(tmp_path, "ppo", 0)
     learner = ("--generations", 2, "--set", f"learner.strategy={strategy}", "--set", "learner.processes=2")
     wanted = summary_of(tmp_path, file, "--run-dir", "serial", *learner, apart=True)
     words = ("--backend", "ray", "--set", f"workers.address={ray_nodes.address}")

@@ -47,21 +47,21 @@ TINY: dict[str, tuple[str, ...]] = {
         "[ga]\npopulation = 12\nparents = 5\nelites = 3\nepisodes = 3\n"
         'memory = 3\nselection = "tournament"\nadapt = true\ncrossover = "uniform"\nsigma_halving = 2\n',
     ),
-    "pg": (
-        "[pg]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nminibatches = 3\n"
+    "ppo": (
+        "[ppo]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nminibatches = 3\n"
         "asynchronous = true\nnormalise_rewards = true\n",
-        "[pg]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nminibatches = 3\n"
-        "target_kl = 0.01\nvalue_clip = 0.2\nentropy_frames = 200\n",
-        '[pg]\nmethod = "reinforce"\nepisodes = 5\nlanes_per_task = 3\n',
+        "[ppo]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nminibatches = 3\n"
+        "target_kl = 0.01\nvalue_clip_range = 0.2\nentropy_coefficient_frames = 200\n",
     ),
+    "a2c": ("[a2c]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\n",),
+    "reinforce": ("[reinforce]\nepisodes = 5\nenvs_per_task = 3\n",),
     "dqn": (
-        "[dqn]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nreplay = 100\nlearning_starts = 40\nframes_per_update = 8\n"
-        "batch = 16\nsymmetry = true\n",
-        "[dqn]\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nreplay = 100\nlearning_starts = 40\nframes_per_update = 8\n"
-        "batch = 16\nasynchronous = true\n",
-        '[dqn]\nmethod = "pqn"\nlanes = 6\nhorizon = 8\nlanes_per_task = 4\nepochs = 2\nminibatches = 3\n'
-        "asynchronous = true\n",
+        "[dqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nreplay_size = 100\nlearning_starts = 40\n"
+        "frames_per_update = 8\nbatch_size = 16\nsymmetry = true\n",
+        "[dqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nreplay_size = 100\nlearning_starts = 40\n"
+        "frames_per_update = 8\nbatch_size = 16\nasynchronous = true\n",
     ),
+    "pqn": ("[pqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nepochs = 2\nminibatches = 3\nasynchronous = true\n",),
 }
 WAYS = [(name, number) for name in sorted(TINY) for number in range(len(TINY[name]))]
 GENERATIONS = 4
@@ -227,15 +227,15 @@ def test_a_resume_that_would_change_results_names_every_such_key_and_touches_not
         "seed: 1 in the run, 9 now",
     ]
     assert "--fork NAME" in error
-    other = summary_of(stopped, "--resume", "run", "--algorithm", "pg", code=2)["error"]
-    assert 'algorithm: "ga" in the run, "pg" now' in other
+    other = summary_of(stopped, "--resume", "run", "--algorithm", "ppo", code=2)["error"]
+    assert 'algorithm: "ga" in the run, "ppo" now' in other
     assert snapshot(stopped) == before
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--algorithm", "pg"), "another [environment] or algorithm needs another network"),
+        (("--algorithm", "ppo"), "another [environment] or algorithm needs another network"),
         (("--set", "policy.dense=[5]"), "another [policy]"),
         (("--set", "environment.window=3"), "another [environment]"),
         (("--set", "ga.sigma=much"), "ga.sigma: must be a number"),

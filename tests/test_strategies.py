@@ -205,7 +205,7 @@ def test_processes_of_a_learner_end_with_a_master_that_is_killed(tmp_path: Path)
 
 RUN = """
 [run]
-algorithm = "pg"
+algorithm = "ppo"
 generations = 3
 [environment]
 size = 4
@@ -224,10 +224,10 @@ every = 10
 episodes = 5
 [learner]
 threads = 1
-[pg]
-lanes = 12
+[ppo]
+envs = 12
 horizon = 9
-lanes_per_task = 5
+envs_per_task = 5
 epochs = 2
 minibatches = 3
 """

@@ -61,12 +61,12 @@ def main(described: str, seconds: str, frames: str, good: str) -> None:
     experiment = json.loads(described)
     torch.set_num_threads(experiment["threads"])
     torch.manual_seed(1)
-    pg = experiment["pg"]
-    lanes, horizon = pg["lanes"], pg["horizon"]
+    ppo = experiment["ppo"]
+    lanes, horizon = ppo["envs"], ppo["horizon"]
     boards = SnakeVectorEnv(num_envs=lanes, autoreset_mode="SameStep", **experiment["environment"])
     shape = boards.single_observation_space.shape
     agent = Agent(shape, int(boards.single_action_space.n), experiment["policy"])
-    optimizer = torch.optim.Adam(agent.parameters(), lr=pg["learning_rate"], eps=1e-5)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=ppo["learning_rate"], eps=1e-5)
     observed = torch.zeros((horizon, lanes, shape[2], shape[0], shape[1]))
     actions = torch.zeros((horizon, lanes), dtype=torch.long)
     logs, rewards, dones, values = (torch.zeros((horizon, lanes)) for _ in range(4))
@@ -97,16 +97,16 @@ def main(described: str, seconds: str, frames: str, good: str) -> None:
         for step in reversed(range(horizon)):
             alive = 1.0 - (next_done if step == horizon - 1 else dones[step + 1])
             after = next_value if step == horizon - 1 else values[step + 1]
-            delta = rewards[step] + pg["gamma"] * after * alive - values[step]
-            advantages[step] = last = delta + pg["gamma"] * pg["gae_lambda"] * alive * last
-        update(agent, optimizer, pg, observed, actions, logs, advantages, advantages + values)
+            delta = rewards[step] + ppo["gamma"] * after * alive - values[step]
+            advantages[step] = last = delta + ppo["gamma"] * ppo["gae_lambda"] * alive * last
+        update(agent, optimizer, ppo, observed, actions, logs, advantages, advantages + values)
 
 
-def update(agent: Agent, optimizer: Any, pg: dict[str, Any], *batch: Any) -> None:
+def update(agent: Agent, optimizer: Any, ppo: dict[str, Any], *batch: Any) -> None:
     """Learn from one rollout."""
     seen, actions, logs, advantages, targets = (array.reshape(-1, *array.shape[2:]) for array in batch)
-    size = len(actions) // pg["minibatches"]
-    for _ in range(pg["epochs"]):
+    size = len(actions) // ppo["minibatches"]
+    for _ in range(ppo["epochs"]):
         order = torch.randperm(len(actions))
         for start in range(0, len(actions), size):
             part = order[start : start + size]
@@ -114,13 +114,13 @@ def update(agent: Agent, optimizer: Any, pg: dict[str, Any], *batch: Any) -> Non
             ratio = (log - logs[part]).exp()
             advantage = advantages[part]
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-            clipped = torch.clamp(ratio, 1 - pg["clip"], 1 + pg["clip"])
+            clipped = torch.clamp(ratio, 1 - ppo["clip_range"], 1 + ppo["clip_range"])
             policy_loss = torch.max(-advantage * ratio, -advantage * clipped).mean()
             value_loss = 0.5 * ((value - targets[part]) ** 2).mean()
-            loss = policy_loss - pg["entropy"] * entropy.mean() + pg["value_coefficient"] * value_loss
+            loss = policy_loss - ppo["entropy_coefficient"] * entropy.mean() + ppo["value_coefficient"] * value_loss
             optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(agent.parameters(), pg["max_gradient_norm"])
+            torch.nn.utils.clip_grad_norm_(agent.parameters(), ppo["max_gradient_norm"])
             optimizer.step()
 
 

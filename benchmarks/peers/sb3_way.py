@@ -105,13 +105,13 @@ def main(described: str, seconds: str, frames: str, good: str) -> None:
     """Learn what the experiment of a JSON object says."""
     experiment = json.loads(described)
     torch.set_num_threads(experiment["threads"])
-    pg = experiment["pg"]
-    boards = VecMonitor(Boards(pg["lanes"], experiment["environment"], experiment["seed"]))
+    ppo = experiment["ppo"]
+    boards = VecMonitor(Boards(ppo["envs"], experiment["environment"], experiment["seed"]))
     model = PPO(
-        "MlpPolicy", boards, n_steps=pg["horizon"], batch_size=pg["lanes"] * pg["horizon"] // pg["minibatches"],
-        n_epochs=pg["epochs"], learning_rate=pg["learning_rate"], gamma=pg["gamma"], gae_lambda=pg["gae_lambda"],
-        clip_range=pg["clip"], ent_coef=pg["entropy"], vf_coef=pg["value_coefficient"],
-        max_grad_norm=pg["max_gradient_norm"], device="cpu", seed=experiment["seed"],
+        "MlpPolicy", boards, n_steps=ppo["horizon"], batch_size=ppo["envs"] * ppo["horizon"] // ppo["minibatches"],
+        n_epochs=ppo["epochs"], learning_rate=ppo["learning_rate"], gamma=ppo["gamma"], gae_lambda=ppo["gae_lambda"],
+        clip_range=ppo["clip_range"], ent_coef=ppo["entropy_coefficient"], vf_coef=ppo["value_coefficient"],
+        max_grad_norm=ppo["max_gradient_norm"], device="cpu", seed=experiment["seed"],
         policy_kwargs={
             "features_extractor_class": Trunk,
             "features_extractor_kwargs": {"policy": experiment["policy"]},

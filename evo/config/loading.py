@@ -203,11 +203,6 @@ def _algorithm_mistakes(tables: Mapping[str, Any], known: Sequence[str]) -> list
         return []
     if algorithm == "pg":
         return [Mistake(path, '"pg" is not one algorithm: choose ppo, a2c or reinforce')]
-    for name in known:
-        method = registry.find("algorithms", name).Options.model_fields.get("method")
-        if method and algorithm in getattr(method.annotation, "__args__", ()):
-            text = f'{shown(algorithm)} is not known - did you mean `{name}` with `{name}.method = "{algorithm}"`?'
-            return [Mistake(path, text)]
     return [Mistake(path, _unknown(algorithm, known))]
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.environments import environment
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     import gymnasium
 
     from evo.compiled.game import CompiledGame
-    from evo.records import EnvStates, Transitions
 
 
 class Rewards(Section):
@@ -121,24 +118,6 @@ class Environment(environment.Environment):
         from snake.envs import SnakeEnv
 
         return SnakeEnv(**self.options.of_game)
-
-    # What is below asks the game; the learners' callers ask it themselves in time.
-
-    def begin(self, first: NDArray[np.uint64]) -> EnvStates:
-        """Return environments at the beginning of their first episodes, whose seeds are `first` [L]."""
-        return self.game.begin(first)
-
-    def observe(self, snapshots: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Return what the network sees of boards that were saved.  # [M, S] -> [M, H, W, C]"""
-        return self.game.observe(snapshots, out)
-
-    def play_again(
-        self, envs: EnvStates, actions: NDArray[np.int8], keep: bool = True
-    ) -> tuple[Transitions | None, EnvStates]:
-        """Return the replay of these actions [L, T]."""
-        from evo.rollouts.replay import replay_segment
-
-        return replay_segment(self.game, envs, actions, keep)
 
 
 def make(options: Options) -> Environment:

@@ -8,13 +8,83 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.errors import ResourceError
 from evo.networks.network import Network
-from evo.randomness.streams import Purpose, stream
-from evo.records import ActionRule, Arrays, EnvStates, Episodes, Result, Segment, Task, Transitions, WeightSource
+from evo.randomness.streams import Purpose, episode_keys, stream
+from evo.records import (
+    ActionRule,
+    Arrays,
+    EnvStates,
+    Episodes,
+    Metrics,
+    Result,
+    Segment,
+    Task,
+    Transitions,
+    WeightSource,
+)
 
 STATES = ("snapshots", "first", "episode", "returns_so_far")
-GREEDY = ActionRule()
-EPISODES_PER_TASK = 64  # of greedy episodes
+ENVS = "env_"  # prefix of the environments' states in a checkpoint
+
+
+class Collector:
+    """Plays segments of environments side by side, or (`envs` 0) whole episodes."""
+
+    def __init__(
+        self, environment: Any, seed: int, *, envs: int, horizon: int, envs_per_task: int, episodes: int
+    ) -> None:
+        self._environment, self._seed = environment, seed
+        self._count, self._horizon, self._per_task, self._episodes = envs, horizon, envs_per_task, episodes
+        self.envs: EnvStates | None = None  # where the last segment ended
+
+    def tasks(self, number: int, rule: ActionRule) -> list[Task]:
+        """Return a generation's tasks."""
+        if not self._count:
+            seeds = episode_keys(self._seed, Purpose.TRAINING, number, self._episodes)
+            return episode_tasks(seeds, self._per_task, rule)
+        if self.envs is None:
+            self.envs = begin_envs(self._environment, self._seed, 0, self._count)
+        return segment_tasks(self.envs, self._horizon, self._per_task, rule)
+
+    def take(self, results: Sequence[Result]) -> Transitions:
+        """Return the transitions of all tasks; ResourceError where the network's outputs were not finite."""
+        if not all(result.finite.all() for result in results):
+            raise ResourceError(
+                "the network's outputs are not finite, so nothing can be learned; the last commit is intact: resume "
+                "the run with a smaller learning rate (which needs --fork)"
+            )
+        if self._count:
+            self.envs = joined_envs(results)
+        return joined_transitions(results)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the environments' states, if there are any."""
+        return {} if self.envs is None else envs_to_arrays(self.envs, ENVS)
+
+    def restore(self, state: Arrays) -> None:
+        """Restore the environments' states; begin new episodes where their number or the environment differs."""
+        self.envs = None
+        if self._count and ENVS + "snapshots" in state:
+            envs, one = envs_from_arrays(state, ENVS), begin_envs(self._environment, 0, 0, 1)
+            if envs.snapshots.shape == (self._count, one.snapshots.shape[1]):
+                self.envs = envs
+
+
+def metrics_of(results: Sequence[Result]) -> tuple[Metrics, dict[str, NDArray[Any]]]:
+    """Return the metrics of the episodes that ended, and their "return" in thousandths and "length" [E]."""
+    returns = np.concatenate([result.returns[0] for result in results])
+    lengths = np.concatenate([result.lengths[0] for result in results])
+    ended = len(returns) > 0
+    metrics = {
+        "best": float(returns.max()) / 1000.0 if ended else float("nan"),
+        "mean": float(returns.mean()) / 1000.0 if ended else float("nan"),
+        "mean_length": float(lengths.mean()) if ended else float("nan"),
+        "episodes": float(len(returns)),
+        "frames": float(sum(result.frames for result in results)),
+        "slots": float(sum(result.lane_slots for result in results)),
+    }
+    return metrics, {"return": returns, "length": lengths}
 
 
 def the_network() -> WeightSource:
@@ -37,35 +107,29 @@ def initial_weights(network: Network, seed: int) -> NDArray[np.float32]:
 def begin_envs(environment: Any, seed: int, generation: int, count: int) -> EnvStates:
     """Return `count` environments at the beginning of their first episodes."""
     keys = [stream(seed, Purpose.ENV, generation, env) for env in range(count)]
-    envs: EnvStates = environment.begin(np.array(keys, np.uint64))
+    envs: EnvStates = environment.game.begin(np.array(keys, np.uint64))
     return envs
+
+
+def observed(environment: Any, rows: NDArray[Any], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    """Return the network's inputs of recorded observations, snapshots or not.  # [M, S] or [M, ...] -> [M, ...]"""
+    if rows.dtype != np.uint8:
+        return rows
+    inputs: NDArray[np.float32] = environment.game.observe(rows, out)
+    return inputs
 
 
 def segment_tasks(envs: EnvStates, horizon: int, per_task: int, rule: ActionRule) -> list[Task]:
     """Return the tasks that play `horizon` steps of every environment, `per_task` environments together."""
     parts = [slice(first, first + per_task) for first in range(0, len(envs), per_task)]
-    return [
-        Task(
-            the_network(),
-            Segment(
-                EnvStates(envs.snapshots[part], envs.first[part], envs.episode[part], envs.returns_so_far[part]),
-                horizon,
-            ),
-            rule,
-        )
-        for part in parts
-    ]
+    states = [EnvStates(*(vars(envs)[name][part] for name in STATES)) for part in parts]
+    return [Task(the_network(), Segment(state, horizon), rule) for state in states]
 
 
-def episode_tasks(
-    seeds: NDArray[np.uint64],
-    per_task: int = EPISODES_PER_TASK,
-    rule: ActionRule = GREEDY,
-    record_transitions: bool = False,
-) -> list[Task]:
-    """Return the tasks that play whole episodes, `per_task` of them together."""
+def episode_tasks(seeds: NDArray[np.uint64], per_task: int, rule: ActionRule) -> list[Task]:
+    """Return the tasks that record whole episodes, `per_task` of them together."""
     parts = [seeds[first : first + per_task] for first in range(0, len(seeds), per_task)]
-    return [Task(the_network(), Episodes(part), rule, record_transitions=record_transitions) for part in parts]
+    return [Task(the_network(), Episodes(part), rule, record_transitions=True) for part in parts]
 
 
 def envs_to_arrays(envs: EnvStates, prefix: str) -> dict[str, NDArray[Any]]:
@@ -90,14 +154,6 @@ def transitions_from_arrays(arrays: Arrays, prefix: str) -> Transitions | None:
         return None
     taken: dict[str, Any] = {name: arrays.get(prefix + name) for name in Transitions.__dataclass_fields__}
     return Transitions(**taken)
-
-
-def fit(envs: EnvStates, environment: Any, count: int) -> bool:
-    """Return whether there are `count` environments' states, of such an environment; a fork may change both."""
-    if not hasattr(environment, "begin"):
-        return False
-    one = begin_envs(environment, 0, 0, 1)
-    return envs.snapshots.shape == (count, one.snapshots.shape[1])
 
 
 def joined_envs(results: Sequence[Result]) -> EnvStates:

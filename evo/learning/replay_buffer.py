@@ -21,6 +21,7 @@ from evo.learning.collecting import envs_from_arrays
 from evo.learning.returns import following_rows, n_step
 from evo.randomness.philox_compiled import philox
 from evo.records import Arrays, EnvStates, Transitions
+from evo.rollouts.replay import replay_segment
 
 kernel_cache.use(__name__)
 
@@ -190,8 +191,7 @@ class ReplayBuffer:
     def restore(self, state: Arrays, environment: Any, records: Iterable[Arrays]) -> None:
         """Restore what `state` returned, and fill the buffer from the records of all generations, oldest first.
 
-        A run that took the state of another one (a fork) begins with an empty buffer. Raises DataError where records
-        and state do not match.
+        Raises DataError where records and state do not match.
         """
         written, self._highest = (int(number) for number in state["written"])
         self._tree[:] = 0
@@ -200,26 +200,23 @@ class ReplayBuffer:
             set_priorities(self._tree, np.arange(len(priorities)), priorities)
         self.written = 0
         envs: EnvStates | None = None
-        forked = True
         for record in records:
-            if "actions" not in record:
+            if "actions" not in record:  # of the generation that a fork began with
                 continue
-            forked = False
-            count = record["actions"].size
+            played = np.asarray(record["actions"], np.int8)
+            count = played.size
             overwritten = self.written + count <= written - self.capacity
             if BEGIN + "first" in record:
                 envs = envs_from_arrays(record, BEGIN)
             if envs is not None:
-                transitions, envs = environment.play_again(envs, record["actions"], not overwritten)
+                transitions, envs = replay_segment(environment.game, envs, played, not overwritten)
             else:
                 transitions = _recorded(record)
-            if overwritten:
+            if transitions is None or overwritten:
                 self.written += count
             else:
                 self._write(transitions)
-        if forked:
-            self.clear()
-        elif self.written != written:
+        if self.written != written:
             raise DataError(f"records of {self.written} transitions, where the state has {written}")
 
 

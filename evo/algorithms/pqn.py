@@ -1,0 +1,101 @@
+"""Parallelised Q-learning: Q(lambda) without a replay buffer or a target network (Gallici et al., 2024).
+
+Each generation's transitions are learned from in a few epochs; use `policy.norm = "layer"`, which keeps it stable.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.learning.collecting import observed
+from evo.learning.gradient_algorithm import GradientAlgorithm, Method, Stopped
+from evo.learning.q_learning import QOptions, UpdateMeans
+from evo.plugins.options import Setup
+from evo.randomness.streams import Purpose, stream
+from evo.records import Metrics, Transitions
+
+if TYPE_CHECKING:
+    from evo.learning.learner import Learner
+    from evo.learning.losses import Regression
+
+
+class Options(QOptions):
+    """The [pqn] section."""
+
+    q_lambda: float = Field(0.65, ge=0, le=1, description="lambda of Q(lambda); 0 = one-step targets")
+    epochs: int = Field(2, ge=1, le=1000, description="passes over the transitions of a generation")
+    minibatches: int = Field(16, ge=1, le=1 << 20, description="updates an epoch")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.minibatches > self.envs * self.horizon:
+            raise ValueError(f"minibatches: {self.minibatches} of {self.envs * self.horizon} transitions")
+        return self
+
+
+class PQN(Method):
+    """Regression towards Q(lambda) on minibatches."""
+
+    heads: ClassVar[str] = "q"
+
+    def __init__(self, options: Options, setup: Setup) -> None:
+        self.options, self.setup = options, setup
+        self._symmetry = options.symmetry_of(setup.environment)
+
+    def loss(self) -> Regression:
+        """Return the loss against fixed targets."""
+        from evo.learning.losses import Regression
+
+        return Regression(self.setup.network.actions, self.options.dueling, self.options.huber_delta)
+
+    def targets(self, transitions: Transitions) -> NDArray[np.float32]:
+        """Return Q(lambda) from the values that the network gave when it acted.  # [M]"""
+        from evo.learning.returns import action_values, best_values, q_lambda_targets
+
+        best, next_best = (
+            best_values(action_values(outputs, self.setup.network.actions, self.options.dueling), allowed)
+            for outputs, allowed in (
+                (transitions.outputs, transitions.action_masks),
+                (transitions.next_outputs, transitions.next_action_masks),
+            )
+        )
+        gamma, q_lambda = self.options.gamma, self.options.q_lambda
+        return q_lambda_targets(transitions.rewards, transitions.ends, best, next_best, gamma, q_lambda)
+
+    def learn(
+        self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
+    ) -> Metrics:
+        """Make every epoch's updates, each epoch in another order and under other symmetries."""
+        from evo.randomness.shuffle import minibatches
+
+        assert transitions is not None
+        options, seed, count = self.options, self.setup.seed, len(transitions)
+        rate, means, targets = options.learning_rate_at(frames), UpdateMeans(), self.targets(transitions)
+        began = time.monotonic()
+        observations = observed(self.setup.environment, transitions.observations)
+        actions = np.asarray(transitions.actions, np.int8)
+        moving = time.monotonic() - began
+        for epoch in range(options.epochs):
+            began = time.monotonic()
+            if self._symmetry is not None:
+                forms = self._symmetry.draw(stream(seed, Purpose.MIRROR, number, epoch), count)
+                planes, moves = self._symmetry.planes(observations, forms), self._symmetry.actions(actions, forms)
+                learner.load({"observations": planes, "actions": moves.astype(np.int32), "targets": targets})
+            elif not epoch:
+                learner.load({"observations": observations, "actions": actions.astype(np.int32), "targets": targets})
+            moving += time.monotonic() - began
+            for rows in minibatches(seed, number, epoch, count, min(options.minibatches, count)):
+                if stopped():
+                    break
+                means.add(learner.update(rows, rate, {}))
+        return {**means.metrics(), "learning_rate": rate, "seconds_moving": moving}
+
+
+def make(options: Options, setup: Setup) -> GradientAlgorithm:
+    """Return PQN."""
+    return GradientAlgorithm(options, setup, PQN(options, setup))

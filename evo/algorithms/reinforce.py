@@ -1,0 +1,53 @@
+"""REINFORCE: one update a generation, from Monte Carlo returns of whole episodes less a baseline (Williams, 1992)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.learning.actor_critic import ActorCritic, ActorCriticOptions, PolicyGradient, Valued
+from evo.learning.gradient_algorithm import GradientAlgorithm
+from evo.plugins.options import Setup
+
+
+class Options(ActorCriticOptions):
+    """The [reinforce] section."""
+
+    baseline: Literal["value", "leave_one_out"] = Field(
+        "value", description='subtracted from returns: the value, or the mean of the other episodes ("leave_one_out")'
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.baseline == "leave_one_out" and self.episodes < 2:
+            raise ValueError("episodes: leave_one_out compares at least 2")
+        return self
+
+
+class Reinforce(PolicyGradient):
+    """The policy gradient of discounted returns less the baseline."""
+
+    gae_lambda = 1.0  # Monte Carlo returns
+
+    def __init__(self, options: Options) -> None:
+        self._has_value = options.baseline == "value"
+
+    def advantages(self, played: Valued, gamma: float) -> NDArray[np.float32]:
+        """Return discounted returns less the baseline.  # [M]"""
+        if self._has_value:
+            return super().advantages(played, gamma)
+        from evo.learning.returns import leave_one_out
+
+        return leave_one_out(played.rewards, played.ends, gamma)
+
+    def settings(self) -> dict[str, float]:
+        """Return no weight for a value that is no baseline."""
+        return {} if self._has_value else {"value_coefficient": 0.0}
+
+
+def make(options: Options, setup: Setup) -> GradientAlgorithm:
+    """Return REINFORCE."""
+    return GradientAlgorithm(options, setup, ActorCritic(options, setup, Reinforce(options)))

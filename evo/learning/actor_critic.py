@@ -1,0 +1,230 @@
+"""The actor-critic that PPO, A2C and REINFORCE share: a policy and a value from one network, and their updates.
+
+A policy is the softmax of scores, or a normal distribution for continuous actions; the last output is the value.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from evo.learning.collecting import observed
+from evo.learning.gradient_algorithm import GradientOptions, Method, Stopped
+from evo.learning.schedules import annealed
+from evo.plugins.options import Setup
+from evo.records import ActionRule, Arrays, Metrics, Transitions
+
+if TYPE_CHECKING:
+    from evo.learning.learner import Learner, Loss, Rows
+
+PARTS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")  # of the loss, as metrics
+POLICY_INIT_SCALE = np.float32(0.01)  # of the first weights of the policy head: all actions begin about equally likely
+
+NormaliseAdvantages = Annotated[bool, Field(description="scale advantages of a generation to mean 0, deviation 1")]
+
+
+class ActorCriticOptions(GradientOptions):
+    """Options of every actor-critic."""
+
+    gamma: float = Field(0.99, ge=0, le=1, description="discount factor, initial")
+    gamma_final: float = Field(0.99, ge=0, le=1, description="discount factor, final")
+    gamma_frames: int = Field(0, ge=0, description="frames over which it is annealed linearly; 0 = constant")
+    entropy_coefficient: float = Field(0.01, ge=0, le=10, description="weight of the entropy bonus, initial")
+    entropy_coefficient_final: float = Field(0.0005, ge=0, le=10, description="weight of the entropy bonus, final")
+    entropy_coefficient_frames: int = Field(
+        0, ge=0, description="frames over which it is annealed linearly; 0 = constant"
+    )
+    value_coefficient: float = Field(0.5, ge=0, le=100, description="weight of the value loss")
+    normalise_advantages: NormaliseAdvantages = False
+    normalise_observations: bool = Field(False, description="by running mean and deviation; needs a dense first layer")
+    normalise_rewards: bool = Field(False, description="by the running deviation of their discounted sums")
+
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 1 for the value, and for continuous actions one log standard deviation a dimension."""
+        return 1 + (environment.actions if environment.continuous else 0)
+
+    def action_rule(self, environment: Any, frames: int) -> ActionRule:
+        """Return the rule that samples from the policy."""
+        return ActionRule("gaussian" if environment.continuous else "softmax")
+
+
+class Valued(NamedTuple):
+    """Rewards of transitions, and the values that the network gave when it acted."""
+
+    rewards: NDArray[np.float32]  # [M]
+    ends: NDArray[np.uint8]  # [M]
+    values: NDArray[np.float32]  # [M]
+    next_values: NDArray[np.float32]  # [N] of `Transitions.next_observations`
+
+
+class PolicyGradient(Protocol):
+    """What one algorithm adds to an actor-critic. Subclass it to inherit the defaults."""
+
+    clipped: ClassVar[bool] = False  # whether the loss is PPO's clipped surrogate
+    gae_lambda: float  # of generalised advantage estimation; 1: Monte Carlo returns less the value
+
+    def advantages(self, played: Valued, gamma: float) -> NDArray[np.float32]:
+        """Return the advantages of transitions.  # [M]"""
+        from evo.learning.returns import generalised_advantages
+
+        return generalised_advantages(*played, gamma, self.gae_lambda)
+
+    def batches(self, seed: int, number: int, count: int) -> Iterator[Rows]:
+        """Yield the rows of every update among `count` transitions: one batch of all."""
+        yield np.arange(count, dtype=np.int32)
+
+    def settings(self) -> dict[str, float]:
+        """Return settings of the loss."""
+        return {}
+
+    def ends(self, approx_kl: float) -> bool:
+        """Return whether a generation's updates end after one that diverged so far."""
+        return False
+
+
+class ActorCritic(Method):
+    """The updates of an actor-critic."""
+
+    heads: ClassVar[str] = "policy"
+
+    def __init__(self, options: ActorCriticOptions, setup: Setup, policy_gradient: PolicyGradient) -> None:
+        from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
+
+        self.options, self.setup, self.policy_gradient = options, setup, policy_gradient
+        self._continuous = setup.environment.continuous
+        self._observations = ObservationNormaliser(setup.network) if options.normalise_observations else None
+        envs = options.envs_in(setup.environment) or 1
+        self._rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
+        self._started = setup.start is not None  # the first weights are another run's
+
+    def loss(self) -> Loss:
+        """Return the loss of policy and value."""
+        from evo.learning.losses import PolicyLoss
+
+        return PolicyLoss(self.setup.network.actions, self.policy_gradient.clipped, self._continuous)
+
+    def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return weights of about equally likely actions and of values 0.  # [P] -> [P]"""
+        actions = self.setup.network.actions
+        kernel = self.setup.network.split(weights)[-2]  # a view
+        kernel[:, :actions] *= POLICY_INIT_SCALE
+        kernel[:, actions:] = 0.0
+        return weights
+
+    def published(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return weights for observations as they are.  # [P] -> [P]"""
+        return weights if self._observations is None else self._observations.fold(weights)
+
+    def learn(
+        self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
+    ) -> Metrics:
+        """Make a generation's updates; schedules count the frames before its transitions."""
+        assert transitions is not None
+        options, began = self.options, time.monotonic()
+        count, frames = len(transitions), frames - len(transitions)
+        learner.load(self.examples(learner, transitions, frames))
+        moving, rate = time.monotonic() - began, options.learning_rate_at(frames)
+        entropy = options.entropy_coefficient, options.entropy_coefficient_final, options.entropy_coefficient_frames
+        settings = {
+            "entropy_coefficient": annealed(*entropy, frames),
+            "value_coefficient": options.value_coefficient,
+            "clip_range": 0.0,
+            "value_clip_range": 0.0,
+            **self.policy_gradient.settings(),
+        }
+        parts = PARTS if self.policy_gradient.clipped else PARTS[:-1]
+        sums, examples, updates, norms = dict.fromkeys(parts, 0.0), 0, 0, 0.0
+        batches = self.policy_gradient.batches(self.setup.seed, number, count)
+        for rows, values in learner.updates_on(batches, rate, settings):
+            examples, updates, norms = examples + len(rows), updates + 1, norms + float(values["gradient_norm"][0])
+            for name in parts:
+                sums[name] += float(values[name].sum(dtype=np.float64))
+            if stopped() or self.policy_gradient.ends(float(values["approx_kl"].mean(dtype=np.float64))):
+                break
+        means = {name: total / examples for name, total in sums.items()}
+        norm = norms / updates
+        return {**means, "gradient_norm": norm, "updates": updates, "learning_rate": rate, "seconds_moving": moving}
+
+    def examples(self, learner: Learner, transitions: Transitions, frames: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays that the loss needs, [M, ...] each, and update the normalisers."""
+        from evo.learning.losses import log_probabilities
+
+        options, network = self.options, self.setup.network
+        buffer = learner.buffer((len(transitions), *network.shape))
+        observations = observed(self.setup.environment, transitions.observations, buffer)
+        rewards = transitions.rewards
+        if self._rewards is not None:
+            rewards = self._rewards.apply(rewards, transitions.ends)
+        values, next_values = (
+            np.ascontiguousarray(outputs[:, -1]) for outputs in (transitions.outputs, transitions.next_outputs)
+        )
+        gamma = annealed(options.gamma, options.gamma_final, options.gamma_frames, frames)
+        advantages = self.policy_gradient.advantages(Valued(rewards, transitions.ends, values, next_values), gamma)
+        examples = {
+            "observations": self._normalised(learner, observations, frames),
+            "actions": transitions.actions.astype(np.float32 if self._continuous else np.int32),
+            "values": values,
+            "returns": advantages + values,
+            "log_probabilities": log_probabilities(
+                transitions.outputs, transitions.actions, transitions.action_masks, network.actions, self._continuous
+            ),
+            "advantages": standardised(advantages) if options.normalise_advantages else advantages,
+        }
+        if transitions.action_masks is not None:
+            examples["action_masks"] = transitions.action_masks.astype(np.bool_)
+        return examples
+
+    def _normalised(self, learner: Learner, observations: NDArray[np.float32], frames: int) -> NDArray[np.float32]:
+        """Return observations normalised as they were when the network acted, and add them to the normaliser."""
+        normaliser = self._observations
+        if normaliser is None:
+            return observations
+        flat = observations.reshape(len(observations), -1)
+        if not normaliser.moments.count and (self._started or frames):  # weights learned without a normaliser
+            normaliser.moments.add(flat)
+            state = learner.state()
+            learner.restore({**state, "weights": normaliser.unfold(learner.weights())})
+            return normaliser.apply(observations)
+        normalised = normaliser.apply(observations)
+        normaliser.moments.add(flat)
+        return normalised
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the normalisers' moments and discounted sums."""
+        state: dict[str, NDArray[Any]] = {}
+        if self._observations is not None:
+            state["observation_moments"] = self._observations.moments.state()
+        if self._rewards is not None:
+            state |= {"reward_moments": self._rewards.moments.state(), "reward_sums": self._rewards.sums}
+        return state
+
+    def weights_from(self, state: Arrays) -> NDArray[np.float32]:
+        """Return the learner's weights in a state, for raw observations where they are not normalised now.  # [P]"""
+        weights = np.asarray(state["weights"], np.float32)
+        if self._observations is not None or "observation_moments" not in state:
+            return weights
+        from evo.learning.normalisers import ObservationNormaliser
+
+        normaliser = ObservationNormaliser(self.setup.network)
+        normaliser.moments.restore(np.asarray(state["observation_moments"], np.float64))
+        return normaliser.fold(weights)
+
+    def restore(self, state: Arrays, records: Iterable[Arrays] | None) -> None:
+        """Restore the normalisers; a fork begins new discounted sums."""
+        if self._observations is not None and "observation_moments" in state:
+            self._observations.moments.restore(np.asarray(state["observation_moments"], np.float64))
+        if self._rewards is not None and "reward_moments" in state:
+            self._rewards.moments.restore(np.asarray(state["reward_moments"], np.float64))
+            if records is not None:
+                self._rewards.sums = np.array(state["reward_sums"], np.float64)
+
+
+def standardised(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return values of mean 0 and standard deviation 1.  # [M]"""
+    mean, deviation = values.mean(dtype=np.float64), values.std(dtype=np.float64)
+    return np.asarray((values - mean) / (deviation + 1e-8), np.float32)

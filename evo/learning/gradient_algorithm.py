@@ -1,0 +1,299 @@
+"""The engine of every gradient method: play, learn from the transitions, and again; also asynchronously.
+
+A method says how it acts and what it learns; the engine has the learner, the environments, the counters and the state.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from evo.errors import ConfigurationError
+from evo.learning import collecting
+from evo.learning.schedules import annealed
+from evo.plugins.options import AlgorithmOptions, Setup
+from evo.records import (
+    ActionRule,
+    Algorithm,
+    Arrays,
+    EnvStates,
+    Finalists,
+    Generation,
+    Metrics,
+    Request,
+    Transitions,
+)
+
+if TYPE_CHECKING:
+    from evo.learning.learner import BetweenNetworks, Learner, Loss
+
+Stopped = Callable[[], bool]
+PENDING = "pending_"  # prefix of transitions that are not learned from yet
+LAG = (
+    "asynchronous: every generation is played with the weights from before the updates that are computed meanwhile; "
+    "the policy lag is always one generation, so results are exact, but they differ from those of a synchronous run"
+)
+LearningRate = Annotated[float, Field(gt=0, le=1, description="learning rate of Adam, initial")]
+GradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
+
+
+class GradientOptions(AlgorithmOptions):
+    """Options of every method that learns by gradients."""
+
+    learns: ClassVar[bool] = True
+
+    episodes: int = Field(32, ge=1, le=65536, description="episodes a generation, where whole episodes are played")
+    envs_per_task: int = Field(64, ge=1, le=65536, description="environments, or episodes, played by one task")
+    learning_rate: LearningRate = 1e-3
+    learning_rate_final: float = Field(5e-5, gt=0, le=1, description="learning rate, final")
+    learning_rate_frames: int = Field(0, ge=0, description="frames over which it is annealed linearly; 0 = constant")
+    max_gradient_norm: GradientNorm = 0.5
+    asynchronous: bool = Field(False, description="learn from one generation while the next is played (lag of one)")
+
+    def transitions_from(self, environment: Any) -> Literal["", "episodes", "segments"]:
+        """Return "segments" of environments side by side, or whole "episodes"."""
+        return "segments" if self.envs_in(environment) else "episodes"
+
+    def envs_in(self, environment: Any) -> int:
+        """Return the number of environments of a segment; 0: whole episodes are played."""
+        return 0
+
+    def action_rule(self, environment: Any, frames: int) -> ActionRule:
+        """Return how actions are chosen in training, after so many frames."""
+        raise NotImplementedError
+
+    def learning_rate_at(self, frames: int) -> float:
+        """Return the learning rate after so many frames."""
+        return annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
+
+
+class SegmentOptions(GradientOptions):
+    """Options of a method that plays segments, where the environment has a compiled game."""
+
+    envs: int = Field(128, ge=1, le=65536, description="environments side by side")
+    horizon: int = Field(64, ge=1, le=65536, description="steps of every environment a generation")
+
+    def envs_in(self, environment: Any) -> int:
+        """Return `envs` where the environment has a compiled game, else 0: whole episodes are played."""
+        return 0 if environment.game is None else self.envs
+
+
+class Method(Protocol):
+    """What one method adds: its policy, its loss and its updates. Subclass it to inherit the defaults."""
+
+    heads: ClassVar[str]  # what outputs mean; a fork continues from a state of the same heads only
+    replays: ClassVar[bool] = False  # it learns from a buffer of its own, not from the last generation
+
+    def loss(self) -> Loss | BetweenNetworks:
+        """Return the loss."""
+        ...
+
+    def learn(
+        self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
+    ) -> Metrics:
+        """Make a generation's updates, until `stopped`; `frames` were played, those of `transitions` included.
+
+        `transitions` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner.
+        """
+        ...
+
+    def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the weights that a run begins with, made of freshly drawn ones.  # [P] -> [P]"""
+        return weights
+
+    def published(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the weights that play.  # [P] -> [P]"""
+        return weights
+
+    def receive(self, transitions: Transitions, before: EnvStates | None) -> dict[str, NDArray[Any]]:
+        """Take what was played from `before` on; return the generation's record, or nothing for returns and lengths."""
+        return {}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the method's own arrays."""
+        return {}
+
+    def weights_from(self, state: Arrays) -> NDArray[np.float32]:
+        """Return the learner's weights in a state.  # [P]"""
+        return np.asarray(state["weights"], np.float32)
+
+    def restore(self, state: Arrays, records: Iterable[Arrays] | None) -> None:
+        """Restore the method's own arrays; `records` is None where the state is another run's (a fork)."""
+        return
+
+
+class GradientAlgorithm(Algorithm):
+    """A network that a method trains."""
+
+    def __init__(self, options: GradientOptions, setup: Setup, method: Method) -> None:
+        if setup.learner is None:
+            raise ValueError("a gradient method needs the options of a learner")
+        self.options, self.setup, self.method = options, setup, method
+        self.notices = [*([LAG] if options.asynchronous else []), *setup.learner.notices]
+        self.collector = collecting.Collector(
+            setup.environment,
+            setup.seed,
+            envs=options.envs_in(setup.environment),
+            horizon=options.horizon if isinstance(options, SegmentOptions) else 0,
+            envs_per_task=options.envs_per_task,
+            episodes=options.episodes,
+        )
+        self._learner: Learner | None = None
+        self._pending: Transitions | None = None  # asynchronous: played, and not learned from yet
+        self._frames = 0  # played in training; schedules count these
+        self._record: dict[str, NDArray[Any]] = {}
+
+    @property
+    def learner(self) -> Learner:
+        """The learner, made when it is first needed: TensorFlow takes seconds to load."""
+        if self._learner is None:
+            from evo.learning.distributed import make_learner
+
+            options, setup = self.options, self.setup
+            assert setup.learner is not None
+            self._learner = make_learner(setup.network, setup.learner, self.method.loss(), options.max_gradient_norm)
+            weights = setup.start
+            if weights is None:
+                weights = self.method.initial(collecting.initial_weights(setup.network, setup.seed))
+            self._learner.begin(weights)
+            if self._learner.target is not None:
+                self._learner.target.set(weights)
+        return self._learner
+
+    def generation(self, number: int) -> Generation:
+        """Play, and learn from the transitions; asynchronously, learn from those of the generation before."""
+        rule = self.options.action_rule(self.setup.environment, self._frames)
+        request = Request(self._published(), self.collector.tasks(number, rule))
+        before, background = self.collector.envs, self._in_background(number)
+        try:
+            results = yield request
+            arrived = time.monotonic()
+            transitions = self.collector.take(results)
+            taken = time.monotonic()
+            learned = {} if background is None else background.metrics()
+        except BaseException:
+            if background is not None:
+                background.abandon()
+            raise
+        self._frames += len(transitions)
+        metrics, episodes = collecting.metrics_of(results)
+        self._record = self.method.receive(transitions, before) or episodes
+        fresh = None if self.method.replays else transitions
+        if self.options.asynchronous:
+            self._pending = fresh
+        else:
+            learned = self._learn(fresh, number, lambda: False)
+        if rule.kind == "epsilon_greedy":
+            metrics["epsilon"] = rule.epsilon
+        moving = taken - arrived + learned.get("seconds_moving", 0.0)
+        return {**metrics, **learned, "seconds_moving": moving}
+
+    def _in_background(self, number: int) -> Background | None:
+        """Begin to learn while a generation is played, where that is asked for and there is something to learn from."""
+        if not self.options.asynchronous or (self._pending is None and not self.method.replays):
+            return None
+        return Background(lambda stopped: self._learn(self._pending, number, stopped))
+
+    def _learn(self, transitions: Transitions | None, number: int, stopped: Stopped) -> Metrics:
+        began = time.monotonic()
+        learned = self.method.learn(self.learner, transitions, number, self._frames, stopped)
+        seconds = time.monotonic() - began
+        return {**learned, "seconds_learning": seconds - learned["seconds_moving"]}
+
+    def _published(self) -> NDArray[np.float32]:
+        return self.method.published(self.learner.weights())[np.newaxis]  # [1, P]
+
+    def finalists(self, count: int) -> Finalists:
+        """Return the present network."""
+        return Finalists(self._published())
+
+    def state(self) -> Arrays:
+        """Return arrays of the learner, its target, the environments and the method, and pending transitions."""
+        state: dict[str, NDArray[Any]] = {
+            **self.learner.state(),
+            f"{self.method.heads}_frames": np.array([self._frames], np.int64),
+            **self.collector.state(),
+            **self.method.state(),
+        }
+        if self.learner.target is not None:
+            state["target"] = self.learner.target.weights()
+        if self._pending is not None:
+            state |= collecting.transitions_to_arrays(self._pending, PENDING)
+        return state
+
+    def record(self) -> Arrays:
+        """Return "return" (thousandths) and "length" of the episodes that ended, or the method's own record."""
+        return self._record
+
+    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
+        """Continue from a state; a fork begins without pending transitions, and without a replay buffer's.
+
+        ConfigurationError: the state is of an algorithm whose networks have other outputs. DataError: state and
+        records do not match.
+        """
+        frames = f"{self.method.heads}_frames"
+        if frames not in state:
+            raise ConfigurationError(
+                "--fork: the algorithm cannot continue from this run's state, whose outputs mean something else; start "
+                "from its champion instead, with run.init_from"
+            )
+        weights = self.method.weights_from(state)
+        self.learner.restore({**state, "weights": weights})
+        if self.learner.target is not None:
+            self.learner.target.set(np.asarray(state.get("target", weights), np.float32))
+        self._frames = int(np.asarray(state[frames])[0])
+        self.collector.restore(state)
+        first = next(rest := iter(records), None)
+        self.method.restore(state, None if first is None else chain([first], rest))
+        self._pending = None if first is None else collecting.transitions_from_arrays(state, PENDING)
+
+    def fingerprint(self) -> str:
+        """Return the versions and the device that compute updates, with a digest of one."""
+        return self.learner.fingerprint()
+
+    def close(self) -> None:
+        """End the learner's processes."""
+        if self._learner is not None:
+            self._learner.close()
+
+
+class Background:
+    """Learning in a thread of its own while a generation is played."""
+
+    def __init__(self, work: Callable[[Stopped], Metrics]) -> None:
+        """Begin; `work` is given a function that says whether to stop."""
+        self._work, self._stop, self._seconds = work, threading.Event(), 0.0
+        self._metrics: Metrics = {}
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="learner", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            self._metrics = self._work(self._stop.is_set)
+        except BaseException as error:
+            self._error = error
+        self._seconds = time.monotonic() - began
+
+    def metrics(self) -> Metrics:
+        """Wait for the metrics; "seconds_learning" is the wait, "seconds_background" the time hidden by playing."""
+        began = time.monotonic()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        waited = time.monotonic() - began
+        hidden = max(self._seconds - waited, 0.0)
+        return {**self._metrics, "seconds_moving": 0.0, "seconds_learning": waited, "seconds_background": hidden}
+
+    def abandon(self) -> None:
+        """Stop, and wait for the end; its updates are not committed."""
+        self._stop.set()
+        self._thread.join()

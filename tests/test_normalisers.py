@@ -1,0 +1,48 @@
+"""Normalisers: observations folded into the first layer, rewards by their discounted sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evo.errors import ConfigurationError
+from evo.kernels import lanes
+from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.records import SEGMENT_END, TERMINATED, TRUNCATED
+
+MLP = Policy(kind="mlp", dense=[6])
+
+
+def test_an_observation_normaliser_is_folded_into_the_first_layer() -> None:
+    network = Network.build(MLP, (4,), 2, 1)
+    draw = np.random.default_rng(3)
+    seen = (draw.normal(size=(500, 4)) * [1, 10, 0.1, 0] + [0, 5, -3, 2]).astype(np.float32)
+    normaliser, parts = ObservationNormaliser(network), np.split(seen, [100, 170])
+    for part in parts:
+        normaliser.moments.add(part)
+    np.testing.assert_allclose(normaliser.moments.mean, seen.mean(axis=0, dtype=np.float64), rtol=1e-6)
+    np.testing.assert_allclose(normaliser.moments.variance, seen.var(axis=0, dtype=np.float64), rtol=1e-6, atol=1e-9)
+    applied = normaliser.apply(seen)
+    np.testing.assert_allclose(applied.std(axis=0), [1, 1, 1, 0], atol=1e-5)
+    weights = draw.normal(size=network.size).astype(np.float32)
+    plain, folded = lanes.scores(network, weights, applied), lanes.scores(network, normaliser.fold(weights), seen)
+    np.testing.assert_allclose(folded, plain, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(normaliser.unfold(normaliser.fold(weights)), weights, rtol=1e-3, atol=1e-3)
+    with pytest.raises(ConfigurationError, match="normalise_observations"):
+        ObservationNormaliser(Network.build(Policy(), (9, 9, 5), 3, 1))
+
+
+def test_rewards_are_normalised_by_their_discounted_sums_which_go_on_in_every_env() -> None:
+    rewards, ends = (
+        np.arange(1, 9, dtype=np.float32),
+        np.array([0, TERMINATED, 0, SEGMENT_END, 0, 0, TRUNCATED, SEGMENT_END], np.uint8),
+    )
+    normaliser = RewardNormaliser(0.5, 2)
+    scaled = normaliser.apply(rewards, ends)
+    sums = [1, 2.5, 3, 5.5, 5, 8.5, 11.25, 8]
+    np.testing.assert_allclose(scaled, rewards / np.std(sums), rtol=1e-6)
+    np.testing.assert_allclose(normaliser.sums, [5.5, 8])
+    normaliser.apply(np.ones(2, np.float32), np.full(2, SEGMENT_END, np.uint8))
+    np.testing.assert_allclose(normaliser.sums, [1 + 5.5 / 2, 1 + 8 / 2])
