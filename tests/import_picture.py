@@ -1,6 +1,7 @@
 """The imports between the folders of `evo` and `snake`, as a graph: `python tests/import_picture.py [--dot]` prints it.
 
-Imports inside of functions count; those under `if TYPE_CHECKING` do not.
+Imports inside of functions count. Those under `if TYPE_CHECKING` do not, nor those of a program's entry point under
+`if __name__ == "__main__"`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def names_imported(path: Path, *, only_at_import: bool = False) -> Iterator[str]
     nodes: list[ast.AST] = [ast.parse(path.read_bytes())]
     while nodes:
         node = nodes.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'"):
             continue
         if only_at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue

@@ -20,8 +20,6 @@ HEAVY = {"deap", "gymnasium", "h5py", "keras", "numba", "numpy", "pydantic", "ri
 # Arrows up that are on their way out.
 KNOWN = {
     ("environments", "rollouts"),
-    ("rollouts", "__init__"),
-    ("run", "cli"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: temporary file, fsync, rename, and the fsync of the directory."""
+"""Atomic, durable writing of files: temporary file, fsync, rename, fsync of the directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPORARY = ".tmp"
 
 @contextmanager
 def resources(action: str, path: Path) -> Iterator[None]:
-    """Turn what the machine refuses inside the block into a ResourceError that says what was being done where."""
+    """Turn an OSError or MemoryError inside the block into a ResourceError that names action and path."""
     try:
         yield
     except OSError as error:
@@ -26,17 +26,17 @@ def resources(action: str, path: Path) -> Iterator[None]:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write every byte, however many calls it takes."""
+    """Write all of `data`, also where the system writes a part of it per call."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def replace_file(path: Path, data: bytes | memoryview | Iterable[bytes | memoryview], *, durable: bool = True) -> None:
-    """Write a file under a temporary name and rename it; with `durable` its bytes are on the disk before the rename.
+    """Write a temporary file and rename it to `path`; with `durable`, after an fsync.
 
-    `data` may come in pieces, which are written one after the other. The rename itself is durable after
-    `sync_directory`. On any failure the temporary file is removed.
+    `data` may be an iterable of pieces. The rename itself is durable only after `sync_directory`. On failure the
+    temporary file is removed.
     """
     temporary = path.with_name(path.name + TEMPORARY)
     try:
@@ -56,7 +56,7 @@ def replace_file(path: Path, data: bytes | memoryview | Iterable[bytes | memoryv
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make creations, renames and removals in a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -65,7 +65,7 @@ def sync_directory(path: Path) -> None:
 
 
 def read_file(path: Path, *, most: int) -> bytes:
-    """Return the bytes of a regular file of at most `most` bytes; DataError otherwise, and where it is missing."""
+    """Return the bytes of a regular file. Raises DataError where it is missing, or has more than `most` bytes."""
     with (
         open_regular(path, most=most) as descriptor,
         resources("read", path),
@@ -76,12 +76,12 @@ def read_file(path: Path, *, most: int) -> bytes:
 
 @contextmanager
 def open_regular(path: Path, *, most: int) -> Iterator[int]:
-    """Open a regular file of at most `most` bytes for reading; DataError otherwise, and where it is missing or a link.
+    """Open a regular file for reading and yield its descriptor.
 
-    Yields its descriptor.
+    Raises DataError where it is missing, a link or no regular file, or has more than `most` bytes.
     """
     try:
-        # Without O_NONBLOCK a FIFO in place of the file would hang the reader.
+        # Without O_NONBLOCK, opening a FIFO would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"{path}: missing") from error

@@ -1,6 +1,6 @@
-"""The state hash: a chain of SHA-256 over everything that a run has computed, and over nothing else.
+"""The state hash: a SHA-256 chain over the identity of a run and the arrays of every generation.
 
-The bytes that are hashed, exactly (all integers little-endian):
+The hashed bytes, with all integers little-endian:
 
     h[-1] = SHA-256(canonical JSON of the identity: sorted keys, no spaces, UTF-8)
     h[g]  = SHA-256(h[g-1], 32 bytes; g, 8 bytes; then for every array in the order of its name's UTF-8 bytes:
@@ -9,9 +9,8 @@ The bytes that are hashed, exactly (all integers little-endian):
                     number of dimensions, 4 bytes; every dimension, 8 bytes;
                     the digest of the array, 32 bytes)
 
-Names are "state/NAME" or "record/NAME", so that a state and a record never collide. The digest of an array is the
-SHA-256 of its little-endian C bytes; that of a matrix of weights (NAME is "weights", two dimensions, float32) is the
-SHA-256 of the SHA-256 of its rows, one after the other.
+Names are "state/NAME" or "record/NAME". The digest of an array is the SHA-256 of its little-endian C bytes. The digest
+of a weight matrix (NAME "weights", two dimensions, float32) is the SHA-256 of the concatenated SHA-256 of its rows.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 
 
 class ArrayDigest(NamedTuple):
-    """What the chain needs to know of one array."""
+    """Dtype, shape and digest of an array, as the chain hashes them."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -36,43 +35,42 @@ class ArrayDigest(NamedTuple):
 
 
 def canonical_json(value: object) -> bytes:
-    """Return the one spelling of a JSON value; NaN and infinities are a ValueError."""
+    """Return JSON with sorted keys and no spaces, in UTF-8. Raises ValueError for NaN and infinities."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def plain(array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return the array in C order and little-endian; anything but booleans and numbers is a TypeError."""
+    """Return the array in C order and little-endian. Raises TypeError unless it is boolean, integer or float."""
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"only arrays of booleans, integers and floats are kept, not {array.dtype}")
+        raise TypeError(f"only boolean, integer and float arrays can be stored, not {array.dtype}")
     little = array.dtype.newbyteorder("<")
     if array.dtype == little and array.flags.c_contiguous:
-        return array  # itself, and no view of it
+        return array  # the array itself, not a view
     return np.asarray(array, little, order="C")
 
 
 def array_digest(name: str, array: NDArray[np.generic]) -> ArrayDigest:
-    """Return dtype, shape and digest of the array that the chain knows by this name."""
+    """Return dtype, shape and digest of the array of this name."""
     return _digest(name, plain(array), [])
 
 
 def frozen(array: NDArray[np.generic]) -> bool:
-    """Return whether nobody writes into this array any more: it is marked so, and its memory is its own."""
+    """Return whether an array can no longer change: it is read-only, and owns its memory."""
     return not array.flags.writeable and array.base is None
 
 
 class Digests:
-    """Digests of arrays, where only what is new of them is hashed.
+    """Digests of arrays, cached: only new rows of weights are hashed.
 
-    An array that is `frozen` is remembered under its name, and of one with that name which comes later, rows of
-    weights that were in it before, wherever, are not hashed again. Bytes are compared, so no digest is ever another.
+    A `frozen` array is cached under its name. Of a later array of that name, rows of weights that the cached one has
+    too, at any index, are not hashed again. Rows are compared byte by byte, so digests are exact.
     """
 
     def __init__(self) -> None:
-        """Nothing is remembered yet."""
         self._known: dict[str, _Known] = {}
 
     def of(self, name: str, array: NDArray[np.generic]) -> ArrayDigest:
-        """Return what `array_digest` returns."""
+        """Return `array_digest(name, array)`."""
         values = plain(array)
         if values.nbytes < _WORTHWHILE:
             return array_digest(name, values)
@@ -90,27 +88,27 @@ class Digests:
 
 @dataclass(frozen=True)
 class _Known:
-    """A matrix of weights with the digests of its rows, or any other array, with none."""
+    """A cached array, with the digests of its rows if it is a weight matrix."""
 
     values: NDArray[np.generic]
     digest: ArrayDigest
     rows: list[bytes]
 
     def rows_of(self, values: NDArray[np.generic]) -> list[bytes]:
-        """Return the digests of rows, and nothing for a row that is not among ours."""
+        """Return the cached digests of rows, b"" for a row that is not cached."""
         if not self.rows:
             return []
-        ours, theirs = self.values.view(np.uint8), values.view(np.uint8)
-        places = {row[:_HEAD].tobytes(): i for i, row in enumerate(ours)}  # of equal heads the last
+        cached, wanted = self.values.view(np.uint8), values.view(np.uint8)
+        indices = {row[:_HEAD].tobytes(): i for i, row in enumerate(cached)}  # of equal heads the last
         found = []
-        for row in theirs:
-            i = places.get(row[:_HEAD].tobytes())
-            found.append(self.rows[i] if i is not None and np.array_equal(ours[i], row) else b"")
+        for row in wanted:
+            i = indices.get(row[:_HEAD].tobytes())
+            found.append(self.rows[i] if i is not None and np.array_equal(cached[i], row) else b"")
         return found
 
 
 def _digest(name: str, values: NDArray[np.generic], rows: list[bytes]) -> ArrayDigest:
-    """Return the digest of a plain array; `rows` are the digests of its rows, b"" where unknown, and are filled in."""
+    """Return the digest of a plain array. `rows` are the digests of its rows; unknown ones, b"", are filled in."""
     if name.rpartition("/")[2] == "weights" and values.ndim == 2 and values.dtype == np.dtype("<f4"):
         known = rows or [b""] * len(values)
         rows[:] = [
@@ -124,12 +122,12 @@ def _digest(name: str, values: NDArray[np.generic], rows: list[bytes]) -> ArrayD
 
 
 def first_hash(identity: Mapping[str, object]) -> str:
-    """Return h[-1], the hash of what a run is before it has done anything."""
+    """Return h[-1], the hash of the identity."""
     return hashlib.sha256(canonical_json(identity)).hexdigest()
 
 
 def next_hash(previous: str, generation: int, arrays: Mapping[str, ArrayDigest]) -> str:
-    """Return h[g] from h[g-1] and the digests of everything that generation g left, by "state/" or "record/" name."""
+    """Return h[g] from h[g-1] and the digests of the arrays of generation g, by "state/" or "record/" name."""
     chain = hashlib.sha256(bytes.fromhex(previous) + struct.pack("<Q", generation))
     for name in sorted(arrays, key=str.encode):
         dtype, shape, digest = arrays[name]
@@ -140,6 +138,6 @@ def next_hash(previous: str, generation: int, arrays: Mapping[str, ArrayDigest])
 
 
 _EMPTY = hashlib.sha256(b"").digest()
-_SMALL = 64  # below this a copy is as good, and memoryviews of empty and zero-dimensional arrays need no thought
-_WORTHWHILE = 1 << 16  # bytes from which on an array is worth remembering
-_HEAD = 64  # bytes by which rows are looked up
+_SMALL = 64  # smaller arrays are copied: empty and zero-dimensional ones have no usable memoryview
+_WORTHWHILE = 1 << 16  # bytes of the smallest array that is cached
+_HEAD = 64  # first bytes of a row, by which it is looked up

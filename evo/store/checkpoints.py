@@ -1,24 +1,95 @@
-"""Read the state and the record of a committed generation, and check them against the manifest."""
+"""Write the states and records of generations, and read them back checked against the manifest."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DataError
-from evo.files.arrays import Layout, decode
+from evo.files.arrays import Arrays, Layout, decode, layouts, pieces
+from evo.files.durable import replace_file, resources, sync_directory
 from evo.files.hashing import array_digest
-from evo.store.manifest import Line
-from evo.store.paths import RECORDS
-from evo.store.recovery import population_file, verified
+from evo.store.manifest import FileStamp, Line
+from evo.store.paths import POPULATION, RECORDS
+from evo.store.recovery import KEEP_LAST, population_file, verified
 
+_POPULATION = re.compile(r"gen-(\d+)\.h5")
 _RECORDS = re.compile(rf"{RECORDS}/gen-(\d+)-(\d+)\.h5")
+
+
+class Generation(NamedTuple):
+    """What a generation has computed."""
+
+    state: Arrays | None  # None: it will have no checkpoint
+    record: Arrays
+
+
+def write_generations(directory: Path, generations: Mapping[int, Generation]) -> dict[int, dict[str, FileStamp]]:
+    """Write checkpoints and record files durably; return the files of each generation.
+
+    Records of neighbouring generations with arrays of the same layout share a file. Raises ResourceError on failure.
+    """
+    files: dict[int, dict[str, FileStamp]] = {number: {} for number in generations}
+    for numbers, name, arrays in _files(generations):
+        data = _Stamped(pieces(arrays))
+        with resources("write", directory / name):
+            replace_file(directory / name, data)
+        for number in numbers:
+            files[number][name] = data.stamp
+    with resources("write", directory):
+        for folder in (POPULATION, RECORDS):
+            sync_directory(directory / folder)
+    return files
+
+
+def _files(generations: Mapping[int, Generation]) -> Iterator[tuple[list[int], str, Arrays]]:
+    """Yield the generations, the name and the arrays of each file."""
+    for number, (state, _) in generations.items():
+        if state is not None:
+            yield [number], population_file(number), state
+    for layout, group in itertools.groupby(generations, lambda number: layouts(generations[number].record)):
+        numbers = list(group)
+        records = [generations[number].record for number in numbers]
+        if layout:
+            name = f"{RECORDS}/gen-{numbers[0]:06d}-{numbers[-1]:06d}.h5"
+            yield numbers, name, {array: np.stack([record[array] for record in records]) for array in layout}
+
+
+def remove_old_checkpoints(directory: Path, best: int, keep_every: int) -> None:
+    """Remove all checkpoints but the last KEEP_LAST, that of generation `best`, and every `keep_every`-th."""
+    with resources("read", directory / POPULATION):
+        paths = list((directory / POPULATION).iterdir())
+    kept = sorted((int(match[1]), path) for path in paths if (match := _POPULATION.fullmatch(path.name)))
+    for generation, path in kept[:-KEEP_LAST]:
+        if generation != best and generation % keep_every:
+            with suppress(OSError):
+                path.unlink()
+
+
+class _Stamped:
+    """The pieces of a file, and its stamp once all of them were read."""
+
+    def __init__(self, data: Sequence[bytes | memoryview]) -> None:
+        self._data, self._bytes, self._digest = data, 0, hashlib.sha256()
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        for piece in self._data:
+            self._digest.update(piece)
+            self._bytes += len(piece)
+            yield piece
+
+    @property
+    def stamp(self) -> FileStamp:
+        return FileStamp(self._bytes, self._digest.hexdigest())
 
 
 def read_state(directory: Path, line: Line) -> dict[str, NDArray[np.generic]]:

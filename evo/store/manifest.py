@@ -10,13 +10,17 @@ A line is canonical JSON; "crc" comes last and is the CRC-32, as eight hexadecim
 from __future__ import annotations
 
 import json
+import os
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from evo.errors import DataError
+from evo.files.durable import resources, write_all
 from evo.files.format import FORMAT, check_format
 from evo.files.hashing import ArrayDigest, canonical_json, first_hash, next_hash
 
@@ -90,6 +94,26 @@ def unseal(text: bytes) -> dict[str, Any]:
 def header(identity: Mapping[str, object]) -> bytes:
     """Return the first line of the manifest of a run."""
     return seal({"format": FORMAT, "identity": identity, "state_hash": first_hash(identity)}) + b"\n"
+
+
+def append(path: Path, lines: Sequence[Line], size: int) -> int:
+    """Append lines durably to a manifest of `size` bytes; return its new size. Raises ResourceError on failure."""
+    data = b"".join(line.encode() for line in lines)
+    with resources("write", path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+        try:
+            if os.fstat(descriptor).st_size != size:  # an interrupted append
+                os.ftruncate(descriptor, size)
+            try:
+                write_all(descriptor, data)
+                os.fsync(descriptor)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(descriptor, size)
+                raise
+        finally:
+            os.close(descriptor)
+    return size + len(data)
 
 
 def parse(data: bytes, source: str) -> Manifest:

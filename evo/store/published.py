@@ -1,4 +1,4 @@
-"""Published weights: files named by their content, which workers map into memory; only the last few stay."""
+"""Published weights: files named by the digest of their content, which workers map into memory."""
 
 from __future__ import annotations
 
@@ -14,32 +14,31 @@ from evo.files.durable import replace_file, resources
 from evo.files.hashing import Digests
 from evo.store.paths import PUBLISHED
 
-KEPT = 2
+KEPT = 2  # files that stay
 
 
 class Published:
-    """The published files of one master."""
+    """The published files of a run directory."""
 
     def __init__(self, directory: Path, digests: Digests | None = None) -> None:
-        """Nothing is published yet."""
         self._directory = directory
         self._digests = digests or Digests()
         self._names: list[str] = []
 
     def add(self, weights: NDArray[np.float32], committed: Mapping[str, str] | None = None) -> str:
-        """Write the weights, unless equal ones are still there, and return the file's name in the run directory.
+        """Write weights [S, P], unless a file has them, and return the file's name in the run directory.
 
-        `committed` names files that hold a matrix of weights anyway, by its digest.
+        `committed` maps digests of weights to checkpoints that hold them.
         """
         if weights.ndim != 2 or weights.dtype != np.float32:
-            raise ValueError(f"only float32 matrices are published, not {weights.dtype} {weights.shape}")
+            raise ValueError(f"only float32 matrices can be published, not {weights.dtype} {weights.shape}")
         digest = self._digests.of("weights", weights).sha256
         if committed and digest in committed:
             return committed[digest]
         name = f"{PUBLISHED}/{digest}.h5"
         if name not in self._names:
             with resources("write", self._directory / name):
-                # A file that is lost with the power is only published again.
+                # Not synced: after a power failure it is published again.
                 replace_file(self._directory / name, pieces({"weights": weights}), durable=False)
         self._names = [*(other for other in self._names if other != name), name]
         while len(self._names) > KEPT:
@@ -48,7 +47,7 @@ class Published:
         return name
 
     def clear(self) -> None:
-        """Remove all that is left."""
+        """Remove all published files."""
         for name in self._names:
             with suppress(OSError):
                 (self._directory / name).unlink()
