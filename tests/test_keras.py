@@ -148,13 +148,13 @@ def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path)
         Task(fresh, Episodes(seeds[:3]), ActionRule("softmax")),
         Task(candidates([0, 0, 1, 2, 3], [0, 9, 0, 0, 0], published), Episodes(seeds)),
     ]
-    exact = make(serial, exact_context).map(tasks)
+    exact = make(serial, exact_context).map(tasks).results
     pool = make(processes, context)
     try:
-        results = pool.map(tasks)
-        fingerprint = pool.fingerprint
+        played = pool.map(tasks)
+        results, fingerprint = played.results, played.fingerprint
         os.kill(pool.pids[0], signal.SIGKILL)
-        again = pool.map(tasks)
+        again = pool.map(tasks).results
     finally:
         pool.close()
     for result, once_more, reference in zip(results, again, exact, strict=True):
@@ -179,7 +179,7 @@ def test_bfloat16_is_played_by_rounded_weights_alike_in_every_process_and_close_
         return spec(tmp_path, SNAKE, {**POLICY, "inference": inference}, {"count": 1}, "tensorflow")
 
     rounded, single = make_player(context("tensorflow-bfloat16")), make_player(context("tensorflow"))
-    (exact,) = make(serial, spec(tmp_path, SNAKE, POLICY)).map([WHOLE])
+    (exact,) = make(serial, spec(tmp_path, SNAKE, POLICY)).map([WHOLE]).results
     results = [player.play(WHOLE) for player in (rounded, single)]
     assert (results[0].lengths == exact.lengths).mean() > 0.8
     assert rounded.fingerprint != single.fingerprint
@@ -191,9 +191,10 @@ def test_bfloat16_is_played_by_rounded_weights_alike_in_every_process_and_close_
     wanted = lanes.scores(network, weights, observations)
     assert 0 < np.abs(scores - wanted).max() < 0.05 * np.abs(wanted).max()
     with make(processes, context("tensorflow-bfloat16")) as pool:
-        (again,) = pool.map([WHOLE])
+        played = pool.map([WHOLE])
+    (again,) = played.results
     np.testing.assert_array_equal(again.lengths, results[0].lengths)
-    assert pool.fingerprint == rounded.fingerprint
+    assert played.fingerprint == rounded.fingerprint
 
 
 @pytest.mark.long
@@ -202,8 +203,8 @@ def test_the_tensorflow_player_plays_other_environments_too(tmp_path: Path) -> N
     context = spec(tmp_path, environment, {**policy, "inference": "tensorflow"}, {"count": 1}, "tensorflow")
     tasks = [Task(candidates([-1] * 3, [5, 6, 7]), Episodes(np.arange(40, dtype=np.uint64)), record_actions=True)]
     with make(processes, context) as pool:
-        (result,) = pool.map(tasks)
-    (exact,) = make(serial, spec(tmp_path, environment, policy)).map(tasks)
+        (result,) = pool.map(tasks).results
+    (exact,) = make(serial, spec(tmp_path, environment, policy)).map(tasks).results
     assert (result.returns == exact.returns).mean() > 0.97
     assert (result.returns == 1000 * result.lengths).all()
     assert result.finite.all()

@@ -87,7 +87,7 @@ def test_the_score_is_what_the_test_episodes_give(small) -> None:
     weights = np.random.default_rng(1).normal(size=network.size).astype(np.float32)
     score, scores = measure(weights, store.publish, evaluator, environment.episode_metrics, 100)
     task = Task(itself(store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(100)))
-    once = evaluator.map([task])[0]  # in one task, where `measure` takes two
+    once = evaluator.map([task]).results[0]  # in one task, where `measure` takes two
     assert scores.tolist() == once.episode_metrics[0, :, 0].tolist()
     assert score.mean == once.episode_metrics[0, :, 0].sum() / 100
     assert score.max == once.episode_metrics[0, :, 0].max()
@@ -109,7 +109,8 @@ def test_where_there_is_no_win_its_rate_is_unknown_and_the_score_is_the_return(s
     weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32)
     score, scores = measure(weights, store.publish, evaluator, (), 10)
     assert (score.win_rate, score.win_ci95) == (None, None)
-    result = evaluator.map([Task(itself(store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(10)))])[0]
+    task = Task(itself(store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(10)))
+    (result,) = evaluator.map([task]).results
     assert scores.tolist() == (result.returns[0] / 1000).tolist()
 
 
