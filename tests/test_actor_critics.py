@@ -68,7 +68,10 @@ WAYS: dict[str, Callable[[], GradientAlgorithm]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=[pytest.mark.long] if "asynchronous" in way or "mask" in way else []) for way in WAYS],
+)
 def test_a_run_resumed_after_any_generation_equals_the_straight_one(way: str) -> None:
     straight, states = WAYS[way](), []
     for number in range(3):
@@ -370,9 +373,9 @@ horizon = 8
     ("changed", "frames", "counted"),
     [
         (("ppo.envs=5", "ppo.normalise_rewards=true"), 40, 2 * 48 + 3 * 40),
-        (("ppo.asynchronous=false",), 48, 5 * 48),
-        (("environment.size=6", "environment.mask=fatal"), 48, 5 * 48),
-        (("run.algorithm=a2c",), 48, 5 * 48),
+        pytest.param(("ppo.asynchronous=false",), 48, 5 * 48, marks=pytest.mark.long),
+        pytest.param(("environment.size=6", "environment.mask=fatal"), 48, 5 * 48, marks=pytest.mark.long),
+        pytest.param(("run.algorithm=a2c",), 48, 5 * 48, marks=pytest.mark.long),
         (("run.algorithm=reinforce",), None, None),
     ],
 )

@@ -70,7 +70,9 @@ def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
     assert_chain_is_valued(algorithm, 0.8, options["dueling"])
 
 
-@pytest.mark.parametrize("options", [(), CLASSIC], ids=["all", "classic"])
+@pytest.mark.parametrize(
+    "options", [pytest.param((), id="all"), pytest.param(CLASSIC, id="classic", marks=pytest.mark.long)]
+)
 def test_a_run_that_stops_after_every_generation_equals_the_straight_one(place: Path, options: tuple[str, ...]) -> None:
     words = [word for option in options for word in ("--set", f"dqn.{option}")]
     straight = summary_of(place, "small.toml", "--run-dir", "straight", *words, "--generations", 5)
@@ -84,6 +86,7 @@ def test_a_run_that_stops_after_every_generation_equals_the_straight_one(place: 
     assert [json.loads(line)["updates"] for line in lines] == [6, 7, 7, 7, 7]  # of 48 frames each, and the remainder
 
 
+@pytest.mark.long
 def test_whole_episodes_are_resumed_exactly_too(place: Path) -> None:
     words = ("--set", "environment.id=gymnasium:CartPole-v1", "--set", "policy.kind=linear", "--set", "dqn.episodes=5")
     (place / "cart.toml").write_text(without_board("dqn"))
@@ -115,7 +118,14 @@ def test_a_fork_begins_with_an_empty_replay_buffer_and_resumes_exactly(place: Pa
 
 @pytest.mark.parametrize(
     "changed",
-    ["dqn.replay_size=60", "dqn.prioritized=false", "dqn.envs=5", "run.algorithm=pqn", "environment.size=6"],
+    [
+        "dqn.replay_size=60",
+        "run.algorithm=pqn",
+        *(
+            pytest.param(one, marks=pytest.mark.long)
+            for one in ("dqn.prioritized=false", "dqn.envs=5", "environment.size=6")
+        ),
+    ],
 )
 def test_a_fork_may_change_options_and_algorithm(place: Path, changed: str) -> None:
     window = ("--set", "environment.observation=window", "--set", "environment.window=7")

@@ -33,7 +33,7 @@ def test_a_chain_is_valued_exactly() -> None:
     assert_chain_is_valued(algorithm, 0.8, dueling=False)
 
 
-@pytest.mark.parametrize("asynchronous", ["false", "true"])
+@pytest.mark.parametrize("asynchronous", ["false", pytest.param("true", marks=pytest.mark.long)])
 def test_a_run_that_stops_after_every_generation_equals_the_straight_one(place: Path, asynchronous: str) -> None:
     words = ("--set", f"pqn.asynchronous={asynchronous}")
     straight = summary_of(place, "small.toml", "--run-dir", "straight", *words, "--generations", 5)

@@ -137,6 +137,7 @@ def test_a_buffer_restored_from_its_state_and_records_gives_the_same_samples(mas
         np.testing.assert_array_equal(array, again.state()[name])
 
 
+@pytest.mark.long
 def test_a_million_transitions_of_a_10_x_10_board_take_a_quarter_of_a_gigabyte() -> None:
     environment = snake.make(snake.Options(size=10, observation="window", starvation=200))
     begun = environment.game.begin(np.arange(4, dtype=np.uint64))

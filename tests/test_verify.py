@@ -17,7 +17,7 @@ import pytest
 import test_worker_faults as worker_faults
 from calling import ROOT, SMALL, after, called, command, summary_of
 from forging import forge_champion, forge_record, forge_state, manifest_of, write_lines
-from test_resume import TINY, tensorflow, written  # noqa: F401
+from test_resume import NAMES, tensorflow, written  # noqa: F401
 from test_worker_faults import only_once, walk, walks  # noqa: F401
 
 from evo.store.champion import read_champion
@@ -421,7 +421,7 @@ def test_what_cannot_be_verified_is_told_in_a_line(run: Path, words: tuple[str, 
     assert json.loads(out.splitlines()[-1])["status"] == "failed"
 
 
-@pytest.mark.parametrize("name", sorted(TINY))
+@pytest.mark.parametrize("name", NAMES)
 def test_a_run_of_every_algorithm_is_verified_and_a_forged_one_found(tmp_path: Path, name: str) -> None:
     summary_of(tmp_path, written(tmp_path, name), "--run-dir", "run")
     generations = len(manifest_of(tmp_path / "run").lines)
