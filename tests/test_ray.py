@@ -24,10 +24,10 @@ from evo.config import loading
 from evo.errors import ConfigurationError, DataError, HeadLostError
 from evo.evaluators import ray
 from evo.evaluators.ray import Options
-from evo.evaluators.ray.cluster import EVERYWHERE, first_line, lacking, room, runtime_env
+from evo.evaluators.ray.cluster import EVERYWHERE, capacity, first_line, lacking, runtime_env
 from evo.evaluators.ray.cluster import OURS as RAYS_OWN
-from evo.evaluators.ray.tasks import carried, matrix_of
-from evo.evaluators.ray.worker import Handed
+from evo.evaluators.ray.tasks import array_bytes, matrix_of
+from evo.evaluators.ray.worker import TaskMatrix
 from evo.records import Episodes, Task, WeightSource
 
 GONE = 10.0  # seconds in which all processes of a cluster have to end with its master
@@ -107,25 +107,25 @@ def test_what_is_missing_is_named() -> None:
 
 
 def test_a_node_has_room_for_as_many_tasks_as_its_scarcest_resource() -> None:
-    assert room({"CPU": 16.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 0.25}) == 4
-    assert room({"CPU": 3.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 0.1}) == 3
-    assert room({"GPU": 1.0, "CPU": 99.0}, {"CPU": 1.0, "GPU": 0.1}) == 10
-    assert room({"CPU": 16.0}, {"CPU": 1.0, "GPU": 0.25}) == 0
+    assert capacity({"CPU": 16.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 0.25}) == 4
+    assert capacity({"CPU": 3.0, "GPU": 1.0}, {"CPU": 1.0, "GPU": 0.1}) == 3
+    assert capacity({"GPU": 1.0, "CPU": 99.0}, {"CPU": 1.0, "GPU": 0.1}) == 10
+    assert capacity({"CPU": 16.0}, {"CPU": 1.0, "GPU": 0.25}) == 0
 
 
 def test_weights_of_another_network_are_refused_by_a_worker(tmp_path: Path) -> None:
-    handed = Handed()
-    handed.parents = np.ones((2, 5), np.float32)
-    assert handed.matrix("a.h5", 5) is handed.parents
-    assert handed.matrix("", 7).shape == (0, 7)
+    matrix = TaskMatrix()
+    matrix.parents = np.ones((2, 5), np.float32)
+    assert matrix.matrix("a.h5", 5) is matrix.parents
+    assert matrix.matrix("", 7).shape == (0, 7)
     with pytest.raises(DataError, match=r"a\.h5"):
-        handed.matrix("a.h5", 7)
+        matrix.matrix("a.h5", 7)
     assert matrix_of(tmp_path, "").shape == (0, 0)
 
 
 def test_what_a_task_carries_is_counted() -> None:
     source = WeightSource(*(np.zeros(3, kind) for kind in (np.int32, np.int32, np.uint64, np.float32)))
-    assert carried(Task(source, Episodes(np.zeros(5, np.uint64)))) == 3 * (4 + 4 + 8 + 4) + 5 * 8
+    assert array_bytes(Task(source, Episodes(np.zeros(5, np.uint64)))) == 3 * (4 + 4 + 8 + 4) + 5 * 8
 
 
 def test_what_is_sent_to_a_cluster_is_code_and_no_run() -> None:

@@ -347,7 +347,7 @@ def test_a_node_with_another_version_of_the_program_or_a_plug_in_or_without_it_i
         ray._code = {OURS: "0" * 64}
         with pytest.raises(ConfigurationError, match=r"has another version of this program, in .*evo; every"):
             ray.map(plain)
-    with on("none") as ray, pytest.raises(ConfigurationError, match="has nowhere the plug-in wandering; every node"):
+    with on("none") as ray, pytest.raises(ConfigurationError, match="lacks the plug-in wandering; every node"):
         ray.map(plain)
 
 
@@ -402,7 +402,7 @@ def test_a_worker_that_is_stopped_before_it_has_ever_played_is_replaced(
         stopper.join()
         assert stopped
         assert played.notices
-        assert re.fullmatch(r"nothing came back from Ray for \d+ seconds, so 2 tasks begin again", played.notices[0])
+        assert re.fullmatch(r"no result came from Ray for \d+ seconds, so 2 tasks are sent again", played.notices[0])
     assert until(lambda: not any(map(alive, stopped)), 10)
 
 

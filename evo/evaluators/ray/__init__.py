@@ -1,7 +1,7 @@
-"""Plays tasks on a Ray cluster, each as a plain Ray task: the same results, from as many machines as there are.
+"""Play tasks on a Ray cluster, each as a plain Ray task: the same results, on any number of machines.
 
-Weights are put into the object store once and fetched once a node; results come back through it. Ray hands out tasks
-to whichever worker is free, and plays those of a lost worker or node again; results stand in task order.
+Weights are put into the object store once and fetched once per node; results come back through it. Ray gives tasks to
+free workers, and repeats those of a lost worker or node; results are in task order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError, HeadLostError
 from evo.evaluators.ray.cluster import installed
-from evo.evaluators.ray.driver import Joining
+from evo.evaluators.ray.driver import DriverSpec
 from evo.records import Played, Task
 from evo.rollouts.player import RunSpec
 from evo.workers.channel import Channel, Failed
@@ -34,10 +34,10 @@ from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices, describe_learner, memory_variables
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.ray.driver import serve; serve(int(sys.argv[1]))"
-CLOSE_PATIENCE = 2.0  # seconds for leaving a cluster of others in order
+CLOSE_TIMEOUT = 2.0  # seconds for leaving a cluster that was joined
 Amount = Annotated[float, Field(gt=0, le=1e15)]
 ADDRESS = r"auto|local|(ray://)?[\w.-]{1,253}:\d{1,5}"
-LONGEST = 40  # characters of a directory for sockets, whose whole names may have 107
+LONGEST = 40  # characters of a directory for sockets, whose paths may have 107
 
 
 class Options(WorkersOptions):
@@ -88,14 +88,14 @@ class Options(WorkersOptions):
 
 
 class Driver:
-    """The process that is Ray's driver, which may end as it likes: a run ends with a line then, and can go on.
+    """Ray's driver in a process of its own: where it ends, the run ends with one line and can be resumed.
 
     `map` raises PoisonError as `Pool` does, ResourceError where the cluster is lost or cannot play, and an
     exception of a worker's Python code as it is.
     """
 
-    def __init__(self, joining: Joining) -> None:
-        self._spec, self._scratch, self._joined = joining.spec, joining.scratch, False
+    def __init__(self, driver: DriverSpec) -> None:
+        self._spec, self._scratch, self._joined = driver.run, driver.scratch, False
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -103,10 +103,10 @@ class Driver:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # standard output is the master's alone
-                start_new_session=True,  # signals of a terminal are the master's to answer
+                start_new_session=True,  # the master handles signals of the terminal
             )
         self._channel = Channel(ours)
-        self._channel.send(joining)
+        self._channel.send(driver)
 
     def __enter__(self) -> Driver:
         return self
@@ -120,7 +120,7 @@ class Driver:
         return self._process.pid
 
     def map(self, tasks: Sequence[Task]) -> Played:
-        """Play the tasks; their results stand in task order, whatever order they were played in, and wherever."""
+        """Play the tasks; results are in task order."""
         if not self._joined:
             self._answer()
             self._joined = True
@@ -129,15 +129,15 @@ class Driver:
         return played
 
     def close(self) -> None:
-        """Leave the cluster; of one of our own no process is left."""
+        """Leave the cluster; one of its own is ended with all its processes."""
         if self._channel.fileno() < 0:
             return
         if not self._scratch:
             with suppress(OSError, subprocess.TimeoutExpired):
                 self._channel.send(None)
-                self._process.wait(CLOSE_PATIENCE)
+                self._process.wait(CLOSE_TIMEOUT)
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # a cluster of our own is in its group
+            os.killpg(self._process.pid, signal.SIGKILL)  # a cluster of its own is in its process group
         self._process.wait()
         self._channel.close()
         if self._scratch:
@@ -157,17 +157,17 @@ class Driver:
         if isinstance(answer, Failed):
             problem = answer.error()
             if isinstance(problem, HeadLostError):
-                raise HeadLostError(f"{problem}{self._go_on()}") from problem
+                raise HeadLostError(f"{problem}{self._advice()}") from problem
             raise problem
         return answer
 
     def _lost(self) -> HeadLostError:
-        return HeadLostError(f"the head of the Ray cluster is lost{self._go_on()}")
+        return HeadLostError(f"the head of the Ray cluster is lost{self._advice()}")
 
-    def _go_on(self) -> str:
+    def _advice(self) -> str:
         again = ["python", "-m", "evo.run", "--resume", str(self._spec.run_dir), "--backend", "processes"]
         again += [word for module in self._spec.plugins for word in ("--plugin", module)]
-        return f"; what is committed is safe, go on with it without Ray by: {shlex.join(again)}"
+        return f"; the last commit is intact, resume the run without Ray by: {shlex.join(again)}"
 
 
 def make(options: Options, spec: RunSpec) -> Driver:
@@ -178,7 +178,7 @@ def make(options: Options, spec: RunSpec) -> Driver:
     cpus = request["CPU"] * (cores() if options.count == "auto" else options.count)
     environment = {**dict.fromkeys(THREADS, str(options.threads)), **memory_variables(options)}
     scratch = tempfile.mkdtemp(prefix="evo-", dir=_short_directory()) if options.address == "local" else ""
-    return Driver(Joining(spec, options.address, request, most, math.ceil(cpus), environment, scratch))
+    return Driver(DriverSpec(spec, options.address, request, most, math.ceil(cpus), environment, scratch))
 
 
 def _short_directory() -> str | None:

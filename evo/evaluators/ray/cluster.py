@@ -1,4 +1,4 @@
-"""Joins a Ray cluster, or starts one on this machine that no other machine can reach, and says what it lacks."""
+"""Join a Ray cluster, or start one that no other machine can reach, and check its resources."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ EVERYWHERE = {
 }
 OURS = {
     "RAY_AUTH_MODE": "token",
-    # What Ray does by itself on other systems than Linux: everything listens on the loopback address alone.
+    # Ray's default on other systems than Linux: everything listens on the loopback address alone.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-LEFT_OUT = ["runs/", "*.h5", "__pycache__/", "*.nbc", "*.nbi"]  # of what is sent to a cluster
-CLIENT_TRIES = 3  # to be given a process by the server of ray://
-HEAD_PATIENCE = 10.0  # seconds without the head; Ray itself ends the process after 60
+EXCLUDED = ["runs/", "*.h5", "__pycache__/", "*.nbc", "*.nbi"]  # of what is sent to a cluster
+CLIENT_TRIES = 3  # for the server of ray:// to start a process
+HEAD_TIMEOUT = 10.0  # seconds without the head; Ray itself ends the process after 60
 MISSING = (
     'workers.backend: "ray" needs Ray, which is not installed here; '
     'install it by: python -m pip install -r requirements-ray.lock (or choose "processes")'
@@ -39,18 +39,18 @@ MISSING = (
 class Cluster:
     """A connection to Ray; `ray` is the module. ConfigurationError where Ray is missing.
 
-    `environment` is for workers, `cpus` and `scratch`, a directory, for a cluster of our own.
-    ResourceError where there is no cluster at the address, or none can be started.
+    `environment` is for workers; `cpus` and the directory `scratch` are for a cluster of its own. ResourceError where
+    there is no cluster at the address, or none can start.
     """
 
     def __init__(self, address: str, cpus: float, environment: Mapping[str, str], scratch: str = "") -> None:
-        if "ray" not in sys.modules:  # it reads them when it is imported
+        if "ray" not in sys.modules:  # Ray reads them when it is imported
             token = {"RAY_AUTH_TOKEN": os.urandom(32).hex()}  # of this process and its children alone
             for name, value in {**EVERYWHERE, **({**OURS, **token} if address == "local" else {})}.items():
                 os.environ.setdefault(name, value)
         self.ray: Any = imported()
         self._address = address
-        self._seen = self._looked = time.monotonic()
+        self._seen = self._checked = time.monotonic()
         if self.ray.is_initialized():
             raise ConfigurationError("this process has joined a Ray cluster already; let it leave by ray.shutdown()")
         how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "address": address}
@@ -75,7 +75,7 @@ class Cluster:
                     with _quietly(self.ray):
                         self.ray.init(**how)
                     break
-                except ConnectionAbortedError:  # a new process of the client server's died, as now and then one does
+                except ConnectionAbortedError:  # the client server's new process died, which happens
                     if not left:
                         raise
         except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as error:
@@ -97,7 +97,7 @@ class Cluster:
         return [node for node in self.ray.nodes() if node["Alive"]]
 
     def refuse(self, request: Mapping[str, float]) -> None:
-        """Raise a ResourceError that says what is missing, where no node has what one task asks for."""
+        """Raise a ResourceError that names what is missing, where no node has the resources of a task."""
         nodes = self.nodes
         if missing := lacking([node["Resources"] for node in nodes], request):
             raise ResourceError(f"workers.resources: {missing}")
@@ -109,25 +109,25 @@ class Cluster:
                 "cannot follow; start a node for each GPU: CUDA_VISIBLE_DEVICES=0 ray start --num-gpus=1 ..."
             )
 
-    def look(self) -> None:
-        """Raise a HeadLostError where the head of the cluster has not answered for a while; look once a second."""
+    def check(self) -> None:
+        """Raise a HeadLostError where the head of the cluster has not answered for a while; check once a second."""
         now = time.monotonic()
-        if now - self._looked < 1.0:
+        if now - self._checked < 1.0:
             return
-        self._looked = now
+        self._checked = now
         try:
             reach(self._head)
             self._seen = time.monotonic()
         except OSError as error:
-            if time.monotonic() - self._seen > HEAD_PATIENCE:
+            if time.monotonic() - self._seen > HEAD_TIMEOUT:
                 raise self.lost(error) from error
 
     def lost(self, error: object) -> HeadLostError:
-        """Return what is raised when the head, or what connects to it, is gone."""
+        """Return the error for a head, or a connection to it, that is lost."""
         return HeadLostError(f"the head of the Ray cluster at {self._head} is lost ({first_line(error)})")
 
     def close(self) -> None:
-        """Leave; a cluster of our own ends, with every process of it."""
+        """Leave; a cluster of its own ends with all its processes."""
         with _quietly(self.ray):
             self.ray.shutdown()
 
@@ -153,7 +153,7 @@ def imported() -> Any:
 
 
 def lacking(nodes: Sequence[Mapping[str, float]], request: Mapping[str, float]) -> str:
-    """Return why no node has all that is asked for, or nothing where one has."""
+    """Return why no node has all that is asked for; empty where one has."""
     if any(all(node.get(name, 0) >= amount for name, amount in request.items()) for node in nodes):
         return ""
     most = {name: max((node.get(name, 0) for node in nodes), default=0) for name in request}
@@ -163,22 +163,22 @@ def lacking(nodes: Sequence[Mapping[str, float]], request: Mapping[str, float]) 
     return f"a task asks for {asked}, and none of {len(nodes)} Ray nodes can ever play it; {why}"
 
 
-def room(node: Mapping[str, float], request: Mapping[str, float]) -> int:
+def capacity(node: Mapping[str, float], request: Mapping[str, float]) -> int:
     """Return how many tasks at a time a node with these resources can play."""
     return min((int(node.get(name, 0) / amount + 1e-6) for name, amount in request.items()), default=0)
 
 
 def first_line(error: object) -> str:
-    """Return what an error says, without the lines of advice behind it."""
+    """Return the first line of an error, without the advice after it."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def runtime_env(address: str, environment: Mapping[str, str], job: str) -> dict[str, Any]:
-    """Return what Ray prepares for workers: variables, and our packages where this machine is in no cluster itself.
+    """Return Ray's runtime environment: variables, and this program where this machine is in no cluster itself.
 
-    What lies beside our packages, runs for instance, stays here. Nodes that have them keep theirs, and the kernels that
-    were compiled for them. `job` is what Ray tells a submitted job of itself, as JSON.
+    Runs are not sent. Nodes that have the program keep theirs, with its compiled kernels. `job` is Ray's description of
+    a submitted job, as JSON.
     """
     given = json.loads(job).get("runtime_env") or {}
     theirs = given.get("env_vars", {})
@@ -187,13 +187,13 @@ def runtime_env(address: str, environment: Mapping[str, str], job: str) -> dict[
         prepared["env_vars"]["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(map(os.path.abspath, sys.path)))
     elif address.startswith("ray://") and not given.keys() & {"working_dir", "py_modules", "excludes"}:
         root = Path(__file__).parents[3]
-        prepared |= {"py_modules": [str(root / "evo"), str(root / "snake")], "excludes": LEFT_OUT}
+        prepared |= {"py_modules": [str(root / "evo"), str(root / "snake")], "excludes": EXCLUDED}
     return prepared
 
 
 @contextmanager
 def _quietly(ray: Any) -> Iterator[None]:
-    """Keep Ray from writing on standard output, which belongs to the run's own lines."""
+    """Keep Ray from printing on standard output, which is for the run's own lines."""
     with suppress(AttributeError):
         ray._private.worker.print_worker_logs = lambda *_, **__: None
     yield

@@ -1,4 +1,4 @@
-"""Which code a node has: digests of this program and of a run's plug-ins, of which every node needs the same."""
+"""Digests of this program and of a run's plug-ins, which must be equal on every node."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pathlib import Path
 import snake
 from evo.plugins import registry
 
-EVO, SNAKE = Path(__file__).parents[2], Path(str(snake.__file__)).parent  # which Ray may have put apart
-OURS = ""  # the name of this program, among those of plug-ins
+EVO, SNAKE = Path(__file__).parents[2], Path(str(snake.__file__)).parent  # which may be in different folders on Ray
+OURS = ""  # this program, among the names of plug-ins
 
 
 @cache
 def code_of(names: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return a SHA-256 of all source files of ours, and one for every plug-in: empty where it is not found here.
+    """Return a SHA-256 of this program's source files, and one of every plug-in: empty where it is missing here.
 
-    A plug-in's is of its own file, and where it lies in a package, of all files beside it and below.
+    A plug-in's is of its own file; in a package, of all files in its folder and below.
     """
     ours = b"".join(_digest(folder, folder.rglob("*.py")) for folder in (EVO, SNAKE))
     return {OURS: hashlib.sha256(ours).hexdigest(), **{name: _of_plugin(name) for name in names}}
 
 
 def other_code(wanted: Mapping[str, str]) -> str:
-    """Return in a few words how the code here is not what `code_of` has given elsewhere, or nothing where it is."""
+    """Return in a few words how the code here differs from that of `wanted`; empty where it is the same."""
     here = code_of(tuple(name for name in wanted if name != OURS))
     for name, digest in wanted.items():
         if here[name] != digest:
             what, place = (f"the plug-in {name}", _file(name)) if name else ("this program", EVO)
-            return f"has another version of {what}, in {place}" if place else f"has nowhere {what}"
+            return f"has another version of {what}, in {place}" if place else f"lacks {what}"
     return ""
 
 
@@ -52,7 +52,7 @@ def _of_plugin(name: str) -> str:
 
 
 def _file(name: str) -> Path | None:
-    """Return what would be imported, without importing it: another version may do anything."""
+    """Return the file that would be imported, without importing it: another version could do anything."""
     registry.look_here()
     try:
         found = find_spec(name)

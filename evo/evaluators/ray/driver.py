@@ -1,4 +1,4 @@
-"""The process that is Ray's driver for a run: a Ray whose head is lost ends it, without a word, and nothing else."""
+"""The process of Ray's driver: Ray ends it without a message where the head is lost, and the run lives on."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from evo.workers.channel import Channel, Failed
 
 
 @dataclass(frozen=True)
-class Joining:
-    """What the process is told once."""
+class DriverSpec:
+    """What the process needs to join a cluster."""
 
-    spec: RunSpec
+    run: RunSpec
     address: str
     request: Mapping[str, float]  # of resources, by one task
     most: float  # tasks in flight
-    cpus: int  # of a cluster of our own
+    cpus: int  # of a cluster of its own
     environment: Mapping[str, str]  # of workers
-    scratch: str  # a directory for a cluster of our own; the master removes it
+    scratch: str  # a directory for a cluster of its own; the master removes it
 
 
 def serve(descriptor: int) -> NoReturn:
@@ -37,11 +37,11 @@ def serve(descriptor: int) -> NoReturn:
     threading.Thread(target=_leave_with_master, args=(descriptor,), daemon=True).start()
     ray: Ray | None = None
     try:
-        joining: Joining = channel.receive()
+        spec: DriverSpec = channel.receive()
         while True:
             try:
                 if ray is None:
-                    ray = join(joining)
+                    ray = join(spec)
                     channel.send(None)
                 tasks = channel.receive()
                 if tasks is None:
@@ -66,17 +66,17 @@ def _leave_with_master(descriptor: int) -> None:
 
 
 def _leave() -> NoReturn:
-    """End this process, and with it a cluster of our own, which is in its group; workers end with their node."""
+    """End this process, with a cluster of its own, which is in its group; workers end with their node."""
     os.killpg(0, signal.SIGKILL)
     os._exit(1)
 
 
-def join(joining: Joining) -> Ray:
-    """Return what plays, with a cluster that can."""
-    cluster = Cluster(joining.address, joining.cpus, joining.environment, joining.scratch)
+def join(spec: DriverSpec) -> Ray:
+    """Join the cluster and return its evaluator; ResourceError where it lacks resources."""
+    cluster = Cluster(spec.address, spec.cpus, spec.environment, spec.scratch)
     try:
-        cluster.refuse(joining.request)
-        return Ray(joining.spec, cluster, joining.request, joining.most)
+        cluster.refuse(spec.request)
+        return Ray(spec.run, cluster, spec.request, spec.most)
     except BaseException:
         cluster.close()
         raise

@@ -1,6 +1,6 @@
-"""Ends a Ray worker that hangs or was stopped: a process beside it, for one that is stopped can watch no clock.
+"""A process that ends a Ray worker which hangs or was stopped, and so cannot keep its own deadline.
 
-The guard is this file, run by a bare interpreter that imports nothing of ours. It leaves when its worker does.
+The guard is this file, run by a bare interpreter that imports no other module of this program. It ends with its worker.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LOOK = 1.0  # seconds between looks
+CHECK = 1.0  # seconds between checks
 
 
 class Guard:
-    """A worker's side: it says how long it may take for what it does."""
+    """The worker's side, which sets deadlines."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -26,14 +26,14 @@ class Guard:
 
     @contextmanager
     def watching(self, seconds: float) -> Iterator[None]:
-        """Have this process killed where what is done inside takes longer, or where it is stopped for so long."""
-        self._tell(f"+{seconds:.3f}\n")
+        """Have this process killed where the block takes longer, or the process is stopped for that long."""
+        self._send(f"+{seconds:.3f}\n")
         try:
             yield
         finally:
-            self._tell("-\n")
+            self._send("-\n")
 
-    def _tell(self, word: str) -> None:
+    def _send(self, word: str) -> None:
         if self._process is not None:
             try:
                 os.write(self._pipe, word.encode())
@@ -51,10 +51,10 @@ class Guard:
 
 
 def guard(worker: int) -> None:
-    """Kill the process that started this one as soon as it is overdue; return when it is gone."""
+    """Kill the parent process as soon as it is overdue; return when it has ended."""
     limit, playing, since = float("inf"), False, time.monotonic()
     while os.getppid() == worker:
-        asked = min(LOOK, limit)
+        asked = min(CHECK, limit)
         before = time.monotonic()
         told, _, _ = select.select([0], [], [], asked)
         now = time.monotonic()
@@ -65,7 +65,7 @@ def guard(worker: int) -> None:
             playing, since = words[-1] != b"-", now
             limit = ([limit] + [float(word) for word in words if word != b"-"])[-1]
             continue
-        if now - before > asked + 1.0:  # we were stopped, so the worker may have been
+        if now - before > asked + 1.0:  # this process was stopped, so the worker may have been
             since += now - before - asked
         if not playing and not stopped(worker):
             since = now
@@ -75,7 +75,7 @@ def guard(worker: int) -> None:
 
 
 def stopped(process: int) -> bool:
-    """Return whether a process was stopped by a signal, where the system tells; a debugger's is not."""
+    """Return whether a process was stopped by a signal, where the system knows; a debugger does not count."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] == b"T"

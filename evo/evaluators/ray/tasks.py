@@ -1,4 +1,4 @@
-"""Hands tasks to a Ray cluster, and takes in what comes of them, whatever happens to workers and nodes meanwhile."""
+"""Send tasks to a Ray cluster and collect the results, whatever happens to workers and nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError
-from evo.evaluators.ray.cluster import Cluster, first_line, lacking, room
+from evo.evaluators.ray.cluster import Cluster, capacity, first_line, lacking
 from evo.evaluators.ray.code import code_of
 from evo.evaluators.ray.worker import Answer, GivesUp, Lost, play
 from evo.records import Played, Result, Task
@@ -31,15 +31,15 @@ from evo.workers.pool import FIRST_DEADLINE, GROWTH, SHORTEST_DEADLINE
 from evo.workers.round import Round, size, worst_result
 
 KEPT = 2  # published matrices in the object store
-LOOK = 1.0  # seconds between looks at the cluster while nothing arrives
-NO_ROOM = 60.0  # seconds in which no node may be alive that could play
+CHECK = 1.0  # seconds between checks of the cluster while nothing arrives
+NO_NODE = 60.0  # seconds without an answer after which the resources of the nodes are checked
 
 
-class Again(Enum):
-    """Why a task has no answer, and is handed out once more."""
+class Repeat(Enum):
+    """Why a task has no answer, and is sent again."""
 
     LOST = 1  # with its worker, its node or its result
-    CANCELLED = 2  # by us
+    CANCELLED = 2  # by this evaluator
 
 
 class Ray:
@@ -67,11 +67,11 @@ class Ray:
         others = {name: amount for name, amount in request.items() if name not in ("CPU", "GPU", "memory")}
         if "memory" in request:
             named["memory"] = request["memory"]
-        # Workers live on from task to task, and a task outlives whatever happens to its worker or its node.
+        # A worker plays many tasks; a task that is lost with its worker or node is repeated.
         self._play = cluster.ray.remote(max_retries=-1, max_calls=0, resources=others, **named)(play)
         self._put: OrderedDict[str, Any] = OrderedDict()  # references of published matrices
         self._deadlines = Deadlines(deadline, max(deadline, FIRST_DEADLINE))
-        self._silences = 0  # in a row, in which nothing was played
+        self._silences = 0  # timeouts in a row without a result
         self._spent: set[str] = set()  # workers whose device is too small
         self._tickets = count()
         worst = partial(_worst, spec) if spec.workers.on_poison == "worst" else None
@@ -84,103 +84,103 @@ class Ray:
         self.close()
 
     def map(self, tasks: Sequence[Task]) -> Played:
-        """Play the tasks; their results stand in task order, whatever order they were played in, and wherever."""
+        """Play the tasks; results are in task order."""
         now = self._round(tasks, self._tickets)
-        flying: dict[Any, int] = {}
+        in_flight: dict[Any, int] = {}
         try:
             while not now.finished:
-                while now.waiting and len(flying) < self._most:
+                while now.waiting and len(in_flight) < self._most:
                     ticket = now.waiting.popleft()
-                    flying[self._hand(ticket, now)] = ticket
-                for reference in self._landed(flying, now):
-                    answer, ticket = self._answer(reference), flying.pop(reference)
+                    in_flight[self._send(ticket, now)] = ticket
+                for reference in self._answered(in_flight, now):
+                    answer, ticket = self._answer(reference), in_flight.pop(reference)
                     if isinstance(answer, GivesUp):
-                        self._give_up(answer, flying)
+                        self._give_up(answer, in_flight)
                         now.waiting.appendleft(ticket)
                     else:
                         self._take(answer, ticket, now)
         except BaseException:
-            self._abandon(list(flying))
+            self._abandon(list(in_flight))
             raise
         notices, self._notices = self._notices, []
         return now.played(notices, self._fingerprint)
 
     def close(self) -> None:
-        """Leave the cluster; of one of our own no process is left."""
+        """Leave the cluster; one of its own is ended with all its processes."""
         self._put.clear()
         self._cluster.close()
 
-    def _hand(self, ticket: int, now: Round) -> Any:
+    def _send(self, ticket: int, now: Round) -> Any:
         task: Task = now.task(ticket)
         name = task.weights.published
         if name not in self._put:
             self._put[name] = self._cluster.ray.put(matrix_of(self._run_dir, name))
             if len(self._put) > KEPT:
                 self._put.popitem(last=False)
-        now.bytes_sent += carried(task)
+        now.bytes_sent += array_bytes(task)
         deadline = self._deadlines.of(size(task))
         return self._play.remote(self._code, self._key, self._spec, self._put[name], task, ticket, deadline)
 
-    def _landed(self, flying: Mapping[Any, int], now: Round) -> list[Any]:
-        """Wait for answers, and return the references of those that are here."""
-        since = looked = time.monotonic()
+    def _answered(self, in_flight: Mapping[Any, int], now: Round) -> list[Any]:
+        """Wait for answers, and return the references of those that have arrived."""
+        since = checked = time.monotonic()
         while True:
-            wanted = 1 if now.waiting else len(flying)
+            wanted = 1 if now.waiting else len(in_flight)
             try:
-                here, _ = self._cluster.ray.wait(list(flying), num_returns=wanted, timeout=LOOK)
+                here, _ = self._cluster.ray.wait(list(in_flight), num_returns=wanted, timeout=CHECK)
             except (ConnectionError, RuntimeError) as error:
                 raise self._cluster.lost(error) from error
-            self._cluster.look()
+            self._cluster.check()
             if here:
                 return list(here)
-            if time.monotonic() - looked > NO_ROOM:
-                self._refuse_to_wait()
-                looked = time.monotonic()
-            if (silent := time.monotonic() - since) > START_DEADLINE and silent > self._silence(flying, now):
+            if time.monotonic() - checked > NO_NODE:
+                self._check_resources()
+                checked = time.monotonic()
+            if (silent := time.monotonic() - since) > START_DEADLINE and silent > self._silence(in_flight, now):
                 self._silences += 1
-                text = f"nothing came back from Ray for {silent:.0f} seconds, so {len(flying)} tasks begin again"
+                text = f"no result came from Ray for {silent:.0f} seconds, so {len(in_flight)} tasks are sent again"
                 self._notices.append(text)
-                self._take_back(flying)
+                self._cancel(in_flight)
                 since = time.monotonic()
 
-    def _silence(self, flying: Mapping[Any, int], now: Round) -> float:
-        """Return for how many seconds nothing may come back: then a worker was stopped before it had a guard."""
-        longest = max(self._deadlines.of(size(now.task(ticket))) for ticket in flying.values())
+    def _silence(self, in_flight: Mapping[Any, int], now: Round) -> float:
+        """Return after how many seconds without an answer a worker must have been stopped before it had a guard."""
+        longest = max(self._deadlines.of(size(now.task(ticket))) for ticket in in_flight.values())
         return (START_DEADLINE + longest) * GROWTH**self._silences
 
-    def _take_back(self, flying: Mapping[Any, int]) -> None:
-        """Have Ray end whatever plays or waits there, and answer that it was cancelled, so that it begins again."""
+    def _cancel(self, in_flight: Mapping[Any, int]) -> None:
+        """Cancel the tasks that are played or queued, so that they are sent again."""
         try:
-            for reference in flying:
+            for reference in in_flight:
                 self._cluster.ray.cancel(reference, force=True)
         except (ConnectionError, RuntimeError) as error:
             raise self._cluster.lost(error) from error
 
-    def _refuse_to_wait(self) -> None:
+    def _check_resources(self) -> None:
         if missing := lacking([node["Resources"] for node in self._cluster.nodes], self._request):
             raise ResourceError(f"workers.resources: {missing}")
 
-    def _answer(self, reference: Any) -> Answer | Lost | GivesUp | Failed | Again:
-        """Return what came of a task."""
+    def _answer(self, reference: Any) -> Answer | Lost | GivesUp | Failed | Repeat:
+        """Return the answer to a task."""
         errors = self._cluster.ray.exceptions
         try:
             answer: Answer | Lost | GivesUp | Failed = self._cluster.ray.get(reference)
             return answer
-        except errors.RayTaskError as error:  # it never reached our code
+        except errors.RayTaskError as error:  # it never reached `play`
             raise ConfigurationError(
                 "workers.backend: a Ray worker cannot take a task; every node needs the same Python and the packages "
-                f"of requirements.lock: {first_line(getattr(error, 'cause', error))}"
+                f"of requirements.lock: {first_line(error.cause)}"
             ) from error
         except errors.TaskCancelledError:
-            return Again.CANCELLED
+            return Repeat.CANCELLED
         except (errors.ObjectLostError, errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError):
-            return Again.LOST
+            return Repeat.LOST
         except (errors.RayError, ConnectionError) as error:
             raise self._cluster.lost(error) from error
 
-    def _take(self, answer: Answer | Lost | Failed | Again, ticket: int, now: Round) -> None:
-        if isinstance(answer, Again):
-            now.replaced += answer is Again.LOST
+    def _take(self, answer: Answer | Lost | Failed | Repeat, ticket: int, now: Round) -> None:
+        if isinstance(answer, Repeat):
+            now.replaced += answer is Repeat.LOST
             now.waiting.appendleft(ticket)
         elif isinstance(answer, Failed):
             raise answer.error()
@@ -194,17 +194,17 @@ class Ray:
                 )
             self._fingerprint, self._silences = answer.fingerprint, 0
             now.replaced += answer.attempt
-            now.bytes_received += carried(answer.result)
+            now.bytes_received += array_bytes(answer.result)
             self._notices += answer.notices
             self._deadlines.note(answer.seconds, size(now.task(ticket)))
             now.answer(ticket, answer.result, answer.worker, answer.seconds)
 
-    def _give_up(self, answer: GivesUp, flying: Mapping[Any, int]) -> None:
-        """Play one task fewer at a time: which part of which device a task gets is Ray's to say."""
+    def _give_up(self, answer: GivesUp, in_flight: Mapping[Any, int]) -> None:
+        """Play one task fewer at a time, since Ray chooses the device of a task."""
         if answer.worker in self._spent:
             return
         self._spent.add(answer.worker)
-        at_a_time = min(self._most, sum(room(node["Resources"], self._request) for node in self._cluster.nodes))
+        at_a_time = min(self._most, sum(capacity(node["Resources"], self._request) for node in self._cluster.nodes))
         who = f"{answer.who} gives up: {answer.why}"
         if at_a_time <= 1:
             raise DeviceMemoryError(
@@ -214,19 +214,19 @@ class Ray:
         self._most = at_a_time - 1
         plays = "play" if self._most > 1 else "plays"
         self._notices.append(f"{who}; {self._most:g} at a time {plays} on without it")
-        self._take_back(flying)  # or what waits at the nodes would be played by as many as before
+        self._cancel(in_flight)  # else the tasks queued at the nodes would be played by as many as before
 
-    def _abandon(self, flying: list[Any]) -> None:
+    def _abandon(self, in_flight: list[Any]) -> None:
         try:
-            self._cluster.look()
-            for reference in flying:
+            self._cluster.check()
+            for reference in in_flight:
                 self._cluster.ray.cancel(reference, force=True)
         except Exception as error:
             print(f"note: tasks on Ray were not cancelled: {first_line(error)}", file=sys.stderr)
 
 
 def matrix_of(run_dir: Path, name: str) -> NDArray[np.float32]:
-    """Return the published matrix of that name, which this process has written; of no name, one of no rows."""
+    """Return the published matrix of a name; without a name, one of no rows."""
     if not name:
         return np.empty((0, 0), np.float32)
     import h5py
@@ -236,13 +236,13 @@ def matrix_of(run_dir: Path, name: str) -> NDArray[np.float32]:
     return weights
 
 
-def carried(record: Any) -> int:
+def array_bytes(record: Any) -> int:
     """Return the bytes of all arrays in a task or a result."""
     if isinstance(record, np.ndarray):
         return record.nbytes
     if isinstance(record, tuple):
-        return sum(map(carried, record))
-    return sum(carried(getattr(record, one.name)) for one in fields(record)) if is_dataclass(record) else 0
+        return sum(map(array_bytes, record))
+    return sum(array_bytes(getattr(record, one.name)) for one in fields(record)) if is_dataclass(record) else 0
 
 
 def _worst(spec: RunSpec, task: Task) -> Result:

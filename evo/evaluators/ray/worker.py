@@ -1,4 +1,4 @@
-"""What a Ray worker does: it plays the task that it is handed, with a player that it keeps for the next one."""
+"""A Ray worker: it plays a task with a player that it keeps for the next one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from evo.workers.placement import NO_GPU, VISIBLE
 from evo.workers.pool import GROWTH
 from evo.workers.round import ATTEMPTS
 
-LAST_WORDS = 1.0  # seconds for them to be sent
+SENDING = 1.0  # seconds for an answer to be sent before the worker ends
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,15 @@ class Answer:
     ticket: int
     result: Result
     seconds: float
-    attempt: int  # times that it was begun before, by workers that were lost
-    worker: str  # which one has played it
+    attempt: int  # earlier attempts, whose workers were lost
+    worker: str
     fingerprint: str
     notices: tuple[str, ...] = ()  # what a user should know
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A task that has ended as many workers as it may."""
+    """A task that has ended its last allowed worker."""
 
     ticket: int
     attempts: int
@@ -51,28 +51,28 @@ class Lost:
 
 @dataclass(frozen=True)
 class GivesUp:
-    """A worker's last words: its device cannot hold what it is asked for, though another's may."""
+    """A worker's device has too little memory for the task, though another's may have enough."""
 
     ticket: int
     why: str
     worker: str
-    who: str  # the same, for people
+    who: str  # the worker, its process and node
 
 
-class Handed:
-    """The published matrix that came with the task at hand."""
+class TaskMatrix:
+    """The published matrix that came with the present task."""
 
     def __init__(self) -> None:
         self.parents: NDArray[np.float32] = np.empty((0, 0), np.float32)
 
     def matrix(self, name: str, size: int) -> NDArray[np.float32]:
-        """Return it; DataError where it is of another network."""
+        """Return the matrix; DataError where it is of another network."""
         if self.parents.shape[1] != size and name:
             raise DataError(f"{name}: weights are {self.parents.shape}, not [S, {size}]")
         return self.parents if name else np.empty((0, size), np.float32)
 
 
-_players: dict[str, tuple[Player, Handed]] = {}  # of this process, by the SHA-256 of their packed `RunSpec`
+_players: dict[str, tuple[Player, TaskMatrix]] = {}  # of this process, by the SHA-256 of their packed `RunSpec`
 _guard = Guard()
 _given_up: list[str] = []  # why this process plays no more
 
@@ -84,9 +84,9 @@ def play(
     parents: NDArray[np.float32],
     task: Task,
     ticket: int,
-    patience: float,
+    deadline: float,
 ) -> Answer | Lost | GivesUp | Failed:
-    """Play one task in a Ray worker, which is ended where that takes longer than `patience` seconds.
+    """Play one task in a Ray worker, which is ended where that takes longer than `deadline` seconds.
 
     `packed` is a `RunSpec` and `key` its SHA-256. `code` is the master's `code_of`: a worker with other code plays
     nothing. One whose device is too small ends, for it could not free that device's memory otherwise.
@@ -99,9 +99,9 @@ def play(
             raise DeviceMemoryError(_given_up[0])
         if why := other_code(code):
             raise ConfigurationError(f"workers.address: {socket.gethostname()} {why}; every node needs the same one")
-        player, handed = _player(key, packed)
-        handed.parents = parents
-        with _guard.watching(patience * GROWTH**attempt):
+        player, matrix = _player(key, packed)
+        matrix.parents = parents
+        with _guard.watching(deadline * GROWTH**attempt):
             began = time.perf_counter()
             result = player.play(task)
             seconds = time.perf_counter() - began
@@ -110,26 +110,26 @@ def play(
         os._exit(OUT_OF_MEMORY)
     except DeviceMemoryError as error:
         _given_up.append(str(error))
-        threading.Timer(LAST_WORDS, os._exit, [0]).start()
+        threading.Timer(SENDING, os._exit, [0]).start()
         return GivesUp(ticket, str(error), _worker(), _who())
     except Exception as error:
         return Failed.of(error, ticket)
 
 
-def _player(key: str, packed: Packed) -> tuple[Player, Handed]:
+def _player(key: str, packed: Packed) -> tuple[Player, TaskMatrix]:
     if key not in _players:
-        spec: RunSpec = packed.unpacked()  # not before the code was compared: a plug-in's options are in it
+        spec: RunSpec = packed.unpacked()  # after the code was compared, since it may contain a plug-in's options
         if spec.inference == "tensorflow" and not os.environ.get(VISIBLE):
             os.environ[VISIBLE] = NO_GPU
         _players.clear()
-        handed = Handed()
+        matrix = TaskMatrix()
         with _guard.watching(START_DEADLINE):
-            _players[key] = make_player(spec, handed), handed
+            _players[key] = make_player(spec, matrix), matrix
     return _players[key]
 
 
 def _attempt() -> int:
-    """Return how often this task was begun before."""
+    """Return the number of earlier attempts at this task."""
     worker: Any = imported()._private.worker.global_worker
     return int(worker.core_worker.get_current_task_attempt_number())
 
