@@ -447,3 +447,17 @@ def test_the_default_of_every_option_is_valid_by_itself(tmp_path: Path) -> None:
         for key, info in model.model_fields.items():
             assert info.description, f"{name}.{key} has no description"
     assert load(write(tmp_path, load(write(tmp_path, "")).to_toml())).run == Run()
+
+
+def test_options_of_another_backend_are_validated_kept_and_ignored(tmp_path: Path) -> None:
+    text = '[workers]\nresources = {GPU = 0.5}\naddress = "auto"\n'
+    path = write(tmp_path, text)
+    on_processes, on_ray = load(path), load(path, (), {"backend": "ray"})
+    assert on_processes.other_backends == {"resources": {"GPU": 0.5}, "address": "auto"}
+    assert (on_ray.workers.resources, on_ray.workers.address) == ({"GPU": 0.5}, "auto")
+    again = load(write(tmp_path, on_processes.to_toml()), (), {"backend": "ray"})
+    assert again.workers == on_ray.workers
+    (line,) = mistakes(write(tmp_path, "[workers]\nresources = {GPU = 2}\n"))
+    assert line == "2: workers.resources: a worker computes on one GPU or a part of it; GPU must be at most 1"
+    (line,) = mistakes(write(tmp_path, "[workers]\nresource = 1\n"))
+    assert "workers.resource: unknown key" in line

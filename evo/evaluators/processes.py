@@ -7,7 +7,7 @@ from functools import partial
 from pydantic import Field, model_validator
 
 from evo.records import Result, Task
-from evo.rollouts.player import RunSpec, measures_of
+from evo.rollouts.player import RunSpec, metric_count
 from evo.workers.channel import WorkerSpec
 from evo.workers.options import LocalOptions, WorkersOptions
 from evo.workers.pool import Pool
@@ -49,4 +49,4 @@ def make(options: Options, spec: RunSpec, attempts: int = ATTEMPTS) -> Pool:
 
 
 def _worst(spec: RunSpec, task: Task) -> Result:
-    return worst_result(task, measures_of(spec))
+    return worst_result(task, metric_count(spec))

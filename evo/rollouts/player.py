@@ -83,8 +83,8 @@ def prepare(spec: RunSpec) -> None:
             rollout.play(Task(source, Episodes(seeds), ActionRule("softmax"), record_transitions=True), parents)
 
 
-def measures_of(spec: RunSpec) -> int:
-    """Return how many episode_metrics the run's environment has."""
+def metric_count(spec: RunSpec) -> int:
+    """Return the number of episode metrics of the run's environment."""
     return len(_environment(spec).episode_metrics)
 
 

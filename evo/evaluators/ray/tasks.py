@@ -23,7 +23,7 @@ from evo.evaluators.ray.cluster import Cluster, capacity, first_line, lacking
 from evo.evaluators.ray.code import code_of
 from evo.evaluators.ray.worker import Answer, GivesUp, Lost, play
 from evo.records import Played, Result, Task
-from evo.rollouts.player import RunSpec, measures_of
+from evo.rollouts.player import RunSpec, metric_count
 from evo.workers.channel import Failed, Packed
 from evo.workers.deadlines import Deadlines
 from evo.workers.fork_server import START_DEADLINE
@@ -246,4 +246,4 @@ def array_bytes(record: Any) -> int:
 
 
 def _worst(spec: RunSpec, task: Task) -> Result:
-    return worst_result(task, measures_of(spec))
+    return worst_result(task, metric_count(spec))
