@@ -136,7 +136,13 @@ def test_no_prefix_of_a_zip_archive_confuses_who_names_it() -> None:
 
 def described(layers: object = LAYERS, digest: str = "", **more: object) -> bytes:
     digest = digest or hashlib.sha256(WEIGHTS.tobytes()).hexdigest()
-    return seal({"about": {}, "layers": layers, "weights_sha256": digest, **more})
+    return seal({"about": {}, "format": 2, "layers": layers, "weights_sha256": digest, **more})
+
+
+@pytest.mark.parametrize("more", [{"format": 1}, {"format": None}], ids=["1", "another"])
+def test_a_champion_of_another_format_is_refused(tmp_path: Path, more: dict[str, object]) -> None:
+    line = refused(build(tmp_path / "champion.h5", described(**more), whole))
+    assert ("in format 1 by an earlier snake-evo" if more["format"] else "has format None") in line
 
 
 def build(path: Path, sealed: bytes, make: Callable[[h5py.File], object]) -> Path:

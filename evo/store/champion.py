@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from evo.errors import DataError
 from evo.files.arrays import Layout, array_layout, decode, encode, entries
 from evo.files.durable import read_file, replace_file, resources, sync_directory
-from evo.files.format import FORMAT
+from evo.files.format import FORMAT, check_format
 from evo.store.manifest import seal, unseal, whole
 from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 
@@ -116,6 +116,7 @@ def _described(sealed: bytes, source: str) -> tuple[tuple[tuple[str, tuple[int, 
     """Return the layers, the SHA-256 of the weights, and the facts."""
     try:
         described = unseal(sealed)
+        check_format(described.get("format", 1), source)
         layers = tuple((str(name), tuple(map(whole, shape))) for name, shape in described["layers"])
         if len({*(name for name, _ in layers), "about"}) != len(layers) + 1 or not layers:
             raise ValueError("its layers do not have distinct names")
