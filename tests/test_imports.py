@@ -18,9 +18,7 @@ HEAVY = {"deap", "gymnasium", "h5py", "keras", "numba", "numpy", "pydantic", "ri
 
 
 # Arrows up that are on their way out.
-KNOWN = {
-    ("environments", "rollouts"),
-}
+KNOWN = {}
 
 
 def module_name(path: Path) -> str:

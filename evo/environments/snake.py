@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Rewards(Section):
-    """What a step earns, in multiples of 0.001."""
+    """Rewards, in multiples of 0.001."""
 
     fruit: float = Field(1.0, description="for a fruit")
-    death: float = Field(-1.0, description="for running into a wall or the body")
-    win: float = Field(10.0, description="for filling the board, beside the last fruit's")
+    death: float = Field(-1.0, description="for a collision with a wall or the body")
+    win: float = Field(10.0, description="for filling the board, added to that of the last fruit")
 
     @model_validator(mode="after")
     def _thousandths(self) -> Rewards:
@@ -38,15 +38,15 @@ class Options(EnvironmentOptions):
 
     id: Literal["snake"] = Field("snake", description="which environment")
     size: int = Field(10, ge=4, le=64, description="cells along a side of the board")
-    observation: Literal["frame", "planes", "ego", "window"] = Field("window", description="what the network sees")
+    observation: Literal["frame", "planes", "ego", "window"] = Field("window", description="planes that are observed")
     window: int = Field(0, ge=0, description="odd side of the window in cells; 0 = 2 size - 1")
-    actions: Literal["relative", "absolute"] = Field("relative", description="turns of the head, or compass points")
-    mask: Literal["none", "reverse", "fatal"] = Field("none", description="actions that are ruled out: another league")
+    actions: Literal["relative", "absolute"] = Field("relative", description="3 relative to the head, or 4 absolute")
+    mask: Literal["none", "reverse", "fatal"] = Field("none", description="actions that are masked")
     starvation: int = Field(200, ge=0, le=1_000_000, description="steps without a fruit that truncate; 0 = none")
     max_steps: int = Field(0, ge=0, le=1_000_000_000, description="steps that truncate an episode; 0 = none")
-    tail: Literal["legal", "fatal"] = Field("legal", description="may the cell that the tail leaves be entered")
+    tail: Literal["legal", "fatal"] = Field("legal", description="entering the cell that the tail leaves")
     start_length: int = Field(1, ge=1, le=64, description="cells of the snake at the start")
-    rewards: Rewards = Field(Rewards(), description="what a step earns")
+    rewards: Rewards = Field(Rewards(), description="rewards of a step")
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
