@@ -27,7 +27,7 @@ POLICIES = {
 }
 
 
-@pytest.fixture(scope="module", params=POLICIES)
+@pytest.fixture(scope="module", params=[pytest.param("mlp", marks=pytest.mark.long), "cnn"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp(request.param)
     (where / "small.toml").write_text(SMALL.replace(POLICIES["mlp"], POLICIES[request.param]))
