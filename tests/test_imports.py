@@ -17,10 +17,6 @@ FILES = sorted([*ROOT.glob("snake/**/*.py"), *ROOT.glob("evo/**/*.py")])
 HEAVY = {"deap", "gymnasium", "h5py", "keras", "numba", "numpy", "pydantic", "rich", "tensorflow"}
 
 
-# Arrows up that are on their way out.
-KNOWN = {}
-
-
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
@@ -37,7 +33,7 @@ def offenders(folder: str, *forbidden: str, **options: bool) -> list[str]:
 
 
 def test_imports_go_down_between_folders() -> None:
-    arrows = {arrow: names for arrow, names in folder_graph().items() if arrow not in KNOWN}
+    arrows = folder_graph()
     assert {name for arrow in arrows for name in arrow} <= set(LAYERS), "a folder without a layer"
     up = [
         name for (above, below), names in arrows.items() if LAYERS.index(below) > LAYERS.index(above) for name in names
@@ -47,7 +43,7 @@ def test_imports_go_down_between_folders() -> None:
 
 def test_no_imports_go_round_in_a_circle() -> None:
     folders: dict[str, set[str]] = {}
-    for above, below in folder_graph().keys() - KNOWN:
+    for above, below in folder_graph():
         folders.setdefault(above, set()).add(below)
     assert circles(folders) == []
 
