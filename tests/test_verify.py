@@ -359,7 +359,6 @@ def test_another_numeric_fingerprint_is_not_compared(run: Path) -> None:
     assert "not replayable here: another numeric fingerprint" in out
 
 
-@pytest.mark.long
 def test_an_algorithm_without_candidates_is_replayed_by_whole_generations(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     evo = [sys.executable, "-m", "evo"]
