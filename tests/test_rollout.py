@@ -63,8 +63,7 @@ class Elsewhere(Declared):
         return self.made(self.environment)
 
     def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
-        options, score = self.environment.options, int(info["score"])
-        return score, int(score + options.start_length == options.size**2), int(truncated)
+        return self.environment.metrics_of_episode(info, truncated)
 
 
 def played_plainly(rollout: Rollout, task: Task, made: Callable[[snake.Environment], gymnasium.Env]) -> Result:

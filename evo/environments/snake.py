@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -118,6 +119,11 @@ class Environment(environment.Environment):
         from snake.envs import SnakeEnv
 
         return SnakeEnv(**self.options.of_game)
+
+    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        """Return the metrics of an episode that was played through Gymnasium's interface."""
+        score = int(info["score"])
+        return score, int(score + self.options.start_length == self.options.size**2), int(truncated)
 
 
 def make(options: Options) -> Environment:

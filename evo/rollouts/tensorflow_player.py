@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from evo.rollouts.rollout import Rollout
     from evo.workers.options import WorkersOptions
 
-BATCH = 32  # boards of a network in a forward pass: part of the fingerprint
-GOLDEN = 64  # states
+BATCH = 32  # observations of a network in a forward pass: part of the fingerprint
+GOLDEN = 64  # observations of the fingerprint
 
 
 class TensorFlowPlayer(Player):
     """Plays with TensorFlow, one network a call or many; DeviceError where another device is seen than is pinned.
 
-    Where a device's memory does not hold so many networks in a call, half of them are computed at a time, if that
-    leaves every bit as it was; DeviceMemoryError, where it does not, or one network is too much.
+    Where a device's memory does not hold so many networks in a call, it computes half as many, if that changes no bit.
+    DeviceMemoryError: it would, or one network is too much.
     """
 
     def __init__(self, rollout: Rollout, files: PublishedFiles, workers: WorkersOptions) -> None:
@@ -58,7 +58,7 @@ class TensorFlowPlayer(Player):
         self._side_by_side = asked > 1 and self._game is not None
         self.fingerprint = ""
         self._hold(asked if self._side_by_side else 1)
-        self._tell_if_fewer(asked)
+        self._notice_if_fewer(asked)
 
     @property
     def candidates_per_call(self) -> int:
@@ -67,7 +67,7 @@ class TensorFlowPlayer(Player):
         return self._networks.networks
 
     def play(self, task: Task) -> Result:
-        """Return what each candidate of `task` did, and its steps where they are asked for, of one candidate."""
+        """Return what each candidate of `task` did, and the transitions of one candidate where they are asked for."""
         check_arithmetic()
         parents = self._files.matrix(task.weights.published, self.network.size)
         if isinstance(task.play, Segment) or task.record_transitions:
@@ -99,7 +99,7 @@ class TensorFlowPlayer(Player):
         return Result(**arrays, frames=frames, lane_slots=slots, actions=tuple(traces) if task.record_actions else None)
 
     def _play_recorded(self, task: Task, parents: NDArray[np.float32]) -> Result:
-        """Play a segment, or whole episodes behind Gymnasium's interface, with every step; ValueError of many."""
+        """Record a segment, or whole episodes through Gymnasium's interface; ValueError for several candidates."""
         if len(task.weights) != 1:
             raise ValueError("transitions are recorded of one candidate")
         assert self._networks is not None
@@ -141,7 +141,7 @@ class TensorFlowPlayer(Player):
         here: dict[str, NDArray[Any]],
         trace: bool,
     ) -> tuple[int, int, list[Any]]:
-        """Play the candidates with these weights; fill `here` in, and return (frames, slots, actions if traced)."""
+        """Play the candidates with these weights and fill in `here`; return (frames, slots, actions if traced)."""
         assert self._networks is not None
         here["returns"][:], here["lengths"][:], here["episode_metrics"][:] = WORST, 0, 0
         self._networks.set(weights)
@@ -156,7 +156,7 @@ class TensorFlowPlayer(Player):
         return frames, slots, actions or [np.empty(0, np.int8)] * len(seeds)
 
     def _hold(self, networks: int) -> None:
-        """Make room for so many networks in a call, or half as many until they fit, and say what computes them."""
+        """Hold so many networks in a call, or half as many until they fit, and set the fingerprint."""
         self._networks = None  # so that its memory is free
         try:
             with _memory_of(self.device):
@@ -181,9 +181,9 @@ class TensorFlowPlayer(Player):
         if before == 1:
             raise short
         self._hold(before // 2)
-        self._tell_if_fewer(before)
+        self._notice_if_fewer(before)
 
-    def _tell_if_fewer(self, before: int) -> None:
+    def _notice_if_fewer(self, before: int) -> None:
         if self._side_by_side and (now := self.candidates_per_call) < before:
             text = f"memory is short, so it computes {now} networks in a call, not {before}"
             self.notices = (*self.notices, text)
@@ -252,15 +252,15 @@ def warm_up(environment: Environment) -> None:
 
 @contextmanager
 def _memory_of(device: str) -> Iterator[None]:
-    """Turn TensorFlow's word for a device that has no memory left into ours."""
+    """Raise DeviceMemoryError where TensorFlow has no memory left on the device."""
     import tensorflow as tf
 
     try:
         yield
         return
     except tf.errors.ResourceExhaustedError as error:
-        told = str(error)
+        message = str(error)
     # Raised out here, so that it does not hold what was being computed, and its memory.
-    line = next((line for line in told.splitlines() if "OOM" in line), told.partition("\n")[0])
+    line = next((line for line in message.splitlines() if "OOM" in line), message.partition("\n")[0])
     what = line[max(line.find("OOM"), 0) :].partition(" [Op:")[0][:160]
     raise DeviceMemoryError(f"out of memory on the {device}: {what}")
