@@ -12,9 +12,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ import gymnasium
 import numpy as np
 from pydantic import Field
 
+from evo.environments import environment
 from evo.errors import DeviceMemoryError
 from evo.plugins.options import Section
 
@@ -138,19 +137,14 @@ HARM = {"kill": _kill, "stop": _stop, "spin": _spin, "exit": _exit, "segv": _seg
 EVERY = {**HARM, "device": _device}
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(environment.Environment):
     """The walk."""
 
     shape: tuple[int, ...] = (3,)
     actions: int = 2
-    episode_metrics: tuple[str, ...] = ()
 
     def env(self) -> Walk:
         return Walk()
-
-    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
-        return ()
 
 
 def make(options: Options) -> Environment:

@@ -210,7 +210,7 @@ class Pool:
         return lost
 
     def _overdue(self, sending: list[Slot], now: Round, moment: float) -> list[tuple[Slot, str]]:
-        """Return the slots whose worker has missed its deadline, and why, and settle when to check again."""
+        """Return the slots whose worker has missed its deadline, and why; decide when to check again."""
         overdue, self._check_at = [], moment + min(CHECK, self._shortest / 4)
         for slot in self._slots:
             deadline = self._deadline(slot, now)
