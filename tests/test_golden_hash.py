@@ -28,6 +28,7 @@ def test_every_way_to_play_ends_with_the_pinned_hash(tmp_path: Path) -> None:
     assert shaken.killed - before >= 6
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not binding.get_host_cpu_features().get("avx2"), reason="the instruction sets of x86-64 are compared on one"
 )

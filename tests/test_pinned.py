@@ -50,6 +50,7 @@ def test_a_worker_s_real_environment_is_that_of_its_slot(pools: Pools, start: st
     assert told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", STARTS)
 def test_tensorflow_is_imported_once_for_all_workers_that_are_forked(pools: Pools, tmp_path: Path, start: str) -> None:
     context = spec(tmp_path, {"id": "snake"}, {"inference": "tensorflow"}, {}, "tensorflow")
