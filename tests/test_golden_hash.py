@@ -17,7 +17,7 @@ from test_lanes import without_avx512
 
 ROOT = Path(__file__).parent.parent
 # Over the arrays of every generation, with nothing before them: a new option changes the run's own hash, but not this.
-GOLDEN = "fbcd174376047394d906ca8172b7a70eb1436ba159284633c77d29519a88d8b5"
+GOLDEN = "cc57331f7b752716f19b7d6fa178a6559ebd7504d56eb0c1d314970bdea91994"
 
 
 def test_every_way_to_play_ends_with_the_pinned_hash(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def champion_stopped(poison: PoisonError, directory: Path, plugins: Sequence[str
     command = ["python", "-m", "evo", "evaluate", str(directory)]
     command += [word for module in plugins for word in ("--plugin", module)]
     return ResourceError(
-        f"the champion ended every worker on sealed episodes; the last one {poison.why}; "
+        f"the champion ended every worker on test episodes; the last one {poison.why}; "
         f"play it again by: {shlex.join(command)}"
     )
 

@@ -41,11 +41,11 @@ def main(arguments: Namespace) -> int:
     registry.load(arguments.plugin)
     directory, report = Path(arguments.run_dir), Report()
     require_run_directory(directory)
-    crowned = champion_origin.read(directory, report)
+    said = champion_origin.read(directory, report)
     evidence = verification.examine(directory, report, {"workers": arguments.workers, "backend": arguments.backend})
     if evidence is not None:
-        sound = crowned is not None and champion_origin.examine(crowned, evidence, report)
-        champion = crowned.champion if crowned is not None and sound else None
+        sound = said is not None and champion_origin.examine(said, evidence, report)
+        champion = said.champion if said is not None and sound else None
         if evidence.experiment is None:
             report.not_replayable = sum(map(candidates, evidence.lines))
             report.unknown.append("nothing is replayed, for the configuration is not that of the run")
