@@ -106,7 +106,7 @@ def assert_same(results: list[Result], wanted: list[Result]) -> None:
     for result, other in zip(results, wanted, strict=True):
         for name in ("returns", "lengths", "episode_metrics", "finite"):
             np.testing.assert_array_equal(getattr(result, name), getattr(other, name))
-        assert (result.frames, result.lane_slots) == (other.frames, other.slots)
+        assert (result.frames, result.lane_slots) == (other.frames, other.lane_slots)
 
 
 def meanwhile(act: Callable[[], None]) -> threading.Thread:
