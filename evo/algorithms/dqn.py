@@ -38,14 +38,12 @@ class Options(QOptions):
     batch_size: int = Field(512, ge=1, le=1 << 20, description="examples of an update")
     n_step: int = Field(3, ge=1, le=1000, description="rewards in a return before it is bootstrapped")
     double: bool = Field(True, description="double Q-learning: the online network chooses the target's action")
-    target_tau: float = Field(0.005, ge=0, le=1, description="soft update of the target network at every update")
-    target_every: int = Field(0, ge=0, description="updates between copies to the target; 0 = target_tau instead")
+    target_tau: float = Field(0.005, ge=0, le=1, description="soft-update share of the target network; 0 = never")
+    target_every: int = Field(0, ge=0, description="updates between target copies; 0 = follow by target_tau")
     prioritized: bool = Field(True, description="prioritised replay, by TD error; false = uniform")
     priority_exponent: float = Field(0.6, gt=0, le=2, description="exponent alpha of priorities")
     importance_exponent: float = Field(0.4, ge=0, le=1, description="importance-sampling exponent beta, initial")
-    importance_exponent_frames: int = Field(
-        5_000_000, ge=0, description="frames over which it is annealed to 1; 0 = constant"
-    )
+    importance_exponent_frames: int = Field(5_000_000, ge=0, description="frames of annealing beta to 1; 0 = constant")
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PARTS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")  # of the loss, as metrics
 POLICY_INIT_SCALE = np.float32(0.01)  # of the first weights of the policy head: all actions begin about equally likely
 
-NormaliseAdvantages = Annotated[bool, Field(description="scale advantages of a generation to mean 0, deviation 1")]
+NormaliseAdvantages = Annotated[bool, Field(description="scale advantages to mean 0, deviation 1")]
 
 
 class ActorCriticOptions(GradientOptions):
@@ -33,16 +33,16 @@ class ActorCriticOptions(GradientOptions):
 
     gamma: float = Field(0.99, ge=0, le=1, description="discount factor, initial")
     gamma_final: float = Field(0.99, ge=0, le=1, description="discount factor, final")
-    gamma_frames: int = Field(0, ge=0, description="frames over which it is annealed linearly; 0 = constant")
+    gamma_frames: int = Field(0, ge=0, description="frames of annealing gamma; 0 = constant")
     entropy_coefficient: float = Field(0.01, ge=0, le=10, description="weight of the entropy bonus, initial")
     entropy_coefficient_final: float = Field(0.0005, ge=0, le=10, description="weight of the entropy bonus, final")
     entropy_coefficient_frames: int = Field(
-        0, ge=0, description="frames over which it is annealed linearly; 0 = constant"
+        0, ge=0, description="frames of annealing the entropy coefficient; 0 = constant"
     )
     value_coefficient: float = Field(0.5, ge=0, le=100, description="weight of the value loss")
     normalise_advantages: NormaliseAdvantages = False
-    normalise_observations: bool = Field(False, description="by running mean and deviation; needs a dense first layer")
-    normalise_rewards: bool = Field(False, description="by the running deviation of their discounted sums")
+    normalise_observations: bool = Field(False, description="scale by running mean and deviation; not for a CNN")
+    normalise_rewards: bool = Field(False, description="scale rewards by the running deviation of discounted sums")
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 1 for the value, and for continuous actions one log standard deviation a dimension."""

@@ -50,12 +50,12 @@ class GradientOptions(AlgorithmOptions):
     learns: ClassVar[bool] = True
 
     episodes: int = Field(32, ge=1, le=65536, description="episodes a generation, where whole episodes are played")
-    envs_per_task: int = Field(64, ge=1, le=65536, description="environments, or episodes, played by one task")
+    envs_per_task: int = Field(64, ge=1, le=65536, description="environments, or whole episodes, played by one task")
     learning_rate: LearningRate = 1e-3
-    learning_rate_final: float = Field(5e-5, gt=0, le=1, description="learning rate, final")
-    learning_rate_frames: int = Field(0, ge=0, description="frames over which it is annealed linearly; 0 = constant")
+    learning_rate_final: float = Field(5e-5, gt=0, le=1, description="learning rate of Adam, final")
+    learning_rate_frames: int = Field(0, ge=0, description="frames of annealing the learning rate; 0 = constant")
     max_gradient_norm: GradientNorm = 0.5
-    asynchronous: bool = Field(False, description="learn from one generation while the next is played (lag of one)")
+    asynchronous: bool = Field(False, description="learn while the next generation is played (policy lag of one)")
 
     def transitions_from(self, environment: Any) -> Literal["", "episodes", "segments"]:
         """Return "segments" of environments side by side, or whole "episodes"."""
@@ -78,7 +78,7 @@ class SegmentOptions(GradientOptions):
     """Options of a method that plays segments, where the environment has a compiled game."""
 
     envs: int = Field(128, ge=1, le=65536, description="environments side by side")
-    horizon: int = Field(64, ge=1, le=65536, description="steps of every environment a generation")
+    horizon: int = Field(64, ge=1, le=65536, description="steps of every environment in a generation")
 
     def envs_in(self, environment: Any) -> int:
         """Return `envs` where the environment has a compiled game, else 0: whole episodes are played."""

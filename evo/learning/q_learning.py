@@ -49,7 +49,7 @@ class QOptions(SegmentOptions):
                 "ppo, a2c or reinforce"
             )
         if self.symmetry and not environment.symmetry:
-            raise ConfigurationError("symmetry: this environment declares none; use symmetry = false")
+            raise ConfigurationError("symmetry: this environment declares no symmetry; use symmetry = false")
         return int(self.dueling)
 
     def action_rule(self, environment: Any, frames: int) -> ActionRule:
