@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -82,8 +81,8 @@ def test_a_run_that_stops_after_every_generation_equals_the_straight_one(place: 
         resumed = summary_of(place, "--resume", "stopping", "--generations", stop)
         assert [line.state_hash for line in Store.read(place / "stopping").lines] == hashes[:stop]
     assert resumed["champion"] == straight["champion"]
-    lines = (place / "straight" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["updates"] for line in lines] == [6, 7, 7, 7, 7]  # of 48 frames each, and the remainder
+    lines = Store.read(place / "straight").metrics()
+    assert [line["updates"] for line in lines] == [6, 7, 7, 7, 7]  # of 48 frames each, and the remainder
 
 
 @pytest.mark.long
@@ -112,7 +111,7 @@ def test_a_fork_begins_with_an_empty_replay_buffer_and_resumes_exactly(place: Pa
     summary_of(place, *fork, "half", "--generations", 3)
     resumed = summary_of(place, "--resume", "runs/half", "--generations", 5)
     assert resumed["state_hash"] == straight["state_hash"]
-    lines = [json.loads(line) for line in (place / "runs" / "whole" / "metrics.jsonl").read_text().splitlines()]
+    lines = Store.read(place / "runs" / "whole").metrics()
     assert [line["replay_size"] for line in lines if "replay_size" in line] == [48, 96, 100, 100]
 
 
