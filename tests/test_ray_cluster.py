@@ -241,7 +241,7 @@ def test_segments_that_are_more_than_the_object_store_come_back_whole(tmp_path: 
         for result, other in zip(results, wanted, strict=True):
             assert result.transitions is not None
             assert other.transitions is not None
-            for name in ("observations", "actions", "rewards", "ends", "outputs", "after"):
+            for name in ("observations", "actions", "rewards", "ends", "outputs", "next_observations"):
                 np.testing.assert_array_equal(getattr(result.transitions, name), getattr(other.transitions, name))
         base = results[0].transitions
         assert base is not None
