@@ -46,14 +46,15 @@ def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins:
 
 def generations(session: Session) -> Iterator[Row]:
     """Play, commit, test and yield one generation after the other, until all are done or a budget is spent."""
-    algorithm, evaluator, store = session.algorithm, session.evaluator, session.store
+    algorithm, evaluator = session.algorithm, session.evaluator
+    store, quarantine = session.store, session.quarantine
     committing = Stopwatch()
     while not session.done:
         generation = store.next_generation
-        metrics = play_out(algorithm.generation(generation), evaluator, store)
+        metrics = play_out(algorithm.generation(generation), evaluator, store, quarantine)
         session.check_fingerprints()
         metrics["seconds_committing"] = committing.take()
-        record = {**algorithm.record(), **evaluator.record()}
+        record = {**algorithm.record(), **quarantine.record()}
         with committing:
             store.commit(generation, algorithm.state(), record, metrics, best=algorithm.changed)
         if session.report_champion(generation):
@@ -83,10 +84,10 @@ class Session:
         from evo.training.quarantine import Quarantine
 
         self.experiment, self.store, self._allow_drift = experiment, store, allow_drift
-        self.players: Evaluator | None = None  # without the quarantine
+        self._evaluator: Evaluator | None = None
         self._algorithm = forked
         try:
-            self.players = evaluator_of(experiment, store.directory, plugins)
+            self.evaluator = self._evaluator = evaluator_of(experiment, store.directory, plugins)
             environment = environment_of(experiment.environment)
             self.algorithm = self._algorithm = forked or make_algorithm(experiment, environment)
             for text in self.algorithm.notices:
@@ -96,9 +97,9 @@ class Session:
         except BaseException:
             self.close()
             raise
-        self.evaluator = Quarantine(self.players, store, plugins)
+        self.quarantine = Quarantine(store, plugins)
         self.report = ChampionReport(
-            experiment, environment.episode_metrics, self.algorithm, self.players, store, plugins
+            experiment, environment.episode_metrics, self.algorithm, self.evaluator, store, plugins
         )
 
     @property
@@ -124,7 +125,7 @@ class Session:
         """DataError where this machine computes other bits than the one that began the run."""
         from evo.store.fingerprint import LEARNING, hold_to
 
-        hold_to(self.store.directory, self.evaluator.fingerprint, self._allow_drift)
+        hold_to(self.store.directory, self.quarantine.fingerprint, self._allow_drift)
         hold_to(self.store.directory, self.algorithm.fingerprint(), self._allow_drift, LEARNING)
 
     def report_champion(self, generation: int) -> bool:
@@ -140,8 +141,8 @@ class Session:
 
     def close(self) -> None:
         """End the processes of workers and learner."""
-        if self.players is not None:
-            self.players.close()
+        if self._evaluator is not None:
+            self._evaluator.close()
         if self._algorithm is not None:
             self._algorithm.close()
 

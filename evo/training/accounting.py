@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from evo.records import Evaluator, Metrics, Result, Task
+    from evo.records import Effort, Metrics
 
 PARTS = ("seconds_acting", "seconds_idle", "seconds_moving", "seconds_learning", "seconds_master")
 
@@ -56,7 +56,7 @@ class Account:
     """Adds up what the rounds of one generation take; the generation begins now."""
 
     def __init__(self) -> None:
-        self.publishing = Stopwatch()
+        self.publishing, self.playing = Stopwatch(), Stopwatch()
         self._began = time.monotonic()
         self._playing = self._acting = self._straggling = 0.0
         self._workers, self._replaced = math.nan, 0
@@ -66,18 +66,15 @@ class Account:
         """Add weights that workers have not seen before, if there are any."""
         self._published += 0 if weights is None else weights.nbytes
 
-    def play(self, evaluator: Evaluator, tasks: Sequence[Task]) -> Sequence[Result]:
-        """Have the tasks played, and return their results."""
-        began = time.monotonic()
-        played = evaluator.map(tasks)
-        seconds, effort = time.monotonic() - began, played.effort
+    def add(self, effort: Effort) -> None:
+        """Add what playing one round took, whose time is on `playing`."""
+        seconds = self.playing.take()
         self._playing += seconds
         self._acting += min(sum(effort.busy) / len(effort.busy), seconds) if effort.busy else seconds
         self._straggling += effort.straggling
         self._workers = len(effort.busy) or self._workers
         self._replaced += effort.replaced
         self._sent, self._received = self._sent + effort.bytes_sent, self._received + effort.bytes_received
-        return played.results
 
     def close(self, metrics: Mapping[str, float]) -> Metrics:
         """Return the metrics of the generation, which ends now, with what its rounds took.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from evo.errors import PoisonError
 from evo.training.accounting import Account
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from evo.config.experiment import Experiment
     from evo.environments.environment import Environment
     from evo.records import Algorithm, Evaluator, Generation, Metrics, Request, Result, Task
+    from evo.training.quarantine import Quarantine
     from evo.training.validation import Validated
 
 
@@ -88,10 +90,13 @@ class AskTell:
         return None
 
 
-def play_out(rounds: Generation, evaluator: Evaluator, publisher: Publisher) -> Metrics:
+def play_out(
+    rounds: Generation, evaluator: Evaluator, publisher: Publisher, quarantine: Quarantine | None = None
+) -> Metrics:
     """Publish and play what a generation asks for, until it ends.
 
-    Returns its metrics, with where its time went (see `evo.training.accounting`).
+    Returns its metrics, with where its time went (see `evo.training.accounting`). `quarantine` notes poisoned
+    candidates and decides what a user reads about them.
     """
     account, published = Account(), ""
     request = next(rounds)
@@ -100,7 +105,15 @@ def play_out(rounds: Generation, evaluator: Evaluator, publisher: Publisher) -> 
             before, (published, tasks) = published, addressed(request, publisher, published)
         account.published(request.weights if published != before else None)
         try:
-            request = rounds.send(account.play(evaluator, tasks))
+            with account.playing:
+                played = evaluator.map(tasks)
+        except PoisonError as poison:
+            raise poison if quarantine is None else quarantine.stopped(poison, tasks) from poison
+        account.add(played.effort)
+        if quarantine is not None:
+            quarantine.admit(played, tasks)
+        try:
+            request = rounds.send(played.results)
         except StopIteration as end:
             return account.close(end.value)
 

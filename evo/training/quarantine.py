@@ -16,42 +16,45 @@ import numpy as np
 from evo.errors import PoisonError, ResourceError, notice
 
 if TYPE_CHECKING:
-    from evo.records import Arrays, Evaluator, Played, Task
+    from evo.records import Arrays, Played, Task
     from evo.store.store import Store
 
 
 class Quarantine:
-    """The evaluator of a run's generations: it shows notices, and keeps who is poisoned in the present generation."""
+    """Shows the notices of what was played, and keeps who is poisoned in the present generation."""
 
-    def __init__(self, evaluator: Evaluator, store: Store, plugins: Sequence[str]) -> None:
+    def __init__(self, store: Store, plugins: Sequence[str]) -> None:
         self.fingerprint = ""  # of the arithmetic of the last round
-        self._evaluator, self._store, self._plugins = evaluator, store, plugins
-        self._generation, self._round = -1, 0
+        self._store, self._plugins = store, plugins
+        self._generation, self._round = -1, 0  # rounds of the generation that are played
         self._poisoned: list[tuple[int, int]] = []  # round and candidate
 
-    def map(self, tasks: Sequence[Task]) -> Played:
-        """Play the tasks; ResourceError names a candidate that ends its workers, or says that all of them do."""
-        if self._store.next_generation != self._generation:
-            self._generation, self._round, self._poisoned = self._store.next_generation, -1, []
-        self._round += 1
-        try:
-            played = self._evaluator.map(tasks)
-        except PoisonError as poison:
-            raise ResourceError(self._stopped(poison, tasks)) from poison
+    def admit(self, played: Played, tasks: Sequence[Task]) -> None:
+        """Take in a round of the present generation; ResourceError where every candidate ends its workers."""
+        self._begin()
         self.fingerprint = played.fingerprint
         self._keep(played.poisoned, tasks)
+        self._round += 1
         show(played.notices)
-        return played
 
-    def close(self) -> None:
-        """Close the evaluator."""
-        self._evaluator.close()
+    def stopped(self, poison: PoisonError, tasks: Sequence[Task]) -> ResourceError:
+        """Return what is raised where a candidate ends its workers: its name, and the commands to try."""
+        self._begin()
+        resume = ["python", "-m", "evo.run", "--resume", str(self._store.directory), *self._modules()]
+        return ResourceError(
+            f"{self._described(poison, tasks)}; play it alone by: {self._replay(_numbers(poison, tasks)[0])}; "
+            f"or rank it worst and go on by: {shlex.join([*resume, '--set', 'workers.on_poison=worst'])}"
+        )
 
     def record(self) -> Arrays:
         """Return the poisoned candidates of this generation for its record; nothing where there are none."""
         if not self._poisoned:
             return {}
         return {"poisoned": np.array(sorted(self._poisoned), np.int32)}  # [N, 2] round and candidate
+
+    def _begin(self) -> None:
+        if self._store.next_generation != self._generation:
+            self._generation, self._round, self._poisoned = self._store.next_generation, 0, []
 
     def _keep(self, poisoned: Sequence[PoisonError], tasks: Sequence[Task]) -> None:
         numbers = [number for poison in poisoned for number in _numbers(poison, tasks)]
@@ -65,13 +68,6 @@ class Quarantine:
             ranks = f"it and {len(numbers) - 1} more rank" if len(numbers) > 1 else "it ranks"
             again = f"play it alone by: {self._replay(numbers[0])}"
             show([f"{self._described(poisoned[0], tasks)}; {ranks} worst; {again}"])
-
-    def _stopped(self, poison: PoisonError, tasks: Sequence[Task]) -> str:
-        resume = ["python", "-m", "evo.run", "--resume", str(self._store.directory), *self._modules()]
-        return (
-            f"{self._described(poison, tasks)}; play it alone by: {self._replay(_numbers(poison, tasks)[0])}; "
-            f"or rank it worst and go on by: {shlex.join([*resume, '--set', 'workers.on_poison=worst'])}"
-        )
 
     def _described(self, poison: PoisonError, tasks: Sequence[Task]) -> str:
         numbers = _numbers(poison, tasks)
