@@ -152,7 +152,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        from evo.workers.signals import ignored
+        from evo.workers.process import ignored
 
         with ignored():
             self.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from calling import ROOT, SMALL, after, called, command, summary_of
 
-from evo.workers.signals import BURST
+from evo.workers.process import BURST
 
 SECONDS = 2.0  # that a process has to end in
 LARGE = SMALL.replace('kind = "mlp"\ndense = [4]', 'preset = "seed"').replace(
@@ -65,7 +65,7 @@ def test_an_impatient_second_interrupt_loses_nothing_and_says_nothing(small: Pat
 
 PROGRAM = """
 import time
-from evo.workers.signals import raise_stopped
+from evo.workers.process import raise_stopped
 raise_stopped()
 try:
     print("ready", flush=True)

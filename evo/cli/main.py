@@ -26,8 +26,7 @@ from evo.errors import (
 )
 from evo.plugins import registry
 from evo.training.summary import Summary, one_line
-from evo.workers.signals import ignore, leave, raise_stopped
-from evo.workers.standard_streams import tolerate_failures
+from evo.workers.process import ignore, leave, raise_stopped, tolerate_failures
 
 SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 

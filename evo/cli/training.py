@@ -36,7 +36,7 @@ def train_to_the_end(
     from evo.run import Session, generations
     from evo.training import init_from
     from evo.training.champion import known_champion
-    from evo.workers.signals import ignored
+    from evo.workers.process import ignored
 
     store, forked = opened()
     game = None

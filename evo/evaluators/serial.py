@@ -16,7 +16,7 @@ from evo.rollouts.player import RunSpec, make_player
 from evo.workers import devices
 from evo.workers.options import LocalOptions
 from evo.workers.placement import LearnerDevices, Slots, describe_learner
-from evo.workers.signals import Stopped
+from evo.workers.process import Stopped
 
 
 class Options(LocalOptions):

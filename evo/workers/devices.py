@@ -88,7 +88,7 @@ def log_placement() -> None:
     """Have TensorFlow log the device of every operation on standard error."""
     import tensorflow as tf
 
-    from evo.workers.standard_streams import keep_from_libraries
+    from evo.workers.process import keep_from_libraries
 
     keep_from_libraries()
     with suppress(ValueError):  # a C library that calls it something else
