@@ -13,7 +13,7 @@ import pytest
 from calling import SMALL, summary_of
 from learning import tensorflow  # noqa: F401
 from players import Job
-from test_resume import CHIEF_WAYS, written
+from test_resume import WAYS, written
 
 from evo.cli.terminal.idle import Idle, size
 from evo.records import Effort, Generation, Metrics, Played, Request, Task
@@ -106,7 +106,7 @@ def test_a_stopwatch_counts_once_what_is_inside_twice_and_can_be_read_meanwhile(
     assert (watch.take(), watch.take()) == (8.0, 0.0)
 
 
-@pytest.mark.parametrize(("name", "number"), CHIEF_WAYS)
+@pytest.mark.parametrize(("name", "number"), WAYS)
 def test_the_parts_of_every_generation_of_every_algorithm_add_up(tmp_path: Path, name: str, number: int) -> None:
     summary = summary_of(tmp_path, written(tmp_path, name, number), "--generations", 3, "--backend", "serial")
     lines = Store.read(tmp_path / summary["run_dir"]).metrics()

@@ -461,6 +461,7 @@ def evo(cwd: Path, *words: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
+@pytest.mark.long
 def test_a_run_whose_gradient_is_not_finite_stops_with_one_line_and_can_be_resumed(tmp_path: Path) -> None:
     (tmp_path / "wild.py").write_text(WILD)
     (tmp_path / "wild.toml").write_text(EXPERIMENT)

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "model_parallel.py"
 
 
+@pytest.mark.long
 def test_forward_and_backward_of_every_stage_stay_on_its_device_and_change_nothing() -> None:
     done = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=300, check=True)
     weights, gradients, moved, differs = done.stdout.splitlines()[-4:]

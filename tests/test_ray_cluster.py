@@ -25,7 +25,7 @@ from ray_nodes import ROOT, STORE, Nodes, beginning, guarded, marked, needs_ray,
 from specs import make, spec
 from test_evaluators import alive, until
 from test_golden_hash import GOLDEN
-from test_resume import CHIEF_WAYS, written
+from test_resume import WAYS, written
 
 from evo.environments import snake
 from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError, ResourceError
@@ -115,7 +115,7 @@ def meanwhile(act: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-@pytest.mark.parametrize(("name", "number"), CHIEF_WAYS)
+@pytest.mark.parametrize(("name", "number"), WAYS)
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_every_algorithm_has_the_hash_of_one_process_on_any_number_of_nodes(
     tmp_path: Path, ray_nodes: Nodes, name: str, number: int, count: int

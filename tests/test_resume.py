@@ -71,8 +71,7 @@ def way(name: str, number: int, long: bool) -> Any:
 
 
 NUMBERED = [(name, number) for name in sorted(TINY) for number in range(len(TINY[name]))]
-WAYS = [way(name, number, number > 0 and name != "ga") for name, number in NUMBERED]
-CHIEF_WAYS = [way(name, number, number > 0 or name not in CHIEF) for name, number in NUMBERED]
+WAYS = [way(name, number, number > 0 or name not in CHIEF) for name, number in NUMBERED]
 NAMES = [pytest.param(name, marks=[] if name in CHIEF else [pytest.mark.long]) for name in sorted(TINY)]
 GENERATIONS = 4
 
@@ -119,7 +118,7 @@ def test_a_run_that_moves_after_every_generation_is_the_straight_one_and_so_are_
         assert (other.weights.tobytes(), other.about) == (first.weights.tobytes(), first.about)
 
 
-@pytest.mark.parametrize(("name", "number"), CHIEF_WAYS)
+@pytest.mark.parametrize(("name", "number"), WAYS)
 def test_what_cannot_change_a_result_may_be_set_on_a_resume(tmp_path: Path, name: str, number: int) -> None:
     file = written(tmp_path, name, number)
     straight = summary_of(tmp_path, file, "--run-dir", "straight", "--generations", 3)

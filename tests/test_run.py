@@ -146,7 +146,7 @@ def test_a_signal_ends_a_run_and_what_is_committed_goes_on(
     assert resumed["champion"] == straight["champion"]
 
 
-@pytest.mark.parametrize("backend", ["serial", "processes"])
+@pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "processes"])
 def test_an_interrupt_does_not_wait_for_the_generation_nor_for_a_task(small: Path, backend: str) -> None:
     hours = ("--set", "ga.episodes=100000", "--set", "ga.population=1000", "--set", "environment.starvation=100000")
     summary_of(small, "small.toml", "--generations", 1)  # compiles, which may be waited for
