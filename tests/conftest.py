@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from evo.plugins import registry
 
 MOST_PROCESSES = 4  # many tests start processes of their own
 
@@ -24,3 +27,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return how many processes share the tests: one a core, and none beside this one where files are named."""
     whole = config.args_source is not pytest.Config.ArgsSource.ARGS
     return min(len(os.sched_getaffinity(0)), MOST_PROCESSES) if whole else 0
+
+
+@pytest.fixture(autouse=True)
+def own_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget afterwards which plug-ins a test has loaded, and from where."""
+    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
+    monkeypatch.setattr(sys, "path", list(sys.path))
