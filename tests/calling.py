@@ -94,4 +94,4 @@ def after(process: subprocess.Popen[str], generations: int) -> str:
         text += line
         if line.startswith("generation") and int(line.split()[1].partition("/")[0]) >= generations:
             return text
-    raise AssertionError(text)
+    raise AssertionError(text + (process.stderr.read() if process.stderr else ""))

@@ -23,7 +23,7 @@ def spec(
 ) -> RunSpec:
     """Return the specification of a run with these sections; `more` are its other fields."""
     registry.load(more.get("plugins", ()))
-    options = registry.find("environments", environment["id"].partition(":")[0]).Options(**environment)
+    options = registry.find("environments", environment.get("id", "snake").partition(":")[0]).Options(**environment)
     given = processes.Options(**workers) if isinstance(workers, Mapping) else workers or processes.Options()
     return RunSpec(run_dir, options, Policy(**policy), given, inference, **more)
 

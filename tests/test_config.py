@@ -323,24 +323,6 @@ def test_a_preset_and_its_layers_are_the_same_identity(tmp_path: Path) -> None:
     assert load(path, ["policy.preset=seed"]).identity() == load(path, layers).identity()
 
 
-def test_a_name_of_a_method_leads_to_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "gradients.py").write_text(
-        "from typing import Literal\n"
-        "from evo.plugins.options import AlgorithmOptions\n"
-        "plugs_into = 'algorithms'\n"
-        "class Options(AlgorithmOptions):\n"
-        "    method: Literal['ppo', 'a2c'] = 'ppo'\n"
-        "def make(): ...\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry, "_loaded", {})
-    registry.load(["gradients"])
-    path = write(tmp_path, "[gradients]\nmethod = 'a2c'")
-    assert load(path, flags={"algorithm": "gradients"}).options.method == "a2c"
-    (line,) = mistakes(path, algorithm="ppo")
-    assert line == '--algorithm: "ppo" is not known - did you mean `gradients` with `gradients.method = "ppo"`?'
-
-
 def test_a_plugin_must_say_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nothing_much.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)

@@ -169,7 +169,6 @@ def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path)
     assert results[0].actions is not None
     assert [len(trace) for trace in results[0].actions] == results[0].lengths.ravel().tolist()
     assert "scores" in fingerprint
-    assert pool.fingerprint == fingerprint
 
 
 def test_bfloat16_is_played_by_rounded_weights_alike_in_every_process_and_close_to_the_exact_kernel(

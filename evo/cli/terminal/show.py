@@ -79,10 +79,10 @@ def ending(experiment: Experiment, summary: Summary, display: Display, game: Rec
     display.say(f"run        {directory}")
     display.say("watch it, test it, train on:" if champion is not None else "train on:")
     if champion is not None:
-        display.say(f"  python -m evo replay {directory}")
-        display.say(f"  python -m evo evaluate {directory} --episodes 1000")
+        display.say(f"python -m evo replay {directory}")
+        display.say(f"python -m evo evaluate {directory} --episodes 1000")
     more = 2 * (summary.generations or experiment.generations)
-    display.say(f"  python -m evo resume {directory} --generations {more}")
+    display.say(f"python -m evo resume {directory} --generations {more}")
 
 
 def described(score: Score) -> str:
