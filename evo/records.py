@@ -1,4 +1,4 @@
-"""The nouns that everything meets at: what is asked of a worker, what comes back, and who asks."""
+"""The records and protocols that all parts share: tasks, results, requests, algorithms, evaluators."""
 
 from __future__ import annotations
 

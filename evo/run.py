@@ -1,4 +1,4 @@
-"""Train: the loop in which an algorithm, what plays its tasks, and the run directory meet."""
+"""The training loop: an algorithm asks for tasks, an evaluator plays them, and the store commits each generation."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """A generation that is committed."""
+    """A committed generation."""
 
-    generation: int  # from 0 on
+    generation: int  # from 0
     metrics: Metrics  # the line of metrics.jsonl
     champion: Champion | None  # with its test score, where it has been tested
     new_champion: bool
@@ -35,8 +35,9 @@ class Row:
 def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins: Sequence[str] = ()) -> Iterator[Row]:
     """Train in a run directory, and yield every generation after its commit.
 
-    A directory that holds a run of this experiment is resumed; None takes the next free one in runs/. Whoever stops
-    to iterate keeps all that was yielded. ConfigurationError: the run was begun with options of other results.
+    A directory that holds a run of this experiment is resumed; None creates the next free one in runs/. The iteration
+    may stop at any row: every generation that was yielded is committed. Raises ConfigurationError where the directory
+    holds a run whose options give other results.
     """
     from evo.training.resuming import open_or_begin
 
@@ -66,7 +67,7 @@ def generations(session: Session) -> Iterator[Row]:
 
 
 class Session:
-    """What a run is made of while it trains; close it, or use it in a `with` statement."""
+    """The objects of a run while it trains; close it, or use it in a `with` statement."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Session:
         allow_drift: bool = False,
         forked: Validated | None = None,
     ) -> None:
-        """Restore the algorithm from its run directory; `forked`: it continues from the state of another run."""
+        """Build them; the algorithm is restored from the run directory, or `forked` from the state of another run."""
         from evo.config.experiment import environment_of, evaluator_of
         from evo.errors import notice
         from evo.training.champion import ChampionReport
@@ -104,7 +105,7 @@ class Session:
 
     @property
     def stopped(self) -> str:
-        """Return which budget is spent, in words; empty: none is."""
+        """Return a message that says which budget is spent; empty if none is."""
         budget, store, algorithm = self.experiment.run.budget, self.store, self.algorithm
         if store.next_generation >= self.experiment.generations:
             return ""
@@ -113,7 +114,7 @@ class Session:
         if budget.seconds and store.seconds >= budget.seconds:
             return f"the budget of {budget.seconds:g} seconds is spent"
         if budget.validation is not None and algorithm.best is not None and algorithm.fitness >= budget.validation:
-            return f"the champion's validation return is {algorithm.fitness:.3f}, and {budget.validation:g} was asked"
+            return f"the champion's validation return {algorithm.fitness:.3f} has reached {budget.validation:g}"
         return ""
 
     @property
@@ -122,14 +123,14 @@ class Session:
         return self.store.next_generation >= self.experiment.generations or bool(self.stopped)
 
     def check_fingerprints(self) -> None:
-        """DataError where this machine computes other bits than the one that began the run."""
+        """Raise DataError where this machine computes other bits than the one that began the run."""
         from evo.store.fingerprint import LEARNING, hold_to
 
         hold_to(self.store.directory, self.quarantine.fingerprint, self._allow_drift)
         hold_to(self.store.directory, self.algorithm.fingerprint(), self._allow_drift, LEARNING)
 
     def report_champion(self, generation: int) -> bool:
-        """Write the champion where it has changed, test it where that is due, and return whether it was."""
+        """Write the champion if it has changed, test it if a test is due, and return whether one was."""
         due = (generation + 1) % self.experiment.test.every == 0 or self.done
         self.report.update(test=due, stopped=self.stopped)
         return due
@@ -140,7 +141,7 @@ class Session:
         return self.report.score.mean if self.report.score else float("nan")
 
     def close(self) -> None:
-        """End the processes of workers and learner."""
+        """End the worker and learner processes."""
         if self._evaluator is not None:
             self._evaluator.close()
         if self._algorithm is not None:
