@@ -61,7 +61,7 @@ def test_help_lists_the_commands_that_exist() -> None:
 def test_an_unknown_command_or_flag_is_guessed_at() -> None:
     done = evo("rum")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "python -m evo: rum is no command - did you mean `run`?\n"
+    assert done.stderr == "python -m evo: rum is not a command - did you mean `run`?\n"
     done = evo("run", "x.toml", "--sed", "3", "--json")
     assert done.returncode == 2
     assert done.stderr == "python -m evo run: unrecognized arguments: --sed 3 - did you mean `--seed`?\n"
@@ -104,7 +104,7 @@ DAMAGED = f"run.seed = true\nprovenance.format = {FORMAT}\n"
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        ([], 2, "name an experiment file"),
+        ([], 2, "give an experiment file"),
         (["missing.toml"], 2, "missing.toml: cannot be read: No such file"),
         (["."], 2, ".: is a directory"),
         (["small.toml", "--seed", "x"], 2, "--seed: must be a whole number"),

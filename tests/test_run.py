@@ -137,7 +137,7 @@ def test_a_signal_ends_a_run_and_what_is_committed_goes_on(
     summary = json.loads((out + rest).splitlines()[-1])
     assert (list(summary), summary["status"]) == (KEYS, "interrupted")
     assert summary["generations"] >= 3
-    assert err.splitlines()[-1].endswith("go on by: python -m evo.run --resume run")
+    assert err.splitlines()[-1].endswith("continue with: python -m evo.run --resume run")
     assert "Traceback" not in err
     total = ("--generations", summary["generations"] + 2, "--backend", "serial")
     resumed = summary_of(small, "--resume", "run", *total)
@@ -159,7 +159,7 @@ def test_an_interrupt_does_not_wait_for_the_generation_nor_for_a_task(small: Pat
         _, err = process.communicate(timeout=60)
         took = time.monotonic() - began
     assert process.returncode == 130, err
-    assert "0 generations are safe" in err
+    assert "0 generations are saved" in err
     assert took < 20  # two seconds, on a machine that has nothing else to do
 
 
@@ -257,7 +257,7 @@ def test_a_replay_shows_the_score_that_the_test_episode_had(small: Path) -> None
         assert board[-1].split()[:2] == ["score", last.split()[4]]
         scores.append(int(last.split()[4]))
     out, _ = called(small, "replay", "run", "--gif", "film.gif", program="evo")
-    assert out.endswith(", filmed in film.gif\n")
+    assert out.endswith(", saved to film.gif\n")
     assert (small / "film.gif").read_bytes().startswith(b"GIF8")
     first_ten = json.loads(called(small, "evaluate", "run", "--episodes", 10, "--json", program="evo")[0])
     assert sum(scores) / 10 == first_ten["mean"]
@@ -271,7 +271,7 @@ def test_a_replay_shows_the_score_that_the_test_episode_had(small: Path) -> None
         (("evaluate", "run", "--episodes", "many"), 2, "--episodes: must be a whole number from 1"),
         (("replay", "run", "--episode", "-1"), 2, "--episode"),
         (("replay", "run", "--gif", "nowhere/film.gif"), 2, "no file can be written there"),
-        (("replay", "run", "--gif", "film.mp4"), 2, "the name of a film ends with .gif"),
+        (("replay", "run", "--gif", "film.mp4"), 2, "the file name must end with .gif"),
     ],
 )
 def test_what_cannot_be_evaluated_or_replayed_is_told_in_a_line(

@@ -95,7 +95,7 @@ def test_a_candidate_that_ends_every_worker_is_named_with_the_command_that_repea
     assert "\n" not in line
     assert line.startswith(f"candidate {candidate} of generation {generation} ended every worker")
     assert "SIGSEGV" in line
-    again, resume = re.findall(r"by: (.*?)(?:;|$)", line)
+    again, resume = re.findall(r"with: (.*?)(?:;|$)", line)
     assert again == f"python -m evo replay run --generation {generation} --candidate {candidate} --plugin treacherous"
     repeated = typed(walk, again)
     assert repeated.returncode == 5, repeated.stderr
@@ -160,7 +160,7 @@ def test_a_contender_that_is_poisoned_is_not_crowned_and_its_round_is_named(
     contender = (number - POPULATION * EPISODES) // SELECT
     error = str(run(walk, "run", code=5)["error"])
     assert f"candidate {contender} of generation 0, in round 1, ended every worker" in error
-    repeated = typed(walk, re.findall(r"by: (.*?);", error)[0])
+    repeated = typed(walk, re.findall(r"with: (.*?);", error)[0])
     assert repeated.returncode == 5
     assert "which was killed by SIGSEGV" in repeated.stderr
     run(walk, "worst", "--set", "workers.on_poison=worst", "--generations", 1)
@@ -181,8 +181,8 @@ def test_a_champion_that_cannot_be_measured_is_kept_and_repeated_by_evaluate(
     summary = run(walk, "run", "--set", "workers.on_poison=worst", code=5)
     assert summary["generations"] == 3
     line = str(summary["error"])
-    assert line.endswith("play it again by: python -m evo evaluate run --plugin treacherous")
-    repeated = typed(walk, line.partition("by: ")[2])
+    assert line.endswith("repeat that with: python -m evo evaluate run --plugin treacherous")
+    repeated = typed(walk, line.partition("with: ")[2])
     assert repeated.returncode == 5
     assert "SIGSEGV" in repeated.stderr
 

@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None, program: str = "evo") -> int:
         print(_version())
         return 0
     if words and words[0] not in ("-h", "--help"):
-        close = did_you_mean(words[0], known) or f"; there are {', '.join(known)}"
-        print(f"{program}: {printable(words[0])} is no command{close}", file=sys.stderr)
+        close = did_you_mean(words[0], known) or f" (there are {', '.join(known)})"
+        print(f"{program}: {printable(words[0])} is not a command{close}", file=sys.stderr)
         return 2
     print(f"usage: {program} COMMAND ...\n\ncommands, each with its own --help:")
     for name in known:
@@ -116,7 +116,7 @@ def _version() -> str:
     try:
         return version("snake-evo")
     except PackageNotFoundError:
-        return "a source tree that is not installed"
+        return "unknown: the package is not installed"
 
 
 def _known(problem: BaseException) -> EvoError | None:
@@ -134,8 +134,8 @@ def _farewell(summary: Summary) -> str:
     if summary.run_dir is None:
         return "interrupted"
     count = summary.generations or 0
-    safe = f"{counted(count, 'generation')} {'is' if count == 1 else 'are'} safe; "
-    return f"interrupted; {safe}go on by: python -m evo.run --resume {shlex.quote(summary.run_dir)}"
+    safe = f"{counted(count, 'generation')} {'is' if count == 1 else 'are'} saved; "
+    return f"interrupted; {safe}continue with: python -m evo.run --resume {shlex.quote(summary.run_dir)}"
 
 
 def _say(text: str) -> None:

@@ -202,7 +202,7 @@ def _algorithm_mistakes(tables: Mapping[str, Any], known: Sequence[str]) -> list
     if algorithm in known:
         return []
     if algorithm == "pg":
-        return [Mistake(path, '"pg" is not one algorithm: choose ppo, a2c or reinforce')]
+        return [Mistake(path, '"pg" is a family of algorithms: choose ppo, a2c or reinforce')]
     return [Mistake(path, _unknown(algorithm, known))]
 
 

@@ -87,7 +87,7 @@ def recover(directory: Path) -> Recovered:
             continue
         count = line.generation + 1
         if damaged:
-            notices.append(f"{directory}: goes on from the checkpoint before, after {count} generations")
+            notices.append(f"{directory}: continues from the checkpoint before, after {count} generations")
         return Recovered(manifest, manifest.lines[:count], manifest.ends[count], tuple(notices), damaged)
     if named or damaged:
         raise DataError(f"{directory}: no intact checkpoint is left: {'; '.join(notices)}")

@@ -42,8 +42,8 @@ class Quarantine:
         self._begin()
         resume = ["python", "-m", "evo.run", "--resume", str(self._store.directory), *self._modules()]
         return ResourceError(
-            f"{self._described(poison, tasks)}; play it alone by: {self._replay(_numbers(poison, tasks)[0])}; "
-            f"or rank it worst and go on by: {shlex.join([*resume, '--set', 'workers.on_poison=worst'])}"
+            f"{self._described(poison, tasks)}; replay it alone with: {self._replay(_numbers(poison, tasks)[0])}; "
+            f"or rank it worst and continue with: {shlex.join([*resume, '--set', 'workers.on_poison=worst'])}"
         )
 
     def record(self) -> Arrays:
@@ -61,12 +61,12 @@ class Quarantine:
         if len(numbers) == sum(len(task.weights) for task in tasks) > 1:
             raise ResourceError(
                 f"every candidate of generation {self._generation} ends its workers, so no candidate is to blame; "
-                f"play one alone by: {self._replay(0)}"
+                f"replay one alone with: {self._replay(0)}"
             )
         self._poisoned += [(self._round, number) for number in numbers]
         if numbers:
             ranks = f"it and {len(numbers) - 1} more rank" if len(numbers) > 1 else "it ranks"
-            again = f"play it alone by: {self._replay(numbers[0])}"
+            again = f"replay it alone with: {self._replay(numbers[0])}"
             show([f"{self._described(poisoned[0], tasks)}; {ranks} worst; {again}"])
 
     def _described(self, poison: PoisonError, tasks: Sequence[Task]) -> str:
@@ -98,7 +98,7 @@ def champion_stopped(poison: PoisonError, directory: Path, plugins: Sequence[str
     command += [word for module in plugins for word in ("--plugin", module)]
     return ResourceError(
         f"the champion ended every worker on test episodes; the last one {poison.why}; "
-        f"play it again by: {shlex.join(command)}"
+        f"repeat that with: {shlex.join(command)}"
     )
 
 

@@ -90,7 +90,7 @@ def examine(files: ChampionFiles, evidence: Evidence, report: Report) -> bool:
     report.disagrees += [f"{file}: {mistake}" for mistake in mistakes]
     if mistakes:
         return False
-    report.agrees.append(f"champion: of generation {origin}, as in its record, and of a state in the hash chain")
+    report.agrees.append(f"champion: from generation {origin}, as the record of that generation and the hash chain say")
     if evidence.experiment is not None:
         _compare_with_states(champion, evidence, evidence.experiment, report)
     return True
@@ -177,7 +177,7 @@ def _compare_with_states(champion: Champion, evidence: Evidence, experiment: Exp
         if same is None and generation >= about["generations"]:
             continue  # a later champion has replaced it
         if same:
-            report.agrees.append(f"champion: its weights are those in the checkpoint of generation {generation}")
+            report.agrees.append(f"champion: its weights are those of the checkpoint of generation {generation}")
         else:
             report.disagrees.append(f"{file}: is not the champion in the checkpoint of generation {generation}")
         return
@@ -224,7 +224,7 @@ def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, pu
         return
     # Intervals are computed by library functions, whose last bit depends on the machine.
     if len(close := [name for name in score if _close(stated.get(name), score[name])]) == len(stated):
-        report.agrees.append(f"champion: its test score on {episodes} episodes, played again")
+        report.agrees.append(f"champion: its test score on {episodes} episodes, measured again")
     else:
         differing = ", ".join(
             f"{name} {stated.get(name)}, replayed {score[name]}" for name in score if name not in close

@@ -179,8 +179,8 @@ class Replayer:
         if others:
             count = sum(map(candidates, others))
             self.report.unknown.append(
-                f"{count} candidates, of {len(others)} of {len(self.evidence.lines)} generations, are not replayable: "
-                f"the checkpoint before is not kept; --all may reach it"
+                f"{count} candidates, of {len(others)} of {len(self.evidence.lines)} generations, cannot be replayed: "
+                f"no checkpoint before them is kept; --all, which replays from the start, may reach them"
             )
         self.report.not_replayable += sum(map(candidates, lines))
 

@@ -113,7 +113,7 @@ def _manifest(path: Path, data: bytes, report: Report) -> Manifest | None:
         report.unknown.append(f"{path}: {manifest.damage}: an append is in progress, or was interrupted")
     elif manifest.damage:
         report.disagrees.append(f"{path}: {manifest.damage}; no generation after it can be checked")
-    report.agrees.append(f"state hash: the chain over {len(manifest.lines)} generations, computed again")
+    report.agrees.append(f"state hash: recomputed over {len(manifest.lines)} generations")
     return manifest
 
 
@@ -133,7 +133,7 @@ def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, objec
     report.disagrees += [f"{path}: {line}" for line in changed]
     if changed:
         return None
-    report.agrees.append("configuration: every option that can change a result equals the identity")
+    report.agrees.append("configuration: every option that can change a result is that of the manifest")
     return experiment
 
 

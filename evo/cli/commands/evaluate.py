@@ -16,10 +16,12 @@ MOST = 1_000_000
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
-    parser.add_argument("--episodes", metavar="N", help="how many (default: test.episodes of the run)")
-    parser.add_argument("--mode", choices=MODES, default="greedy", help="the best action, or one drawn as in training")
-    parser.add_argument("--workers", metavar="N", help="how many processes play; no result depends on it")
-    parser.add_argument("--backend", metavar="NAME", help="where tasks are played; see `evo list`")
+    parser.add_argument("--episodes", metavar="N", help="number of test episodes (default: test.episodes of the run)")
+    parser.add_argument(
+        "--mode", choices=MODES, default="greedy", help="take the best action (the default), or sample as in training"
+    )
+    parser.add_argument("--workers", metavar="N", help="number of worker processes; results do not depend on it")
+    parser.add_argument("--backend", metavar="NAME", help="which backend plays tasks; see `evo list`")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
     )

@@ -30,7 +30,7 @@ READER = (
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
-    parser.add_argument("file", metavar="FILE", help="what to write: a file, or a directory; it must not be there yet")
+    parser.add_argument("file", metavar="FILE", help="the file or directory to write, which must not exist yet")
     parser.add_argument(
         "--to", choices=FORMATS, required=True, help="savedmodel and checkpoint are directories, keras and npz files"
     )
@@ -59,7 +59,7 @@ def main(arguments: Namespace) -> int:
     heads = f", then {beside} more (value and other heads)" if beside else ""
     shape = " x ".join(map(str, network.shape))
     print(f"{file}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
-    print(f"load it by: {LOADED[kind].format(file=str(file))}")
+    print(f"load it with: {LOADED[kind].format(file=str(file))}")
     if kind == "checkpoint":
         print(READER)
     return 0

@@ -1,4 +1,4 @@
-"""Show what an experiment can name, with every option."""
+"""List all algorithms, environments and backends, with every option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watch a run's champion play, film it, or play one candidate again."""
+"""Show a run's champion play, write a GIF, or replay a candidate."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MOST_GENERATIONS = 10_000_000
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
-    parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 on (default: 0)")
-    parser.add_argument("--speed", metavar="X", default="12", help="steps a second, 1 to 1000 (default: 12)")
-    parser.add_argument("--gif", metavar="FILE", help="write a film instead of showing it")
+    parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 (default: 0)")
+    parser.add_argument("--speed", metavar="X", default="12", help="steps per second, 1 to 1000 (default: 12)")
+    parser.add_argument("--gif", metavar="FILE", help="save the episode as a GIF instead of showing it")
     parser.add_argument(
-        "--generation", metavar="G", help="play one candidate of this generation instead, alone in a new process"
+        "--generation", metavar="G", help="replay one candidate of this generation instead, alone in a new process"
     )
-    parser.add_argument("--candidate", metavar="N", help="its number, from 0 on; tells whether it ends its worker")
-    parser.add_argument("--round", metavar="R", help="of the generation's requests (default: 0, the first)")
+    parser.add_argument("--candidate", metavar="N", help="its number, from 0; reports whether it crashes its worker")
+    parser.add_argument("--round", metavar="R", help="which request of that generation, from 0 (default: 0)")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
     )
@@ -45,7 +45,7 @@ def main(arguments: Namespace) -> int:
         if not film.parent.is_dir() or film.is_dir():
             raise ConfigurationError(f"--gif {film}: no file can be written there")
         if film.suffix.lower() != ".gif":
-            raise ConfigurationError(f"--gif {film}: the name of a film ends with .gif")
+            raise ConfigurationError(f"--gif {film}: the file name must end with .gif")
     registry.load(arguments.plugin)
     run = look_at(Path(arguments.run_dir), {"backend": "serial"})
     environment = run.experiment.environment
@@ -58,7 +58,7 @@ def main(arguments: Namespace) -> int:
     if arguments.gif:
         with resources("write", film):
             save_gif(film, shown, min(speed, 50))
-        filmed = f", filmed in {film}"
+        filmed = f", saved to {film}"
     elif sys.stdout.isatty():
         game_show.watch(shown, speed, f"test episode {episode} (any key skips)")
     else:

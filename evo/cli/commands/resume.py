@@ -1,4 +1,4 @@
-"""Go on with a run exactly where it stopped."""
+"""Continue a run exactly where it stopped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def main(arguments: Namespace) -> int:
         changed = loading.difference(before.identity(), experiment.identity())
         if changed:
             advice = (
-                "this would change results, so the run cannot go on with it; --fork NAME starts another in runs/NAME:"
+                "these options would change results, so the run cannot continue with them; --fork NAME starts another:"
             )
             raise ConfigurationError("\n".join([advice, *changed]))
     summary = arguments.summary

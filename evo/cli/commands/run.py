@@ -1,4 +1,4 @@
-"""Train what an experiment file describes, and measure its champion."""
+"""Train an experiment, and test its champion."""
 
 from __future__ import annotations
 
@@ -13,44 +13,48 @@ SUMMARISED = True
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT.toml", help="what to train")
-    parser.add_argument("--resume", metavar="RUN_DIR", help="go on with a run instead")
+    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT.toml", help="the experiment file")
+    parser.add_argument("--resume", metavar="RUN_DIR", help="continue a run instead")
     parser.add_argument(
-        "--run-dir", metavar="DIR", help="where to put the run (default: runs/STEM-ALGORITHM-seedS-NNN)"
+        "--run-dir", metavar="DIR", help="the run directory to create (default: runs/FILE-ALGORITHM-seedN-NNN)"
     )
-    parser.add_argument("--dry-run", action="store_true", help="check everything, print every option that counts, stop")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check the experiment, print all resolved options, and do not train"
+    )
     add_shared_arguments(parser)
 
 
 def add_shared_arguments(parser: ArgumentParser) -> None:
     """Declare what can be said of a new run and of one that goes on."""
-    parser.add_argument("--algorithm", metavar="NAME", help="what to train with; see `evo list`")
+    parser.add_argument("--algorithm", metavar="NAME", help="the algorithm; see `evo list`")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="SECTION.KEY=VALUE",
-        help="any option of the file; may be repeated",
+        help="change any option of the file; may be repeated",
     )
-    parser.add_argument("--workers", metavar="N", help="how many processes play; no result depends on it")
-    parser.add_argument("--backend", metavar="NAME", help="where tasks are played; see `evo list`")
-    parser.add_argument("--seed", metavar="N", help="everything random follows from it")
-    parser.add_argument("--generations", metavar="N", help="how many in all")
+    parser.add_argument("--workers", metavar="N", help="number of worker processes; results do not depend on it")
+    parser.add_argument("--backend", metavar="NAME", help="which backend plays tasks; see `evo list`")
+    parser.add_argument("--seed", metavar="N", help="random seed of training and validation")
+    parser.add_argument("--generations", metavar="N", help="number of generations in total, those done included")
     parser.add_argument(
         "--plugin",
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module that adds to `evo list`; may be repeated",
+        help="a module with an algorithm, environment or backend; may be repeated",
     )
     parser.add_argument(
-        "--fork", metavar="NAME", help="with --resume: go on in runs/NAME, with options that change results"
+        "--fork", metavar="NAME", help="when resuming: continue in a new run, runs/NAME, whose options may differ"
     )
     parser.add_argument(
-        "--allow-drift", action="store_true", help="with --resume: on a machine that computes other bits"
+        "--allow-drift",
+        action="store_true",
+        help="when resuming: accept a machine whose arithmetic gives other results",
     )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    parser.add_argument("--quiet", action="store_true", help="no table and no line a generation")
+    parser.add_argument("--quiet", action="store_true", help="do not show generations")
 
 
 def main(arguments: Namespace) -> int:
@@ -63,7 +67,7 @@ def main(arguments: Namespace) -> int:
         return resume.main(arguments)
     if arguments.experiment is None:
         raise ConfigurationError(
-            "name an experiment file, as in experiments/ga_snake.toml, or a run by --resume RUN_DIR"
+            "give an experiment file, such as experiments/ga_snake.toml, or a run with --resume RUN_DIR"
         )
     if arguments.fork is not None or arguments.allow_drift:
         raise ConfigurationError("--fork and --allow-drift go with --resume RUN_DIR")

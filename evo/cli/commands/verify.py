@@ -1,4 +1,4 @@
-"""Check that a run is what it says: hashes, files, what it played."""
+"""Check a run: recompute hashes, compare files, replay candidates."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MOST = 1_000_000_000
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, which is only read")
-    parser.add_argument("--all", action="store_true", help="play every generation again, not a sample of candidates")
-    parser.add_argument("--sample", metavar="N", help=f"candidates to play again, at least (default: {SAMPLE})")
-    parser.add_argument("--workers", metavar="N", help="how many processes play; no result depends on it")
-    parser.add_argument("--backend", metavar="NAME", help="where tasks are played; see `evo list`")
+    parser.add_argument("--all", action="store_true", help="replay every generation, not a sample of candidates")
+    parser.add_argument("--sample", metavar="N", help=f"least number of candidates to replay (default: {SAMPLE})")
+    parser.add_argument("--workers", metavar="N", help="number of worker processes; results do not depend on it")
+    parser.add_argument("--backend", metavar="NAME", help="which backend plays tasks; see `evo list`")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
     )

@@ -1,4 +1,4 @@
-"""Play tasks on a Ray cluster, each as a plain Ray task: the same results, on any number of machines.
+"""Plays tasks on a Ray cluster, each as a plain Ray task: the same results, on any number of machines.
 
 Weights are put into the object store once and fetched once per node; results come back through it. Ray gives tasks to
 free workers, and repeats those of a lost worker or node; results are in task order.
@@ -50,10 +50,10 @@ class Options(WorkersOptions):
     )
 
     address: str = Field(
-        "local", description='of the cluster: "auto", "HOST:PORT", "ray://HOST:PORT"; local = one of its own'
+        "local", description='Ray cluster: "auto", "HOST:PORT" or "ray://HOST:PORT"; "local" starts one for the run'
     )
     resources: dict[str, Amount] = Field(
-        {}, max_length=64, description="per worker, as {CPU = 1, GPU = 0.25}; {} = a CPU per thread"
+        {}, max_length=64, description="Ray resources per worker, as {CPU = 1, GPU = 0.25}; {} = a CPU per thread"
     )
 
     @model_validator(mode="after")
@@ -167,7 +167,7 @@ class Driver:
     def _advice(self) -> str:
         again = ["python", "-m", "evo.run", "--resume", str(self._spec.run_dir), "--backend", "processes"]
         again += [word for module in self._spec.plugins for word in ("--plugin", module)]
-        return f"; the last commit is intact, resume the run without Ray by: {shlex.join(again)}"
+        return f"; the last commit is intact; resume the run without Ray with: {shlex.join(again)}"
 
 
 def make(options: Options, spec: RunSpec) -> Driver:

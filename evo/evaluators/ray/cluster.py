@@ -32,7 +32,7 @@ CLIENT_TRIES = 3  # for the server of ray:// to start a process
 HEAD_TIMEOUT = 10.0  # seconds without the head; Ray itself ends the process after 60
 MISSING = (
     'workers.backend: "ray" needs Ray, which is not installed here; '
-    'install it by: python -m pip install -r requirements-ray.lock (or choose "processes")'
+    'install it with: python -m pip install -r requirements-ray.lock (or choose "processes")'
 )
 
 
