@@ -1,4 +1,4 @@
-"""Advantage actor-critic: one update a generation, from short segments of many environments (Mnih et al., 2016)."""
+"""Advantage actor-critic: one update per generation, from short segments of many environments (Mnih et al., 2016)."""
 
 from __future__ import annotations
 

@@ -32,18 +32,26 @@ if TYPE_CHECKING:
 class Options(QOptions):
     """The [dqn] section."""
 
-    replay_size: int = Field(500_000, ge=1, le=1 << 30, description="transitions in the replay buffer")
+    replay_size: int = Field(500_000, ge=1, le=1 << 30, description="capacity of the replay buffer, in transitions")
     learning_starts: int = Field(20_000, ge=1, description="transitions in the replay buffer before the first update")
-    frames_per_update: int = Field(64, ge=1, description="frames played for each update")
-    batch_size: int = Field(512, ge=1, le=1 << 20, description="examples of an update")
-    n_step: int = Field(3, ge=1, le=1000, description="rewards in a return before it is bootstrapped")
-    double: bool = Field(True, description="double Q-learning: the online network chooses the target's action")
-    target_tau: float = Field(0.005, ge=0, le=1, description="soft-update share of the target network; 0 = never")
-    target_every: int = Field(0, ge=0, description="updates between target copies; 0 = follow by target_tau")
+    frames_per_update: int = Field(64, ge=1, description="frames played per update")
+    batch_size: int = Field(512, ge=1, le=1 << 20, description="transitions per update")
+    n_step: int = Field(3, ge=1, le=1000, description="steps of n-step returns")
+    double: bool = Field(
+        True, description="double Q-learning: the online network chooses the action that the target network values"
+    )
+    target_tau: float = Field(
+        0.005, ge=0, le=1, description="soft update coefficient (Polyak) of the target network; 0 = never"
+    )
+    target_every: int = Field(
+        0, ge=0, description="updates between copies to the target network; 0 = soft updates by target_tau"
+    )
     prioritized: bool = Field(True, description="prioritised replay, by TD error; false = uniform")
     priority_exponent: float = Field(0.6, gt=0, le=2, description="exponent alpha of priorities")
-    importance_exponent: float = Field(0.4, ge=0, le=1, description="importance-sampling exponent beta, initial")
-    importance_exponent_frames: int = Field(5_000_000, ge=0, description="frames of annealing beta to 1; 0 = constant")
+    importance_exponent: float = Field(0.4, ge=0, le=1, description="initial importance-sampling exponent beta")
+    importance_exponent_frames: int = Field(
+        5_000_000, ge=0, description="frames over which beta is annealed to 1; 0 = constant"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:

@@ -1,8 +1,8 @@
 """A genetic algorithm on weight vectors: truncation or tournament selection and mutation by noise (Such et al., 2017).
 
-Individuals are numbers, and DEAP ranks them; weights live in one matrix of parents, and a child is only a name: its
-parent's row, a mate's, a noise key and a sigma. Elites are played again in every generation on that generation's
-episodes, so no lucky score outlives the episodes it was made on.
+DEAP ranks individuals, which are only numbers. The weights of the parents are the rows of one matrix, and a child is
+described by its parent's row, its mate's row, a noise key and a sigma. Elites are evaluated again in every generation,
+on the new episodes, so no candidate survives on one lucky score.
 """
 
 from __future__ import annotations
@@ -34,30 +34,40 @@ from evo.records import (
 )
 
 FITNESS_WORST = -(1 << 62)
-OCTAVE = 8  # sigmas are steps of 2^(1/8) of the base
-STEPS = range(-96, 97)  # of sigma, twelve octaves either way
-EIGHTHS = (1.0, 1.0905077, 1.1892071, 1.2968396, 1.4142135, 1.5422108, 1.6817929, 1.8340081)
+OCTAVE = 8  # steps that double sigma: one is a factor of 2^(1/8)
+STEPS = range(-96, 97)  # of sigma around the base, twelve doublings either way
+EIGHTHS = (1.0, 1.0905077, 1.1892071, 1.2968396, 1.4142135, 1.5422108, 1.6817929, 1.8340081)  # 2^(k / 8)
 
 
 class Options(AlgorithmOptions):
     """The [ga] section."""
 
-    population: int = Field(512, ge=2, le=1_000_000, description="candidates of a generation")
+    population: int = Field(512, ge=2, le=1_000_000, description="candidates per generation")
     parents: int = Field(64, ge=1, le=1_000_000, description="candidates that may have children")
-    elites: int = Field(64, ge=0, le=1_000_000, description="parents that stay, unchanged and played again")
-    episodes: int = Field(32, ge=1, le=100_000, description="episodes of every candidate, the same for a generation")
-    memory: int = Field(1, ge=1, le=1000, description="generations whose mean ranks an elite; 1 = the last alone")
-    selection: Literal["truncation", "tournament"] = Field("truncation", description="how parents are chosen")
-    tournament: int = Field(4, ge=1, le=1000, description="candidates of a tournament")
-    sigma: float = Field(0.1, gt=0, le=1000, description="standard deviation of the noise on a weight")
-    sigma_spread: float = Field(0.7, ge=0, le=4, description="of a child's sigma around the base: exp(spread z)")
-    sigma_halving: int = Field(0, ge=0, description="generations in which the base halves; 0 = never")
-    sigma_floor: float = Field(0.0, ge=0, le=1000, description="the schedule ends here")
-    adapt: bool = Field(False, description="children spread around their parent's sigma, not around the base")
-    crossover: Literal["none", "uniform", "layers"] = Field("none", description="what is mixed from two parents")
-    crossover_rate: float = Field(0.5, ge=0, le=1, description="share of children that have two parents")
-    alive_bonus: float = Field(0.0, ge=0, le=1000, description="fitness a step alive, in multiples of 0.001")
-    alive_steps: int = Field(100, ge=0, description="steps that earn the bonus at the most")
+    elites: int = Field(
+        64, ge=0, le=1_000_000, description="best candidates that stay unchanged, and are evaluated again"
+    )
+    episodes: int = Field(32, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
+    memory: int = Field(
+        1, ge=1, le=1000, description="generations that the fitness of an elite is averaged over; 1 = only the last"
+    )
+    selection: Literal["truncation", "tournament"] = Field("truncation", description="selection of parents")
+    tournament: int = Field(4, ge=1, le=1000, description="tournament size")
+    sigma: float = Field(
+        0.1, gt=0, le=1000, description="standard deviation of the mutation noise: the base of a child's sigma"
+    )
+    sigma_spread: float = Field(
+        0.7, ge=0, le=4, description="log-normal spread of sigma: base * exp(sigma_spread * N(0, 1)); 0 = none"
+    )
+    sigma_halving: int = Field(0, ge=0, description="generations after which the base is halved; 0 = never")
+    sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a child")
+    adapt: bool = Field(False, description="self-adaptive sigma: spread around the parent's sigma, not around the base")
+    crossover: Literal["none", "uniform", "layers"] = Field(
+        "none", description="crossover of two parents by single weights (uniform) or whole layers"
+    )
+    crossover_rate: float = Field(0.5, ge=0, le=1, description="probability that a child has two parents")
+    alive_bonus: float = Field(0.0, ge=0, le=1000, description="fitness per step survived, a multiple of 0.001")
+    alive_steps: int = Field(100, ge=0, description="steps per episode that earn the bonus, at most")
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
@@ -96,7 +106,7 @@ class Individual:
 
 
 class GeneticAlgorithm(Algorithm):
-    """A population that is known by its parents."""
+    """A population, stored as its parents."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
         from deap import base, tools
@@ -112,10 +122,10 @@ class GeneticAlgorithm(Algorithm):
         self.logbook = tools.Logbook()
         self._sigmas = sigma_table(options.sigma)
         self._parents = np.empty((0, setup.network.size), np.float32)  # [S, P] best first
-        self._steps = np.empty(0, np.int32)  # [S] of the sigma that made each parent
-        self._ages = np.empty(0, np.int32)  # [S] generations that each parent has been ranked in
-        self._means = np.empty(0, np.int64)  # [S] fitness over at most `memory` of them
-        self._begins = setup.start is not None  # with one parent, which becomes candidate 0 of generation 0
+        self._steps = np.empty(0, np.int32)  # [S] the sigma that made each parent, as a step
+        self._ages = np.empty(0, np.int32)  # [S] generations in which each parent was evaluated
+        self._means = np.empty(0, np.int64)  # [S] mean fitness over at most `memory` of these
+        self._begins = setup.start is not None  # with this only parent, candidate 0 of generation 0
         if setup.start is not None:
             self._parents = np.ascontiguousarray(setup.start, np.float32)[None]
             self._steps, self._ages, self._means = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
@@ -158,7 +168,7 @@ class GeneticAlgorithm(Algorithm):
         return Finalists(self._parents[:count], self._record["survivors"][:count].tolist())
 
     def _candidates(self, number: int) -> tuple[WeightSource, NDArray[np.int32]]:
-        """Return the names of all candidates, and the sigma steps that made them: elites first, unchanged."""
+        """Return the source of every candidate, elites first and unchanged, and the sigma steps that made them."""
         options, n = self.options, self.options.population
         rows, mates = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
         keys, steps = np.zeros(n, np.uint64), np.zeros(n, np.int32)
@@ -193,13 +203,13 @@ class GeneticAlgorithm(Algorithm):
         return [Task(source.some(part), Episodes(seeds)) for part in parts]
 
     def _rank_by(self, returns: NDArray[np.int64], lengths: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return what selection ranks: summed returns and the bonus for steps alive, thousandths.  # [N]"""
+        """Return the fitness: summed returns and the bonus for steps survived, in thousandths.  # [N]"""
         bonus = round(self.options.alive_bonus * 1000) * np.minimum(lengths, self.options.alive_steps).astype(np.int64)
         worst = (returns == WORST).any(axis=1)
         return np.where(worst, FITNESS_WORST, np.where(returns == WORST, 0, returns + bonus).sum(axis=1))
 
     def _remember(self, fitness: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return what ranks each candidate, an elite's over several generations, and in how many it was ranked."""
+        """Return fitness and age; the fitness of an elite is its mean over up to `memory` generations.  # [N] each"""
         ages = np.ones(len(fitness), np.int32)
         for i in range(min(self.options.elites, len(self._ages))):
             past = min(int(self._ages[i]), self.options.memory - 1)
@@ -214,7 +224,7 @@ class GeneticAlgorithm(Algorithm):
         return Individual(number, fitness)
 
     def _tournaments(self, population: Sequence[Individual], count: int) -> list[Individual]:
-        """Return the elites and winners of tournaments, `count` in all; DEAP's own draws from a global generator."""
+        """Return the elites and tournament winners, `count` in total; DEAP's own draws use a global generator."""
         from deap import tools
 
         elites = tools.selBest(population, self.options.elites)
@@ -226,7 +236,7 @@ class GeneticAlgorithm(Algorithm):
         return elites + tools.selBest(sorted(winners, key=lambda winner: winner.number), len(winners))  # type: ignore[no-any-return]
 
     def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
-        """Return the weights of candidates, marked as read-only so that they need not be copied, nor hashed again."""
+        """Return the weights of candidates, read-only so that they are neither copied nor hashed again.  # [S, P]"""
         from evo.networks.candidates import Rebuilder
 
         rebuilder, weights = Rebuilder(self.network), np.empty((len(source), self.network.size), np.float32)

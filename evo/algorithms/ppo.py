@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: a clipped policy gradient, several epochs a generation (Schulman et al., 2017)."""
+"""Proximal policy optimisation: a clipped policy gradient, several epochs per generation (Schulman et al., 2017)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ class Options(ActorCriticOptions, SegmentOptions):
 
     gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of generalised advantage estimation")
     clip_range: float = Field(0.2, gt=0, le=10, description="clip range epsilon of the probability ratio")
-    value_clip_range: float = Field(0.0, ge=0, description="clip range of the value's change; 0 = no clipping")
+    value_clip_range: float = Field(0.0, ge=0, description="clip range of the value function; 0 = no clipping")
     epochs: int = Field(3, ge=1, le=1000, description="passes over the transitions of a generation")
-    minibatches: int = Field(8, ge=1, le=65536, description="updates an epoch")
-    target_kl: float = Field(0.0, ge=0, description="end updates above this approximate KL divergence; 0 = never")
+    minibatches: int = Field(8, ge=1, le=65536, description="minibatches per epoch")
+    target_kl: float = Field(
+        0.0, ge=0, description="stop a generation's updates above this approximate KL divergence; 0 = never"
+    )
     normalise_advantages: NormaliseAdvantages = True
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ class Options(QOptions):
 
     q_lambda: float = Field(0.65, ge=0, le=1, description="lambda of Q(lambda); 0 = one-step targets")
     epochs: int = Field(2, ge=1, le=1000, description="passes over the transitions of a generation")
-    minibatches: int = Field(16, ge=1, le=1 << 20, description="updates an epoch")
+    minibatches: int = Field(16, ge=1, le=1 << 20, description="minibatches per epoch")
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:

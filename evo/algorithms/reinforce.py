@@ -1,4 +1,4 @@
-"""REINFORCE: one update a generation, from Monte Carlo returns of whole episodes less a baseline (Williams, 1992)."""
+"""REINFORCE: one update per generation, from Monte Carlo returns minus a baseline (Williams, 1992)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Options(ActorCriticOptions):
     """The [reinforce] section."""
 
     baseline: Literal["value", "leave_one_out"] = Field(
-        "value", description='subtracted from returns: the value, or the mean of the other episodes ("leave_one_out")'
+        "value", description="subtracted from returns: the value, or the mean return of the other episodes"
     )
 
     @model_validator(mode="after")

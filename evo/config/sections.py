@@ -10,31 +10,34 @@ from evo.plugins.options import Section
 class Budget(Section):
     """Looked at between generations: a run stops early where one of these is reached."""
 
-    frames: int = Field(0, ge=0, description="steps played in training; 0 = no limit")
-    seconds: float = Field(0.0, ge=0, description="of training, over all resumes; 0 = no limit")
+    frames: int = Field(0, ge=0, description="frames played in training; 0 = no limit")
+    seconds: float = Field(0.0, ge=0, description="seconds of training, over all resumes; 0 = no limit")
     validation: float | None = Field(None, description="mean validation return of the champion")
 
 
 class Run(Section):
     """The [run] section: what is trained, and for how long."""
 
-    algorithm: str = Field("ga", description="which algorithm, and so which section counts")
-    seed: int = Field(1, ge=0, lt=1 << 64, description="everything random follows from it")
-    generations: int = Field(300, ge=1, le=10_000_000, description="how many in all")
-    budget: Budget = Field(Budget(), description="stops between generations")
+    algorithm: str = Field("ga", description="which algorithm trains; its section is read")
+    seed: int = Field(1, ge=0, lt=1 << 64, description="random seed of training and validation")
+    generations: int = Field(300, ge=1, le=10_000_000, description="number of generations in total")
+    budget: Budget = Field(
+        Budget(),
+        description="limits checked between generations: frames, seconds, or a validation return; 0 = none",
+    )
     init_from: str = Field("", description="a run directory or a champion.h5 to start from")
 
 
 class Validation(Section):
-    """The [validation] section: which network is the champion, for every algorithm."""
+    """The [validation] section: how the champion is chosen, alike for every algorithm."""
 
     every: int = Field(10, ge=1, le=10_000_000, description="generations between validations")
-    episodes: int = Field(256, ge=1, le=100_000, description="validation episodes of each finalist, fixed for a run")
-    finalists: int = Field(16, ge=1, le=1000, description="networks that are validated, at most")
+    episodes: int = Field(256, ge=1, le=100_000, description="validation episodes per finalist, fixed for a run")
+    finalists: int = Field(16, ge=1, le=1000, description="networks per validation, at most")
 
 
 class Test(Section):
-    """The [test] section: the champion's score on test episodes, which is reported and never used."""
+    """The [test] section: the champion's score on test episodes, which is only reported."""
 
     every: int = Field(10, ge=1, le=10_000_000, description="generations between tests")
     episodes: int = Field(1000, ge=1, le=1_000_000, description="test episodes, the same for every run")

@@ -23,8 +23,10 @@ MOST_CHOICES = 128  # an action is recorded in a byte
 class Options(EnvironmentOptions):
     """The [environment] section of a Gymnasium environment."""
 
-    id: str = Field(description='"gymnasium:" and the name that the environment is registered by')
-    max_steps: int = Field(0, ge=0, le=1_000_000_000, description="steps that truncate; 0 = what is registered")
+    id: str = Field(description='"gymnasium:" and a registered ID, as in "gymnasium:CartPole-v1"')
+    max_steps: int = Field(
+        0, ge=0, le=1_000_000_000, description="steps after which an episode is truncated; 0 = as registered"
+    )
 
     @field_validator("id")
     @classmethod

@@ -39,15 +39,26 @@ class Options(EnvironmentOptions):
 
     id: Literal["snake"] = Field("snake", description="which environment")
     size: int = Field(10, ge=4, le=64, description="cells along a side of the board")
-    observation: Literal["frame", "planes", "ego", "window"] = Field("window", description="planes that are observed")
+    observation: Literal["frame", "planes", "ego", "window"] = Field(
+        "window",
+        description="the whole board (frame, planes), turned with the head (ego), or centred on it (window)",
+    )
     window: int = Field(0, ge=0, description="odd side of the window in cells; 0 = 2 size - 1")
-    actions: Literal["relative", "absolute"] = Field("relative", description="3 relative to the head, or 4 absolute")
-    mask: Literal["none", "reverse", "fatal"] = Field("none", description="actions that are masked")
-    starvation: int = Field(200, ge=0, le=1_000_000, description="steps without a fruit that truncate; 0 = none")
-    max_steps: int = Field(0, ge=0, le=1_000_000_000, description="steps that truncate an episode; 0 = none")
-    tail: Literal["legal", "fatal"] = Field("legal", description="entering the cell that the tail leaves")
-    start_length: int = Field(1, ge=1, le=64, description="cells of the snake at the start")
-    rewards: Rewards = Field(Rewards(), description="rewards of a step")
+    actions: Literal["relative", "absolute"] = Field(
+        "relative", description="3 relative to the head (left, straight, right), or 4 absolute"
+    )
+    mask: Literal["none", "reverse", "fatal"] = Field(
+        "none", description="actions that are masked: reversing, or all fatal ones"
+    )
+    starvation: int = Field(
+        200, ge=0, le=1_000_000, description="steps without a fruit after which an episode is truncated; 0 = never"
+    )
+    max_steps: int = Field(
+        0, ge=0, le=1_000_000_000, description="steps after which an episode is truncated; 0 = never"
+    )
+    tail: Literal["legal", "fatal"] = Field("legal", description="moving into the cell that the tail is leaving")
+    start_length: int = Field(1, ge=1, le=64, description="length of the snake at the start")
+    rewards: Rewards = Field(Rewards(), description="rewards for a fruit, for dying, and for filling the board")
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:

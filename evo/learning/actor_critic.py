@@ -1,6 +1,7 @@
 """The actor-critic that PPO, A2C and REINFORCE share: a policy and a value from one network, and their updates.
 
-A policy is the softmax of scores, or a normal distribution for continuous actions; the last output is the value.
+The policy is a softmax of the logits (`scores`), or a normal distribution for continuous actions; the last output of
+the network is the value.
 """
 
 from __future__ import annotations
@@ -22,27 +23,29 @@ from evo.records import ActionRule, Arrays, Metrics, Transitions
 if TYPE_CHECKING:
     from evo.learning.learner import Learner, Loss, Rows
 
-PARTS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")  # of the loss, as metrics
-POLICY_INIT_SCALE = np.float32(0.01)  # of the first weights of the policy head: all actions begin about equally likely
+PARTS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")  # of the loss: metrics
+POLICY_INIT_SCALE = np.float32(0.01)  # of the initial policy head: all actions start about equally likely
 
-NormaliseAdvantages = Annotated[bool, Field(description="scale advantages to mean 0, deviation 1")]
+NormaliseAdvantages = Annotated[
+    bool, Field(description="normalise a generation's advantages to mean 0, standard deviation 1")
+]
 
 
 class ActorCriticOptions(GradientOptions):
     """Options of every actor-critic."""
 
-    gamma: float = Field(0.99, ge=0, le=1, description="discount factor, initial")
-    gamma_final: float = Field(0.99, ge=0, le=1, description="discount factor, final")
-    gamma_frames: int = Field(0, ge=0, description="frames of annealing gamma; 0 = constant")
-    entropy_coefficient: float = Field(0.01, ge=0, le=10, description="weight of the entropy bonus, initial")
-    entropy_coefficient_final: float = Field(0.0005, ge=0, le=10, description="weight of the entropy bonus, final")
+    gamma: float = Field(0.99, ge=0, le=1, description="initial discount factor")
+    gamma_final: float = Field(0.99, ge=0, le=1, description="final discount factor")
+    gamma_frames: int = Field(0, ge=0, description="frames over which gamma is annealed; 0 = constant")
+    entropy_coefficient: float = Field(0.01, ge=0, le=10, description="initial weight of the entropy bonus")
+    entropy_coefficient_final: float = Field(0.0005, ge=0, le=10, description="final weight of the entropy bonus")
     entropy_coefficient_frames: int = Field(
-        0, ge=0, description="frames of annealing the entropy coefficient; 0 = constant"
+        0, ge=0, description="frames over which the entropy coefficient is annealed; 0 = constant"
     )
     value_coefficient: float = Field(0.5, ge=0, le=100, description="weight of the value loss")
     normalise_advantages: NormaliseAdvantages = False
-    normalise_observations: bool = Field(False, description="scale by running mean and deviation; not for a CNN")
-    normalise_rewards: bool = Field(False, description="scale rewards by the running deviation of discounted sums")
+    normalise_observations: bool = Field(False, description="by running mean and standard deviation; not for a CNN")
+    normalise_rewards: bool = Field(False, description="divide by the running standard deviation of discounted returns")
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 1 for the value, and for continuous actions one log standard deviation a dimension."""
@@ -54,10 +57,10 @@ class ActorCriticOptions(GradientOptions):
 
 
 class Valued(NamedTuple):
-    """Rewards of transitions, and the values that the network gave when it acted."""
+    """Transitions with the values that the network predicted when it acted."""
 
     rewards: NDArray[np.float32]  # [M]
-    ends: NDArray[np.uint8]  # [M]
+    ends: NDArray[np.uint8]  # [M] as `Transitions.ends`
     values: NDArray[np.float32]  # [M]
     next_values: NDArray[np.float32]  # [N] of `Transitions.next_observations`
 
@@ -66,7 +69,7 @@ class PolicyGradient(Protocol):
     """What one algorithm adds to an actor-critic. Subclass it to inherit the defaults."""
 
     clipped: ClassVar[bool] = False  # whether the loss is PPO's clipped surrogate
-    gae_lambda: float  # of generalised advantage estimation; 1: Monte Carlo returns less the value
+    gae_lambda: float  # of generalised advantage estimation; 1: Monte Carlo returns minus the value
 
     def advantages(self, played: Valued, gamma: float) -> NDArray[np.float32]:
         """Return the advantages of transitions.  # [M]"""
@@ -75,15 +78,15 @@ class PolicyGradient(Protocol):
         return generalised_advantages(*played, gamma, self.gae_lambda)
 
     def batches(self, seed: int, number: int, count: int) -> Iterator[Rows]:
-        """Yield the rows of every update among `count` transitions: one batch of all."""
+        """Yield the row numbers of each minibatch; by default all `count` transitions are one batch."""
         yield np.arange(count, dtype=np.int32)
 
     def settings(self) -> dict[str, float]:
-        """Return settings of the loss."""
+        """Return coefficients of the loss, such as the clip range."""
         return {}
 
     def ends(self, approx_kl: float) -> bool:
-        """Return whether a generation's updates end after one that diverged so far."""
+        """Return whether to stop a generation's updates early, after one with this approximate KL divergence."""
         return False
 
 
@@ -100,7 +103,7 @@ class ActorCritic(Method):
         self._observations = ObservationNormaliser(setup.network) if options.normalise_observations else None
         envs = options.envs_in(setup.environment) or 1
         self._rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
-        self._started = setup.start is not None  # the first weights are another run's
+        self._started = setup.start is not None  # from another run's weights
 
     def loss(self) -> Loss:
         """Return the loss of policy and value."""
@@ -109,7 +112,7 @@ class ActorCritic(Method):
         return PolicyLoss(self.setup.network.actions, self.policy_gradient.clipped, self._continuous)
 
     def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return weights of about equally likely actions and of values 0.  # [P] -> [P]"""
+        """Return initial weights that make actions about equally likely and values 0.  # [P] -> [P]"""
         actions = self.setup.network.actions
         kernel = self.setup.network.split(weights)[-2]  # a view
         kernel[:, :actions] *= POLICY_INIT_SCALE
@@ -117,13 +120,13 @@ class ActorCritic(Method):
         return weights
 
     def published(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return weights for observations as they are.  # [P] -> [P]"""
+        """Return weights that take raw observations, with the normalisation folded in.  # [P] -> [P]"""
         return weights if self._observations is None else self._observations.fold(weights)
 
     def learn(
         self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
     ) -> Metrics:
-        """Make a generation's updates; schedules count the frames before its transitions."""
+        """Make a generation's updates; schedules are evaluated at the frame where its transitions began."""
         assert transitions is not None
         options, began = self.options, time.monotonic()
         count, frames = len(transitions), frames - len(transitions)
@@ -195,7 +198,7 @@ class ActorCritic(Method):
         return normalised
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return the normalisers' moments and discounted sums."""
+        """Return the running moments and discounted returns of the normalisers."""
         state: dict[str, NDArray[Any]] = {}
         if self._observations is not None:
             state["observation_moments"] = self._observations.moments.state()
@@ -215,7 +218,7 @@ class ActorCritic(Method):
         return normaliser.fold(weights)
 
     def restore(self, state: Arrays, records: Iterable[Arrays] | None) -> None:
-        """Restore the normalisers; a fork begins new discounted sums."""
+        """Restore the normalisers; a fork restarts the discounted returns."""
         if self._observations is not None and "observation_moments" in state:
             self._observations.moments.restore(np.asarray(state["observation_moments"], np.float64))
         if self._rewards is not None and "reward_moments" in state:

@@ -40,7 +40,7 @@ LAG = (
     "asynchronous: every generation is played with the weights from before the updates that are computed meanwhile; "
     "the policy lag is always one generation, so results are exact, but they differ from those of a synchronous run"
 )
-LearningRate = Annotated[float, Field(gt=0, le=1, description="learning rate of Adam, initial")]
+LearningRate = Annotated[float, Field(gt=0, le=1, description="initial learning rate of Adam")]
 GradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
 
 
@@ -49,11 +49,15 @@ class GradientOptions(AlgorithmOptions):
 
     learns: ClassVar[bool] = True
 
-    episodes: int = Field(32, ge=1, le=65536, description="episodes a generation, where whole episodes are played")
-    envs_per_task: int = Field(64, ge=1, le=65536, description="environments, or whole episodes, played by one task")
+    episodes: int = Field(
+        32, ge=1, le=65536, description="episodes per generation, if whole episodes are played instead of segments"
+    )
+    envs_per_task: int = Field(64, ge=1, le=65536, description="environments, or whole episodes, per task")
     learning_rate: LearningRate = 1e-3
-    learning_rate_final: float = Field(5e-5, gt=0, le=1, description="learning rate of Adam, final")
-    learning_rate_frames: int = Field(0, ge=0, description="frames of annealing the learning rate; 0 = constant")
+    learning_rate_final: float = Field(5e-5, gt=0, le=1, description="final learning rate of Adam")
+    learning_rate_frames: int = Field(
+        0, ge=0, description="frames over which the learning rate is annealed; 0 = constant"
+    )
     max_gradient_norm: GradientNorm = 0.5
     asynchronous: bool = Field(False, description="learn while the next generation is played (policy lag of one)")
 
@@ -77,8 +81,8 @@ class GradientOptions(AlgorithmOptions):
 class SegmentOptions(GradientOptions):
     """Options of a method that plays segments, where the environment has a compiled game."""
 
-    envs: int = Field(128, ge=1, le=65536, description="environments side by side")
-    horizon: int = Field(64, ge=1, le=65536, description="steps of every environment in a generation")
+    envs: int = Field(128, ge=1, le=65536, description="parallel environments")
+    horizon: int = Field(64, ge=1, le=65536, description="steps per environment and generation (rollout length)")
 
     def envs_in(self, environment: Any) -> int:
         """Return `envs` where the environment has a compiled game, else 0: whole episodes are played."""

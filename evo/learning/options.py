@@ -22,20 +22,23 @@ STALE = (
 class LearnerOptions(Section):
     """The [learner] section: how gradient methods compute their updates."""
 
-    strategy: Strategy = Field("one", description="how an update is distributed over devices")
-    threads: int = Field(2, ge=1, le=1024, description="fixed, since sums depend on it; a power of two is best")
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of hidden layers; weights are float32")
+    strategy: Strategy = Field("one", description="how updates are distributed over devices or processes")
+    threads: int = Field(
+        2, ge=1, le=1024, description="CPU threads of an update; changes results; a power of two is best"
+    )
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of hidden layers; weights are float32")
     devices: list[str] = Field(
         [],
         max_length=64,
-        description='as "GPU:0" or "CPU:1", or one per process; [] = GPUs if any (one: the first); of processes, CPUs',
+        description='as "GPU:0" or "CPU:1", one per process if there are several; [] = all GPUs if any, but "one" uses '
+        "the first, and several processes use CPUs",
     )
-    weight: int = Field(8, ge=0, le=1024, description='workers it counts for, with workers.placement = "weighted"')
-    logical_cpus: int = Field(0, ge=0, le=64, description="devices that the CPU is divided into; 0 = one")
-    processes: int = Field(2, ge=1, le=64, description="multiworker, parameter-server: workers of the learner")
-    staleness: int = Field(0, ge=0, le=64, description="parameter-server: updates in flight besides one; 0 = exact")
+    weight: int = Field(8, ge=0, le=1024, description='workers that it counts as, with workers.placement = "weighted"')
+    logical_cpus: int = Field(0, ge=0, le=64, description="logical devices that the CPU is divided into; 0 = one")
+    processes: int = Field(2, ge=1, le=64, description="multiworker, parameter-server: worker processes of the learner")
+    staleness: int = Field(0, ge=0, le=64, description="parameter-server: extra stale updates in flight; 0 = exact")
     learning_rate: Literal["given", "linear", "root"] = Field(
-        "given", description="or multiplied by the number of devices, or its square root, for larger batches"
+        "given", description="scaling of learning rates with the number of devices: none, linear or by the square root"
     )
     log_placement: bool = Field(False, description="log the device of every operation of an update")
 

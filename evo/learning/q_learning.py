@@ -28,9 +28,9 @@ class QOptions(SegmentOptions):
     )
     learning_rate: LearningRate = 5e-4
     max_gradient_norm: GradientNorm = 10.0
-    huber_delta: float = Field(1.0, ge=0, description="TD error from which the loss is linear; 0 = squared everywhere")
-    dueling: bool = Field(True, description="dueling heads, Q = V + A - mean(A), with one output more")
-    symmetry: bool = Field(False, description="augment examples by random symmetries of the board")
+    huber_delta: float = Field(1.0, ge=0, description="TD error above which the loss is linear; 0 = squared loss")
+    dueling: bool = Field(True, description="dueling network: Q = V + A - mean(A); adds an output")
+    symmetry: bool = Field(False, description="augment transitions by random symmetries of the board")
 
     @field_validator("epsilon")
     @classmethod

@@ -26,7 +26,7 @@ class Options(Section):
         "cnn", description="convolutions and dense layers, dense layers only, or the output layer only"
     )
     preset: Literal["", "seed"] = Field(
-        "", description="a named network that sets conv, dense and padding; empty: none"
+        "", description="a named architecture that sets conv, dense and padding; empty = none"
     )
     conv: list[list[int]] = Field(
         [[8, 3, 2], [8, 3, 2]], description="filters, kernel size, stride of each convolution"

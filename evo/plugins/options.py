@@ -32,7 +32,7 @@ class AlgorithmOptions(Section):
 
     learns: ClassVar[bool] = False  # whether it computes gradients, and so uses [learner]
 
-    generations: int = Field(0, ge=0, le=10_000_000, description="generations; 0 = [run]'s")
+    generations: int = Field(0, ge=0, le=10_000_000, description="number of generations; 0 = run.generations")
 
     def transitions_from(self, environment: Any) -> Literal["", "episodes", "segments"]:
         """Return what transitions are recorded from; empty: none are."""

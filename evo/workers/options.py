@@ -27,24 +27,35 @@ class WorkersOptions(Section):
 
     refused: ClassVar[Mapping[str, str]] = {}  # options of other backends that have no effect here, and what to do
 
-    backend: str = Field("processes", description="where tasks are played; see `evo list`")
+    backend: str = Field("processes", description="which backend plays tasks; see `evo list`")
     count: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
-        "auto", description='workers; "auto" = one per CPU core, or two per GPU'
+        "auto", description='number of workers; "auto" = one per CPU core, or two per GPU'
     )
-    kind: Literal["auto", "cpu", "gpu"] = Field("auto", description='device of TensorFlow; "auto" = GPUs if any')
+    kind: Literal["auto", "cpu", "gpu"] = Field(
+        "auto", description='devices of workers that use TensorFlow; "auto" = GPUs if any'
+    )
     memory: Literal["growth", "all", "limit"] = Field("growth", description="how a worker allocates a GPU's memory")
     memory_limit_mb: int = Field(0, ge=0, le=1 << 24, description='megabytes per worker, with memory = "limit"')
-    allocator: Literal["", "cuda_malloc_async"] = Field("", description="of GPU memory; empty = TensorFlow's own")
-    threads: int = Field(1, ge=1, le=1024, description="per worker, inside an operation")
-    threads_inter: int = Field(1, ge=1, le=1024, description="per worker, for operations in parallel")
-    soft_placement: bool = Field(False, description="let TensorFlow replace a device that cannot run an operation")
+    allocator: Literal["", "cuda_malloc_async"] = Field(
+        "", description="GPU memory allocator; empty = TensorFlow's own"
+    )
+    threads: int = Field(1, ge=1, le=1024, description="intra-op threads of TensorFlow per worker")
+    threads_inter: int = Field(1, ge=1, le=1024, description="inter-op threads of TensorFlow per worker")
+    soft_placement: bool = Field(
+        False, description="let TensorFlow use another device for an operation that the chosen one lacks"
+    )
     log_placement: bool = Field(False, description="log the device of every operation on standard error")
     candidates_per_task: int = Field(
-        0, ge=0, le=1_000_000, description="0 = from the network's size, or those of a call on a GPU"
+        0,
+        ge=0,
+        le=1_000_000,
+        description="candidates per task; 0 = from the network's size, or on a GPU those of a call",
     )
-    candidates_per_call: int = Field(0, ge=0, le=4096, description="in TensorFlow; 0 = 1 on a CPU, 64 on a GPU")
+    candidates_per_call: int = Field(
+        0, ge=0, le=4096, description="candidates per TensorFlow call; 0 = 1 on a CPU, 64 on a GPU"
+    )
     on_poison: Literal["stop", "worst"] = Field(
-        "stop", description="when a candidate ends every worker: stop the run, or rank it worst"
+        "stop", description="if a candidate crashes every worker that plays it: stop the run, or rank it worst"
     )
 
     @model_validator(mode="after")
@@ -77,10 +88,12 @@ class LocalOptions(WorkersOptions):
 
     gpus: list[GpuWorkers] = Field([], max_length=1024, description="workers on each GPU, as in [2, 10, 10, 10]")
     gpu_ids: list[GpuNumber | GpuId] = Field(
-        [], max_length=1024, description='which GPUs: numbers, "GPU-..." or "MIG-..."; [] = all'
+        [], max_length=1024, description='GPUs to use: numbers, "GPU-..." or "MIG-..."; [] = all'
     )
     placement: Literal["auto", "explicit", "spread", "weighted"] = Field(
-        "auto", description="of count workers on GPUs; weighted = the learner counts too; auto = explicit or spread"
+        "auto",
+        description="workers per GPU: explicit = gpus; spread = round robin; weighted = also counting the learner; "
+        "auto = explicit with gpus, else spread",
     )
 
     @model_validator(mode="after")
