@@ -179,13 +179,13 @@ def race(python: Path) -> Table:
         ("library", "seconds", "per seed", "frames", "frames/s", "speed-up"),
     )
     first, module = next(iter(PEERS.items()))
-    learnt: dict[str, list[Lines]] = {}
+    learned_by: dict[str, list[Lines]] = {}
     for seed in SEEDS:
-        learnt.setdefault(first, []).append(theirs(python, module, 1 << 40, GOOD, (), seed))
+        learned_by.setdefault(first, []).append(theirs(python, module, 1 << 40, GOOD, (), seed))
         for dtype in RATIOS:
-            learnt.setdefault(f"ours, {dtype}", []).append(ours(ENOUGH, dtype, (), GOOD, seed))
+            learned_by.setdefault(f"ours, {dtype}", []).append(ours(ENOUGH, dtype, (), GOOD, seed))
     seconds = 0.0
-    for who, runs in learnt.items():
+    for who, runs in learned_by.items():
         there = [arrival(who, lines) for lines in runs]
         took = median(line["seconds"] for line in there)
         each, frames = ", ".join(number(line["seconds"]) for line in there), median(line["frames"] for line in there)

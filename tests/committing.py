@@ -29,7 +29,7 @@ def record(generation: int) -> Arrays:
     return {
         "keys": dice.integers(0, 1 << 63, candidates, np.uint64),
         "returns": dice.integers(-5, 5, candidates),
-        "crowned": dice.random(candidates) < 0.5,
+        "chosen": dice.random(candidates) < 0.5,
     }
 
 

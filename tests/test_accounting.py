@@ -115,8 +115,8 @@ def test_the_parts_of_every_generation_of_every_algorithm_add_up(tmp_path: Path,
         assert sum(line[part] for part in PARTS) == pytest.approx(line["seconds"], abs=1e-6)
         assert min(line[part] for part in PARTS) >= -1e-6
         assert 0 < line["lane_utilisation"] <= 1
-        learnt = line["seconds_learning"] > 0
-        assert not learnt if name == "ga" else learnt or not line.get("updates")
+        learns = line["seconds_learning"] > 0
+        assert not learns if name == "ga" else learns or not line.get("updates")
     hidden = "asynchronous = true" in (tmp_path / "tiny.toml").read_text()
     assert [line["seconds_background"] >= 0 for line in lines if "seconds_background" in line][-1:] == [True] * hidden
     assert [line["seconds_committing"] > 0 for line in lines] == [False, True, True]

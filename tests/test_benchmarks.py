@@ -195,7 +195,7 @@ def test_the_simulated_pool_keeps_the_laws() -> None:
     assert simulate(tasks, 1, free, 0.0) == (32.0, 0.0)
     assert simulate(tasks, 64, free, 0.0)[0] == 0.5
     assert simulate(np.array([1.0, 1.0, 4.0]), 2, free, 0.0)[0] == 5.0  # the last one is played alone
-    # Whoever has the next task at hand waits for the first one and the last two, which are left for anyone.
+    # Whoever has its next task already waits for the first one and the last two, which are left for anyone.
     assert simulate(tasks, 1, free, 0.25)[0] == pytest.approx(32 + 3 * 0.25)
     assert simulate(tasks, 64, free, 0.25)[0] == 0.75
     slow = Master(0.01, 0.001, 0.0001, 0.0)

@@ -11,7 +11,7 @@ from evo.config import loading
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.toml"))
-# Fruits: the lower end of the sealed 95 % interval is above this. Each takes a minute or two, or less.
+# Fruits: the lower end of the 95 % interval of the test score is above this. Each takes a minute or two, or less.
 SCORES_6X6 = {"ga": 12.0, "ppo": 18.0, "a2c": 24.0, "pqn": 20.0, "dqn": 24.0}
 
 

@@ -55,8 +55,8 @@ def learned(where: Path, jobs: dict[str, dict[str, Any]]) -> dict[str, NDArray[A
         return {**file, "stderr": np.array(done.stderr), "stdout": np.array(done.stdout)}
 
 
-def of(learnt: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
-    return {key.partition("/")[2]: array for key, array in learnt.items() if key.startswith(f"{name}/")}
+def of(learned_by: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    return {key.partition("/")[2]: array for key, array in learned_by.items() if key.startswith(f"{name}/")}
 
 
 @pytest.fixture(scope="session")
@@ -78,16 +78,16 @@ def assert_same(several: dict[str, NDArray[Any]], one: dict[str, NDArray[Any]], 
 def test_twenty_steps_of_ppo_and_dqn_on_several_devices_are_those_of_one(
     tmp_path: Path, one: dict[str, NDArray[Any]]
 ) -> None:
-    learnt = learned(tmp_path, {name: WITHIN[name] for name in QUICK})
+    learned_by = learned(tmp_path, {name: WITHIN[name] for name in QUICK})
     for name in QUICK:
-        assert_same(of(learnt, name), one, name)
+        assert_same(of(learned_by, name), one, name)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", ["towers", "mirrored", "central"])
 def test_the_backward_pass_of_every_share_is_computed_where_its_forward_pass_is(tmp_path: Path, strategy: str) -> None:
-    learnt = learned(tmp_path, {":one update": {"strategy": strategy, "logical_cpus": 2, "log_placement": True}})
-    told = re.findall(r"\((\w+)\): .*device:(CPU:\d)$", str(learnt["stdout"]), re.MULTILINE)
+    learned_by = learned(tmp_path, {":one update": {"strategy": strategy, "logical_cpus": 2, "log_placement": True}})
+    told = re.findall(r"\((\w+)\): .*device:(CPU:\d)$", str(learned_by["stdout"]), re.MULTILINE)
     found = {
         kind: [device for operation, device in told if operation == kind]
         for kind in ("Conv2D", "ReluGrad", "Conv2DBackpropFilter", "MatMul")
@@ -100,9 +100,9 @@ def test_the_backward_pass_of_every_share_is_computed_where_its_forward_pass_is(
 def test_steps_in_two_processes_are_those_of_one_and_one_that_is_killed_stops_both_in_one_line(
     tmp_path: Path, one: dict[str, NDArray[Any]]
 ) -> None:
-    learnt = learned(tmp_path, {"multiworker 2": APART["multiworker 2"], KILLED: APART["multiworker 2"]})
-    assert_same(of(learnt, "multiworker 2"), one, "multiworker 2")
-    told = json.loads(str(of(learnt, KILLED)["told"]))
+    learned_by = learned(tmp_path, {"multiworker 2": APART["multiworker 2"], KILLED: APART["multiworker 2"]})
+    assert_same(of(learned_by, "multiworker 2"), one, "multiworker 2")
+    told = json.loads(str(of(learned_by, KILLED)["told"]))
     assert told["code"] == 5
     assert "the learner's worker 1 was killed by SIGKILL" in told["error"]
     assert "resume it" in told["error"]
@@ -117,9 +117,9 @@ def test_steps_in_two_processes_are_those_of_one_and_one_that_is_killed_stops_bo
 def test_twenty_steps_are_the_same_with_every_strategy(
     tmp_path: Path, one: dict[str, NDArray[Any]], jobs: dict[str, dict[str, Any]]
 ) -> None:
-    learnt = learned(tmp_path, jobs)
+    learned_by = learned(tmp_path, jobs)
     for name in jobs:
-        assert_same(of(learnt, name), one, name)
+        assert_same(of(learned_by, name), one, name)
 
 
 def test_a_device_that_is_not_there_is_named(one: dict[str, NDArray[Any]]) -> None:
@@ -158,20 +158,20 @@ def test_a_learner_that_does_not_see_the_gpus_that_are_there_says_so(
 @pytest.mark.long
 def test_a_worker_of_a_parameter_server_that_is_killed_changes_nothing(tmp_path: Path) -> None:
     both = {KILLED: APART["parameter-server 2"], "whole:nobody": {"strategy": "parameter-server", "processes": 1}}
-    learnt = learned(tmp_path, both)
-    run = of(learnt, KILLED)
+    learned_by = learned(tmp_path, both)
+    run = of(learned_by, KILLED)
     told = json.loads(str(run["told"]))
     assert told["updates"] == 10
     assert told["left"] == []
-    assert "worker 1 was killed by SIGKILL" in str(learnt["stderr"])
+    assert "worker 1 was killed by SIGKILL" in str(learned_by["stderr"])
     assert told["apart"]
-    np.testing.assert_allclose(run["weights"], of(learnt, "whole:nobody")["weights"], **CLOSE)
+    np.testing.assert_allclose(run["weights"], of(learned_by, "whole:nobody")["weights"], **CLOSE)
 
 
 @pytest.mark.long
 def test_updates_that_run_ahead_survive_a_killed_worker_too_and_each_is_counted_once(tmp_path: Path) -> None:
-    learnt = learned(tmp_path, {"killed:worker 0": {"strategy": "parameter-server", "staleness": 2}})
-    run = of(learnt, "killed:worker 0")
+    learned_by = learned(tmp_path, {"killed:worker 0": {"strategy": "parameter-server", "staleness": 2}})
+    run = of(learned_by, "killed:worker 0")
     told = json.loads(str(run["told"]))
     assert (told["updates"], told["left"]) == (10, [])
     assert np.isfinite(run["weights"]).all()
@@ -180,8 +180,8 @@ def test_updates_that_run_ahead_survive_a_killed_worker_too_and_each_is_counted_
 @pytest.mark.long
 @pytest.mark.parametrize("victim", ["parameter server", "coordinator"])
 def test_who_holds_the_weights_cannot_be_done_without(tmp_path: Path, victim: str) -> None:
-    learnt = learned(tmp_path, {f"killed:{victim}": {"strategy": "parameter-server"}})
-    told = json.loads(str(of(learnt, f"killed:{victim}")["told"]))
+    learned_by = learned(tmp_path, {f"killed:{victim}": {"strategy": "parameter-server"}})
+    told = json.loads(str(of(learned_by, f"killed:{victim}")["told"]))
     assert told["code"] == 5
     assert f"the learner's {victim} was killed by SIGKILL" in told["error"]
     assert told["left"] == []

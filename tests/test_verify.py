@@ -275,12 +275,12 @@ def test_a_champion_that_was_put_into_every_state_is_found_by_making_it_again(ru
     weights = other_weights(run)
     born = read_champion(run).about["generation"]
 
-    def crown(state: dict[str, Any]) -> None:
+    def claim(state: dict[str, Any]) -> None:
         state["champion"][0] = weights
 
     for generation in kept(run):
         if generation >= born:
-            forge_state(run, generation, crown)
+            forge_state(run, generation, claim)
     forge_champion(run, {"test": None}, weights)
     verified(run, "--sample", 0)
     assert f"generation {born}: the replay finds another champion" in refused(run, "--all")

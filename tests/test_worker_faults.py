@@ -61,7 +61,7 @@ def run(where: Path, name: str, *words: object, code: int = 0) -> dict[str, obje
 
 
 def walks(where: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Return the walks of every generation of an undisturbed run, and those on sealed episodes, in order."""
+    """Return the walks of every generation of an undisturbed run, and those on test episodes, in order."""
     with monkeypatch.context() as patch:
         patch.setenv("WALKS", str(where / "walks"))
         run(where, "undisturbed", "--backend", "serial")

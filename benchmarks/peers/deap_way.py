@@ -65,9 +65,9 @@ def evolve(
             for child in children:
                 toolbox.mutate(child)
                 del child.fitness.values
-            bred = time.perf_counter()
+            mutated = time.perf_counter()
             frames = ranked(toolbox, children)
-            told.append({"seconds": time.perf_counter() - began, "breeding": bred - began, "frames": sum(frames)})
+            told.append({"seconds": time.perf_counter() - began, "breeding": mutated - began, "frames": sum(frames)})
             population = children
     return {"first": first, "generations": told}
 

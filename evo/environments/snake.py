@@ -72,6 +72,10 @@ class Options(EnvironmentOptions):
             raise ValueError(f"start_length: {self.start_length} does not fit a board of side {self.size}")
         return self
 
+    def described(self) -> str:
+        """Return the board and what is seen of it, as in `snake 10x10, seen as window 19x19x5`."""
+        return f"snake {self.size}x{self.size}, seen as {self.observation} {'x'.join(map(str, self.shape))}"
+
     @property
     def of_game(self) -> dict[str, Any]:
         """Return the options that the game itself takes."""

@@ -26,6 +26,10 @@ class EnvironmentOptions(Section):
 
     id: str  # the name of a module in evo/environments, and after a colon what it is to make
 
+    def described(self) -> str:
+        """Return the environment in a few words, for the first line of a run."""
+        return self.id
+
 
 class AlgorithmOptions(Section):
     """The section of an algorithm, with what the trainer needs to know of any algorithm."""

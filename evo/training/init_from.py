@@ -44,7 +44,7 @@ def start_of(experiment: Experiment) -> Start | None:
     champion = read_champion(Path(source))
     environment = champion.about.get("environment")
     theirs = environment.get("actions") if isinstance(environment, dict) else None
-    ours = getattr(experiment.environment, "actions", None)
+    ours = experiment.environment.model_dump().get("actions")
     if isinstance(theirs, str) and isinstance(ours, str) and theirs != ours:
         raise ConfigurationError(f"run.init_from: {source}: its actions are {theirs[:20]!r}, and here {ours!r}")
     try:

@@ -22,11 +22,8 @@ BASELINE_EPISODES = 30
 
 def headline(experiment: Experiment) -> str:
     """Return what will be done, in two lines that fit into 80 columns."""
-    shape = "x".join(map(str, experiment.environment.shape)) if hasattr(experiment.environment, "shape") else ""
-    size = getattr(experiment.environment, "size", 0)
-    board = f" {size}x{size}, seen as {experiment.environment.observation} {shape}" if size else ""
     return (
-        f"{experiment.algorithm} on {experiment.environment.id}{board}\n"
+        f"{experiment.algorithm} on {experiment.environment.described()}\n"
         f"{experiment.policy.kind} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
         f"{counted(experiment.generations, 'generation')}"
     )
