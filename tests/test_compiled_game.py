@@ -148,7 +148,7 @@ def test_a_game_that_lacks_a_function_is_named() -> None:
         register(tuple, begin=njit(lambda state, rules, b, seed: None))
 
 
-@pytest.mark.parametrize("algorithm", ["ga", "ppo"])
+@pytest.mark.parametrize("algorithm", ["ga", pytest.param("ppo", marks=pytest.mark.long)])
 def test_a_run_of_a_plug_in_game_plays_it_by_compiled_rollouts(algorithm: str, tmp_path: Path) -> None:
     (tmp_path / "catch.toml").write_text(
         '[run]\ngenerations = 2\n[environment]\nid = "catch"\n[policy]\nkind = "mlp"\ndense = [4]\n'

@@ -69,9 +69,8 @@ def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
     assert_chain_is_valued(algorithm, 0.8, options["dueling"])
 
 
-@pytest.mark.parametrize(
-    "options", [pytest.param((), id="all"), pytest.param(CLASSIC, id="classic", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("options", [(), CLASSIC], ids=["all", "classic"])
 def test_a_run_that_stops_after_every_generation_equals_the_straight_one(place: Path, options: tuple[str, ...]) -> None:
     words = [word for option in options for word in ("--set", f"dqn.{option}")]
     straight = summary_of(place, "small.toml", "--run-dir", "straight", *words, "--generations", 5)
@@ -96,6 +95,7 @@ def test_whole_episodes_are_resumed_exactly_too(place: Path) -> None:
     assert resumed["state_hash"] == straight["state_hash"]
 
 
+@pytest.mark.long
 def test_workers_change_nothing(place: Path) -> None:
     serial = summary_of(place, "small.toml", "--run-dir", "serial", "--generations", 3)
     for count in (1, 2):
@@ -118,11 +118,10 @@ def test_a_fork_begins_with_an_empty_replay_buffer_and_resumes_exactly(place: Pa
 @pytest.mark.parametrize(
     "changed",
     [
-        "dqn.replay_size=60",
         "run.algorithm=pqn",
         *(
             pytest.param(one, marks=pytest.mark.long)
-            for one in ("dqn.prioritized=false", "dqn.envs=5", "environment.size=6")
+            for one in ("dqn.replay_size=60", "dqn.prioritized=false", "dqn.envs=5", "environment.size=6")
         ),
     ],
 )

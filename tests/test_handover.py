@@ -164,7 +164,15 @@ batch_size = 16
 """
 
 
-@pytest.mark.parametrize(("first", "second"), [("ga", "ppo"), ("ppo", "ga"), ("ga", "dqn"), ("dqn", "ga")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("ga", "ppo"),
+        ("dqn", "ga"),
+        pytest.param("ppo", "ga", marks=pytest.mark.long),
+        pytest.param("ga", "dqn", marks=pytest.mark.long),
+    ],
+)
 def test_learning_goes_on_from_evolution_and_evolution_from_learning(tmp_path: Path, first: str, second: str) -> None:
     (tmp_path / "both.toml").write_text(BOTH)
     summary_of(tmp_path, "both.toml", "--algorithm", first, "--run-dir", "source", "--generations", 2)

@@ -119,6 +119,7 @@ def test_an_install_that_may_only_be_read_is_left_as_it_is(
     assert list(cache.rglob("*.nbc"))
 
 
+@pytest.mark.long
 def test_processes_that_compile_at_once_leave_one_cache_that_the_next_one_starts_from(sources: Path) -> None:
     cache = sources / "cache"
     values = {ended(process)[0] for process in [start(sources, cache) for _ in range(4)]}

@@ -45,6 +45,7 @@ def test_a_run_that_stops_after_every_generation_equals_the_straight_one(place: 
     assert resumed["champion"] == straight["champion"]
 
 
+@pytest.mark.long
 def test_workers_change_nothing(place: Path) -> None:
     serial = summary_of(place, "small.toml", "--run-dir", "serial", "--generations", 3)
     many = ("--backend", "processes", "--workers", 2, "--run-dir", "many")

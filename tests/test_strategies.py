@@ -40,7 +40,7 @@ APART = {
 }
 NAMED = {"one 1": {"devices": ["CPU:0"]}}
 KILLED = "killed:worker 1"
-QUICK = ("towers 2", "mirrored 2")
+QUICK = ("towers 2",)
 
 
 def learned(where: Path, jobs: dict[str, dict[str, Any]]) -> dict[str, NDArray[Any]]:
