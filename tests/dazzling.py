@@ -8,12 +8,12 @@ import numpy as np
 from pydantic import Field
 
 from evo.environments import environment
-from evo.plugins.options import Section
+from evo.plugins.options import EnvironmentOptions
 
 plugs_into = "environments"
 
 
-class Options(Section):
+class Options(EnvironmentOptions):
     """The [environment] section."""
 
     id: str = Field("dazzling", description="this one")

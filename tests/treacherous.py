@@ -22,14 +22,14 @@ from pydantic import Field
 
 from evo.environments import environment
 from evo.errors import DeviceMemoryError
-from evo.plugins.options import Section
+from evo.plugins.options import EnvironmentOptions
 
 plugs_into = "environments"
 
 LENGTH = 12
 
 
-class Options(Section):
+class Options(EnvironmentOptions):
     """The [environment] section."""
 
     id: str = Field("treacherous", description="this one")

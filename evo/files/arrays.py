@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import count
 from math import prod
-from threading import get_ident
 from typing import NamedTuple
 
 import h5py
@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from evo.errors import DataError
 from evo.files.hashing import plain
+
+NUMBERS = count()  # of the files in memory that this process has made
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Piece = bytes | memoryview
@@ -84,10 +86,10 @@ def _frame(expected: tuple[tuple[str, Layout], ...]) -> tuple[list[tuple[bytes, 
 def _image(stored: Arrays) -> tuple[bytes, dict[str, int]]:
     """Return the bytes of a file, and the offset of the values of each array that is not empty."""
     size = sum(array.nbytes for array in stored.values()) + (1 << 16)
-    # No file of this name is created, but no two threads may use one name at a time. With a Python file object instead,
-    # an interrupt inside its callbacks would be lost in libhdf5.
+    # No file of this name is created, but no name may be used while a file of it is open, as one that a signal
+    # interrupted stays. With a Python file object instead, an interrupt inside its callbacks would be lost in libhdf5.
     with h5py.File(
-        f"memory of thread {get_ident()}",
+        f"memory {next(NUMBERS)}",
         "w",
         driver="core",
         backing_store=False,

@@ -61,6 +61,14 @@ def load(modules: Iterable[str]) -> None:
             raise ConfigurationError(
                 f"--plugin {module_name}: define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}"
             )
+        if folder == "environments":
+            from evo.plugins.options import EnvironmentOptions
+
+            options = vars(module).get("Options")
+            if not (isinstance(options, type) and issubclass(options, EnvironmentOptions)):
+                raise ConfigurationError(
+                    f"--plugin {module_name}: define `Options`, a subclass of evo.plugins.options.EnvironmentOptions"
+                )
         name = module_name.rpartition(".")[2]
         if _loaded.get((folder, name), module) is not module or (ROOT / folder / f"{name}.py").exists():
             raise ConfigurationError(f"--plugin {module_name}: the name {name} is taken in {folder}")
