@@ -8,13 +8,15 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from calling import ROOT, SMALL, after, called, command, summary_of
 
-from evo.workers.process import BURST
+import evo
+from evo.workers.process import BURST, STOPPING
 
 SECONDS = 2.0  # that a process has to end in
 LARGE = SMALL.replace('kind = "mlp"\ndense = [4]', 'preset = "seed"').replace(
@@ -160,3 +162,82 @@ def test_both_streams_may_close_and_the_run_goes_on(small: Path) -> None:
     ends = [(small / name / "manifest.jsonl").read_text().splitlines()[-1] for name in ("run", "straight")]
     hashes = [json.loads(line)["state_hash"] for line in ends]
     assert hashes[0] == hashes[1]
+
+
+COMPILING = """
+import os, sys, time
+import numba
+from numba.core.codegen import CPUCodeLibrary
+from evo.workers.process import raise_stopped
+asked = CPUCodeLibrary.__dict__["_object_getbuffer_hook"]
+def signalled(cls, library):
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(0.1)
+    return asked.__get__(None, cls)(library)
+CPUCodeLibrary._object_getbuffer_hook = classmethod(signalled)
+raise_stopped()
+try:
+    numba.njit(lambda x: x + 1)(3)
+    time.sleep(3)
+except KeyboardInterrupt as stop:
+    sys.exit(stop.exit_code)
+"""
+
+DROPPING = """
+import os, sys, time
+from evo.workers.process import raise_stopped
+class Closing:
+    def __del__(self):
+        os.kill(os.getpid(), int(sys.argv[1]))
+raise_stopped()
+try:
+    Closing()
+    time.sleep(3)
+except KeyboardInterrupt as stop:
+    sys.exit(stop.exit_code)
+"""
+
+
+@pytest.mark.parametrize("number", STOPPING)
+@pytest.mark.parametrize("program", [COMPILING, DROPPING], ids=["compiler", "destructor"])
+def test_a_signal_waits_for_a_compiler_or_a_destructor_that_cannot_be_interrupted(program: str, number: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", program, str(number)]
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (128 + number, "")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trial", range(24))
+def test_a_signal_at_any_moment_of_a_cold_compilation_ends_in_order(
+    small: Path, monkeypatch: pytest.MonkeyPatch, trial: int
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(small / "cache"))
+    number = STOPPING[trial % 3]
+    with command(small, "small.toml", "--run-dir", "run", "--backend", ("serial", "processes")[trial % 2]) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has begun
+        time.sleep(random.Random(trial).random() * 20)
+        process.send_signal(number)
+        began = time.monotonic()
+        _, err = process.communicate(timeout=60)
+        took = time.monotonic() - began
+    assert process.returncode in (0, 128 + number), err
+    assert "Exception ignored" not in err
+    assert took < SECONDS
+
+
+def test_training_off_the_main_thread_gives_the_same_bits(small: Path) -> None:
+    rows: list[evo.Row] = []
+    experiment = evo.Experiment.load(small / "small.toml", "workers.backend=processes")
+
+    def train() -> None:
+        rows.extend(evo.train(experiment, small / "thread"))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    straight = summary_of(small, "small.toml", "--run-dir", "straight")
+    assert [row.generation for row in rows] == list(range(4))
+    last = (small / "thread" / "manifest.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["state_hash"] == straight["state_hash"]

@@ -6,15 +6,20 @@ import io
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BURST = 1.0  # seconds in which several signals count as one
 
+RETRY = 0.01  # seconds after which a signal that could not be raised is sent again
+COMPILER = "llvmlite.binding"  # modules that call LLVM, and that LLVM calls
+
 _asked_at = -BURST  # monotonic
+_deferred = signal.SIGINT  # the signal that is sent again
 
 
 class Stopped(KeyboardInterrupt):
@@ -37,11 +42,19 @@ def raise_stopped() -> None:
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
+    if not isinstance(sys.unraisablehook, _Unraisable):
+        sys.unraisablehook = _Unraisable(sys.unraisablehook)
 
 
 @contextmanager
 def ignored() -> Iterator[None]:
-    """Ignore the signals while this process closes its files: a second Ctrl-C loses nothing."""
+    """Ignore the signals while this process closes its files: a second Ctrl-C loses nothing.
+
+    Only the main thread handles signals; elsewhere this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
     try:
         yield
@@ -72,9 +85,49 @@ def _stop(number: int, frame: FrameType | None) -> None:
     """Raise `Stopped` once per burst: a second one could interrupt the code that closes files."""
     global _asked_at
     now = time.monotonic()
-    if now - _asked_at >= BURST:
-        _asked_at = now
-        raise Stopped(number)
+    if now - _asked_at < BURST:
+        return
+    if _compiles(frame):
+        _defer(number)
+        return
+    _asked_at = now
+    raise Stopped(number)
+
+
+def _compiles(frame: FrameType | None) -> bool:
+    """Return whether LLVM is on the stack: it cannot unwind, and ends in a segmentation fault after an exception."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(COMPILER):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _defer(number: int) -> None:
+    """Send the signal again in a moment, by a timer, since no code of ours runs when the compiler returns."""
+    global _deferred
+    _deferred = signal.Signals(number)
+    signal.signal(signal.SIGALRM, _again)
+    signal.setitimer(signal.ITIMER_REAL, RETRY)
+
+
+def _again(number: int, frame: FrameType | None) -> None:
+    signal.raise_signal(_deferred)  # without effect where the signals are ignored by now
+
+
+class _Unraisable:
+    """A hook for exceptions that Python drops, as in a destructor: a dropped `Stopped` is raised again later."""
+
+    def __init__(self, before: Callable[[sys.UnraisableHookArgs], object]) -> None:
+        self._before = before
+
+    def __call__(self, dropped: sys.UnraisableHookArgs) -> None:
+        global _asked_at
+        if isinstance(dropped.exc_value, Stopped):
+            _asked_at = -BURST
+            _defer(dropped.exc_value.number)
+        else:
+            self._before(dropped)
 
 
 class TolerantFile(io.FileIO):
