@@ -62,7 +62,9 @@ class PoisonError(ResourceError):
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return " - did you mean ...?" with the closest of the known names, or nothing where none is close."""
-    close = difflib.get_close_matches(wrong[:100], list(known), 1)
+    names = list(known)
+    close = difflib.get_close_matches(wrong[:100], names, 1)
+    close = close or [name for name in names if len(wrong) > 1 and name.startswith(wrong)]
     return f" - did you mean `{close[0]}`?" if close else ""
 
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from calling import called
 
-from evo.config.loading import load
+from evo.config.loading import FIXED, load
 from evo.errors import ConfigurationError
 from evo.files.format import FORMAT
 from evo.files.hashing import first_hash
@@ -205,15 +206,33 @@ def test_a_hang_up_that_is_ignored_stays_ignored(experiment: Path, tmp_path: Pat
     )
 
 
-def test_list_shows_everything_that_can_be_named() -> None:
-    done = evo("list")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_list_shows_on_one_screen_everything_that_can_be_named(tmp_path: Path) -> None:
+    out = called(tmp_path, "list", program="evo")[0]
+    assert len(out.splitlines()) < 40
     for folder in registry.FOLDERS:
         for name in registry.names(folder):
-            assert f"  {name} " in done.stdout
-            assert registry.summary(folder, name) in done.stdout
-            for key, info in getattr(getattr(registry.find(folder, name), "Options", None), "model_fields", {}).items():
-                assert re.search(rf"^ +{key} .*{re.escape(info.description)}", done.stdout, re.MULTILINE)
+            assert re.search(rf"^  {name} +{re.escape(registry.summary(folder, name))}$", out, re.MULTILINE)
+    for name in FIXED:
+        assert re.search(rf"^  {name} +\w", out, re.MULTILINE)
+
+
+def test_list_of_a_name_shows_all_of_its_options(tmp_path: Path) -> None:
+    for folder in ("algorithms", "environments"):
+        for name in registry.names(folder):
+            out = called(tmp_path, "list", name, program="evo")[0]
+            for key, info in registry.find(folder, name).Options.model_fields.items():
+                assert re.search(rf"^ +{key} .*{re.escape(info.description)}", out, re.MULTILINE)
+    assert "  start = " in called(tmp_path, "list", "processes", program="evo")[0]
+    assert "  episodes = 256 " in called(tmp_path, "list", "validation", program="evo")[0]
+    assert "did you mean `snake`?" in called(tmp_path, "list", "snak", program="evo", code=2)[1]
+
+
+def test_an_option_of_another_algorithm_is_said_to_have_no_effect(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text("[dqn]\ngamma = 0.9\n")
+    words = ("small.toml", "--dry-run", "--set", "dqn.gamma=0.5", "--set", "ga.sigma=0.2")
+    note = "note: --set dqn.gamma has no effect: the algorithm is ga, not dqn\n"
+    assert called(tmp_path, *words)[1] == note
+    assert called(tmp_path, *words[:4], "--algorithm", "dqn")[1] == ""
 
 
 def test_a_summary_has_every_key_and_null_for_what_is_not_finite() -> None:

@@ -145,6 +145,24 @@ every = 1979-05-27
 
 
 @pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("environment.id=CartPole-v1", '"CartPole-v1" is not known - did you mean `gymnasium:CartPole-v1`?'),
+        ("environment.id=pong", 'a registered one is named as in "gymnasium:CartPole-v1"'),
+        ("environment.id=gymnasium:CartPol-v1", "Did you mean: `CartPole`?"),
+        ("environment.id=gymnasium:", "registered name"),
+        ("environment.id=3", "must be text in quotes, not 3"),
+        ("env.size=3", "--set env.size: unknown section - did you mean `environment`?"),
+    ],
+)
+def test_a_wrong_name_of_an_environment_is_all_that_is_said_of_it(tmp_path: Path, typed: str, said: str) -> None:
+    snake = '[environment]\nsize = 6\nobservation = "planes"\nstarvation = 50\n'
+    (line,) = mistakes(write(tmp_path, snake), typed)
+    assert line.startswith(f"--set {typed.partition('=')[0]}: ")
+    assert said in line
+
+
+@pytest.mark.parametrize(
     ("text", "place", "word"),
     [
         ('[policy]\nkind = "cnn"\nconv = [[8, 12, 1]]\npadding = "valid"\n[environment]\nwindow = 9', 3, "too small"),

@@ -86,6 +86,21 @@ def test_a_plain_line_says_what_the_table_says(capsys: pytest.CaptureFixture[str
     assert "test 2.25" in second  # of the champion that was tested last
 
 
+def test_no_score_is_a_negative_zero_and_nothing_is_counted_in_a_wrong_plural(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Lines() as lines:
+        lines.generation(Row(0, METRICS | {"best": -0.001, "mean": -0.0}, None, False, Path()), 1)
+    score = Score(1, -0.0, (-0.0001, 0.0), -0.0, -0.0, None, None, 1.0)
+    read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
+    ending(read, Summary(run_dir="runs/one", generations=1, champion=Champion(-0.001, score)), Quiet(), None)
+    shown = capsys.readouterr().out
+    assert "best 0.00  mean 0.00" in shown
+    assert "validation return 0.00" in shown
+    assert "0.00 on 1 test episode\n" in shown
+    assert "median 0, best 0\n" in shown
+
+
 def test_what_an_algorithm_does_not_report_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
     with Lines() as lines:
         lines.generation(Row(0, {"best": math.nan, "seconds": 1.0}, None, False, Path()), 1)

@@ -91,6 +91,15 @@ def test_a_run_is_what_it_says_and_nothing_in_it_is_touched(run: Path, made: tup
     assert snapshot(run) == before
 
 
+def test_one_generation_is_not_called_generations(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    summary_of(tmp_path, "small.toml", "--run-dir", "run", "--generations", 1)
+    out = verified(tmp_path / "run", "--all")[1]
+    assert "agrees: 1 generation, state hash" in out
+    assert "recomputed over 1 generation\n" in out
+    assert "every hashed array of 1 whole generation\n" in out
+
+
 def test_everything_is_every_candidate_of_every_generation(run: Path) -> None:
     found, out = verified(run, "--all")
     assert (found["replayed"], found["not_replayable"]) == (GENERATIONS * POPULATION, 0)

@@ -106,7 +106,7 @@ class ExperimentFile:
                 return source, what
         typed = [str(s) for key, s in self._came_from.items() if key[:1] == keys[:1] and str(s).startswith("--set")]
         if typed:  # the key has its default, which contradicts an option that was typed
-            return 0, f"{printable(typed[0])}: {what}"
+            return 0, f"{printable(typed[0])}: {printable(mistake.text) if len(keys) == 1 else what}"
         section = self._came_from.get(keys[:1], 1)
         return (section if isinstance(section, int) else 1), what
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
@@ -120,6 +120,8 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
             mistakes.append(Mistake((name,), f"must be a section [{name}], not {shown(values)}"))
             continue
         section, wrong = validate(model, name, values)
+        if section is None and name == "environment":
+            wrong = _identifier_mistakes(model, values) or wrong  # other keys depend on the id
         mistakes += wrong
         if section is not None:
             sections[name] = section
@@ -189,9 +191,17 @@ def _environment_model(tables: Mapping[str, Any], mistakes: list[Mistake]) -> ty
         mistakes.append(Mistake(("environment", "id"), f"must be text in quotes, not {shown(identifier)}"))
         return None
     if environment_module(identifier) not in known:
-        mistakes.append(Mistake(("environment", "id"), _unknown(identifier, known)))
+        mistakes.append(Mistake(("environment", "id"), _unknown_environment(identifier, known)))
         return None
     return cast(type[Section], registry.find("environments", environment_module(identifier)).Options)
+
+
+def _identifier_mistakes(model: type[Section], values: Mapping[str, Any]) -> list[Mistake]:
+    """Return what is wrong with the id of an environment, whatever else is wrong with its section."""
+    options, wrong = validate(model, "environment", {"id": values["id"]} if "id" in values else {})
+    if options is None:
+        return wrong
+    return [mistake for mistake in _made(options, lambda environment: environment.shape) if "id" in mistake.path]
 
 
 def _algorithm_mistakes(tables: Mapping[str, Any], known: Sequence[str]) -> list[Mistake]:
@@ -207,9 +217,13 @@ def _algorithm_mistakes(tables: Mapping[str, Any], known: Sequence[str]) -> list
 
 
 def _network_mistakes(policy: Policy, options: Any) -> list[Mistake]:
+    return _made(options, lambda environment: Network.build(policy, environment.shape, environment.actions))
+
+
+def _made(options: Any, use: Callable[[Any], object]) -> list[Mistake]:
+    """Return what is wrong where the environment of these options is made, and used in this way."""
     try:
-        environment = environment_of(options)
-        Network.build(policy, environment.shape, environment.actions)
+        use(environment_of(options))
     except ConfigurationError as error:
         name, _, text = str(error).partition(": ")
         return [Mistake(tuple(name.split(".")), text)]
@@ -221,6 +235,14 @@ def _given(tables: Mapping[str, Any], section: str, key: str) -> Any:
     default = FIXED[section].model_fields[key].default if section in FIXED else None
     values = tables.get(section)
     return values.get(key, default) if isinstance(values, Mapping) else default
+
+
+def _unknown_environment(name: str, known: Sequence[str]) -> str:
+    from gymnasium import registry as registered
+
+    if name in registered:
+        return f"{shown(name)} is not known - did you mean `gymnasium:{name}`?"
+    return f'{_unknown(name, known)}; a registered one is named as in "gymnasium:CartPole-v1"'
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

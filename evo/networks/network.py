@@ -20,7 +20,7 @@ NORM_FLOPS = 7  # per value of layer normalisation: two sums, difference, square
 
 
 class Options(Section):
-    """The [policy] section."""
+    """The [policy] section: the layers of the network that plays."""
 
     kind: Literal["cnn", "mlp", "linear"] = Field(
         "cnn", description="convolutions and dense layers, dense layers only, or the output layer only"

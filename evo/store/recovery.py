@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from evo.errors import DataError
+from evo.errors import DataError, counted
 from evo.files.durable import TEMPORARY, read_file, resources, sync_directory
 from evo.store.manifest import FileStamp, Line, Manifest, parse
 from evo.store.paths import DAMAGED, MANIFEST, POPULATION, PUBLISHED, RECORDS
@@ -87,7 +87,7 @@ def recover(directory: Path) -> Recovered:
             continue
         count = line.generation + 1
         if damaged:
-            notices.append(f"{directory}: continues from the checkpoint before, after {count} generations")
+            notices.append(f"{directory}: continues from the checkpoint before, after {counted(count, 'generation')}")
         return Recovered(manifest, manifest.lines[:count], manifest.ends[count], tuple(notices), damaged)
     if named or damaged:
         raise DataError(f"{directory}: no intact checkpoint is left: {'; '.join(notices)}")

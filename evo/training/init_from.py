@@ -73,5 +73,5 @@ def keep(experiment: Experiment, store: Store) -> None:
 def handed_over(experiment: Experiment, fitness: float) -> str:
     """Return in one line what the champion's fitness was in its own run, and what it is in this one."""
     start = start_of(experiment)
-    before = "unknown" if start is None or start.fitness is None else f"{start.fitness:.3f}"
-    return f"starts from a champion of fitness {before} in its own run, {fitness:.3f} here"
+    before = "unknown" if start is None or start.fitness is None else f"{start.fitness:z.3f}"
+    return f"starts from a champion of fitness {before} in its own run, {fitness:z.3f} here"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from evo.config.experiment import environment_of
-from evo.errors import DataError
+from evo.errors import DataError, counted
 from evo.files.durable import read_file
 from evo.files.format import FORMAT
 from evo.store import sandbox
@@ -103,7 +103,7 @@ def _of_another_run(champion: Champion, evidence: Evidence) -> Iterator[str]:
             yield f"its {name} is not the run's"
     last = about["generations"] - 1
     if last >= len(evidence.lines):
-        yield f"states {last + 1} generations, but the run has {len(evidence.lines)}"
+        yield f"states {counted(last + 1, 'generation')}, but the run has {len(evidence.lines)}"
     elif evidence.lines[last].state_hash != about.get("state_hash"):
         yield f"its state hash is not that of generation {last}"
     experiment = evidence.experiment

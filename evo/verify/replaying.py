@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment, environment_of, evaluator_of
-from evo.errors import DataError
+from evo.errors import DataError, counted
 from evo.files.arrays import checked
 from evo.files.durable import read_file
 from evo.randomness.philox import draw
@@ -177,10 +177,10 @@ class Replayer:
         if forked:
             self.report.unknown.append("generation 0 is the state of another run (--fork): nothing was played in it")
         if others:
-            count = sum(map(candidates, others))
+            count, all_lines = sum(map(candidates, others)), len(self.evidence.lines)
             self.report.unknown.append(
-                f"{count} candidates, of {len(others)} of {len(self.evidence.lines)} generations, cannot be replayed: "
-                f"no checkpoint before them is kept; --all, which replays from the start, may reach them"
+                f"{counted(count, 'candidate')}, of {len(others)} of {counted(all_lines, 'generation')}, cannot be "
+                f"replayed: no checkpoint before them is kept; --all, which replays from the start, may reach them"
             )
         self.report.not_replayable += sum(map(candidates, lines))
 
@@ -283,8 +283,8 @@ class Replayer:
 
     def _summarise(self) -> None:
         if self.sampled:
-            self.report.agrees.append(f"replay: returns and frames of {self.sampled} candidates")
+            self.report.agrees.append(f"replay: returns and frames of {counted(self.sampled, 'candidate')}")
         if self.whole and self.report.ok:
-            self.report.agrees.append(f"replay: every hashed array of {self.whole} whole generations")
+            self.report.agrees.append(f"replay: every hashed array of {counted(self.whole, 'whole generation')}")
         if self.champion_found and self.report.ok:
             self.report.agrees.append(f"champion: {self.champion_found}")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from evo.config import loading
 from evo.config.experiment import difference
-from evo.errors import ConfigurationError, DataError
+from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
 from evo.store.checkpoints import read_records, read_state, record_file
 from evo.store.manifest import Line, Manifest, parse
@@ -113,7 +113,7 @@ def _manifest(path: Path, data: bytes, report: Report) -> Manifest | None:
         report.unknown.append(f"{path}: {manifest.damage}: an append is in progress, or was interrupted")
     elif manifest.damage:
         report.disagrees.append(f"{path}: {manifest.damage}; no generation after it can be checked")
-    report.agrees.append(f"state hash: recomputed over {len(manifest.lines)} generations")
+    report.agrees.append(f"state hash: recomputed over {counted(len(manifest.lines), 'generation')}")
     return manifest
 
 

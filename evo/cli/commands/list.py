@@ -1,10 +1,12 @@
-"""List all algorithms, environments and backends, with every option."""
+"""List algorithms, environments and backends, or the options of one."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from evo.errors import ConfigurationError, did_you_mean
 from evo.plugins import registry
 
 if TYPE_CHECKING:
@@ -15,41 +17,54 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show all options of this one, as in `evo list ga`")
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="MODULE", help="a module that adds to the list"
     )
 
 
 def main(arguments: Namespace) -> int:
-    """Print the lists."""
-    from evo.config.loading import FIXED
-    from evo.networks import network
-
+    """Print every name with a sentence, or one of them with its options."""
     registry.load(arguments.plugin)
-    for title, folder in (("algorithms", "algorithms"), ("environments", "environments"), ("backends", "evaluators")):
-        _heading(title)
-        for name in registry.names(folder):
-            options = registry.find(folder, name).Options
-            _entry(name, registry.summary(folder, name), options, FIXED["workers"] if folder == "evaluators" else None)
-    _heading("policies")
-    _entry("network", " ".join((network.__doc__ or "").split()), network.Options)
-    _heading("the other sections of an experiment")
-    for name, model in FIXED.items():
-        if name != "policy":
-            _entry(f"[{name}]", (model.__doc__ or "").partition(": ")[2], model)
+    groups = _groups()
+    if arguments.name is None:
+        for title, entries in groups.items():
+            print(f"{title}:")
+            for name, (sentence, _) in entries.items():
+                print(f"  {name:<12} {sentence}")
+            print()
+        print("all options of one: evo list NAME")
+        return 0
+    known = {name: entry for entries in groups.values() for name, entry in entries.items()}
+    if arguments.name not in known:
+        close = did_you_mean(arguments.name, known) or f"; there are {', '.join(known)}"
+        raise ConfigurationError(f"{arguments.name}: there is nothing of this name{close}")
+    sentence, options = known[arguments.name]
+    print(f"{arguments.name}: {sentence}")
+    for key, info in options.items():
+        print(f"  {_assignment(key, info):<34} {info.description or ''}{_choices(info)}")
     return 0
 
 
-def _heading(title: str) -> None:
-    print(f"\n{title}:")
+def _groups() -> dict[str, dict[str, tuple[str, dict[str, FieldInfo]]]]:
+    """Return a sentence and the options of everything that has a name, by kind; of a backend, only its own options."""
+    from evo.config.loading import FIXED
+
+    groups = {}
+    for title, folder in (("algorithms", "algorithms"), ("environments", "environments"), ("backends", "evaluators")):
+        shared = FIXED["workers"].model_fields if folder == "evaluators" else {}
+        groups[title] = {
+            name: (registry.summary(folder, name), _without(registry.find(folder, name).Options, shared))
+            for name in registry.names(folder)
+        }
+    groups["other sections of an experiment"] = {
+        name: ((model.__doc__ or "").partition(": ")[2], model.model_fields) for name, model in FIXED.items()
+    }
+    return groups
 
 
-def _entry(name: str, sentence: str, options: type[Section], shared: type[Section] | None = None) -> None:
-    """Print a name and its options, without those that are `shared` by all."""
-    print(f"  {name:<12} {sentence}")
-    for key, info in options.model_fields.items():
-        if shared is None or key not in shared.model_fields:
-            print(f"      {_assignment(key, info):<34} {info.description or ''}{_choices(info)}")
+def _without(options: type[Section], shared: Collection[str]) -> dict[str, FieldInfo]:
+    return {key: info for key, info in options.model_fields.items() if key not in shared}
 
 
 def _assignment(key: str, info: FieldInfo) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from evo.cli.commands.run import add_shared_arguments, flags
+from evo.cli.commands.run import add_shared_arguments, flags, notice_unused
 from evo.errors import ConfigurationError, DataError
 from evo.plugins import registry
 
@@ -44,6 +44,7 @@ def main(arguments: Namespace) -> int:
                 "these options would change results, so the run cannot continue with them; --fork NAME starts another:"
             )
             raise ConfigurationError("\n".join([advice, *changed]))
+    notice_unused(arguments.set, experiment)
     summary = arguments.summary
     summary.run_dir, summary.algorithm, summary.seed = str(directory), experiment.algorithm, experiment.run.seed
     from evo.cli.training import train_to_the_end

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, notice
 from evo.plugins import registry
+
+if TYPE_CHECKING:
+    from evo.config.experiment import Experiment
 
 SUMMARISED = True
 
@@ -80,6 +85,7 @@ def main(arguments: Namespace) -> int:
     directory = None if arguments.run_dir is None else Path(arguments.run_dir)
     if directory is not None:
         run_directory.refuse_existing(directory)
+    notice_unused(arguments.set, experiment)
     summary = arguments.summary
     summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
     # Before anything is made, for a device may be missing.
@@ -112,6 +118,15 @@ def flags(arguments: Namespace) -> dict[str, str | None]:
     """Return the named flags that override options."""
     names = ("algorithm", "seed", "generations", "workers", "backend")
     return {name: getattr(arguments, name) for name in names}
+
+
+def notice_unused(assignments: Sequence[str], experiment: Experiment) -> None:
+    """Say which options were typed that belong to another algorithm than the chosen one."""
+    for assignment in assignments:
+        section = assignment.partition(".")[0].strip()
+        if section in experiment.sections and section != experiment.algorithm:
+            name = assignment.partition("=")[0].strip()
+            notice(f"--set {name} has no effect: the algorithm is {experiment.algorithm}, not {section}")
 
 
 def _refuse_with(flag: str, **others: object) -> None:

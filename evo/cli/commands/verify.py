@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from evo.cli.commands.evaluate import whole
-from evo.errors import ConfigurationError, DataError, printable
+from evo.errors import ConfigurationError, DataError, counted, printable
 from evo.plugins import registry
 
 SAMPLE = 64
@@ -56,7 +56,7 @@ def main(arguments: Namespace) -> int:
         for text in found:
             print(f"{word:<9}" + "\n         ".join(map(printable, text.split("\n"))))
     told = "everything that could be checked agrees" if report.ok else "this run is not what it says"
-    print(f"{told}: {report.generations} generations, state hash {report.state_hash}")
+    print(f"{told}: {counted(report.generations, 'generation')}, state hash {report.state_hash}")
     if arguments.json:
         print(one_line(report.numbers()))
     return 0 if report.ok else DataError.exit_code

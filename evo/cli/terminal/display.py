@@ -232,7 +232,7 @@ def display_for(quiet: bool, output: TextIO | None = None) -> Display:
 
 def number(value: float) -> str:
     """Return a score with two decimals."""
-    return f"{value:.2f}" if math.isfinite(value) else UNKNOWN
+    return f"{value:z.2f}" if math.isfinite(value) else UNKNOWN
 
 
 def count(value: float) -> str:

@@ -61,7 +61,7 @@ def ending(experiment: Experiment, summary: Summary, display: Display, game: Rec
     if champion is None:
         display.say("no champion: nothing is validated yet, or no finalist had finite scores")
     else:
-        display.say(f"champion   validation return {champion.fitness:.2f}")
+        display.say(f"champion   validation return {champion.fitness:z.2f}")
         if champion.test is not None:
             display.say("test       " + described(champion.test).replace("\n", "\n" + 11 * " "))
             if others := baselines(experiment):
@@ -85,11 +85,11 @@ def ending(experiment: Experiment, summary: Summary, display: Display, game: Rec
 def described(score: Score) -> str:
     """Return a test score in two lines, which fit into 80 columns."""
     low, high = score.ci95
-    interval = f", 95 % interval {low:.2f} to {high:.2f}" if score.episodes > 1 else ""
+    interval = f", 95 % interval {low:z.2f} to {high:z.2f}" if score.episodes > 1 else ""
     wins = f", won {100 * score.win_rate:.3g} %" if score.win_rate is not None else ""
     return (
-        f"{score.mean:.2f} on {score.episodes} test episodes{interval}\n"
-        f"median {score.median:g}, best {score.max:g}{wins}"
+        f"{score.mean:z.2f} on {counted(score.episodes, 'test episode')}{interval}\n"
+        f"median {score.median:zg}, best {score.max:zg}{wins}"
     )
 
 
@@ -98,4 +98,4 @@ def baselines(experiment: Experiment) -> str:
     from evo.training.testing import baselines
 
     scores = baselines(experiment.environment, BASELINE_EPISODES)
-    return ", ".join(f"{name} {score:.1f}" for name, score in scores.items())
+    return ", ".join(f"{name} {score:z.1f}" for name, score in scores.items())
