@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import h5py
 import numpy as np
@@ -21,6 +22,7 @@ from committing import IDENTITY, Arrays, commit, metrics, record, state, straigh
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
 from evo.files.hashing import array_digest, first_hash, next_hash
 from evo.rollouts.published_weights import PublishedFiles
+from evo.store import store as store_module
 from evo.store.store import Store
 
 COMMITTING = Path(__file__).with_name("committing.py")
@@ -118,6 +120,18 @@ def test_an_empty_directory_is_used_and_a_file_is_refused(tmp_path: Path) -> Non
 def test_a_place_that_cannot_be_written_is_a_resource_error() -> None:
     with pytest.raises(ResourceError, match="cannot create /proc/run"):
         Store.create(Path("/proc/run"), "", IDENTITY)
+
+
+def test_a_new_run_that_cannot_be_opened_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short_of_memory(directory: Path) -> NoReturn:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "recover", short_of_memory)
+        with pytest.raises(MemoryError):
+            Store.create(tmp_path / "run", "", IDENTITY)
+    assert list(tmp_path.iterdir()) == []
+    Store.create(tmp_path / "run", "", IDENTITY).close()
 
 
 def test_what_a_killed_process_was_making_is_cleared_away(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -113,3 +114,30 @@ def test_of_two_masters_that_make_one_directory_one_makes_it(small: Path) -> Non
     assert sorted((one.returncode, other.returncode)) in ([0, 2], [0, 4]), said
     assert "Traceback" not in "".join(said)
     assert not list(small.glob(".run.*"))
+
+
+def limited(where: Path, kilobytes: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run with so much address space."""
+    line = shlex.join([sys.executable, "-m", "evo.run", "small.toml", "--run-dir", "run", "--json", *words])
+    return subprocess.run(
+        ["sh", "-c", f"ulimit -v {kilobytes}; exec {line}"],
+        cwd=where,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_run_takes_little_address_space(small: Path) -> None:
+    ended = limited(small, 1_500_000, "--generations", "1")
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_too_little_address_space_for_the_libraries_is_one_line(small: Path) -> None:
+    ended = limited(small, 200_000)
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 5
+    assert "limited to 204 MB" in line
+    assert json.loads(ended.stdout)["error"] == line
+    assert not (small / "run").exists()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import resource
 import shlex
 import sys
 import traceback
@@ -28,6 +29,7 @@ from evo.plugins import registry
 from evo.training.summary import Summary, one_line
 from evo.workers.process import ignore, leave, raise_stopped, tolerate_failures
 
+LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
 SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
@@ -80,7 +82,9 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     try:
         raise_stopped()
         _refuse_control_characters(words)
-        code = int(module.main(parser.parse_args(words)))
+        arguments = parser.parse_args(words)
+        _refuse_little_memory()
+        code = int(module.main(arguments))
     except KeyboardInterrupt as stop:
         ignore()
         code = getattr(stop, "exit_code", 130)
@@ -108,6 +112,16 @@ def _refuse_control_characters(words: Sequence[str]) -> None:
     for word in words:
         if CONTROL.search(word):
             raise ConfigurationError(f"'{printable(word)}': no name or value holds line ends or control characters")
+
+
+def _refuse_little_memory() -> None:
+    """Raise a ResourceError where not even the libraries fit; OpenBLAS would end the process while it is imported."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY * 10**6:
+        raise ResourceError(
+            f"the address space of this process is limited to {limit // 10**6} MB, and the libraries need "
+            f"{LEAST_MEMORY} MB; raise the limit with: ulimit -v unlimited"
+        )
 
 
 def _version() -> str:

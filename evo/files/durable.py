@@ -65,13 +65,13 @@ def sync_directory(path: Path) -> None:
 
 
 def read_file(path: Path, *, most: int) -> bytes:
-    """Return the bytes of a regular file. Raises DataError where it is missing, or has more than `most` bytes."""
+    """Return the bytes that a regular file has now. Raises DataError where it is missing, or has more than `most`."""
     with (
         open_regular(path, most=most) as descriptor,
         resources("read", path),
         os.fdopen(descriptor, "rb", closefd=False) as file,
     ):
-        return file.read(most)
+        return file.read(os.fstat(descriptor).st_size)  # a buffer of that size is allocated
 
 
 @contextmanager

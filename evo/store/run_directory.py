@@ -54,7 +54,7 @@ def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str,
     except BaseException:
         if lock is not None:
             release(lock)
-        _remove_partial(building)
+        remove_new(building)
         raise
 
 
@@ -85,8 +85,11 @@ def _make_parents(directory: Path) -> None:
         sync_directory(directory.parent)
 
 
-def _remove_partial(building: Path) -> None:
-    """Remove a partly built directory, file by file: listing it would need a descriptor, which may be lacking."""
+def remove_new(building: Path) -> None:
+    """Remove a run directory without generations, also a partly built one.
+
+    It goes file by file: listing it would need a descriptor, which may be lacking.
+    """
     for name in (LOCK, CONFIG, MANIFEST):
         for path in (building / name, building / (name + TEMPORARY)):
             with suppress(OSError):

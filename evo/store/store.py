@@ -47,7 +47,7 @@ from evo.store.metrics import MetricsFile
 from evo.store.paths import MANIFEST
 from evo.store.published import Published
 from evo.store.recovery import Recovered, clean, population_file, recover, require_run_directory
-from evo.store.run_directory import make_run_directory
+from evo.store.run_directory import make_run_directory, remove_new
 
 DURABLE_SECONDS = 2.0
 KEEP_EVERY = 100
@@ -94,7 +94,12 @@ class Store:
         Raises ConfigurationError, and changes nothing, where a directory exists and is not empty.
         """
         lock = make_run_directory(directory, config_toml, identity)
-        return cls(directory, recover(directory), lock, keep_every)
+        try:
+            return cls(directory, recover(directory), lock, keep_every)
+        except BaseException:
+            remove_new(directory)
+            release(lock)
+            raise
 
     @classmethod
     def open(cls, directory: Path, *, keep_every: int = KEEP_EVERY) -> Store:
