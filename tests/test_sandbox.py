@@ -7,11 +7,14 @@ import io
 import os
 import pickle
 import resource
+import shutil
+import signal
 import subprocess
 import sys
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -339,3 +342,50 @@ def test_who_reads_it_leaves_no_process_behind(tmp_path: Path) -> None:
     sandbox.read_champion(tmp_path)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+READ = "from pathlib import Path; import sys; from evo.store import sandbox; sandbox.read_champion(Path(sys.argv[1]))"
+
+
+def test_it_ends_with_who_asked_for_it_even_while_it_reads_a_large_file(tmp_path: Path) -> None:
+    path = champion(tmp_path / "champion.h5")
+    os.truncate(path, 1 << 31)
+    with subprocess.Popen([sys.executable, "-c", READ, path], cwd=ROOT) as asking:
+        pid = until_reading(asking.pid)
+        try:
+            os.kill(pid, signal.SIGSTOP)  # so that it cannot end because it has read everything
+            asking.kill()
+            asking.wait()
+            ended = time.monotonic() + 5
+            while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+                assert time.monotonic() < ended
+                time.sleep(0.01)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def until_reading(parent: int) -> int:
+    """Return the process id of the child that reads, as soon as it may open no file any more."""
+    while True:
+        for pid in map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split()):
+            limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+            if any(line.split()[3] == "0" for line in limits if line.startswith("Max open files")):
+                return pid
+        time.sleep(0.001)
+
+
+@pytest.mark.skipif(os.getuid() == 0 and shutil.which("setpriv") is None, reason="root may raise any limit")
+def test_a_lower_limit_than_it_would_set_is_kept(tmp_path: Path) -> None:
+    path = champion(tmp_path / "champion.h5")
+    program = f"import resource; resource.setrlimit(resource.RLIMIT_CPU, (5, 5)); {READ}"
+    ordinary = ["setpriv", "--bounding-set=-sys_resource"] if os.getuid() == 0 else []
+    subprocess.run([*ordinary, sys.executable, "-c", program, path], cwd=ROOT, check=True)
+
+
+def test_a_champion_is_read_where_there_is_no_proc(tmp_path: Path) -> None:
+    path = champion(tmp_path / "champion.h5")
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*hidden, "true"], capture_output=True).returncode:
+        pytest.skip("needs the right to hide /proc")
+    subprocess.run([*hidden, sys.executable, "-c", READ, path], cwd=ROOT, check=True)

@@ -103,8 +103,19 @@ def _remove_abandoned(target: Path) -> None:
     """Remove partly built directories of dead processes for the same run directory."""
     name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\..*{re.escape(TEMPORARY)}")
     for path in target.parent.iterdir():
-        if (match := name.fullmatch(path.name)) and not os.path.exists(f"/proc/{match[1]}"):
+        if (match := name.fullmatch(path.name)) and not _runs(int(match[1])):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    """Return whether there is a process with this id, also of another user."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def free_directory(experiment: Path, algorithm: str, seed: int, runs: Path = Path("runs")) -> Path:

@@ -7,8 +7,10 @@ more than the file: it checks the description, and the weights against their SHA
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
+import select
 import signal
 import struct
 import subprocess
@@ -26,6 +28,8 @@ from evo.store.paths import LARGEST_CHAMPION
 WALL_SECONDS = 60.0  # time limit, also on a busy machine
 CPU_SECONDS = 10  # processor time limit; one second more per 64 MiB
 MEMORY = 128 << 20  # bytes, besides the libraries and four times the size of the file
+LIBRARIES = 512 << 20  # bytes of address space that Python, NumPy and HDF5 take, at most
+PR_SET_PDEATHSIG = 1
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.store.sandbox import child; child(sys.argv[1])"
 ENVIRONMENT = {
     "HDF5_PLUGIN_PRELOAD": "::",  # load no filter plugins
@@ -91,6 +95,7 @@ def child(source: str) -> None:
     """Read the champion on standard input and write it to standard output as plain bytes; exit 3 with a message."""
     try:
         size = os.fstat(0).st_size
+        _end_with_parent()
         _limit(size)
         sealed, weights = unpack(_all_of(0, size), source)
         write_all(1, SIZES.pack(len(sealed), weights.nbytes))
@@ -105,10 +110,28 @@ def child(source: str) -> None:
     os._exit(code)
 
 
+def _end_with_parent() -> None:
+    """Have the system end this process after WALL_SECONDS and, on Linux, as soon as its parent is gone.
+
+    Neither needs this process to run any Python code, which libhdf5 may not let it do for a minute.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    reader = select.poll()
+    reader.register(1, 0)  # an error is always reported
+    if reader.poll(0):  # the parent was gone before
+        os._exit(1)
+
+
 def _limit(size: int) -> None:
     """Limit the resources of this process, after all imports."""
-    with open("/proc/self/statm", "rb") as file:
-        present = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            present = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # the system does not say
+        present = LIBRARIES
     for what, most in (
         (resource.RLIMIT_AS, present + MEMORY + 4 * size),
         (resource.RLIMIT_CPU, CPU_SECONDS + (size >> 26)),
@@ -117,6 +140,8 @@ def _limit(size: int) -> None:
         (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_NOFILE, 0),  # no further file can be opened
     ):
+        allowed = resource.getrlimit(what)[1]  # by a limit on the parent
+        most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
         resource.setrlimit(what, (most, most))
 
 
