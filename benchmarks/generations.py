@@ -46,7 +46,7 @@ def experiment_of(case: Case, population: int, parents: int) -> Experiment:
 def ours(experiment: Experiment, directory: Path, generations: int) -> tuple[list[float], list[float], int]:
     """Return the returns of generation 0, the seconds of every later one, and the frames of those."""
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
-    evaluator = evaluator_of(experiment, directory, ())
+    evaluator = evaluator_of(experiment, directory)
     took, frames = [], 0
     first: list[float] = []
     try:

@@ -36,7 +36,7 @@ def generations(count: int, directory: Path, *, each: bool = False) -> tuple[flo
     """
     experiment = loading.load(EXPERIMENT)
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
-    evaluator = evaluator_of(experiment, directory, ())
+    evaluator = evaluator_of(experiment, directory)
     publishing = 0.0
     try:
         with Store.create(directory, experiment.to_toml(), experiment.identity()) as store:

@@ -132,7 +132,7 @@ def needed(work: Work, length: float, workers: int, master: Master, least: int) 
 def _in_mid_run(experiment: Experiment, directory: Path, generations: int) -> Request:
     """Return what an experiment asks for after so many generations."""
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
-    evaluator = evaluator_of(experiment, directory, ())
+    evaluator = evaluator_of(experiment, directory)
     try:
         with Store.create(directory, experiment.to_toml(), experiment.identity()) as store:
             for number_ in range(generations):
@@ -177,7 +177,7 @@ def measured(
     try:
         for workers in CHECKED:
             sized = processes.one_worker(experiment.workers).model_copy(update={"count": workers})
-            pools[workers] = evaluator_of(_with_workers(experiment, sized), directory, ())
+            pools[workers] = evaluator_of(_with_workers(experiment, sized), directory)
             pools[workers].map(tasks)
         for workers in alone:
             without[workers] = Alone(spec, workers)

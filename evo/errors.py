@@ -70,7 +70,7 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 
 def counted(count: int, noun: str) -> str:
     """Return a number of things, as in 1 generation or 3 generations."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what moves a cursor or begins a line

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evo.errors import counted
 from evo.training.accounting import Stopwatch
 from evo.training.generation import make_algorithm, play_out
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from evo.store.store import Store
     from evo.training.summary import Champion
     from evo.training.validation import Validated
+
+
+ROUNDED = ", since budgets are checked between generations"
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,14 @@ def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins:
     """Train in a run directory, and yield every generation after its commit.
 
     A directory that holds a run of this experiment is resumed; None creates the next free one in runs/. The iteration
-    may stop at any row: every generation that was yielded is committed. Raises ConfigurationError where the directory
-    holds a run whose options give other results.
+    may stop at any row: every generation that was yielded is committed. `plugins` are modules as those of --plugin.
+    Raises ConfigurationError where the directory holds a run whose options give other results.
     """
+    from evo.plugins import registry
     from evo.training.resuming import open_or_begin
 
-    with open_or_begin(experiment, run_dir) as store, Session(experiment, store, plugins) as session:
+    registry.load(plugins)
+    with open_or_begin(experiment, run_dir) as store, Session(experiment, store) as session:
         yield from generations(session)
 
 
@@ -73,7 +79,6 @@ class Session:
         self,
         experiment: Experiment,
         store: Store,
-        plugins: Sequence[str] = (),
         *,
         allow_drift: bool = False,
         forked: Validated | None = None,
@@ -88,7 +93,7 @@ class Session:
         self._evaluator: Evaluator | None = None
         self._algorithm = forked
         try:
-            self.evaluator = self._evaluator = evaluator_of(experiment, store.directory, plugins)
+            self.evaluator = self._evaluator = evaluator_of(experiment, store.directory)
             environment = environment_of(experiment.environment)
             self.algorithm = self._algorithm = forked or make_algorithm(experiment, environment)
             for text in self.algorithm.notices:
@@ -98,10 +103,8 @@ class Session:
         except BaseException:
             self.close()
             raise
-        self.quarantine = Quarantine(store, plugins)
-        self.report = ChampionReport(
-            experiment, environment.episode_metrics, self.algorithm, self.evaluator, store, plugins
-        )
+        self.quarantine = Quarantine(store)
+        self.report = ChampionReport(experiment, environment.episode_metrics, self.algorithm, self.evaluator, store)
 
     @property
     def stopped(self) -> str:
@@ -110,11 +113,11 @@ class Session:
         if store.next_generation >= self.experiment.generations:
             return ""
         if budget.frames and store.frames >= budget.frames:
-            return f"the budget of {budget.frames} frames is spent"
+            return f"the budget of {counted(budget.frames, 'frame')} is spent; {store.frames:,} were played{ROUNDED}"
         if budget.seconds and store.seconds >= budget.seconds:
-            return f"the budget of {budget.seconds:g} seconds is spent"
+            return f"the budget of {budget.seconds:g} seconds is spent; training took {store.seconds:.0f}{ROUNDED}"
         if budget.validation is not None and algorithm.best is not None and algorithm.fitness >= budget.validation:
-            return f"the champion's validation return {algorithm.fitness:.3f} has reached {budget.validation:g}"
+            return f"the champion's validation return {algorithm.fitness:z.3f} has reached {budget.validation:g}"
         return ""
 
     @property

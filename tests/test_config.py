@@ -122,7 +122,7 @@ every = 1979-05-27
         "1: seed: must be in a section, as in [run]",
         '3: run.algorithm: "gaa" is not known - did you mean `ga`? (there are '
         + ", ".join(registry.names("algorithms"))
-        + ")",
+        + "; --plugin adds others)",
         "4: run.seed: must be a whole number, not true",
         "5: run.generations: must be a whole number, not nan",
         "7: environment.sizee: unknown key - did you mean `size`?",
@@ -138,7 +138,7 @@ every = 1979-05-27
         "--set foo: must be SECTION.KEY=VALUE, as in ga.population=256",
         '--backend: "proceses" is not known - did you mean `processes`? (there are '
         + ", ".join(registry.names("evaluators"))
-        + ")",
+        + "; --plugin adds others)",
         "--set ga.parents: 99 of a population of 10",
         '--workers: must be at least 1 or "auto", not 0',
     ]

@@ -303,3 +303,24 @@ def test_a_fork_to_an_algorithm_that_needs_other_arrays_names_what_is_missing(st
     error = summary_of(stopped, "--resume", "run", *CLIMBER, "--fork", "other", code=2)["error"]
     assert "cannot continue from the state of that run: there is no array 'position'" in error
     assert snapshot(stopped) == before
+
+
+def test_a_fork_that_fails_closes_all_that_it_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    summary_of(tmp_path, "small.toml", "--run-dir", "first", "--generations", 1)
+    begun = ("small.toml", *CLIMBER, "--set", "run.init_from=first")
+    summary_of(tmp_path, *begun, "--run-dir", "run", "--generations", 1)
+    closed, create = [], Store.create
+
+    def created(*what: Any) -> Store:
+        (tmp_path / "run" / "start.h5").write_bytes(b"another")
+        return create(*what)
+
+    monkeypatch.setattr(Store, "create", created)
+    monkeypatch.setattr(
+        registry.find("algorithms", "climber").Climber, "close", lambda algorithm: closed.append(algorithm)
+    )
+    error = summary_of(tmp_path, "--resume", "run", *CLIMBER[:2], "--fork", "other", code=2)["error"]
+    assert "has changed while it was read" in error
+    assert len(closed) == 1
+    Store.open(tmp_path / "runs" / "other").close()  # nobody holds its lock

@@ -137,7 +137,7 @@ def test_a_signal_ends_a_run_and_what_is_committed_goes_on(
     summary = json.loads((out + rest).splitlines()[-1])
     assert (list(summary), summary["status"]) == (KEYS, "interrupted")
     assert summary["generations"] >= 3
-    assert err.splitlines()[-1].endswith("continue with: python -m evo.run --resume run")
+    assert err.splitlines()[-1].endswith("continue with: python -m evo resume run")
     assert "Traceback" not in err
     total = ("--generations", summary["generations"] + 2, "--backend", "serial")
     resumed = summary_of(small, "--resume", "run", *total)

@@ -32,7 +32,7 @@ def small(tmp_path: Path) -> Path:
 
 def finished(where: Path, err: str) -> None:
     """Check that a run which was interrupted goes on to the hash of an undisturbed one."""
-    assert err.splitlines()[-1].endswith("continue with: python -m evo.run --resume run")
+    assert err.splitlines()[-1].endswith("continue with: python -m evo resume run")
     assert "Traceback" not in err
     reached = int(err.splitlines()[-1].split(";")[1].split()[0])
     total = ("--generations", reached + 2, "--backend", "serial")

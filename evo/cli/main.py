@@ -149,7 +149,7 @@ def _farewell(summary: Summary) -> str:
         return "interrupted"
     count = summary.generations or 0
     safe = f"{counted(count, 'generation')} {'is' if count == 1 else 'are'} saved; "
-    return f"interrupted; {safe}continue with: python -m evo.run --resume {shlex.quote(summary.run_dir)}"
+    return f"interrupted; {safe}continue with: {registry.command('evo', 'resume', summary.run_dir)}"
 
 
 def _say(text: str) -> None:

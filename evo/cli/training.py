@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from evo.errors import counted, notice
@@ -19,7 +19,6 @@ def train_to_the_end(
     experiment: Experiment,
     opened: Callable[[], tuple[Store, Validated | None]],
     *,
-    plugins: Sequence[str],
     quiet: bool,
     summary: Summary,
     allow_drift: bool = False,
@@ -39,7 +38,7 @@ def train_to_the_end(
     from evo.workers.process import ignored
 
     store, forked = opened()
-    game = None
+    game, stopped = None, ""
     try:
         _notices(experiment, store)
         _fill(summary, store)
@@ -49,7 +48,7 @@ def train_to_the_end(
             display.say(f"nothing to do: {there} done, {experiment.generations} asked for")
             summary.champion = known_champion(store, experiment)
         if summary.champion is None:
-            with Session(experiment, store, plugins, allow_drift=allow_drift, forked=forked) as session:
+            with Session(experiment, store, allow_drift=allow_drift, forked=forked) as session:
                 if show.kernels_are_missing(experiment):
                     display.say("compiling the kernels for this machine, once (about 10 s) ...")
                 with display:
@@ -58,8 +57,8 @@ def train_to_the_end(
                             display.say(init_from.handed_over(experiment, row.metrics["start_validation"]))
                         display.generation(row, experiment.generations)
                         _fill(summary, store, session)
-                if session.stopped:
-                    display.say(f"stopped after {counted(store.next_generation, 'generation')}: {session.stopped}")
+                if stopped := session.stopped:
+                    display.say(f"stopped after {counted(store.next_generation, 'generation')}: {stopped}")
                 _fill(summary, store, session)
                 game = show.record_game(session) if show.watched(display) else None
     finally:
@@ -69,7 +68,7 @@ def train_to_the_end(
             finally:
                 _fill(summary, store)  # only now it is certain how much of it is committed
     summary.status = "done"
-    show.ending(experiment, summary, display, game)
+    show.ending(experiment, summary, display, game, stopped)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +164,7 @@ def environment_of(options: Any) -> Any:
     return registry.find("environments", environment_module(options.id)).make(options)
 
 
-def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str], **how: Any) -> Evaluator:
+def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluator:
     """Return the evaluator of a run, of the backend of its [workers]; `how` goes to the backend's `make`."""
     from evo.rollouts.player import RunSpec
 
@@ -178,7 +178,7 @@ def evaluator_of(experiment: Experiment, directory: Path, modules: Sequence[str]
         policy=experiment.policy,
         workers=workers,
         inference=experiment.policy.player,
-        plugins=tuple(modules),
+        plugins=registry.loaded(),
         extra_outputs=experiment.extra_outputs,
         learner=experiment.learner_devices,
         transitions_from=experiment.transitions_from,

@@ -246,4 +246,4 @@ def _unknown_environment(name: str, known: Sequence[str]) -> str:
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:
-    return f"{shown(name)} is not known{did_you_mean(name, known)} (there are {', '.join(known)})"
+    return f"{shown(name)} is not known{did_you_mean(name, known)} (there are {', '.join(known)}; --plugin adds others)"

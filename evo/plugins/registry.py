@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable
 from importlib import import_module
@@ -73,6 +74,17 @@ def load(modules: Iterable[str]) -> None:
         if _loaded.get((folder, name), module) is not module or (ROOT / folder / f"{name}.py").exists():
             raise ConfigurationError(f"--plugin {module_name}: the name {name} is taken in {folder}")
         _loaded[folder, name] = module
+
+
+def loaded() -> tuple[str, ...]:
+    """Return the names of the plug-ins that are loaded, for processes that need the same."""
+    return tuple(dict.fromkeys(module.__name__ for module in _loaded.values()))
+
+
+def command(*words: str) -> str:
+    """Return a command to type, as in `python -m evo replay runs/one`, with the plug-ins that it needs."""
+    modules = [word for name in loaded() for word in ("--plugin", name)]
+    return shlex.join(["python", "-m", *words, *modules])
 
 
 def look_here() -> None:

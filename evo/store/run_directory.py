@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import TypeVar
 from evo.errors import ConfigurationError
 from evo.files.durable import TEMPORARY, replace_file, resources, sync_directory
 from evo.files.lock import LOCK, acquire, release
+from evo.plugins.registry import command
 from evo.store.manifest import header
 from evo.store.paths import MANIFEST, POPULATION, PUBLISHED, RECORDS
 
@@ -73,7 +73,7 @@ def refuse_existing(directory: Path) -> None:
     with resources("read", directory):
         empty = not any(target.iterdir())
     if not empty:
-        resume = f"resume it with `python -m evo.run --resume {shlex.quote(str(directory))}`, or "
+        resume = f"resume it with `{command('evo', 'resume', str(directory))}`, or "
         instead = resume if (target / MANIFEST).exists() else ""
         raise ConfigurationError(f"{directory} exists and is not empty; {instead}choose another --run-dir")
 

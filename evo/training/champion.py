@@ -15,7 +15,7 @@ from evo.training import summary, testing
 from evo.training.quarantine import champion_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
     from evo.config.experiment import Experiment
@@ -37,13 +37,12 @@ class ChampionReport:
         algorithm: Validated,
         evaluator: Evaluator,
         store: Store,
-        plugins: Sequence[str] = (),
     ) -> None:
         self.score: testing.Score | None = None  # of the present champion
         self.scores: NDArray[np.float64] | None = None  # of its test episodes
         self._experiment, self._network, self._metrics = experiment, experiment.network(), episode_metrics
         self.evaluator = evaluator
-        self._algorithm, self._store, self._plugins = algorithm, store, plugins
+        self._algorithm, self._store = algorithm, store
 
     @property
     def champion(self) -> summary.Champion | None:
@@ -65,7 +64,7 @@ class ChampionReport:
                 )
             except PoisonError as poison:
                 self._write(stopped)
-                raise champion_stopped(poison, self._store.directory, self._plugins) from poison
+                raise champion_stopped(poison, self._store.directory) from poison
         if self._algorithm.changed or test:
             self._write(stopped)
 

@@ -144,7 +144,7 @@ def _by_itself(file: Path, flags: Mapping[str, object] | None) -> Finished:
 
 
 @contextmanager
-def playing(experiment: Experiment, plugins: list[str]) -> Iterator[tuple[Evaluator, Callable[..., str]]]:
+def playing(experiment: Experiment) -> Iterator[tuple[Evaluator, Callable[..., str]]]:
     """Yield an evaluator and a function that publishes weights for it, all of it gone afterwards."""
     with TemporaryDirectory(prefix="snake-evo-") as place:
 
@@ -152,7 +152,7 @@ def playing(experiment: Experiment, plugins: list[str]) -> Iterator[tuple[Evalua
             replace_file(Path(place) / "weights.h5", encode({"weights": weights}), durable=False)
             return "weights.h5"
 
-        evaluator = evaluator_of(experiment, Path(place), plugins)
+        evaluator = evaluator_of(experiment, Path(place))
         try:
             yield evaluator, publish
         finally:

@@ -6,7 +6,6 @@ in the generation's record, as `poisoned`, and by that in its hash.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evo.errors import PoisonError, ResourceError, notice
+from evo.plugins import registry
 
 if TYPE_CHECKING:
     from evo.records import Arrays, Played, Task
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Quarantine:
     """Shows the notices of what was played, and keeps who is poisoned in the present generation."""
 
-    def __init__(self, store: Store, plugins: Sequence[str]) -> None:
+    def __init__(self, store: Store) -> None:
         self.fingerprint = ""  # of the arithmetic of the last round
-        self._store, self._plugins = store, plugins
+        self._store = store
         self._generation, self._round = -1, 0  # rounds of the generation that are played
         self._poisoned: list[tuple[int, int]] = []  # round and candidate
 
@@ -40,10 +40,11 @@ class Quarantine:
     def stopped(self, poison: PoisonError, tasks: Sequence[Task]) -> ResourceError:
         """Return what is raised where a candidate ends its workers: its name, and the commands to try."""
         self._begin()
-        resume = ["python", "-m", "evo.run", "--resume", str(self._store.directory), *self._modules()]
+        directory = str(self._store.directory)
+        resume = registry.command("evo", "resume", directory, "--set", "workers.on_poison=worst")
         return ResourceError(
             f"{self._described(poison, tasks)}; replay it alone with: {self._replay(_numbers(poison, tasks)[0])}; "
-            f"or rank it worst and continue with: {shlex.join([*resume, '--set', 'workers.on_poison=worst'])}"
+            f"or rank it worst and continue with: {resume}"
         )
 
     def record(self) -> Arrays:
@@ -76,14 +77,10 @@ class Quarantine:
         return f"{who} of generation {self._generation}{where} ended every worker; the last one {poison.why}"
 
     def _replay(self, number: int) -> str:
-        command = ["python", "-m", "evo", "replay", str(self._store.directory)]
-        command += ["--generation", str(self._generation), "--candidate", str(number)]
+        where = ["--generation", str(self._generation), "--candidate", str(number)]
         if self._round:
-            command += ["--round", str(self._round)]
-        return shlex.join([*command, *self._modules()])
-
-    def _modules(self) -> list[str]:
-        return [word for module in self._plugins for word in ("--plugin", module)]
+            where += ["--round", str(self._round)]
+        return registry.command("evo", "replay", str(self._store.directory), *where)
 
 
 def show(notices: Sequence[str]) -> None:
@@ -92,13 +89,11 @@ def show(notices: Sequence[str]) -> None:
         notice(text)
 
 
-def champion_stopped(poison: PoisonError, directory: Path, plugins: Sequence[str]) -> ResourceError:
+def champion_stopped(poison: PoisonError, directory: Path) -> ResourceError:
     """Return what is raised where the champion cannot be measured, because it ends its workers."""
-    command = ["python", "-m", "evo", "evaluate", str(directory)]
-    command += [word for module in plugins for word in ("--plugin", module)]
     return ResourceError(
         f"the champion ended every worker on test episodes; the last one {poison.why}; "
-        f"repeat that with: {shlex.join(command)}"
+        f"repeat that with: {registry.command('evo', 'evaluate', str(directory))}"
     )
 
 

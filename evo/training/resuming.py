@@ -90,6 +90,7 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
         algorithm.close()
         raise
     try:
+        init_from.keep(experiment, store)
         if state:
             store.commit(0, algorithm.state(), {}, {})
             store.flush()

@@ -40,7 +40,7 @@ class TemporaryPublisher:
         return name
 
 
-def replay_candidate(directory: Path, generation: int, number: int, candidate: int, modules: Sequence[str]) -> str:
+def replay_candidate(directory: Path, generation: int, number: int, candidate: int) -> str:
     """Replay one candidate of round `number` of a generation; return a line that describes its result.
 
     Raises PoisonError where it ends its worker, ConfigurationError where there is no such candidate, and DataError
@@ -58,10 +58,10 @@ def replay_candidate(directory: Path, generation: int, number: int, candidate: i
         algorithm.restore(store.read_state(generation - 1), islice(store.records(), generation))
     with TemporaryDirectory(prefix="snake-evo-") as folder:
         publisher = TemporaryPublisher(Path(folder))
-        tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, publisher, modules)
+        tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, publisher)
         task = _task_of_candidate(tasks, candidate)
         alone = processes.one_worker(experiment.workers)
-        evaluator = evaluator_of(replace(experiment, workers=alone), publisher.directory, modules, attempts=1)
+        evaluator = evaluator_of(replace(experiment, workers=alone), publisher.directory, attempts=1)
         try:
             (result,) = evaluator.map([task]).results
         finally:
@@ -70,12 +70,12 @@ def replay_candidate(directory: Path, generation: int, number: int, candidate: i
 
 
 def _tasks_of_round(
-    experiment: Experiment, rounds: Generation, number: int, publisher: TemporaryPublisher, modules: Sequence[str]
+    experiment: Experiment, rounds: Generation, number: int, publisher: TemporaryPublisher
 ) -> list[Task]:
     """Return the tasks of round `number` of a generation, after playing the rounds before it."""
     published, tasks = addressed(next(rounds), publisher)
     if number:
-        evaluator = evaluator_of(experiment, publisher.directory, modules)
+        evaluator = evaluator_of(experiment, publisher.directory)
         try:
             for _ in range(number):
                 published, tasks = addressed(rounds.send(evaluator.map(tasks).results), publisher, published)

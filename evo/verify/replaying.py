@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 def replayer(
     evidence: Evidence,
     experiment: Experiment,
-    plugins: Sequence[str],
     report: Report,
     champion: Champion | None,
     say: Callable[[str], None],
@@ -48,7 +47,7 @@ def replayer(
     """Yield a replayer, which publishes weights in a temporary folder."""
     with TemporaryDirectory(prefix="snake-evo-") as place:
         (Path(place) / PUBLISHED).mkdir()
-        evaluator = evaluator_of(experiment, Path(place), list(plugins))
+        evaluator = evaluator_of(experiment, Path(place))
         try:
             yield Replayer(
                 evidence, experiment, evaluator, _Publisher(Published(Path(place)).add), report, champion, say

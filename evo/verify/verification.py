@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config import loading
-from evo.config.experiment import difference
+from evo.config.experiment import difference, environment_module
 from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
+from evo.plugins import registry
 from evo.store.checkpoints import read_records, read_state, record_file
 from evo.store.manifest import Line, Manifest, parse
 from evo.store.paths import MANIFEST
@@ -96,11 +97,24 @@ def examine(directory: Path, report: Report, flags: Mapping[str, object] | None 
     if manifest is None:
         return None
     evidence = Evidence(directory, manifest, len(data), _broken(manifest, data))
+    _require_plug_ins(directory, manifest)
     report.generations = len(manifest.lines)
     report.state_hash = manifest.lines[-1].state_hash if manifest.lines else manifest.first_hash
     evidence.experiment = _configuration(evidence, report, flags)
     _files(evidence, report)
     return evidence
+
+
+def _require_plug_ins(directory: Path, manifest: Manifest) -> None:
+    """Raise ConfigurationError where the run needs a plug-in that is not loaded, and nothing is known against it."""
+    environment = manifest.identity.get("environment")
+    identifier = environment.get("id") if isinstance(environment, Mapping) else None
+    for folder, name in (("algorithms", manifest.identity.get("algorithm")), ("environments", identifier)):
+        if isinstance(name, str) and environment_module(name) not in registry.names(folder):
+            raise ConfigurationError(
+                f"{directory}: this run needs {name}, which is not one of the {folder} here; name its plug-in with "
+                "--plugin MODULE"
+            )
 
 
 def _manifest(path: Path, data: bytes, report: Report) -> Manifest | None:

@@ -51,7 +51,7 @@ def main(arguments: Namespace) -> int:
     environment = run.experiment.environment
     if environment.id != "snake":
         raise ConfigurationError(f"replay shows games of snake, and this run plays {environment.id}")
-    with playing(run.experiment, arguments.plugin) as (evaluator, publish):
+    with playing(run.experiment) as (evaluator, publish):
         game = game_show.record(publish(run.champion.weights[None]), evaluator, episode)
     shown = game.positions(environment)
     filmed = ""
@@ -80,7 +80,7 @@ def _play_candidate(arguments: Namespace) -> int:
     who = f"candidate {candidate} of generation {generation}"
     print(f"playing {who}, alone in a new process ...", flush=True)
     try:
-        told = replay_candidate(Path(arguments.run_dir), generation, number, candidate, arguments.plugin)
+        told = replay_candidate(Path(arguments.run_dir), generation, number, candidate)
     except PoisonError as poison:
         raise ResourceError(f"{who} ended its worker, which {poison.why}") from poison
     print(f"{who}: {told}")

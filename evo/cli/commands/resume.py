@@ -57,7 +57,6 @@ def main(arguments: Namespace) -> int:
             if arguments.fork is None
             else resuming.fork(experiment, directory, arguments.fork)
         ),
-        plugins=arguments.plugin,
         quiet=arguments.quiet,
         summary=summary,
         allow_drift=arguments.allow_drift,

@@ -108,7 +108,6 @@ def main(arguments: Namespace) -> int:
     return train_to_the_end(
         experiment,
         lambda: (begin(experiment, directory), None),
-        plugins=arguments.plugin,
         quiet=arguments.quiet,
         summary=summary,
     )

@@ -50,7 +50,7 @@ def main(arguments: Namespace) -> int:
             report.not_replayable = sum(map(candidates, evidence.lines))
             report.unknown.append("nothing is replayed, for the configuration is not that of the run")
         elif evidence.lines:
-            with replayer(evidence, evidence.experiment, arguments.plugin, report, champion, print) as again:
+            with replayer(evidence, evidence.experiment, report, champion, print) as again:
                 again.play(None if arguments.all else SAMPLE if count is None else count)
     for word, found in (("agrees", report.agrees), ("unknown", report.unknown), ("DIFFERS", report.disagrees)):
         for text in found:

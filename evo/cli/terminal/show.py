@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from evo.cli.terminal.display import Display, Table
 from evo.errors import counted
+from evo.plugins.registry import command
 
 if TYPE_CHECKING:
     from evo.cli.terminal.game_show import Recording
@@ -55,8 +56,10 @@ def record_game(session: Session) -> Recording | None:
     return record(session.store.publish(weights[None]), session.report.evaluator, int(order[len(order) // 2]))
 
 
-def ending(experiment: Experiment, summary: Summary, display: Display, game: Recording | None) -> None:
-    """Show what came of a run."""
+def ending(
+    experiment: Experiment, summary: Summary, display: Display, game: Recording | None, stopped: str = ""
+) -> None:
+    """Show what came of a run, and commands to type next; `stopped` says which budget is spent, if one is."""
     champion = summary.champion
     if champion is None:
         display.say("no champion: nothing is validated yet, or no finalist had finite scores")
@@ -72,14 +75,16 @@ def ending(experiment: Experiment, summary: Summary, display: Display, game: Rec
         last = int(SECONDS * FRAMES_PER_SECOND)
         caption = f"the end of a test episode of median score, {game.score} (any key skips)"
         watch(game.positions(experiment.environment)[-last:], FRAMES_PER_SECOND, caption)
-    directory = shlex.quote(str(summary.run_dir))
-    display.say(f"run        {directory}")
-    display.say("watch it, test it, train on:" if champion is not None else "train on:")
+    directory = str(summary.run_dir)
+    display.say(f"run        {shlex.quote(directory)}")
+    display.say("next:")
+    if champion is not None and experiment.environment.id == "snake":
+        display.say(command("evo", "replay", directory))
     if champion is not None:
-        display.say(f"python -m evo replay {directory}")
-        display.say(f"python -m evo evaluate {directory} --episodes 1000")
-    more = 2 * (summary.generations or experiment.generations)
-    display.say(f"python -m evo resume {directory} --generations {more}")
+        display.say(command("evo", "evaluate", directory, "--episodes", "1000"))
+    total = 2 * max(experiment.generations, summary.generations or 0)
+    more = ["--set", "run.budget={}"] if stopped else ["--generations", str(total)]
+    display.say(command("evo", "resume", directory, *more))
 
 
 def described(score: Score) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shlex
 import shutil
 import signal
 import socket
@@ -25,6 +24,7 @@ from pydantic import Field, model_validator
 from evo.errors import ConfigurationError, HeadLostError
 from evo.evaluators.ray.cluster import installed
 from evo.evaluators.ray.driver import DriverSpec
+from evo.plugins import registry
 from evo.records import Played, Task
 from evo.rollouts.player import RunSpec
 from evo.workers.channel import Channel, Failed
@@ -165,9 +165,8 @@ class Driver:
         return HeadLostError(f"the head of the Ray cluster is lost{self._advice()}")
 
     def _advice(self) -> str:
-        again = ["python", "-m", "evo.run", "--resume", str(self._spec.run_dir), "--backend", "processes"]
-        again += [word for module in self._spec.plugins for word in ("--plugin", module)]
-        return f"; the last commit is intact; resume the run without Ray with: {shlex.join(again)}"
+        again = registry.command("evo", "resume", str(self._spec.run_dir), "--backend", "processes")
+        return f"; the last commit is intact; resume the run without Ray with: {again}"
 
 
 def make(options: Options, spec: RunSpec) -> Driver:
