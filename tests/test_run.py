@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -237,6 +238,18 @@ def test_evaluate_equals_what_the_run_itself_measured(small: Path) -> None:
     assert sampled["mean_length"] != score["mean_length"]
     more = json.loads(called(small, *words, "--episodes", 300, program="evo")[0])
     assert more["episodes"] == 300
+
+
+@pytest.mark.parametrize(("other", "said"), [("--seed", "seed"), ("--generations", "states 2 generations")])
+def test_a_champion_of_another_run_is_refused_unless_it_is_named_itself(small: Path, other: str, said: str) -> None:
+    called(small, "small.toml", "--run-dir", "run", "--generations", 1)
+    called(small, "small.toml", "--run-dir", "other", "--generations", 1, other, 2)
+    shutil.copy(small / "other" / "champion.h5", small / "run" / "champion.h5")
+    for words in (("evaluate", "run"), ("replay", "run"), ("export", "run", "champion.npz", "--to", "npz")):
+        _, err = called(small, *words, program="evo", code=3)
+        assert err.startswith("run/champion.h5: is not of this run: ")
+        assert said in err
+    called(small, "evaluate", "run/champion.h5", "--episodes", 2, program="evo")
 
 
 def test_evaluate_and_replay_look_at_a_run_while_its_master_is_at_work_and_change_nothing(small: Path) -> None:

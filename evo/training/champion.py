@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import DataError, PoisonError
+from evo.errors import DataError, PoisonError, counted
 from evo.store.champion import WEIGHTS, Champion, read_champion
 from evo.training import summary, testing
 from evo.training.quarantine import champion_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from evo.config.experiment import Experiment
     from evo.networks.network import Network
     from evo.records import Evaluator
+    from evo.store.manifest import Line
     from evo.store.store import Store
     from evo.training.validation import Validated
 
+SHARED = ("algorithm", "seed", "environment", "policy")  # facts of a champion that the identity of its run has too
 NAMED_BY = ("parent", "mate", "key", "sigma")  # the arrays of a record that say how a candidate was made
 
 
@@ -117,6 +119,21 @@ def champion_of(directory: Path, network: Network, read: Callable[[Path], Champi
     if list(champion.layers) != network_layers(network):
         raise DataError(f"{directory / WEIGHTS}: its layers are not those of the network in the run's configuration")
     return champion
+
+
+def of_another_run(champion: Champion, identity: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
+    """Yield what shows that a champion is not of the run with this identity and these lines of the manifest."""
+    about = champion.about
+    for name in SHARED:
+        if about.get(name) != identity.get(name):
+            yield f"its {name} is not the run's"
+    known = about.get("generations")
+    if type(known) is not int or known < 1:
+        yield "does not state its generation"
+    elif known > len(lines):
+        yield f"states {counted(known, 'generation')}, but the run has {len(lines)}"
+    elif lines[known - 1].state_hash != about.get("state_hash"):
+        yield f"its state hash is not that of generation {known - 1}"
 
 
 def known_champion(store: Store, experiment: Experiment) -> summary.Champion | None:

@@ -18,10 +18,12 @@ from evo.errors import ConfigurationError, DataError
 from evo.files.arrays import encode
 from evo.files.durable import replace_file
 from evo.store import sandbox
+from evo.store.champion import WEIGHTS
 from evo.store.metrics import MetricsFile
+from evo.store.recovery import require_run_directory
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
-from evo.training.champion import champion_of, network_layers, score_of_champion
+from evo.training.champion import champion_of, network_layers, of_another_run, score_of_champion
 
 if TYPE_CHECKING:
     from evo.networks.network import Network
@@ -120,7 +122,9 @@ def look_at(directory: Path, flags: Mapping[str, object] | None = None) -> Finis
     """
     if directory.is_file():
         return _by_itself(directory, flags)
-    store = Store.read(directory)
+    require_run_directory(directory)
+    champion = sandbox.read_champion(directory) if (directory / WEIGHTS).exists() else None
+    store = Store.read(directory)  # afterwards, for a run that goes on writes its manifest first
     try:
         loading.load(directory / CONFIG, resolved=True)
     except ConfigurationError as error:
@@ -128,7 +132,10 @@ def look_at(directory: Path, flags: Mapping[str, object] | None = None) -> Finis
     experiment = loading.load(directory / CONFIG, (), flags, resolved=True)
     if experiment.policy.model_dump() != store.identity.get("policy"):
         raise DataError(f"{directory / CONFIG}: its [policy] is not the one that the run was begun with")
-    return Finished(directory, experiment, champion_of(directory, experiment.network(), sandbox.read_champion))
+    champion = champion_of(directory, experiment.network(), lambda _: champion or sandbox.read_champion(directory))
+    for mistake in () if store.notices else of_another_run(champion, store.identity, store.lines):
+        raise DataError(f"{directory / WEIGHTS}: is not of this run: {mistake}; to use it by itself, name the file")
+    return Finished(directory, experiment, champion)
 
 
 def _by_itself(file: Path, flags: Mapping[str, object] | None) -> Finished:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from evo.config.experiment import environment_of
-from evo.errors import DataError, counted
+from evo.errors import DataError
 from evo.files.durable import read_file
 from evo.files.format import FORMAT
 from evo.store import sandbox
@@ -21,7 +21,7 @@ from evo.store.champion import READABLE, Champion
 from evo.store.checkpoints import read_record
 from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 from evo.training import testing
-from evo.training.champion import NAMED_BY, network_layers
+from evo.training.champion import NAMED_BY, network_layers, of_another_run
 from evo.training.generation import make_algorithm
 from evo.training.summary import finite
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from evo.training.validation import Validated
     from evo.verify.verification import Evidence, Report
 
-SHARED = ("algorithm", "seed", "environment", "policy")  # facts of a champion that the identity has too
 READABLE_LARGEST = 1 << 22
 MOST_EPISODES = 1_000_000
 INVALID_STATE = (KeyError, IndexError, TypeError, ValueError, AttributeError)  # raised for a forged state
@@ -86,7 +85,7 @@ def examine(files: ChampionFiles, evidence: Evidence, report: Report) -> bool:
     if known > len(evidence.lines) and evidence.broken:
         report.unknown.append(f"{file}: is of generation {known - 1}, behind the valid part of the manifest")
         return False
-    mistakes = [*_of_another_run(champion, evidence), *_lineage(champion, evidence), *_copy(files, evidence, report)]
+    mistakes = [*_of_this_run(champion, evidence), *_lineage(champion, evidence), *_copy(files, evidence, report)]
     report.disagrees += [f"{file}: {mistake}" for mistake in mistakes]
     if mistakes:
         return False
@@ -96,16 +95,8 @@ def examine(files: ChampionFiles, evidence: Evidence, report: Report) -> bool:
     return True
 
 
-def _of_another_run(champion: Champion, evidence: Evidence) -> Iterator[str]:
-    about, identity = champion.about, evidence.manifest.identity
-    for name in SHARED:
-        if about.get(name) != identity.get(name):
-            yield f"its {name} is not the run's"
-    last = about["generations"] - 1
-    if last >= len(evidence.lines):
-        yield f"states {counted(last + 1, 'generation')}, but the run has {len(evidence.lines)}"
-    elif evidence.lines[last].state_hash != about.get("state_hash"):
-        yield f"its state hash is not that of generation {last}"
+def _of_this_run(champion: Champion, evidence: Evidence) -> Iterator[str]:
+    yield from of_another_run(champion, evidence.manifest.identity, evidence.lines)
     experiment = evidence.experiment
     if experiment is not None and list(champion.layers) != network_layers(experiment.network()):
         yield "its layers are not those of the run's network"
