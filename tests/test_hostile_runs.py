@@ -195,7 +195,61 @@ def test_a_film_that_cannot_be_written_is_one_line(run: Path) -> None:
     assert "cannot write /proc/film.gif" in shown
 
 
+def test_a_film_is_not_written_into_a_pipe_that_nobody_reads(run: Path) -> None:
+    pipe = run.parent / "film.gif"
+    os.mkfifo(pipe)
+    code, shown = typed("replay", str(run), "--gif", str(pipe))
+    assert code == 2
+    assert "no file can be written there" in shown
+
+
 # Names
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", LONG),
+        ("evaluate", f"run/{LONG}"),
+        ("replay", LONG),
+        ("replay", "run", "--gif", f"{LONG}.gif"),
+        ("export", LONG, "--to", "npz", "out.npz"),
+        ("export", "run", "--to", "npz", f"{LONG}.npz"),
+        ("resume", LONG),
+        ("verify", LONG),
+        ("run", f"{LONG}.toml"),
+        ("run", "small.toml", "--run-dir", LONG),
+        ("run", "small.toml", "--set", f"run.init_from={LONG}"),
+        ("run", "small.toml", "--plugin", LONG),
+    ],
+    ids=lambda words: " ".join(words).replace(LONG, "LONG"),
+)
+def test_a_name_longer_than_a_file_may_have_is_a_mistake(run: Path, words: tuple[str, ...]) -> None:
+    (run.parent / "small.toml").write_text(SMALL)
+    with chdir(run.parent):
+        code, shown = typed(*words)
+        assert code == 2
+        assert "File name too long" in shown or words[-2] == "--plugin"
+        assert len(shown.splitlines()) <= 3  # the first two lines of a run, and the mistake
+        assert sorted(os.listdir(run.parent)) == ["run", "small.toml"]
+
+
+def test_the_longest_name_that_a_file_may_have_is_written(run: Path) -> None:
+    with chdir(run.parent):
+        assert typed("export", "run", "--to", "npz", "x" * 251 + ".npz")[0] == 0
+
+
+def test_a_current_directory_that_was_deleted_is_one_line(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "deleted").mkdir()
+    with chdir(tmp_path / "deleted"):
+        (tmp_path / "deleted").rmdir()
+        for words in (("evaluate", str(run)), ("run", "small.toml"), ("resume", str(run))):
+            code, shown = typed(*words)
+            assert (code, len(shown.splitlines())) == (2, 1)
+            assert "the current directory was deleted" in shown
 
 
 @pytest.mark.parametrize("word", ["a\nb", "a\x1b[2Jb", "a\x9b2J", "a\u2028b", "a\rb", "\0", "a\x7f"])

@@ -67,7 +67,7 @@ class Options(AlgorithmOptions):
     )
     crossover_rate: float = Field(0.5, ge=0, le=1, description="probability that a child has two parents")
     alive_bonus: float = Field(0.0, ge=0, le=1000, description="fitness per step survived, a multiple of 0.001")
-    alive_steps: int = Field(100, ge=0, description="steps per episode that earn the bonus, at most")
+    alive_steps: int = Field(100, ge=0, le=10_000_000, description="steps per episode that earn the bonus, at most")
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:

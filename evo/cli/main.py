@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import resource
 import shlex
 import sys
@@ -30,7 +31,8 @@ from evo.training.summary import Summary, one_line
 from evo.workers.process import ignore, leave, raise_stopped, tolerate_failures
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
-SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
+FORBIDDEN = {errno.EACCES, errno.EPERM}
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,6 +86,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         _refuse_control_characters(words)
         arguments = parser.parse_args(words)
         _refuse_little_memory()
+        _refuse_deleted_directory()
         code = int(module.main(arguments))
     except KeyboardInterrupt as stop:
         ignore()
@@ -124,6 +127,14 @@ def _refuse_little_memory() -> None:
         )
 
 
+def _refuse_deleted_directory() -> None:
+    """Raise a ConfigurationError where this process stands in a directory that is gone."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise ConfigurationError("the current directory was deleted; change to one that exists") from error
+
+
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
@@ -139,8 +150,12 @@ def _known(problem: BaseException) -> EvoError | None:
         return problem
     if isinstance(problem, MemoryError):
         return ResourceError("out of memory")
-    if isinstance(problem, OSError) and problem.errno in SHORTAGES:
-        return ResourceError(str(problem))
+    if isinstance(problem, OSError):
+        where = f"{problem.filename}: " if problem.filename else ""
+        if problem.errno == errno.ENAMETOOLONG:
+            return ConfigurationError(f"{where}{problem.strerror}")
+        if problem.errno in SHORTAGES | FORBIDDEN:
+            return ResourceError(f"{where}{problem.strerror}")
     return None
 
 

@@ -9,18 +9,22 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from evo.errors import DataError, ResourceError
+from evo.errors import ConfigurationError, DataError, ResourceError
 
 TEMPORARY = ".tmp"
 
 
 @contextmanager
 def resources(action: str, path: Path) -> Iterator[None]:
-    """Turn an OSError or MemoryError inside the block into a ResourceError that names action and path."""
+    """Turn an OSError or MemoryError inside the block into a ResourceError that names action and path.
+
+    A name that is too long for the file system is a ConfigurationError.
+    """
     try:
         yield
     except OSError as error:
-        raise ResourceError(f"cannot {action} {path}: {error.strerror or error}") from error
+        kind = ConfigurationError if error.errno == errno.ENAMETOOLONG else ResourceError
+        raise kind(f"cannot {action} {path}: {error.strerror or error}") from error
     except MemoryError as error:
         raise ResourceError(f"cannot {action} {path}: out of memory") from error
 

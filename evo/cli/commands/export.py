@@ -80,7 +80,7 @@ def _written(file: Path, kind: str, run: Finished) -> None:
         "npz": _npz,
     }[kind]
     with resources("write", file):
-        place = Path(mkdtemp(prefix=f".{file.name}.", dir=file.parent))
+        place = Path(mkdtemp(prefix=f".{file.name[:32]}.", dir=file.parent))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Keras's own, about NumPy's future

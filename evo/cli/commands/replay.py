@@ -42,7 +42,7 @@ def main(arguments: Namespace) -> int:
 
     if arguments.gif:
         film = Path(arguments.gif)
-        if not film.parent.is_dir() or film.is_dir():
+        if not film.parent.is_dir() or (film.exists() and not film.is_file()):  # a pipe would wait for a reader
             raise ConfigurationError(f"--gif {film}: no file can be written there")
         if film.suffix.lower() != ".gif":
             raise ConfigurationError(f"--gif {film}: the file name must end with .gif")
