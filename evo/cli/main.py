@@ -154,7 +154,7 @@ def _known(problem: BaseException) -> EvoError | None:
         where = f"{problem.filename}: " if problem.filename else ""
         if problem.errno == errno.ENAMETOOLONG:
             return ConfigurationError(f"{where}{problem.strerror}")
-        if problem.errno in SHORTAGES | FORBIDDEN:
+        if problem.errno in SHORTAGES or (where and problem.errno in FORBIDDEN):
             return ResourceError(f"{where}{problem.strerror}")
     return None
 
