@@ -1,7 +1,8 @@
-"""Compare with other software in one run: `python -m benchmarks` measures everything and writes benchmarks/RESULTS.md.
+"""Compare with other software: `python -m benchmarks` measures everything and writes benchmarks/RESULTS.md.
 
-With --only it measures some sections and writes nothing; with --smoke it takes seconds a section, and fails where a
-ratio is more than 30 % below what it was in the smoke run that is kept in benchmarks/ratios.json.
+With --only it measures some sections, and replaces these where the others are of the same machine and versions. What
+follows from RESULTS.md is written with it: the comparison in README.md, and benchmarks/ratios.json. With --smoke it
+takes seconds a section, writes nothing, and fails where a ratio is more than 30 % below that in ratios.json.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.peers import DEFAULT, ENVIRONMENTS, ROOT, interpreter
+from benchmarks import comparison, report
+from benchmarks.peers import DEFAULT, ROOT
+from benchmarks.report import Measured
 from benchmarks.steadiness import Steadiness
-from benchmarks.tables import Form, Table, failing, machine, number
+from benchmarks.tables import Form, Table, failing, number
 
 HERE = Path(__file__).parent
-RESULTS, RATIOS = HERE / "RESULTS.md", HERE / "ratios.json"
+RESULTS, RATIOS, README = HERE / "RESULTS.md", HERE / "ratios.json", ROOT / "README.md"
 # In this order: what plays with TensorFlow in this process is last, and what starts it first has one thread.
 SECTIONS = (
     "game", "populations", "generations", "startup", "scaling", "safety", "ppo", "simulation", "rollout", "bfloat16",
@@ -39,7 +43,12 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=SECTIONS, metavar="NAME", help=f"of {', '.join(SECTIONS)}")
     parser.add_argument("--peers", type=Path, default=DEFAULT, metavar="DIR", help="where the peers' environments are")
     parser.add_argument("--run", type=Path, metavar="RUN_DIR", help="also play the last population of this run")
+    parser.add_argument("--print", action="store_true", help="print what is measured, write nothing")
+    parser.add_argument("--comparison", action="store_true", help="measure nothing: print the comparison of README.md")
     arguments = parser.parse_args()
+    if arguments.comparison:
+        print(comparison.comparison(RESULTS.read_text(encoding="utf-8")))
+        return 0
     load = os.getloadavg()[0]
     if load > BUSY and not arguments.smoke:
         print(f"the machine is busy (load {load:.1f}): only the ratios mean something", file=sys.stderr)
@@ -47,23 +56,54 @@ def main() -> int:
     if arguments.smoke:
         return smoke(arguments.only or SMOKE, form, arguments.keep)
     chosen = arguments.only or SECTIONS
+    writes = not arguments.print
+    if writes and arguments.only and not report.same_head(RESULTS.read_text(encoding="utf-8"), arguments.peers):
+        print(
+            f"{RESULTS.name} is of another machine or other versions, so nothing is written; "
+            "`python -m benchmarks` measures and writes all sections",
+            file=sys.stderr,
+        )
+        writes = False
+    found = measure(chosen, form, replaces=not arguments.only if writes else None)
+    code = 1 if any(section.broken for section in found.values()) else 0
+    kept = [name for name in chosen if name in SMOKE]
+    if writes and kept:
+        code |= keep(kept)
+    return code
+
+
+def measure(names: Sequence[str], form: Form, replaces: bool | None) -> dict[str, Measured]:
+    """Measure sections and print them; write each at once, into what stands there unless `replaces`; None: nowhere."""
+    old = RESULTS.read_text(encoding="utf-8") if replaces is False else ""
+    found: dict[str, Measured] = {}
     steadiness = Steadiness()
-    tables, broken = measured(chosen, form, steadiness)
+    steadiness.look()
+    for name in names:
+        began, looks = time.perf_counter(), len(steadiness.alone)
+        tables, broken = measured([name], form)
+        found[name] = Measured(tables, steadiness, looks, time.perf_counter() - began, broken.get(name, ""))
+        steadiness.look()
+        if replaces is not None and form.peers:
+            RESULTS.write_text(report.written(old, form.peers, found, SECTIONS), encoding="utf-8")
+            comparison.write(README, RESULTS)
     print(steadiness.told(), file=sys.stderr)
-    if not arguments.only:
-        write(tables, broken, arguments.peers, steadiness)
-        subprocess.run([sys.executable, "-m", "benchmarks", "--smoke", "--keep"], cwd=ROOT, stdout=subprocess.DEVNULL)
-    return 1 if broken else 0
+    return found
 
 
-def measured(
-    sections: tuple[str, ...] | list[str], form: Form, steadiness: Steadiness | None = None
-) -> tuple[list[Table], dict[str, str]]:
+def keep(names: Sequence[str]) -> int:
+    """Measure the smoke form of sections in a process of its own and keep its ratios; return the exit code."""
+    only = [word for name in names for word in ("--only", name)]
+    command = [sys.executable, "-m", "benchmarks", "--smoke", "--keep", *only]
+    code = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode
+    if code:
+        print(f"{RATIOS.name} is not of this run: its smoke form failed", file=sys.stderr)
+    return code
+
+
+def measured(names: Sequence[str], form: Form) -> tuple[list[Table], dict[str, str]]:
     """Return the tables of sections, printed as they come, and why others have none."""
     tables, broken = [], {}
-    for name in sections:
-        if steadiness:
-            steadiness.look()
+    for name in names:
         began = time.perf_counter()
         try:
             found = import_module(f"benchmarks.{name}").run(form)
@@ -75,12 +115,10 @@ def measured(
             print(table.markdown(), flush=True)
             tables.append(table)
         print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    if steadiness:
-        steadiness.look()
     return tables, broken
 
 
-def smoke(sections: tuple[str, ...] | list[str], form: Form, keep: bool) -> int:
+def smoke(sections: Sequence[str], form: Form, keep: bool) -> int:
     """Measure shortly, again where a ratio is bad, and return 1 where it is so every time, or a section breaks."""
     stored: dict[str, float] = json.loads(RATIOS.read_text()) if RATIOS.exists() and not keep else {}
     ratios: dict[str, float] = {}
@@ -99,35 +137,10 @@ def smoke(sections: tuple[str, ...] | list[str], form: Form, keep: bool) -> int:
         bad = 1 if broken else bad
         ratios |= {x.what: x.value for table in tables for x in table.limits if x.ratio and not x.most}
     if keep and not bad:
-        rounded = {what: float(f"{value:.3g}") for what, value in sorted(ratios.items())}
+        others = json.loads(RATIOS.read_text()) if RATIOS.exists() and set(sections) != set(SMOKE) else {}
+        rounded = {what: float(f"{value:.3g}") for what, value in sorted((others | ratios).items())}
         RATIOS.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")
     return bad
-
-
-def write(tables: list[Table], broken: dict[str, str], peers: Path, steadiness: Steadiness) -> None:
-    """Write the results, the machine and the versions of everybody."""
-    head = [
-        "# Results",
-        f"Written by `python -m benchmarks`. {machine()}",
-        "Other libraries, each in its own environment (`python -m benchmarks.peers`): "
-        + "; ".join(_versions(peers))
-        + ".",
-        "Absolute figures depend on the machine and its other work. Ratios were measured in the same run, with both "
-        "sides in alternation. Tables of figures show the target, and for work of a single core also the best round, "
-        "because other programs can only slow it down.",
-        steadiness.told(),
-    ]
-    tail = [f"`{name}` could not be measured: {why}\n" for name, why in broken.items()]
-    RESULTS.write_text("\n\n".join([*head, *(table.markdown() for table in tables), *tail]), encoding="utf-8")
-
-
-def _versions(peers: Path) -> list[str]:
-    told = []
-    for name in ENVIRONMENTS:
-        lines = (HERE / "peers" / f"{name}.txt").read_text().splitlines()
-        pinned = ", ".join(line.replace("==", " ") for line in lines if line and not line.startswith("#"))
-        told.append(f"{name} ({pinned})" if interpreter(peers, name) else f"{name} (not there)")
-    return told
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -64,35 +64,97 @@ def answer(task: Task) -> Result:
     return Result(returns, lengths, measures, finite, lengths.size, lengths.size)
 
 
-class Counted(Pool):
-    """A pool that counts how often it looks for results, and whose workers wait for every task."""
+def idle_pool(workers: int) -> Pool:
+    """Return a pool as runs have it, with workers that have nothing to do."""
+    return Pool(WorkerSpec("benchmarks.costs:make_idle", None), [{}] * workers)
 
-    loops = 0
+
+class Timed(Pool):
+    """A pool that accounts for its processor time, and whose workers wait for every task."""
+
+    loops, polling = 0, 0.0  # times that it has looked for results, and seconds of that
 
     def _prefetch(self, now: Any) -> None:
         pass
 
+    def _play(self, now: Any) -> None:
+        selector, self._selector = self._selector, cast(Any, _Watched(self._selector, self))
+        began = time.process_time()
+        try:
+            super()._play(now)
+        finally:
+            self._selector = selector
+            self.polling += time.process_time() - began
+
+    def _send(self, slot: Any, now: Any) -> None:
+        began = time.process_time()
+        super()._send(slot, now)
+        self.polling -= time.process_time() - began
+
     def _receive(self, now: Any) -> Any:
         self.loops += 1
-        return super()._receive(now)
+        began = time.process_time()
+        received = super()._receive(now)
+        self.polling -= time.process_time() - began
+        return received
+
+    def _overdue(self, sending: Any, now: Any, moment: float) -> Any:
+        began = time.process_time()
+        overdue = super()._overdue(sending, now, moment)
+        self.polling += time.process_time() - began
+        return overdue
 
 
-def master(tasks: Sequence[Task], smoke: bool) -> Master:
-    """Return what the master does, by least squares over pools of different sizes."""
-    rows, used, wall = [], [], 0.0
-    for workers in WORKERS[: 3 if smoke else None]:
-        with Counted(WorkerSpec("benchmarks.costs:make_idle", None), [{}] * workers) as pool:
-            pool.map([*tasks] * -(-4 * workers // len(tasks)))  # all of them are at work
-            for _ in range(2 if smoke else 5):
-                pool.loops, before, began = 0, time.process_time(), time.perf_counter()
-                pool.map(tasks)
-                used.append(time.process_time() - before)
-                rows.append((len(tasks), pool.loops, pool.loops * workers))
-                if workers == 1:
-                    wall = min(wall or 9e9, (time.perf_counter() - began) / len(tasks))
-    matrix = np.array(rows, np.float64)
-    task, loop, slot = _not_negative(matrix / np.array(used)[:, None], np.ones(len(used)))
-    return Master(task, loop, slot, max(0.0, wall - task - loop - slot))
+class _Watched:
+    """A selector whose waiting is accounted for in its pool."""
+
+    def __init__(self, selector: Any, pool: Timed) -> None:
+        self._selector, self._pool = selector, pool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._selector, name)
+
+    def select(self, timeout: float) -> Any:
+        """Wait for results."""
+        began = time.process_time()
+        ready = self._selector.select(timeout)
+        self._pool.polling += time.process_time() - began
+        return ready
+
+
+class Masters:
+    """Pools of different sizes whose workers answer at once, to measure their master again and again."""
+
+    def __init__(self, smoke: bool) -> None:
+        sizes = WORKERS[: 3 if smoke else None]
+        self._pools = {n: Timed(WorkerSpec("benchmarks.costs:make_idle", None), [{}] * n) for n in sizes}
+
+    def __enter__(self) -> Masters:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pool in self._pools.values():
+            pool.close()
+
+    def measure(self, tasks: Sequence[Task]) -> Master:
+        """Return what the master does: per task, per poll, and per worker that a poll looks at."""
+        polls, used, wall = [], 0.0, 0.0
+        for workers, pool in self._pools.items():
+            pool.loops, pool.polling = 0, 0.0
+            before, began = time.process_time(), time.perf_counter()
+            pool.map(tasks)
+            wall = wall or (time.perf_counter() - began) / len(tasks)  # of one worker
+            used += time.process_time() - before - pool.polling
+            polls.append((pool.loops, pool.loops * workers, pool.polling))
+        *matrix, wanted = np.array(polls).T
+        task = used / (len(tasks) * len(polls))
+        loop, slot = _not_negative(np.array(matrix).T / wanted[:, None], np.ones(len(polls)))
+        return Master(task, loop, slot, max(0.0, wall - task - loop - slot))
+
+
+def typical(masters: Sequence[Master]) -> Master:
+    """Return the medians of what was measured again and again."""
+    return Master(*(median(costs) for costs in zip(*map(astuple, masters), strict=True)))
 
 
 def _not_negative(matrix: Any, wanted: Any) -> list[float]:

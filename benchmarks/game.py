@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -30,9 +32,11 @@ Clock = Callable[[], float]
 BOARDS, SIZE = 1024, 10
 TARGET = 15e6  # steps a second and core, planes written
 JUMANJI = 20.0  # times
-ROUNDS = 15
+ROUNDS = 9
 PEERS_ROUNDS = 5
 PEERS_SIZE = 12  # EnvPool's board; Jumanji's own default
+PEERS_LIMIT = 1 << 20  # steps of an episode: all end by themselves
+PATH_STEPS = 2000  # on the closed path, after which snakes are long
 
 
 @njit(cache=True, error_model="numpy")
@@ -104,40 +108,68 @@ def plain(table: NDArray[np.int8], steps: int, clock: Clock = time.perf_counter)
     return steps / seconds(work, clock)
 
 
+@dataclass
+class Versus:
+    """Another implementation of the game and what it plays; rounds of both sides, in turns."""
+
+    name: str
+    player: str
+    ask: Callable[[], dict[str, Any]]
+    steps: int  # of ours on every board, in a round
+    rounds: list[tuple[float, float]] = field(default_factory=list)  # steps/s of ours and theirs
+    length: float = 0.0
+
+    def take_turn(self, rules: Rules, table: NDArray[np.int8]) -> None:
+        """Play a round, ours and theirs; RuntimeError where theirs is not the same game."""
+        speed, self.length = compiled(rules, "planes", table, self.steps)
+        told = self.ask()
+        if not told["fruits"] or told["planes"] != [BOARDS, PEERS_SIZE, PEERS_SIZE, 5]:
+            raise RuntimeError(f"{self.name} has not played: {told}")
+        if abs(told.get("length", self.length) / self.length - 1) > 0.25:
+            raise RuntimeError(f"{self.name}'s snakes are {told['length']:.1f} long where ours are {self.length:.1f}")
+        self.rounds.append((speed, told["steps"] / told["seconds"]))
+
+
 def add_peers(form: Form, table: Table) -> None:
-    """Add the speed of other Snake implementations and of ours, with random actions on 12 x 12 boards."""
-    rules, player = make_rules(size=PEERS_SIZE, starvation=1000), random_table(PEERS_SIZE)
-    peers: dict[str, tuple[Peer, Callable[[], dict[str, object]]]] = {}
-    for name, environment, what in (
-        ("Jumanji", "jax", {"boards": BOARDS, "size": PEERS_SIZE, "steps": 200, "limit": 1000}),
-        ("EnvPool", "envpool", {"boards": BOARDS, "size": PEERS_SIZE, "steps": 30}),
-    ):
-        if python := form.peers and interpreter(form.peers, environment):
-            peer = Peer(python, f"{name.lower()}_game")
-            peers[name] = peer, partial(peer.ask, **what)
-            peer.ask(**what)  # compiles
-        else:
-            table.without(missing(environment, f"{name}'s Snake"))
-    ours: list[float] = []
-    theirs: dict[str, list[float]] = {name: [] for name in peers}
+    """Add the speed of other Snake implementations, with the same players on boards of 12 x 12."""
+    rules = make_rules(size=PEERS_SIZE, starvation=PEERS_LIMIT)
+    players = {"random": random_table(PEERS_SIZE), "closed path": closed_path(PEERS_SIZE)}
+    peers, against = [], []
+    if python := form.peers and interpreter(form.peers, "jax"):
+        peers.append(jumanji := Peer(python, "jumanji_game"))
+        for player, steps in (("random", 200), ("closed path", PATH_STEPS)):
+            for resets in ("wrapper", "pool"):
+                what = {
+                    "boards": BOARDS, "size": PEERS_SIZE, "steps": steps, "limit": PEERS_LIMIT, "resets": resets,
+                    "table": players[player].tolist(),
+                }  # fmt: skip
+                name = "Jumanji" if resets == "wrapper" else "Jumanji, pooled resets"
+                against.append(Versus(name, player, partial(jumanji.ask, **what), max(steps, 2000)))
+    else:
+        table.without(missing("jax", "Jumanji's Snake"))
+    if python := form.peers and interpreter(form.peers, "envpool"):
+        peers.append(envpool := Peer(python, "envpool_game"))
+        ask = partial(envpool.ask, boards=BOARDS, size=PEERS_SIZE, steps=30)
+        against.append(Versus("EnvPool", "random", ask, 2000))
+    else:
+        table.without(missing("envpool", "EnvPool's Snake"))
     try:
-        for _ in range(PEERS_ROUNDS if peers else 0):
-            speed, length = compiled(rules, "planes", player, 2000)
-            ours.append(speed)
-            for name, (_, ask) in peers.items():
-                told = ask()
-                if not told["ends"] or not told["fruits"] or told["planes"] != [BOARDS, PEERS_SIZE, PEERS_SIZE, 5]:
-                    raise RuntimeError(f"{name} has not played: {told}")
-                theirs[name].append(told["steps"] / told["seconds"])  # type: ignore[operator]
+        for versus in against:
+            versus.ask()  # compiles
+        for _ in range(PEERS_ROUNDS):
+            for versus in against:
+                versus.take_turn(rules, players[versus.player])
     finally:
-        for peer, _ in peers.values():
+        for peer in peers:
             peer.close()
-    for name, speeds in theirs.items():
-        ratio = median(a / b for a, b in zip(ours, speeds, strict=True))
-        row = [f"random, planes, 12 x 12, against {name}", number(median(ours)), f"{length:.1f}"]
-        table.rows.append([*row, number(median(speeds)), number(ratio)])
-        if name == "Jumanji":
-            table.limits.append(Limit("times Jumanji's Snake", ratio, JUMANJI, ratio=True))
+    for versus in against:
+        ratio = median(ours / theirs for ours, theirs in versus.rounds)
+        ours, theirs = (median(side) for side in zip(*versus.rounds, strict=True))
+        row = [f"{versus.player}, planes, 12 x 12, against {versus.name}", number(ours), f"{versus.length:.1f}"]
+        table.rows.append([*row, number(theirs), number(ratio)])
+        if versus.name.startswith("Jumanji"):
+            what = f"times the Snake of {versus.name}, {versus.player}"
+            table.limits.append(Limit(what, ratio, JUMANJI, ratio=True))
 
 
 def run(form: Form) -> Table:
@@ -147,7 +179,8 @@ def run(form: Form) -> Table:
         f"Steps per second on {BOARDS:,} boards of {SIZE} x {SIZE}, with the observation of every board at every step; "
         "medians over rounds. *Length* is the mean length of the snakes. The reference is one game in plain Python "
         "without observations, or the named library: Jumanji's Snake compiled by XLA, EnvPool's in C++, both with "
-        "their own planes.",
+        "their own planes. Jumanji starts new games as its wrapper does, for every board at every step, or from a pool "
+        "of games made beforehand. EnvPool has no player for the closed path.",
         ("player, observation", "steps/s", "length", "reference", "ratio"),
     )
     rules = make_rules(size=SIZE, starvation=1000)

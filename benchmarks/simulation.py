@@ -1,18 +1,16 @@
 """How a generation scales from one worker to thousands: simulated from measured costs, checked against measurement.
 
-The simulation is of the loop in `evo/evaluators/processes.py`: the master hands a task to every worker that waits,
-and one more to each that plays, as long as more than two for each are left; looks for results, takes in those that
-have arrived, and begins again. A worker that has answered goes on with what it has, or waits for its next.
-Assumptions, and what follows: `docs/scaling.md`.
+Checked twice: with tasks of a run, where workers are the limit, and with tasks in which nothing is played, where the
+master is. The model is `benchmarks/pool_model.py`; assumptions, and what follows: `docs/scaling.md`.
 """
 
 from __future__ import annotations
 
-import heapq
 import os
 import tempfile
-from collections import deque
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -21,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import costs
-from benchmarks.costs import Master, Own
+from benchmarks.costs import Master, Masters, Own, typical
 from benchmarks.peers import ROOT
+from benchmarks.pool_model import BANDWIDTH, CORES, LARGEST, TRIP, WORTH, Work, generation, needed, simulate
 from benchmarks.rollout import Case, cases
-from benchmarks.scaling import Alone
+from benchmarks.scaling import Alone, tasks
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.config import loading
 from evo.config.experiment import Experiment, environment_of, evaluator_of
@@ -38,95 +37,10 @@ WORKERS = tuple(2**i for i in range(13))  # 1 to 4,096
 CHECKED = (1, 2, 4)
 ALONE = 3  # times that every task is played by itself
 GENERATIONS = 12  # of experiments/ga_snake.toml before one is looked at
-CORES = 32  # assumed of a machine: workers beyond these are elsewhere
-BANDWIDTH = 1.25e9  # bytes a second that the master's machine sends, assumed: 10 Gbit/s
-TRIP = 1e-4  # seconds to another machine and back, assumed
 LENGTHS = (100, 1000, 3000)  # frames of an episode
-WORTH = 0.5  # of a worker's time is spent playing
-LARGEST = 1 << 20  # population that is looked at
 AGREES = 0.15  # by which prediction and measurement may differ
-
-
-def simulate(durations: NDArray[np.float64], workers: int, master: Master, transit: float) -> tuple[float, float]:
-    """Return the seconds until the results of all tasks are there, and the share of them that the master works.
-
-    `durations` [N] are seconds of playing, in the order of tasks; `transit` is a task's way and its result's.
-    """
-    now = worked = 0.0
-    waiting = deque(durations.tolist())
-    idle, alone = list(range(workers)), dict[int, None]()  # alone: whoever plays and has no task for afterwards
-    playing: list[tuple[float, int]] = []  # when a worker's result is there
-    ahead: dict[int, tuple[float, float]] = {}  # when a worker's next task is there, and how long it takes
-    while waiting or playing:
-        for worker in [idle.pop() for _ in range(min(len(idle), len(waiting)))]:
-            now, worked = now + master.task / 2, worked + master.task / 2
-            heapq.heappush(playing, (now + transit + waiting.popleft(), worker))
-            alone[worker] = None
-        while alone and len(waiting) > 2 * workers:
-            now, worked = now + master.task / 2, worked + master.task / 2
-            ahead[alone.popitem()[0]] = (now + transit, waiting.popleft())
-        now = max(now, playing[0][0])
-        look = master.loop + master.slot * workers
-        until = now
-        while playing and playing[0][0] <= until:
-            ended, worker = heapq.heappop(playing)
-            look += master.task / 2
-            if worker in ahead:
-                there, takes = ahead.pop(worker)
-                heapq.heappush(playing, (max(ended, there) + takes, worker))
-                alone[worker] = None
-            else:
-                del alone[worker]
-                idle.append(worker)
-        now, worked = now + look, worked + look
-    return now, worked / now
-
-
-@dataclass(frozen=True)
-class Work:
-    """A kind of generation: what its tasks take and what it costs its master."""
-
-    name: str
-    durations: NDArray[np.float64]  # [N] seconds of tasks, a sample
-    per_task: int  # candidates
-    frame: float  # seconds of an episode's frame, one worker
-    rebuild: float  # seconds of a candidate before its first frame
-    episodes: int
-    spread: NDArray[np.float64]  # [N] tasks' durations over their mean
-    own: Own
-    row: int  # bytes of a survivor
-
-    def tasks(self, population: int, length: float) -> NDArray[np.float64]:
-        """Return the seconds of the tasks of a population whose episodes have `length` frames on average."""
-        each = self.per_task * (self.rebuild + self.episodes * length * self.frame)
-        draw = np.random.default_rng(population)
-        return each * draw.choice(self.spread, -(-population // self.per_task))
-
-    def serial(self, population: int, survivors: int, workers: int) -> float:
-        """Return the seconds of a generation in which no worker plays."""
-        machines = -(-workers // CORES) - 1
-        sending = machines * survivors * self.row / BANDWIDTH
-        return self.own.fixed + population * self.own.candidate + survivors * self.own.survivor + sending
-
-
-def generation(work: Work, population: int, length: float, workers: int, master: Master) -> tuple[float, float, float]:
-    """Return the seconds of a generation, the share of workers' time that is playing, and the master's busy share."""
-    durations = work.tasks(population, length)
-    transit = master.transit + (TRIP if workers > CORES else 0.0)
-    mapping, busy = simulate(durations, workers, master, transit)
-    serial = work.serial(population, min(64, population // 8), workers)
-    whole = serial + mapping
-    return whole, float(durations.sum()) / (workers * whole), (serial + busy * mapping) / whole
-
-
-def needed(work: Work, length: float, workers: int, master: Master, least: int) -> int:
-    """Return the smallest population, a power of two, that keeps workers playing for WORTH of their time; 0: none."""
-    population = max(least, 256)
-    while population <= LARGEST:
-        if population >= workers and generation(work, population, length, workers, master)[1] >= WORTH:
-            return population
-        population *= 2
-    return 0
+EMPTY = (1, 2, 8)  # workers that answer at once
+EMPTY_AGREES = 0.5  # by which they may differ there, where all that is measured is the master
 
 
 def _in_mid_run(experiment: Experiment, directory: Path, generations: int) -> Request:
@@ -249,10 +163,69 @@ def check(form: Form, master: Master, place: Path, own: Own) -> tuple[Table, Wor
         speed = median(a / b for a, b in zip(found[1], found[workers], strict=True))
         row = [str(workers), number(median(predicted)), number(median(found[workers])), f"{ratio:.2f}"]
         table.rows.append([*row, f"{speed:.2f}"])
-        away = abs(ratio - 1)
-        table.limits.append(Limit(f"{workers} workers: prediction off by", away, AGREES, most=True))
+        name = f"{workers} workers: prediction off by"
+        table.limits.append(Limit(name, off(ratio, 1.0), AGREES, most=True))
     table.limits.append(Limit("lane utilisation in that generation of 32 episodes", busy, 0.80))
     return table, work
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A round in which pools played nothing: the master's costs, and seconds per task by number of workers."""
+
+    master: Master
+    used: dict[int, float]  # of the master's processor
+    took: dict[int, float]
+
+
+def idle_rounds(form: Form, tasks: Sequence[Task]) -> list[Idle]:
+    """Measure the master's costs, and in turns with that pools as runs have them, whose workers answer at once."""
+    rounds = []
+    with ExitStack() as stack:
+        masters = stack.enter_context(Masters(form.smoke))
+        pools = {workers: stack.enter_context(costs.idle_pool(workers)) for workers in EMPTY}
+        for again in range(6 if form.smoke else 16):
+            used, took = dict[int, float](), dict[int, float]()
+            master = masters.measure(tasks)
+            for workers, pool in pools.items():
+                before = time.process_time()
+                took[workers] = seconds(lambda: pool.map(tasks)) / len(tasks)  # noqa: B023
+                used[workers] = (time.process_time() - before) / len(tasks)
+            if again:  # in the first one workers start
+                rounds.append(Idle(master, used, took))
+    return rounds
+
+
+def empty(rounds: Sequence[Idle], tasks: int, *, clock: bool = True) -> Table:
+    """Return the table that holds predictions against measurements where workers answer at once."""
+    table = Table(
+        "Scaling where the master is the limit, simulated and measured",
+        f"{tasks} tasks in which nothing is played, by number of workers, in microseconds per task; medians of "
+        f"{len(rounds)} rounds. *CPU time* is the master's. In every round its costs are measured first, with pools "
+        "that never prefetch; the simulation is given these, and predicts pools as runs have them. A master that costs "
+        "twice as much takes twice as long here, which the table above could not show. Times are compared where "
+        "workers and master have a core each.",
+        ("workers", "CPU time, simulated", "measured", "time, simulated", "measured"),
+    )
+    for workers in EMPTY:
+        simulated = [simulate(np.zeros(tasks), workers, x.master, x.master.transit) for x in rounds]
+        whole = [took / tasks for took, _ in simulated]
+        own = [took * busy / tasks for took, busy in simulated]
+        used, took = [x.used[workers] for x in rounds], [x.took[workers] for x in rounds]
+        table.rows.append([str(workers), *(number(1e6 * median(x)) for x in (own, used, whole, took))])
+        compared = [("CPU time", own, used)]
+        if clock and workers < len(os.sched_getaffinity(0)):
+            compared.append(("time", whole, took))
+        for what, predicted, found in compared:
+            ratio = median(a / b for a, b in zip(predicted, found, strict=True))
+            name = f"{workers} workers, empty tasks: {what} off by"
+            table.limits.append(Limit(name, off(ratio, 1.0), EMPTY_AGREES, most=True))
+    return table
+
+
+def off(predicted: float, measured_: float) -> float:
+    """Return by how much the larger of two durations exceeds the other, as a share of that."""
+    return max(predicted / measured_, measured_ / predicted) - 1
 
 
 def predictions(works: Sequence[tuple[Work, int, float]], master: Master, workers: Sequence[int]) -> Table:
@@ -329,26 +302,23 @@ def run(form: Form) -> list[Table]:
         own["seed"], least["seed"] = costs.own(seed, ((16, 4), (1024, 4), (64, 32)), 9)
     trip, speed = costs.network()
     with tempfile.TemporaryDirectory(dir=os.getcwd(), prefix=".benchmark-") as place:
-        table, small = check(form, _master(tiny, form), Path(place), own["tiny"])
-        master = _master(tiny, form)
+        near_empty = tasks(tiny, 200 if form.smoke else 400)
+        idle = idle_rounds(form, near_empty)
+        master = typical([each.master for each in idle])
+        table, small = check(form, master, Path(place), own["tiny"])
+        checks = [table, empty(idle, len(near_empty), clock=not form.smoke)]
         if form.smoke:
-            return [table]
+            return checks
         large = _large(seed, Path(place) / "large", own["seed"])
     mean = float(small.durations.mean()) / small.per_task
     length = (mean - small.rebuild) / (small.episodes * small.frame)
     works = [(small, 512, length), (small, 8192, 1000.0), (large, 1000, 1000.0), (large, 8192, 1000.0)]
     return [
         own_costs(own, least["seed"], trip, speed),
-        table,
+        *checks,
         predictions(works, master, WORKERS),
         worth((small, large), master, WORKERS[3:], LENGTHS),
     ]
-
-
-def _master(case: Case, form: Form) -> Master:
-    from benchmarks.scaling import tasks
-
-    return costs.master(tasks(case, 100 if form.smoke else 400), form.smoke)
 
 
 def _large(case: Case, directory: Path, own: Own) -> Work:

@@ -87,11 +87,18 @@ def run(form: Form) -> Table:
     """Return the table."""
     smoke = form.smoke
     rounds = 2 if smoke else 5
-    tensorflow = median(finishes(["-c", "import tensorflow"]) for _ in range(1 if smoke else 3))
+    programs = {f"`python -m {program} --help`": ["-m", program, "--help"] for program in ("evo", "evo.run")}
+    helps: dict[str, list[float]] = {what: [] for what in programs}
+    imports = []
+    for _ in range(rounds):
+        imports.append(finishes(["-c", "import tensorflow"]))
+        for what, arguments in programs.items():
+            helps[what].append(finishes(arguments))
+    tensorflow = median(imports)
     table = Table(
         "Start-up time",
-        "Seconds, medians over new processes. The reference is the import of TensorFlow alone, which every program "
-        "that plays its networks with TensorFlow has to wait for.",
+        "Seconds, medians over new processes, in turns. The reference is the import of TensorFlow alone, which every "
+        "program that plays its networks with TensorFlow has to wait for.",
         ("what", "ours, s", "`import tensorflow`, s", "ratio"),
     )
 
@@ -102,9 +109,8 @@ def run(form: Form) -> Table:
         if ratio:
             table.limits.append(Limit(f"{what}, of TensorFlow's import", took / tensorflow, 0.5, most=True, ratio=True))
 
-    for program in ("evo", "evo.run"):
-        arguments = ["-m", program, "--help"]
-        add(f"`python -m {program} --help`", [finishes(arguments) for _ in range(rounds)], 0.5, ratio=True)
+    for what, found in helps.items():
+        add(what, found, 0.5, ratio=True)
     if EXPERIMENT.exists() and not smoke:
         firsts, generations = [], []
         for _ in range(3):

@@ -39,12 +39,12 @@ class Steadiness:
         self.alone.append(spin(1))
         self.together.append(spin(len(os.sched_getaffinity(0))))
 
-    def told(self) -> str:
-        """Return what was found, in a sentence for the head of the results."""
+    def told(self, first: int = 0, last: int | None = None) -> str:
+        """Return what was found at some moments, in a sentence for the results."""
         best, cores = max(self.alone), len(os.sched_getaffinity(0))
-        gains = [together / alone for alone, together in zip(self.alone, self.together, strict=True)]
+        alone, together = self.alone[first:last], self.together[first:last]
+        gains = [both / one for one, both in zip(alone, together, strict=True)]
         return (
-            f"Between the sections, a process that only counts ran at {min(self.alone) / best:.0%} to 100% of its best "
-            f"speed, and {cores} such processes at {min(gains):.2f} to {max(gains):.2f} times the speed of one. Low "
-            "values mean that the machine had other work, which makes absolute figures lower."
+            f"A process that only counts ran at {min(alone) / best:.0%} to {max(alone) / best:.0%} of its best speed "
+            f"in that run, and {cores} such processes at {min(gains):.2f} to {max(gains):.2f} times the speed of one."
         )

@@ -1,6 +1,7 @@
-"""DEAP's way to a generation: children are copied and mutated by `mutGaussian`, and pickled to `multiprocessing.Pool`.
+"""DEAP's way to a generation: children are copied and mutated, and pickled to `multiprocessing.Pool`.
 
-Networks are played by our kernel on our boards, so what is compared is all that is not playing.
+Mutation is `mutGaussian`, which draws number by number in Python, or the same noise drawn by NumPy. Networks are played
+by our kernel on our boards, so what is compared is all that is not playing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,14 @@ creator.create("Individual", array.array, typecode="f", fitness=creator.Fitness)
 
 PLAYER: dict[str, Any] = {}
 ITSELF = WeightSource(np.zeros(1, np.int32), np.full(1, -1, np.int32), np.zeros(1, np.uint64), np.zeros(1, np.float32))
+RANDOM = np.random.default_rng(1)
+
+
+def mutate_by_numpy(individual: Any, sigma: float) -> tuple[Any]:
+    """Add normal noise to all weights of a candidate, in place, as `mutGaussian` with `indpb` 1 does."""
+    weights = np.frombuffer(individual, np.float32)
+    weights += np.float32(sigma) * RANDOM.standard_normal(len(weights), np.float32)
+    return (individual,)
 
 
 def prepare(policy: dict[str, Any], environment: dict[str, Any], seeds: list[int]) -> None:
@@ -42,34 +51,44 @@ def evaluate(individual: Any) -> tuple[float, int]:
     return float(result.returns.sum()), result.frames
 
 
-def evolve(
-    policy: dict[str, Any], environment: dict[str, Any], seeds: list[int], weights: str, parents: int, sigma: float,
-    workers: int, generations: int,
-) -> dict[str, Any]:  # fmt: skip
-    """Play the candidates of a file [N, P], then so many generations; return the first returns and what each took."""
-    toolbox = base.Toolbox()
-    toolbox.register("mutate", tools.mutGaussian, mu=0.0, sigma=sigma, indpb=1.0)
-    toolbox.register("select", tools.selBest, k=parents)
-    toolbox.register("evaluate", evaluate)
-    population = [creator.Individual(row) for row in np.load(weights)]
-    random.seed(1)
-    told = []
-    with multiprocessing.get_context("fork").Pool(workers, prepare, (policy, environment, seeds)) as pool:
+class Evolution:
+    """A genetic algorithm whose pool waits between two generations."""
+
+    def begin(
+        self, mutation: str, policy: dict[str, Any], environment: dict[str, Any], seeds: list[int], weights: str,
+        parents: int, sigma: float, workers: int,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Play the candidates of a file [N, P]; return their returns. `mutation`: "mutGaussian" or "NumPy noise"."""
+        self._toolbox = toolbox = base.Toolbox()
+        if mutation == "mutGaussian":
+            toolbox.register("mutate", tools.mutGaussian, mu=0.0, sigma=sigma, indpb=1.0)
+        else:
+            toolbox.register("mutate", mutate_by_numpy, sigma=sigma)
+        toolbox.register("select", tools.selBest, k=parents)
+        toolbox.register("evaluate", evaluate)
+        random.seed(1)
+        pool = multiprocessing.get_context("fork").Pool(workers, prepare, (policy, environment, seeds))
         toolbox.register("map", pool.map)
-        ranked(toolbox, population)
-        first = [individual.fitness.values[0] for individual in population]
-        for _ in range(generations):
-            began = time.perf_counter()
-            chosen = toolbox.select(population)
-            children = [toolbox.clone(random.choice(chosen)) for _ in population]
-            for child in children:
-                toolbox.mutate(child)
-                del child.fitness.values
-            mutated = time.perf_counter()
-            frames = ranked(toolbox, children)
-            told.append({"seconds": time.perf_counter() - began, "breeding": mutated - began, "frames": sum(frames)})
-            population = children
-    return {"first": first, "generations": told}
+        self._population = [creator.Individual(row) for row in np.load(weights)]
+        ranked(toolbox, self._population)
+        return {"first": [individual.fitness.values[0] for individual in self._population]}
+
+    def generation(self) -> dict[str, Any]:
+        """Make and play a generation; return what it took."""
+        toolbox, began = self._toolbox, time.perf_counter()
+        chosen = toolbox.select(self._population)
+        children = [toolbox.clone(random.choice(chosen)) for _ in self._population]
+        for child in children:
+            toolbox.mutate(child)
+            del child.fitness.values
+        mutated = time.perf_counter()
+        frames = ranked(toolbox, children)
+        self._population = children
+        return {"seconds": time.perf_counter() - began, "breeding": mutated - began, "frames": sum(frames)}
+
+    def answer(self, what: str, **arguments: Any) -> dict[str, Any]:
+        """Begin, or play a generation."""
+        return self.begin(**arguments) if what == "begin" else self.generation()
 
 
 def ranked(toolbox: Any, population: list[Any]) -> list[int]:
@@ -81,4 +100,4 @@ def ranked(toolbox: Any, population: list[Any]) -> list[int]:
 
 
 if __name__ == "__main__":
-    answer(evolve)
+    answer(Evolution().answer)
