@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -332,3 +333,15 @@ def test_tasks_name_the_weights_that_were_published_last(tmp_path: Path) -> None
     assert evaluator.asked == [["", ""], [ones, ones], [ones, ones], [zeros, zeros]]
     assert metrics["frames"] == 3
     assert metrics["seconds"] > 0
+
+
+@pytest.mark.parametrize("missing", ["keras", "tensorflow"])
+@pytest.mark.parametrize("words", [("--algorithm", "ppo"), ("--set", "policy.inference=tensorflow")])
+def test_a_run_that_needs_tensorflow_makes_nothing_where_that_is_missing(
+    small: Path, monkeypatch: pytest.MonkeyPatch, missing: str, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    summary = summary_of(small, "small.toml", *words, code=2)
+    assert f"needs TensorFlow and Keras, and {missing} is not installed" in summary["error"]
+    assert summary["run_dir"] is None
+    assert [path.name for path in small.iterdir()] == ["small.toml"]

@@ -21,7 +21,7 @@ PREFIX = re.compile(r"^\{\{[^}]*\}\} *")  # TensorFlow's name of a node
 
 def start_tensorflow(options: Options) -> Any:
     """Import TensorFlow, set up for equal bits, and return it; DeviceError where it was set up otherwise before."""
-    devices.import_tensorflow(on_gpu=False, wanted="run.algorithm: a gradient method")
+    devices.import_tensorflow(on_gpu=False, wanted=devices.LEARNING)
     import tensorflow as tf
 
     try:

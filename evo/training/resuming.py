@@ -16,6 +16,7 @@ from evo.training import init_from
 from evo.training.champion import network_layers
 from evo.training.generation import make_algorithm
 from evo.training.validation import Validated
+from evo.workers import devices
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
@@ -23,8 +24,13 @@ PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 def begin(experiment: Experiment, directory: Path | None) -> Store:
     """Return the store of a new run; None: in the next free directory of runs/.
 
-    ConfigurationError: something is there already, or the champion that it starts from does not fit.
+    ConfigurationError: something is there already, the champion that it starts from does not fit, or TensorFlow is
+    missing.
     """
+    if experiment.learns:
+        devices.require_tensorflow(devices.LEARNING)
+    elif experiment.policy.player == "tensorflow":
+        devices.require_tensorflow()
 
     def make(place: Path) -> Store:
         identity = experiment.identity()

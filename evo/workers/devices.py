@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from evo.workers.options import LocalOptions, WorkersOptions
 
 LINE_BUFFERED = 1  # <stdio.h>, _IOLBF
+LEARNING = "run.algorithm: a gradient method"  # what needs TensorFlow, in a message
+WANTED = 'policy.inference: "tensorflow"'
 LIBRARIES = "; TensorFlow may lack the CUDA libraries that the extra `gpu` installs"
 
 
@@ -97,7 +100,14 @@ def log_placement() -> None:
     tf.debugging.set_log_device_placement(True)
 
 
-def import_tensorflow(on_gpu: bool, wanted: str = 'policy.inference: "tensorflow"', otherwise: str = "") -> None:
+def require_tensorflow(wanted: str = WANTED) -> None:
+    """Raise a ConfigurationError where TensorFlow or Keras is not installed; importing them would take seconds."""
+    for name in ("tensorflow", "keras"):
+        if find_spec(name) is None:
+            raise ConfigurationError(f"{wanted} needs TensorFlow and Keras, and {name} is not installed; install them")
+
+
+def import_tensorflow(on_gpu: bool, wanted: str = WANTED, otherwise: str = "") -> None:
     """Import TensorFlow and Keras without their start messages; ConfigurationError where they are missing.
 
     No device is touched, so this process, or its forked children, can be pinned afterwards. `wanted` is what needs
