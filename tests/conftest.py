@@ -12,15 +12,22 @@ from hypothesis import HealthCheck, settings
 from evo.plugins import registry
 
 MOST_PROCESSES = 4  # many tests start processes of their own
+SHORT_EXAMPLES, LONG_EXAMPLES = 25, 200  # of a property, without the long tests and with them
 
 # Neither a first compilation nor a busy machine is a failure.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", patient, max_examples=LONG_EXAMPLES)
+settings.register_profile("short", patient, max_examples=SHORT_EXAMPLES)
 
 # Background jobs ignore SIGINT, those under nohup SIGHUP, and children inherit it.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples of every property where the long tests are left out."""
+    settings.load_profile("short" if config.option.markexpr == "not long" else "long")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -68,10 +68,10 @@ WAYS: dict[str, Callable[[], GradientAlgorithm]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "way",
-    [pytest.param(way, marks=[pytest.mark.long] if "asynchronous" in way or "mask" in way else []) for way in WAYS],
-)
+QUICK = ("ppo", "a2c", "reinforce", "continuous")
+
+
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[] if way in QUICK else [pytest.mark.long]) for way in WAYS])
 def test_a_run_resumed_after_any_generation_equals_the_straight_one(way: str) -> None:
     straight, states = WAYS[way](), []
     for number in range(3):
@@ -263,10 +263,10 @@ def test_gamma_is_annealed_over_frames() -> None:
 
 @pytest.mark.parametrize(("module", "options"), [
     (ppo, {"learning_rate": 1e-2}),
-    (ppo, {"asynchronous": True, "learning_rate": 2e-2}),
+    pytest.param(ppo, {"asynchronous": True, "learning_rate": 2e-2}, marks=pytest.mark.long),
     (a2c, {"learning_rate": 3e-2}),
     (reinforce, {"learning_rate": 3e-2}),
-    (reinforce, {"baseline": "leave_one_out", "learning_rate": 3e-2}),
+    pytest.param(reinforce, {"baseline": "leave_one_out", "learning_rate": 3e-2}, marks=pytest.mark.long),
 ], ids=["ppo", "asynchronous", "a2c", "reinforce", "leave one out"])  # fmt: skip
 def test_rewarded_actions_are_learned(module: Any, options: dict[str, Any]) -> None:
     def answer(request: Request) -> list[Result]:  # reward turning left
@@ -376,7 +376,7 @@ horizon = 8
         pytest.param(("ppo.asynchronous=false",), 48, 5 * 48, marks=pytest.mark.long),
         pytest.param(("environment.size=6", "environment.mask=fatal"), 48, 5 * 48, marks=pytest.mark.long),
         pytest.param(("run.algorithm=a2c",), 48, 5 * 48, marks=pytest.mark.long),
-        (("run.algorithm=reinforce",), None, None),
+        pytest.param(("run.algorithm=reinforce",), None, None, marks=pytest.mark.long),  # dqn to pqn is quick
     ],
 )
 def test_a_fork_may_change_options_and_algorithm(

@@ -71,7 +71,7 @@ def same(one: Any, other: Any, observe: Any = None) -> None:
             assert mine.tobytes() == theirs.tobytes(), name
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.long), True])
 def test_episodes_equal_those_of_the_plain_twin(masked: bool) -> None:
     environment, network = made(masked)
     task = Task(fresh(), Episodes(SEEDS), SOFTMAX, record_actions=True, record_transitions=True)
@@ -86,7 +86,7 @@ def test_episodes_equal_those_of_the_plain_twin(masked: bool) -> None:
     assert unrecorded.returns.tolist() == plain.returns.tolist()
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.long), True])
 def test_segments_equal_those_of_the_plain_twin_and_their_replay(masked: bool) -> None:
     environment, network = made(masked)
     rollout, game, horizon = Rollout(network, environment), environment.game, 30
@@ -119,7 +119,7 @@ def test_segments_equal_those_of_the_plain_twin_and_their_replay(masked: bool) -
 
 
 def test_episodes_of_networks_in_tensorflow_equal_those_of_the_lanes_kernel() -> None:
-    environment, network = made(False)
+    environment, network = made(True)
     rollout, arrays = Rollout(network, environment), empty_result(1, len(SEEDS), 1)
     weights, finite = weights_of(rollout), np.ones(1, np.bool_)
 
@@ -148,7 +148,8 @@ def test_a_game_that_lacks_a_function_is_named() -> None:
         register(tuple, begin=njit(lambda state, rules, b, seed: None))
 
 
-@pytest.mark.parametrize("algorithm", ["ga", pytest.param("ppo", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["ga", "ppo"])
 def test_a_run_of_a_plug_in_game_plays_it_by_compiled_rollouts(algorithm: str, tmp_path: Path) -> None:
     (tmp_path / "catch.toml").write_text(
         '[run]\ngenerations = 2\n[environment]\nid = "catch"\n[policy]\nkind = "mlp"\ndense = [4]\n'

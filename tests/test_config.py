@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.config.loading import FIXED, Experiment, difference, load
@@ -402,19 +402,16 @@ def experiments(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=150, deadline=None)
 @given(text=experiments())
 def test_any_values_end_well(text: str, folder: Path) -> None:
     ends_well(write(folder, text))
 
 
-@settings(max_examples=150, deadline=None)
 @given(text=st.text(st.sampled_from(list("[]{}=,.#'\"\\\n\t 01eaxrung-_:\x00é")), max_size=60) | st.binary(max_size=60))
 def test_any_bytes_end_well(text: str | bytes, folder: Path) -> None:
     ends_well(write(folder, text))
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     section=st.sampled_from(sorted(SECTIONS)),
     data=st.data(),

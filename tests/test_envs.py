@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import snake
@@ -93,7 +93,6 @@ def test_a_first_reset_without_a_seed_differs_from_run_to_run() -> None:
     assert len(openings) > 1
 
 
-@settings(max_examples=50, deadline=None)
 @given(first=st.integers(0, 2**64 - 1), number=st.integers(0, 2**32 - 1))
 def test_the_compiled_name_of_an_episode_is_the_plain_one(first: int, number: int) -> None:
     assert int(compiled_episode_seed(np.uint64(first), number)) == episode_seed(first, number)

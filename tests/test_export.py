@@ -35,6 +35,11 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return where / "run"
 
 
+def few(kind: str, *slow: str) -> Any:
+    """Return a parameter that is left to the long tests where it is one of the slow formats."""
+    return pytest.param(kind, marks=[pytest.mark.long] if kind in slow else [])
+
+
 def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32]) -> Any:
     """Return the outputs of what was exported."""
     import keras
@@ -60,7 +65,7 @@ def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, where it saves
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", [few(kind, "savedmodel") for kind in FORMATS])
 def test_an_export_computes_what_the_kernel_does(run: Path, tmp_path: Path, kind: str) -> None:
     file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
@@ -76,7 +81,7 @@ def test_an_export_computes_what_the_kernel_does(run: Path, tmp_path: Path, kind
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", [few(kind, "savedmodel", "checkpoint") for kind in FORMATS])
 def test_without_keras_only_arrays_are_written_and_a_line_says_what_to_do(run: Path, tmp_path: Path, kind: str) -> None:
     (tmp_path / "keras.py").write_text("raise ModuleNotFoundError(\"No module named 'keras'\")")
     file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"

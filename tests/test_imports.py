@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evo.plugins import registry
-from tests.import_picture import LAYERS, circles, folder_graph, names_imported, text
+from tests.import_picture import LAYERS, circles, folder_graph, names_imported, parsed, text
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted([*ROOT.glob("snake/**/*.py"), *ROOT.glob("evo/**/*.py")])
@@ -103,7 +103,7 @@ def test_nothing_draws_from_a_global_random_stream_or_evaluates_text() -> None:
     for path in FILES:
         called = {
             node.func.id
-            for node in ast.walk(ast.parse(path.read_bytes()))
+            for node in ast.walk(parsed(path))
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         assert not called & {"eval", "exec", "__import__"}, path

@@ -100,6 +100,7 @@ def test_a_second_process_starts_from_the_cache_and_an_edit_in_another_file_does
     assert run(sources, cache) == [value, "0"]
 
 
+@pytest.mark.long
 def test_an_install_that_may_only_be_read_is_left_as_it_is(
     sources: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -154,7 +155,7 @@ def test_no_edit_of_a_function_or_a_constant_elsewhere_is_answered_by_old_machin
     assert said == [["11", "0"], ["12", "0"], ["22", "0"], ["11", "1"]]  # the last one is the first again
 
 
-@pytest.mark.parametrize("learns_from", ["", "segments", "episodes"])
+@pytest.mark.parametrize("learns_from", [pytest.param("", marks=pytest.mark.long), "segments", "episodes"])
 def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> None:
     script = (
         "from pathlib import Path; from tests.specs import spec; "

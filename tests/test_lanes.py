@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from golden_scores import LARGE, NORMED, golden
-from hypothesis import given, settings
+from golden_scores import LARGE, NORMED, chosen, golden, paired
+from hypothesis import given
 from hypothesis import strategies as st
 from llvmlite import binding
 from networks import networks, plain_scores, random_observations, random_weights
@@ -52,14 +52,12 @@ def bits(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array, np.float32).tobytes()
 
 
-@settings(max_examples=40, deadline=None)
 @given(networks(), st.integers(0, 2**32 - 1), ZEROS)
 def test_scores_equal_a_plain_float32_loop_bit_for_bit(network: Network, seed: int, zeros: float) -> None:
     weights, observations = random_weights(network, seed), random_observations(network, 3, seed + 1, zeros)
     assert bits(lanes.scores(network, weights, observations)) == bits(plain_scores(network, weights, observations))
 
 
-@settings(max_examples=40, deadline=None)
 @given(networks(), st.integers(0, 2**32 - 1), ZEROS)
 def test_no_bit_depends_on_the_width_the_lane_or_the_neighbours(network: Network, seed: int, zeros: float) -> None:
     weights, observations = random_weights(network, seed), random_observations(network, 16, seed + 1, zeros)
@@ -170,7 +168,6 @@ def test_layers_without_their_zeros_equal_their_plain_form(
         assert bits(alone[live:]) != bits(found[0][live:])
 
 
-@settings(max_examples=60, deadline=None)
 @given(networks(st.one_of(st.integers(1, 19), st.integers(49, 140))), st.integers(0, 2**32 - 1), ZEROS, st.data())
 def test_layers_of_any_shape_without_their_zeros_equal_their_plain_form(
     network: Network, seed: int, zeros: float, data: st.DataObject
@@ -253,6 +250,8 @@ def test_scores_have_the_pinned_bits() -> None:
     assert golden() == GOLDEN
     assert golden(NORMED) == GOLDEN_NORMED
     assert golden(LARGE, 0.65) == GOLDEN_LARGE
+    assert golden(paired()) == GOLDEN_PAIRED
+    assert chosen() == GOLDEN_CHOSEN
     for options, shape, actions in LARGE:
         assert sparse.buffers_for(layout.table(Network.build(options, shape, actions))) is not None
 
@@ -307,7 +306,7 @@ WIDEST = "%zmm" if binding.get_host_cpu_features().get("avx512f") else "%ymm"
     ("settings", "present", "absent"),
     [
         pytest.param({}, WIDEST, "fmadd", id="host", marks=pytest.mark.long),
-        pytest.param(HASWELL, "%ymm", "%zmm", id="haswell"),
+        pytest.param(HASWELL, "%ymm", "%zmm", id="haswell", marks=pytest.mark.long),
         pytest.param({"NUMBA_CPU_NAME": "generic"}, "%xmm", "%ymm", id="generic", marks=pytest.mark.long),
     ],
 )

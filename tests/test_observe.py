@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.errors import TypingError
 from numpy.typing import NDArray
@@ -85,7 +85,6 @@ def loaded(games: list[Game]) -> tuple[Boards, Rules]:
     return boards, rules
 
 
-@settings(max_examples=150, deadline=None)
 @given(game=walks(), observation=st.sampled_from(OBSERVATIONS), data=st.data())
 def test_an_observation_is_the_slow_drawing_of_the_position(game: Game, observation: str, data: st.DataObject) -> None:
     window = data.draw(st.sampled_from([0, 1, 3, game.size // 2 * 2 - 1, 2 * game.size - 1]))
@@ -153,7 +152,6 @@ def test_every_cell_of_every_size_of_board_is_seen_in_its_place(observation: str
         np.testing.assert_array_equal(out[0], drawn(game.state(), observation))
 
 
-@settings(max_examples=100, deadline=None)
 @given(game=walks(), kind=st.sampled_from(MASKS))
 def test_the_compiled_mask_is_the_readable_one(game: Game, kind: str) -> None:
     boards, rules = loaded([game])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from networks import networks, plain_scores, random_observations, random_weights
 from specs import make, spec
@@ -28,7 +28,6 @@ def bits(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array, np.float32).tobytes()
 
 
-@settings(max_examples=60, deadline=None)
 @given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(lanes.WIDTHS), st.sampled_from((0.0, 0.7)))
 def test_scores_equal_a_plain_loop_of_rounded_numbers_bit_for_bit(
     network: Network, seed: int, width: int, zeros: float

@@ -373,7 +373,7 @@ def test_workers_that_hang_or_are_stopped_while_they_play_or_wait_are_replaced_a
         for pid in idle:
             os.kill(pid, signal.SIGSTOP)
         assert_same(ray.map(plain).results, wanted)
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 300  # neither waits for ever, however slow the machine is
     assert until(lambda: not any(map(alive, idle)), 10)
 
 

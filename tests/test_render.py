@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -104,7 +104,6 @@ def decompressed(data: bytes, bits: int = 8) -> list[int]:
         before = string
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data(), colours=st.integers(1, 256))
 def test_what_was_compressed_comes_back(data: st.DataObject, colours: int) -> None:
     pixels = np.array(data.draw(st.lists(st.integers(0, colours - 1), min_size=1, max_size=400)), np.uint8)

@@ -64,6 +64,7 @@ TINY: dict[str, tuple[str, ...]] = {
     "pqn": ("[pqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nepochs = 2\nminibatches = 3\nasynchronous = true\n",),
 }
 CHIEF = ("dqn", "ga", "ppo")  # what the others do is in these
+BOTH_KINDS = ("ga", "ppo")  # with candidates, and with gradients
 
 
 def way(name: str, number: int, long: bool) -> Any:
@@ -71,8 +72,9 @@ def way(name: str, number: int, long: bool) -> Any:
 
 
 NUMBERED = [(name, number) for name in sorted(TINY) for number in range(len(TINY[name]))]
-WAYS = [way(name, number, number > 0 or name not in CHIEF) for name, number in NUMBERED]
-NAMES = [pytest.param(name, marks=[] if name in CHIEF else [pytest.mark.long]) for name in sorted(TINY)]
+MOVED = [way(name, number, number > 0 or name not in CHIEF) for name, number in NUMBERED]
+WAYS = [way(name, number, number > 0 or name not in BOTH_KINDS) for name, number in NUMBERED]
+NAMES = [pytest.param(name, marks=[] if name in BOTH_KINDS else [pytest.mark.long]) for name in sorted(TINY)]
 GENERATIONS = 4
 
 
@@ -90,7 +92,7 @@ def test_every_algorithm_has_a_tiny_experiment_here() -> None:
     assert not missing, f"add a tiny experiment of {', '.join(sorted(missing))} to TINY, so that its resumes are tested"
 
 
-@pytest.mark.parametrize(("name", "number"), WAYS)
+@pytest.mark.parametrize(("name", "number"), MOVED)
 def test_a_run_that_moves_after_every_generation_is_the_straight_one_and_so_are_its_copies(
     tmp_path: Path, name: str, number: int
 ) -> None:

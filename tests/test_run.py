@@ -123,8 +123,8 @@ def test_a_changed_option_that_changes_results_is_refused_and_forked_instead(sma
     [
         (signal.SIGINT, 130, "serial"),
         (signal.SIGINT, 130, "processes"),
-        (signal.SIGTERM, 143, "processes"),
-        (signal.SIGHUP, 129, "processes"),
+        pytest.param(signal.SIGTERM, 143, "processes", marks=pytest.mark.long),  # one is in test_signals.py
+        pytest.param(signal.SIGHUP, 129, "processes", marks=pytest.mark.long),
     ],
 )
 def test_a_signal_ends_a_run_and_what_is_committed_goes_on(

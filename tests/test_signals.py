@@ -122,7 +122,8 @@ def test_termination_at_any_moment_leaves_the_hash_of_an_undisturbed_run(small: 
     assert stopped_at(small, random.Random(trial).random(), ("serial", "processes")[trial % 2]) < SECONDS
 
 
-@pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "processes"])
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["serial", "processes"])
 def test_a_large_network_does_not_delay_the_end(small: Path, backend: str) -> None:
     (small / "large.toml").write_text(LARGE)
     long = ("--generations", 100_000, "--set", "test.every=1000", "--set", "ga.episodes=64")
@@ -151,6 +152,7 @@ def test_a_run_that_was_told_to_survive_a_hang_up_does(small: Path) -> None:
     assert json.loads((out + rest).splitlines()[-1])["generations"] == 30
 
 
+@pytest.mark.long
 def test_both_streams_may_close_and_the_run_goes_on(small: Path) -> None:
     called(small, "small.toml", "--run-dir", "straight", "--generations", 6)
     with command(small, "small.toml", "--run-dir", "run", "--generations", 6, "--backend", "processes") as process:
@@ -198,7 +200,9 @@ except KeyboardInterrupt as stop:
 """
 
 
-@pytest.mark.parametrize("number", STOPPING)
+@pytest.mark.parametrize(
+    "number", [pytest.param(one, marks=[] if one == signal.SIGINT else [pytest.mark.long]) for one in STOPPING]
+)
 @pytest.mark.parametrize("program", [COMPILING, DROPPING], ids=["compiler", "destructor"])
 def test_a_signal_waits_for_a_compiler_or_a_destructor_that_cannot_be_interrupted(program: str, number: int) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -90,6 +90,7 @@ def test_a_clock_that_jumps_by_days_and_to_1970_changes_nothing(small: Path) -> 
     assert 0 < summary["seconds"] < 120
 
 
+@pytest.mark.long
 def test_of_two_masters_that_want_one_directory_one_has_it_and_the_other_names_it(small: Path) -> None:
     summary_of(small, "small.toml", "--run-dir", "run", "--generations", 2)
     reference = summary_of(small, "small.toml", "--run-dir", "reference", "--generations", 40)

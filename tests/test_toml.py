@@ -6,7 +6,7 @@ import math
 import tomllib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.config.toml_lines import key_lines
@@ -68,7 +68,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(tables=st.dictionaries(st.text(), st.dictionaries(st.text(), VALUES, max_size=4), max_size=4))
 def test_what_is_written_is_read_back_and_found_on_its_line(tables: dict[str, dict[str, object]]) -> None:
     text = "\n".join(section_text(name, table) for name, table in tables.items())

@@ -370,30 +370,19 @@ def test_another_numeric_fingerprint_is_not_compared(run: Path) -> None:
 
 def test_an_algorithm_without_candidates_is_replayed_by_whole_generations(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
-    evo = [sys.executable, "-m", "evo"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))}
-
-    def done(*words: str, code: int = 0) -> dict[str, Any]:
-        line = [*evo, *words, "--plugin", "climber", "--json"]
-        end = subprocess.run(
-            line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert end.returncode == code, end.stdout + end.stderr
-        last: dict[str, Any] = json.loads(end.stdout.splitlines()[-1])
-        return last
-
-    done("run", "small.toml", "--algorithm", "climber", "--run-dir", "run")
-    found = done("verify", "run")
-    assert (found["ok"], found["replayed"]) == (True, 2)
-    assert done("verify", "run", "--all")["replayed"] == 4
+    plugin = ("--plugin", "climber")
+    summary_of(tmp_path, "small.toml", *plugin, "--algorithm", "climber", "--run-dir", "run")
+    assert verified(tmp_path / "run", *plugin)[0]["replayed"] == 2
+    assert verified(tmp_path / "run", *plugin, "--all")[0]["replayed"] == 4
 
     def flatter(record: dict[str, Any]) -> None:
         record["mean"] += 1
 
     forge_record(tmp_path / "run", 0, flatter)
-    assert done("verify", "run", code=3)["ok"] is False
+    refused(tmp_path / "run", *plugin)
 
 
+@pytest.mark.long
 def test_what_was_poisoned_is_verified_without_playing_it(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     _, name = only_once(walks(walk, monkeypatch)[1], slice(worker_faults.POPULATION * worker_faults.EPISODES))
     monkeypatch.setenv("DEADLY", name)

@@ -95,13 +95,24 @@ def test_a_candidate_that_ends_every_worker_is_named_with_the_command_that_repea
     assert "\n" not in line
     assert line.startswith(f"candidate {candidate} of generation {generation} ended every worker")
     assert "SIGSEGV" in line
-    again, resume = re.findall(r"with: (.*?)(?:;|$)", line)
+    again, _ = re.findall(r"with: (.*?)(?:;|$)", line)
     assert again == f"python -m evo replay run --generation {generation} --candidate {candidate} --plugin treacherous"
     repeated = typed(walk, again)
     assert repeated.returncode == 5, repeated.stderr
     assert f"candidate {candidate} of generation {generation} ended its worker, which was killed by SIGSEGV" in (
         repeated.stderr
     )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("generation", [0, 2])
+def test_after_a_candidate_that_ends_every_worker_others_can_be_repeated_and_the_run_resumed(
+    walk: Path, monkeypatch: pytest.MonkeyPatch, generation: int
+) -> None:
+    number, name = only_once(walks(walk, monkeypatch)[generation], slice(POPULATION * EPISODES))
+    candidate = number // EPISODES
+    monkeypatch.setenv("DEADLY", name)
+    again, resume = re.findall(r"with: (.*?)(?:;|$)", str(run(walk, "run", code=5)["error"]))
     innocent = typed(walk, again.replace(f"--candidate {candidate}", f"--candidate {(candidate + 1) % POPULATION}"))
     assert (innocent.returncode, innocent.stderr) == (0, "")
     assert "its worker survived" in innocent.stdout
@@ -152,6 +163,7 @@ def test_where_tensorflow_plays_a_poisoned_candidate_ranks_worst_alone_too_howev
     assert Store.read(walk / "cut-5").read_record(1)["poisoned"].tolist() == [[0, number // EPISODES]]
 
 
+@pytest.mark.long
 def test_a_contender_that_is_poisoned_is_not_crowned_and_its_round_is_named(
     walk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +186,7 @@ def test_where_every_candidate_ends_its_workers_none_is_blamed(walk: Path, monke
     assert "no candidate is to blame" in str(error)
 
 
+@pytest.mark.long
 def test_a_champion_that_cannot_be_measured_is_kept_and_repeated_by_evaluate(
     walk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
