@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 import sys
 from collections.abc import Iterable
+
+# Numbers of OSErrors that mean that the machine lacks something.
+SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
 
 
 class EvoError(Exception):

@@ -163,10 +163,10 @@ def test_a_closed_standard_output_is_no_failure(experiment: Path) -> None:
 
 PLUGIN = """
 import os, signal, time
-from evo.plugins.options import Section
+from evo.plugins.options import AlgorithmOptions
 plugs_into = "algorithms"
 {trouble}
-class Options(Section):
+class Options(AlgorithmOptions):
     pass
 def make(*_): ...
 """
@@ -175,10 +175,11 @@ def make(*_): ...
 @pytest.mark.parametrize(
     ("trouble", "code", "said"),
     [
-        ("raise RuntimeError('broken\\x1b[2J')", 1, "please report it"),
+        ("raise RuntimeError('broken\\x1b[2J')", 2, "its import ended with RuntimeError: broken"),
+        ("raise SystemExit(0)", 2, "its import ended with sys.exit(0)"),
         ("raise MemoryError", 5, "out of memory"),
         ("raise OSError(28, 'No space left on device')", 5, "No space left"),
-        ("raise OSError(13, 'odd')", 1, "please report it"),
+        ("raise OSError(13, 'odd')", 2, "its import ended with PermissionError: [Errno 13] odd"),
         ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, "interrupted"),
         ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", 143, "interrupted"),
         ("os.kill(os.getpid(), signal.SIGHUP); time.sleep(9)", 129, "interrupted"),

@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from evo.errors import (
     CONTROL,
+    SHORTAGES,
     ConfigurationError,
     EvoError,
     ResourceError,
@@ -26,12 +27,11 @@ from evo.errors import (
     printable,
     printable_lines,
 )
-from evo.plugins import registry
+from evo.plugins import mistakes, registry
 from evo.training.summary import Summary, one_line
 from evo.workers.process import ignore, leave, raise_stopped, tolerate_failures
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
-SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
 FORBIDDEN = {errno.EACCES, errno.EPERM}
 
 
@@ -87,7 +87,10 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         arguments = parser.parse_args(words)
         _refuse_little_memory()
         _refuse_deleted_directory()
-        code = int(module.main(arguments))
+        try:
+            code = int(module.main(arguments))
+        except SystemExit as end:
+            raise mistakes.raised(end) or ConfigurationError(f"a library called sys.exit({end})") from end
     except KeyboardInterrupt as stop:
         ignore()
         code = getattr(stop, "exit_code", 130)
@@ -98,7 +101,8 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         if known is None:
             _say("".join(traceback.format_exception(problem)).rstrip("\n"))
             command = f"{program} {shlex.join(words)}"
-            _say(f"this is a bug in snake-evo; please report it with the lines above and the command:\n{command}")
+            bug = " or in the plug-in ".join(("this is a bug in snake-evo", *registry.loaded()))
+            _say(f"{bug}; please report it with the lines above and the command:\n{command}")
         else:
             _say(str(known))
         code = known.exit_code if known else 1
@@ -156,7 +160,7 @@ def _known(problem: BaseException) -> EvoError | None:
             return ConfigurationError(f"{where}{problem.strerror}")
         if problem.errno in SHORTAGES or (where and problem.errno in FORBIDDEN):
             return ResourceError(f"{where}{problem.strerror}")
-    return None
+    return mistakes.raised(problem)
 
 
 def _farewell(summary: Summary) -> str:

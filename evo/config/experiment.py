@@ -17,6 +17,7 @@ from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
+from evo.plugins.mistakes import check_environment
 from evo.plugins.options import AlgorithmOptions, Section
 from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 from evo.workers.options import WorkersOptions
@@ -160,8 +161,12 @@ class Experiment:
 
 
 def environment_of(options: Any) -> Any:
-    """Return the environment that options describe."""
-    return registry.find("environments", environment_module(options.id)).make(options)
+    """Return the environment that options describe; ConfigurationError where a plug-in's is not one."""
+    module = registry.find("environments", environment_module(options.id))
+    environment = module.make(options)
+    if module.__name__ in registry.loaded():
+        check_environment(environment, module.__name__)
+    return environment
 
 
 def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluator:

@@ -7,17 +7,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from evo.environments import environment
 from evo.errors import ConfigurationError
+from evo.plugins import mistakes
+from evo.plugins.mistakes import MOST_CHOICES, PASSED_ON
 from evo.plugins.options import EnvironmentOptions
 
 if TYPE_CHECKING:
     import gymnasium
 
 PREFIX = "gymnasium:"
-MOST_CHOICES = 128  # an action is recorded in a byte
 
 
 class Options(EnvironmentOptions):
@@ -28,13 +29,20 @@ class Options(EnvironmentOptions):
         0, ge=0, le=1_000_000_000, description="steps after which an episode is truncated; 0 = as registered"
     )
 
+    kwargs: dict[str, JsonValue] = Field({}, description="further arguments of gymnasium.make, as in {gravity = 9.8}")
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # No arguments are not a key of a run's identity, so that the hashes of older runs stay as they are.
+        return {key: value for key, value in dump(self).items() if key != "kwargs" or value}
+
     @field_validator("id")
     @classmethod
     def _plain(cls, value: str) -> str:
         # gymnasium.make("module:Name") imports a module, and no file may cause that.
         name = value.removeprefix(PREFIX)
         if not name or ":" in name:
-            raise ValueError(f'"{value}" is not "gymnasium:" and a registered name; modules come by --plugin only')
+            raise ValueError(f'"{value}" is not "gymnasium:" and a registered name; name its module with --plugin')
         return value
 
 
@@ -48,11 +56,16 @@ class Environment(environment.Environment):
         """Return a fresh environment; ConfigurationError where it is unknown or its spaces do not fit."""
         import gymnasium
 
-        name = self.options.id.removeprefix(PREFIX)
+        name, arguments = self.options.id.removeprefix(PREFIX), dict[str, Any](self.options.kwargs)
         try:
-            env = gymnasium.make(name, max_episode_steps=self.options.max_steps or None)
+            env = gymnasium.make(name, max_episode_steps=self.options.max_steps or None, **arguments)
         except gymnasium.error.Error as error:
             raise ConfigurationError(f"environment.id: {error}") from error
+        except PASSED_ON:
+            raise
+        except (Exception, SystemExit) as error:
+            key = "kwargs" if self.options.kwargs else "id"
+            raise ConfigurationError(f"environment.{key}: {mistakes.described(error)}") from error
         taken = env.action_space
         if isinstance(taken, gymnasium.spaces.Box):
             known = len(taken.shape) == 1 and np.issubdtype(taken.dtype, np.floating)

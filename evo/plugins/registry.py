@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from evo.errors import ConfigurationError
+from evo.errors import SHORTAGES, ConfigurationError, EvoError
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
@@ -53,27 +53,55 @@ def load(modules: Iterable[str]) -> None:
     """Import plug-ins; ConfigurationError where one is missing or does not say what it is."""
     for module_name in modules:
         look_here()
-        try:
-            module = import_module(module_name)
-        except (ImportError, ValueError, TypeError) as error:
-            raise ConfigurationError(f"--plugin {module_name}: {error}") from error
-        folder = getattr(module, "plugs_into", None)
-        if folder not in FOLDERS or not hasattr(module, "make"):
+        module = _imported(module_name)
+        folder = vars(module).get("plugs_into")
+        if folder is None and "make" not in vars(module) and _registers(module):
+            _loaded["", module_name] = module
+            continue
+        if folder not in FOLDERS or not callable(vars(module).get("make")):
             raise ConfigurationError(
-                f"--plugin {module_name}: define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}"
+                f"--plugin {module_name}: define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}; or register "
+                "Gymnasium environments"
             )
-        if folder == "environments":
-            from evo.plugins.options import EnvironmentOptions
-
-            options = vars(module).get("Options")
-            if not (isinstance(options, type) and issubclass(options, EnvironmentOptions)):
-                raise ConfigurationError(
-                    f"--plugin {module_name}: define `Options`, a subclass of evo.plugins.options.EnvironmentOptions"
-                )
+        options, base = vars(module).get("Options"), _options_base(folder)
+        if not (isinstance(options, type) and issubclass(options, base)):
+            raise ConfigurationError(
+                f"--plugin {module_name}: define `Options`, a subclass of {base.__module__}.{base.__name__}"
+            )
         name = module_name.rpartition(".")[2]
         if _loaded.get((folder, name), module) is not module or (ROOT / folder / f"{name}.py").exists():
             raise ConfigurationError(f"--plugin {module_name}: the name {name} is taken in {folder}")
         _loaded[folder, name] = module
+
+
+def _imported(module_name: str) -> ModuleType:
+    try:
+        return import_module(module_name)
+    except (ImportError, ValueError, TypeError) as error:
+        raise ConfigurationError(f"--plugin {module_name}: {error}") from error
+    except (Exception, SystemExit) as error:
+        if isinstance(error, EvoError | MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES):
+            raise
+        what = f"sys.exit({error})" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"--plugin {module_name}: its import ended with {what}") from error
+
+
+def _registers(module: ModuleType) -> bool:
+    """Return whether a module, or its package, has registered an environment with Gymnasium."""
+    import gymnasium
+
+    packages = {
+        str(getattr(spec.entry_point, "__module__", spec.entry_point)).partition(":")[0].partition(".")[0]
+        for spec in gymnasium.registry.values()
+    }
+    return module.__name__.partition(".")[0] in packages
+
+
+def _options_base(folder: str) -> type:
+    from evo.plugins import options
+
+    bases: dict[str, type] = {"algorithms": options.AlgorithmOptions, "environments": options.EnvironmentOptions}
+    return bases.get(folder, options.Section)
 
 
 def loaded() -> tuple[str, ...]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.plugins import mistakes
+from evo.plugins.mistakes import PASSED_ON
 from evo.records import GOES_ON, TERMINATED, TRUNCATED, ActionRule, Transitions
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
 
@@ -88,8 +91,13 @@ def play_gymnasium(
     totals = np.zeros(len(seeds))
     observations, infos = [], []
     for env, seed in zip(envs, seeds, strict=True):
-        observation, info = env.reset(seed=int(seed))
-        observations.append(np.asarray(observation, np.float32))
+        try:
+            observation, info = env.reset(seed=int(seed))
+            observations.append(_observed(observation, environment))
+        except PASSED_ON:
+            raise
+        except (Exception, SystemExit) as error:
+            raise mistakes.of_hook(env.unwrapped, "reset", error) from error
         infos.append(info)
     live: Sequence[int] = range(len(seeds))
     frames = slots = 0
@@ -104,16 +112,25 @@ def play_gymnasium(
             traces[e].append(action)
             if recorder:
                 recorder.before_step(e, observations[e], infos[e], scores)
-            observation, reward, terminated, truncated, infos[e] = envs[e].step(_playable(action, envs[e]))
-            observations[e] = np.asarray(observation, np.float32)
-            totals[e] += float(reward)
+            taken = _playable(action, envs[e])
+            try:
+                observation, reward, terminated, truncated, infos[e] = envs[e].step(taken)
+                observations[e] = _observed(observation, environment)
+                totals[e] += float(reward)
+            except PASSED_ON:
+                raise
+            except (Exception, SystemExit) as error:
+                raise mistakes.of_hook(envs[e].unwrapped, "step", error) from error
             frames += 1
             if recorder:
                 recorder.after_step(e, action, float(reward), terminated, truncated)
             if not terminated and not truncated:
                 left.append(e)
                 continue
-            one["episode_metrics"][e] = environment.metrics_of_episode(infos[e], truncated)
+            try:
+                one["episode_metrics"][e] = environment.metrics_of_episode(infos[e], truncated)
+            except (LookupError, TypeError, ValueError) as error:
+                raise mistakes.of_hook(environment, "metrics_of_episode", error) from error
             if recorder and not terminated:
                 recorder.after_end(e, observations[e], infos[e])
         live = left
@@ -125,6 +142,14 @@ def play_gymnasium(
     one["lengths"][:] = [len(trace) for trace in traces]
     kind: Any = np.float32 if environment.continuous else np.int8
     return frames, slots, True, [np.array(trace, kind) for trace in traces]
+
+
+def _observed(observation: Any, environment: Environment) -> NDArray[np.float32]:
+    """Return an observation as an array; ValueError where it is of another size than the environment's."""
+    array = np.asarray(observation, np.float32)
+    if array.size != math.prod(environment.shape):
+        raise ValueError(f"an observation of shape {array.shape}, not {environment.shape}")
+    return array
 
 
 def _chooser(environment: Environment, how: ActionRule) -> Callable[..., Any]:

@@ -36,8 +36,9 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     """
     from evo.config.experiment import environment_of
     from evo.plugins.options import Setup
-    from evo.plugins.registry import find
+    from evo.plugins.registry import find, loaded
     from evo.training.init_from import start_of
+    from evo.training.plug_in_algorithm import CheckedAlgorithm
     from evo.training.validation import Validated
 
     environment, start = environment or environment_of(experiment.environment), start_of(experiment)
@@ -49,7 +50,10 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         learner=experiment.learner if experiment.learns else None,
         start=None if start is None else start.weights,
     )
-    algorithm: Algorithm = find("algorithms", experiment.algorithm).make(experiment.options, setup)
+    module = find("algorithms", experiment.algorithm)
+    algorithm: Algorithm = module.make(experiment.options, setup)
+    if module.__name__ in loaded():
+        algorithm = CheckedAlgorithm(algorithm, module.__name__)
     return Validated(algorithm, experiment.validation, experiment.run.seed, setup.start)
 
 

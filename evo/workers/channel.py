@@ -11,6 +11,8 @@ import traceback
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from evo.plugins import mistakes
+
 HEADER = struct.Struct("<QQ")  # bytes of an object, and of what stays packed behind it
 PART = 1 << 18  # bytes that are read at once
 OUT_OF_MEMORY = errno.ENOMEM  # exit status of a worker that got a MemoryError
@@ -172,6 +174,7 @@ class Failed:
     @classmethod
     def of(cls, error: BaseException, ticket: int = -1) -> Failed:
         """Describe the exception that is being handled."""
+        error = mistakes.raised(error) or error
         text = "".join(traceback.format_exception(error))
         try:
             pickled = pickle.dumps(error)

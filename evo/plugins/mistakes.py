@@ -1,0 +1,102 @@
+"""Mistakes of plug-ins and of registered environments: who made one, where, and what is expected there."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+from evo.errors import ConfigurationError, EvoError
+from evo.plugins import registry
+
+MOST_CHOICES = 128  # an action is recorded in a byte
+PASSED_ON = (EvoError, MemoryError, OSError)  # what code of others may raise without being to blame
+OURS = ("evo", "snake")
+EXPECTED = {
+    "make": "it must return what its options describe",
+    "shape": "it must be a tuple of positive whole numbers",
+    "actions": f"it must be a positive whole number, at most {MOST_CHOICES} where actions are discrete",
+    "continuous": "it must be true or false",
+    "episode_metrics": "it must be a tuple of names",
+    "reset": "it must return an observation of the environment's shape, and a dictionary",
+    "step": "it must return an observation, a reward, terminated, truncated, and a dictionary",
+    "metrics_of_episode": "it must return a whole number for each of `episode_metrics`",
+    "generation": "it must yield Requests, be sent their results, and return a dictionary of numbers",
+    "finalists": "it must return Finalists, with weights [F, P]",
+    "state": "it must return a dictionary of arrays",
+    "record": "it must return a dictionary of arrays",
+}
+
+
+def raised(error: BaseException) -> ConfigurationError | None:
+    """Return the mistake that an exception from the code of a loaded plug-in stands for; None: it is from elsewhere."""
+    if isinstance(error, EvoError | MemoryError):
+        return None
+    packages = {name.partition(".")[0] for name in registry.loaded()} - {*OURS}
+    frames = [(frame, line) for frame, line in walk_tb(error.__traceback__)]
+    guilty = [pair for pair in frames if str(pair[0].f_globals.get("__name__")).partition(".")[0] in packages]
+    if not guilty:
+        return None
+    frame, line = guilty[-1]
+    where = f"{Path(frame.f_code.co_filename).name}:{line}"
+    return _mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, f"{described(error)} ({where})")
+
+
+def of_hook(owner: object, hook: str, error: BaseException) -> ConfigurationError:
+    """Return the mistake that a failed call of an environment's method stands for."""
+    kind = type(owner)
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    file, line = frames[-1]
+    where = "" if len(frames) == 1 else f" ({Path(file).name}:{line})"
+    return _mistake(kind.__module__, f"{kind.__qualname__}.{hook}", f"{described(error)}{where}")
+
+
+def check_environment(environment: Any, module: str) -> None:
+    """Raise ConfigurationError where a plug-in's environment does not say what it is."""
+    for name in ("shape", "actions", "continuous", "episode_metrics"):
+        found = getattr(environment, name, None)
+        if not _fits(name, found, bool(getattr(environment, "continuous", False))):
+            raise ConfigurationError(f"environment.id: {_mistake(module, name, f'is {found!r:.60}')}")
+
+
+def expect(fits: bool, module: str, hook: str, found: object) -> None:
+    """Raise ConfigurationError where a plug-in's function has returned something else than is expected."""
+    if not fits:
+        raise _mistake(module, hook, f"gave a value of type {type(found).__name__}")
+
+
+def is_named(found: object) -> bool:
+    """Return whether an object is a mapping from names."""
+    return isinstance(found, Mapping) and all(isinstance(name, str) for name in found)
+
+
+def _fits(name: str, found: Any, continuous: bool) -> bool:
+    if name == "continuous":
+        return isinstance(found, bool)
+    if name == "episode_metrics":
+        return isinstance(found, tuple) and all(isinstance(metric, str) for metric in found)
+    if name == "shape":
+        return isinstance(found, tuple) and all(map(_is_positive, found))
+    return _is_positive(found) and (continuous or found <= MOST_CHOICES)
+
+
+def _is_positive(number: Any) -> bool:
+    try:
+        return operator.index(number) > 0
+    except TypeError:
+        return False
+
+
+def described(error: BaseException) -> str:
+    """Return an exception in a line."""
+    if isinstance(error, SystemExit):
+        return f"called sys.exit({error.code if error.code is not None else ''})"
+    text = " ".join(str(error).split())
+    return f"raised {type(error).__name__}{': ' if text else ''}{text[:200]}"
+
+
+def _mistake(module: str, function: str, what: str) -> ConfigurationError:
+    expected = EXPECTED.get(function.rpartition(".")[2])
+    return ConfigurationError(f"plug-in {module}: {function} {what}{f'; {expected}' if expected else ''}")
