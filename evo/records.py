@@ -14,7 +14,8 @@ from evo.errors import PoisonError
 Arrays = Mapping[str, NDArray[np.generic]]
 Metrics = dict[str, float]
 
-WORST = np.iinfo(np.int64).min  # the return of an episode whose scores were not finite
+WORST = np.iinfo(np.int64).min  # the return of an episode whose scores or rewards were not finite
+LARGEST_RETURN = 1 << 42  # thousandths; the sum of a million such returns fits into int64
 
 
 @dataclass(frozen=True)

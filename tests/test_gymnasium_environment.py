@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
+from calling import summary_of
 from pydantic import ValidationError
 
 from evo.environments.gymnasium import Options, make
@@ -12,7 +17,7 @@ from evo.errors import ConfigurationError
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import ActionRule, Episodes, Result, Task, WeightSource
+from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 
 
@@ -115,3 +120,48 @@ def test_as_many_choices_as_a_byte_holds_are_taken() -> None:
 def test_spaces_that_do_not_fit_are_named(name: str, what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):
         make(Options(id="gymnasium:" + name)).env()
+
+
+@pytest.fixture
+def rich() -> Iterator[None]:
+    """Register CartPole whose rewards are 10^15: the sum of a few is beyond int64 in thousandths."""
+
+    def make_rich(**options: object) -> gymnasium.Env:
+        return gymnasium.wrappers.TransformReward(gymnasium.make("CartPole-v1", **options), lambda reward: 1e15)
+
+    gymnasium.register("Rich-v0", make_rich)
+    yield
+    del gymnasium.registry["Rich-v0"]
+
+
+@pytest.mark.usefixtures("rich")
+def test_a_return_that_int64_cannot_hold_is_not_finite() -> None:
+    environment = make(Options(id="gymnasium:Rich-v0"))
+    rollout = Rollout(Network.build(Policy(kind="linear"), environment.shape, environment.actions), environment)
+    result = play(rollout, BALANCE, SEEDS)
+    assert not result.finite[0]
+    assert (result.returns == WORST).all()
+
+
+RICH = """
+environment = {id = "gymnasium:Rich-v0"}
+policy = {kind = "linear"}
+workers = {backend = "serial"}
+[validation]
+every = 1
+episodes = 4
+[ga]
+population = 6
+parents = 2
+elites = 1
+episodes = 2
+"""
+
+
+@pytest.mark.usefixtures("rich")
+def test_candidates_with_such_returns_are_counted_and_none_becomes_champion(tmp_path: Path) -> None:
+    (tmp_path / "rich.toml").write_text(RICH)
+    summary = summary_of(tmp_path, "rich.toml", "--run-dir", "run", "--generations", 2)
+    assert summary["champion"] is None
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {(line["generation"], line["nonfinite"]) for line in lines} == {(0, 6), (1, 6)}

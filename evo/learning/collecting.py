@@ -51,8 +51,8 @@ class Collector:
         """Return the transitions of all tasks; ResourceError where the network's outputs were not finite."""
         if not all(result.finite.all() for result in results):
             raise ResourceError(
-                "the network's outputs are not finite, so nothing can be learned; the last commit is intact: resume "
-                "the run with a smaller learning rate (which needs --fork)"
+                "the network's outputs or the rewards are not finite, so nothing can be learned; the last commit is "
+                "intact: resume the run with a smaller learning rate (which needs --fork)"
             )
         if self._count:
             self.envs = joined_envs(results)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from evo.plugins import mistakes
 from evo.plugins.mistakes import PASSED_ON
-from evo.records import GOES_ON, TERMINATED, TRUNCATED, ActionRule, Transitions
+from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED, ActionRule, Transitions
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def play_gymnasium(
     """Play every episode through Gymnasium's interface, all of them side by side; fill the arrays of `one`.
 
     Returns (frames, slots, finite, actions of each episode). Rewards are added in float64 in the order of steps and
-    rounded half to even once.
+    rounded half to even once. A reward or return beyond LARGEST_RETURN counts as not finite.
     """
     envs = [environment.env() for _ in seeds]
     traces: list[list[Any]] = [[] for _ in seeds]
@@ -121,6 +121,8 @@ def play_gymnasium(
                 raise
             except (Exception, SystemExit) as error:
                 raise mistakes.of_hook(envs[e].unwrapped, "step", error) from error
+            if not abs(float(reward)) <= LARGEST_RETURN / 1000:  # also where it is NaN
+                return frames, slots, False, []
             frames += 1
             if recorder:
                 recorder.after_step(e, action, float(reward), terminated, truncated)
@@ -136,7 +138,7 @@ def play_gymnasium(
         live = left
     for env in envs:
         env.close()
-    if not np.isfinite(totals).all():  # a reward may be NaN
+    if not (np.abs(totals) <= LARGEST_RETURN / 1000).all():
         return frames, slots, False, []
     one["returns"][:] = np.rint(totals * 1000).astype(np.int64)
     one["lengths"][:] = [len(trace) for trace in traces]

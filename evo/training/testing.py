@@ -57,7 +57,7 @@ def measure(
         raise poison  # a score that ranks worst in training is no score here
     results = played.results
     if not all(result.finite[0] for result in results):
-        raise DataError("the champion cannot be tested: its outputs are not finite")
+        raise DataError("the champion cannot be tested: its outputs or rewards are not finite")
     scores = np.concatenate([score_of(result, episode_metrics) for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])
     mean, interval = mean_interval(scores.tolist())
