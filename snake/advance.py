@@ -7,7 +7,7 @@ from numba import njit
 
 from evo.compiled import cache as kernel_cache
 from evo.randomness.philox_compiled import episode_seed
-from snake.batch import ALIVE, LEAN, TERMINATED, reset_board, step_board
+from snake.batch import ALIVE, LEAN, reset_board, step_board
 from snake.observe import mask, observe_board, observe_many
 
 kernel_cache.use(__name__)
@@ -65,28 +65,3 @@ def advance(  # type: ignore[no-untyped-def]
             describe_board(boards, rules, code, mask_code, b, finals[0], finals[1], finals[2])
             begin_next(boards, rules, b, first, episode)
     describe(boards, rules, code, mask_code, out, masks, scores)
-
-
-@njit(**LEAN)
-def play_many(boards, rules, code, actions, first, episode, out):  # type: ignore[no-untyped-def]
-    """Play actions[t, b] on every board, with an observation at every step and a new episode after each end.
-
-    Returns (the sum of all rewards in thousandths, the episodes that terminated, those that were truncated).
-    actions [T, B], first uint64 [B], episode int64 [B], out float32 [B, H, W, C]
-    """
-    total = np.int64(0)
-    terminated = np.int64(0)
-    truncated = np.int64(0)
-    for t in range(actions.shape[0]):
-        for b in range(out.shape[0]):
-            thousandths, status = step_board(boards, rules, b, np.int64(actions[t, b]))
-            total += thousandths
-            if status != ALIVE:
-                if status == TERMINATED:
-                    terminated += 1
-                else:
-                    truncated += 1
-                episode[b] += 1
-                reset_board(boards, rules, b, episode_seed(first[b], episode[b]))
-            observe_board(boards, rules, code, b, out[b])
-    return total, terminated, truncated

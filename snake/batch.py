@@ -242,20 +242,6 @@ def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
     return reward, status
 
 
-@njit(**LEAN)
-def reset_many(boards, rules, seeds):  # type: ignore[no-untyped-def]
-    """Begin the episode of seeds[b] on every board b.  # seeds [B] uint64"""
-    for b in range(seeds.shape[0]):
-        reset_board(boards, rules, b, seeds[b])
-
-
-@njit(**LEAN)
-def step_many(boards, rules, actions, rewards, status):  # type: ignore[no-untyped-def]
-    """Play actions[b] on every board b, writing rewards (thousandths) and status.  # all [B]"""
-    for b in range(actions.shape[0]):
-        rewards[b], status[b] = step_board(boards, rules, b, np.int64(actions[b]))
-
-
 def positions(boards: Boards, rules: Rules, b: int) -> tuple[list[tuple[int, int]], tuple[int, int] | None]:
     """Return the body of board b, head first, and its fruit, as (row, column); also after the end of an episode."""
     ring = np.roll(boards.body[b], -int(boards.state["head"][b]))[: int(boards.state["length"][b])]

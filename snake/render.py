@@ -26,6 +26,7 @@ PUPIL: Colour = (13, 17, 23)
 
 FACES = ("''", " :", "..", ": ")  # two eyes, looking up, right, down, left
 PLAIN_HEADS = "^>v<"
+PALETTE_FRAMES = 16  # of a film, that its colours are chosen from
 
 
 class Position(NamedTuple):
@@ -74,13 +75,21 @@ def rgb(shown: Position, cell: int = 24) -> Frame:
 
 
 def save_gif(path: str | Path, shown: Iterable[Position], frames_per_second: float = 12.0, cell: int = 16) -> None:
-    """Write positions as a GIF that repeats; the last one is shown for a second."""
-    from snake.gif import encode  # it compiles, so only who makes a film waits for it
+    """Write positions as a GIF that repeats; the last one is shown for a second longer."""
+    from PIL import Image  # only who makes a film waits for it
 
-    frames = [rgb(one, cell) for one in shown]
+    frames = [Image.fromarray(rgb(one, cell)) for one in shown]
     if not frames:
         raise ValueError("a GIF needs at least one position")
-    Path(path).write_bytes(encode(frames, frames_per_second, last_seconds=1.0))
+    if not 1 <= frames_per_second <= 50:
+        raise ValueError(f"{frames_per_second} frames per second, not between 1 and 50")
+    sampled = [np.asarray(frame) for frame in frames[:: -(-len(frames) // PALETTE_FRAMES)] + frames[-1:]]
+    together = Image.fromarray(np.concatenate(sampled))  # one palette, so that pixels change with moves alone
+    palette = together.quantize(method=Image.Quantize.FASTOCTREE)
+    drawn = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    milliseconds = [10 * round(100 / frames_per_second)] * len(frames)
+    milliseconds[-1] += 1000
+    drawn[0].save(path, "GIF", save_all=True, append_images=drawn[1:], duration=milliseconds, loop=0)
 
 
 class _Canvas:

@@ -22,11 +22,7 @@ class ReadableSnake(gymnasium.Env):
         self.image = np.zeros((*self.shape, 1), np.float32)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        o = self.options
-        self.game = Game(
-            size=o.size, seed=seed, tail=o.tail, starvation=o.starvation, max_steps=o.max_steps,
-            start_length=o.start_length, rewards=o.rewards.model_dump(), actions=o.actions,
-        )  # fmt: skip
+        self.game = Game(seed=seed, **self.options.of_rules)
         return self._observation(), self._info()
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:

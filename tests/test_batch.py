@@ -22,9 +22,7 @@ from snake.batch import (
     make_rules,
     positions,
     reset_board,
-    reset_many,
     step_board,
-    step_many,
 )
 from snake.players import hamiltonian_player
 from snake.rules import Game
@@ -136,7 +134,8 @@ def test_every_fruit_is_uniform_over_the_free_cells(size: int, length: int) -> N
 
 def test_the_start_is_uniform_over_the_board() -> None:
     rules, boards = make_rules(size=6), make_boards(3600, 6)
-    reset_many(boards, rules, np.arange(3600, dtype=np.uint64))
+    for b in range(3600):
+        reset_board(boards, rules, b, np.uint64(b))
     counts = np.bincount(boards.body[:, 0], minlength=36)
     assert ((counts - 100) ** 2 / 100).sum() < 66.6  # chi-square with 35 degrees of freedom: 99.9 %
 
@@ -154,18 +153,16 @@ def test_a_board_that_is_over_stays_as_it_is() -> None:
 
 def test_many_boards_step_as_each_alone() -> None:
     rules = make_rules(size=6, starvation=6, actions="relative")
-    many, alone = make_boards(50, 6), make_boards(50, 6)
-    seeds = np.arange(50, dtype=np.uint64)
-    reset_many(many, rules, seeds)
-    for b in range(50):
-        reset_board(alone, rules, b, seeds[b])
-    rewards, status = np.zeros(50, np.int64), np.zeros(50, np.int64)
+    many, alone = make_boards(50, 6), [make_boards(1, 6) for _ in range(50)]
     actions = np.random.default_rng(1).integers(0, 3, (7, 50))
+    for b in range(50):
+        reset_board(many, rules, b, np.uint64(b))
+        reset_board(alone[b], rules, 0, np.uint64(b))
     for step in range(7):
-        step_many(many, rules, actions[step], rewards, status)
-        expected = [step_board(alone, rules, b, actions[step, b]) for b in range(50)]
-        assert list(zip(rewards.tolist(), status.tolist(), strict=True)) == expected
-    np.testing.assert_array_equal(snapshots(many, range(50)), snapshots(alone, range(50)))
+        for b in range(50):
+            played = step_board(many, rules, b, actions[step, b])
+            assert played == step_board(alone[b], rules, 0, actions[step, b])
+    np.testing.assert_array_equal(snapshots(many, range(50)), [snapshot(one, 0) for one in alone])
     assert set(many.state["over"].tolist()) == {ALIVE, TERMINATED, TRUNCATED}  # so the play has met every end
 
 

@@ -16,12 +16,8 @@ from hypothesis import strategies as st
 
 import snake
 from snake.advance import episode_seed as compiled_episode_seed
-from snake.advance import play_many
-from snake.batch import make_boards, make_rules, reset_many
 from snake.envs import SnakeEnv, SnakeVectorEnv
-from snake.observe import observe_many
-from snake.rules import OBSERVATIONS, Game, episode_seed, shape
-from tests.saved_boards import snapshots
+from snake.rules import OBSERVATIONS, Game, episode_seed
 
 
 def make(**options: Any) -> SnakeEnv:
@@ -226,28 +222,6 @@ def test_pictures_come_in_the_mode_that_was_asked_for(monkeypatch: pytest.Monkey
     assert frames is not None
     assert len(frames) == 7
     assert np.array_equal(frames[0], frame)
-
-
-def test_the_compiled_loop_plays_what_the_vector_plays() -> None:
-    rules, boards = make_rules(5, starvation=12, actions="relative"), make_boards(7, 5)
-    first, episode = np.arange(40, 47, dtype=np.uint64), np.zeros(7, np.int64)
-    actions = np.random.default_rng(5).integers(0, 3, (80, 7)).astype(np.int8)
-    out = np.full((7, *shape("ego", 5)), np.nan, np.float32)
-    reset_many(boards, rules, first)
-    total, terminated, truncated = play_many(boards, rules, OBSERVATIONS.index("ego"), actions, first, episode, out)
-    envs = vector(AutoresetMode.SAME_STEP, size=5, starvation=12, observation="ego")
-    envs.reset(seed=40)
-    rewards, died, starved = 0.0, 0, 0
-    for step in range(80):
-        observation, reward, terminations, truncations, _ = envs.step(actions[step])
-        rewards, died, starved = rewards + reward.sum(), died + terminations.sum(), starved + truncations.sum()
-    assert (total, terminated, truncated) == (round(1000 * rewards), died, starved)
-    assert starved > 0
-    np.testing.assert_array_equal(out, observation)
-    again = np.empty_like(out)
-    observe_many(boards, rules, OBSERVATIONS.index("ego"), again)
-    np.testing.assert_array_equal(again, out)
-    np.testing.assert_array_equal(snapshots(boards, range(7)), snapshots(envs._boards, range(7)))
 
 
 def test_importing_the_package_compiles_nothing() -> None:

@@ -82,6 +82,11 @@ class Options(EnvironmentOptions):
         return self.model_dump(exclude={"id"})
 
     @property
+    def of_rules(self) -> dict[str, Any]:
+        """Return the options of `snake.rules.Game`."""
+        return self.model_dump(exclude={"id", "observation", "window", "mask"})
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Return the shape of an observation: rows, columns, planes."""
         from snake.rules import shape

@@ -97,8 +97,7 @@ def baselines(environment: Any, episodes: int) -> Mapping[str, float]:
         return {}
     from snake.players import play
 
-    names = ("size", "starvation", "max_steps", "tail", "start_length", "actions")
-    options = {name: getattr(environment, name) for name in names}
+    options = environment.of_rules
     seeds = seeds_of_test_episodes(episodes).tolist()
     scores = {name: sum(play(name, seed, **options) for seed in seeds) / episodes for name in ("random", "greedy")}
     return {**scores, "perfect": float(environment.size**2 - environment.start_length)}

@@ -36,8 +36,7 @@ class Recording:
 
         RuntimeError where that gives another score than the compiled rules gave, which would be a bug.
         """
-        names = ("size", "starvation", "max_steps", "tail", "start_length", "actions")
-        game = Game(seed=self.seed, **{name: getattr(environment, name) for name in names})
+        game = Game(seed=self.seed, **environment.of_rules)
         shown = [position(game)]
         for action in self.actions:
             game.step(int(action))
