@@ -26,9 +26,8 @@ from benchmarks.tables import Table, machine, number, seconds
 from evo.errors import DeviceError
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Episodes, Player, Result, Task
+from evo.records import Episodes, Player, Result, Task, empty_result
 from evo.rollouts.player import RunSpec
-from evo.rollouts.rollout import empty_result
 from evo.rollouts.tensorflow_episodes import play_episodes
 from evo.rollouts.tensorflow_player import BATCH
 from evo.workers import gpus, placement

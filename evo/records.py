@@ -33,6 +33,13 @@ class WeightSource:
     crossover: Literal["none", "uniform", "layers"] = "none"
     published: str = ""  # the file, relative to the run directory; filled in when a request is published
 
+    @classmethod
+    def of_row(cls, row: int = 0, published: str = "") -> WeightSource:
+        """Return the source of one network: a row of the published matrix, unchanged; -1: drawn from the key 0."""
+        zero = np.zeros(1, np.int32)
+        keys, sigmas = zero.astype(np.uint64), zero.astype(np.float32)
+        return cls(zero + np.int32(row), zero - 1, keys, sigmas, published=published)
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -135,6 +142,16 @@ class Result:
     actions: tuple[NDArray[np.generic], ...] | None = None  # K * E arrays in order, only if asked
     transitions: Transitions | None = None  # only if asked
     envs: EnvStates | None = None  # where a segment ends
+
+
+def empty_result(candidates: int, episodes: int, episode_metrics: int) -> dict[str, Any]:
+    """Return the arrays of a result to be filled in; every return is WORST."""
+    return {
+        "returns": np.full((candidates, episodes), WORST, np.int64),
+        "lengths": np.zeros((candidates, episodes), np.int32),
+        "episode_metrics": np.zeros((candidates, episodes, episode_metrics), np.int32),
+        "finite": np.zeros(candidates, np.bool_),
+    }
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,20 @@ from evo.environments.environment import Environment
 from evo.kernels import lanes as kernel
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.records import SEGMENT_END, TERMINATED, TRUNCATED, ActionRule, Episodes, Segment, Task, WeightSource
+from evo.records import (
+    SEGMENT_END,
+    TERMINATED,
+    TRUNCATED,
+    ActionRule,
+    Episodes,
+    Segment,
+    Task,
+    WeightSource,
+    empty_result,
+)
 from evo.rollouts import tensorflow_episodes, tensorflow_segments
 from evo.rollouts.replay import replay_segment
-from evo.rollouts.rollout import Rollout, empty_result
+from evo.rollouts.rollout import Rollout
 from tests.calling import summary_of
 from tests.catch import Catch, Options, PlainCatch
 from tests.readable_segment import ReadableLane

@@ -22,10 +22,10 @@ from evo.environments.environment import Environment as Declared
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
+from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource, empty_result
 from evo.rollouts.action_rules import exponential
 from evo.rollouts.gymnasium_episodes import play_gymnasium
-from evo.rollouts.rollout import Rollout, check_arithmetic, empty_result
+from evo.rollouts.rollout import Rollout, check_arithmetic
 
 ROOT = Path(__file__).parent.parent
 SMALL = Policy(conv=[[5, 3, 2]], dense=[6])

@@ -15,10 +15,10 @@ from evo.evaluators import serial
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.records import Episodes, Task
+from evo.records import Episodes, Task, WeightSource
 from evo.store.store import Store
 from evo.training.statistics import incomplete_beta, mean_interval, rate_interval, student_quantile
-from evo.training.testing import baselines, itself, measure
+from evo.training.testing import baselines, measure
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,8 @@ def test_the_score_is_what_the_test_episodes_give(small) -> None:
     environment, network, evaluator, store = small
     weights = np.random.default_rng(1).normal(size=network.size).astype(np.float32)
     score, scores = measure(weights, store.publish, evaluator, environment.episode_metrics, 100)
-    task = Task(itself(store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(100)))
+    source = WeightSource.of_row(published=store.publish(weights[np.newaxis]))
+    task = Task(source, Episodes(seeds_of_test_episodes(100)))
     once = evaluator.map([task]).results[0]  # in one task, where `measure` takes two
     assert scores.tolist() == once.episode_metrics[0, :, 0].tolist()
     assert score.mean == once.episode_metrics[0, :, 0].sum() / 100
@@ -109,7 +110,7 @@ def test_where_there_is_no_win_its_rate_is_unknown_and_the_score_is_the_return(s
     weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32)
     score, scores = measure(weights, store.publish, evaluator, (), 10)
     assert (score.win_rate, score.win_ci95) == (None, None)
-    task = Task(itself(store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(10)))
+    task = Task(WeightSource.of_row(published=store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(10)))
     (result,) = evaluator.map([task]).results
     assert scores.tolist() == (result.returns[0] / 1000).tolist()
 

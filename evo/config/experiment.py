@@ -18,12 +18,13 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
 from evo.plugins.mistakes import check_environment
-from evo.plugins.options import AlgorithmOptions, Section
+from evo.plugins.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices
 
 if TYPE_CHECKING:
+    from evo.environments.environment import Environment
     from evo.records import Evaluator
 
 PROVENANCE = "provenance"
@@ -34,7 +35,7 @@ class Experiment:
     """All options of a run."""
 
     run: Run
-    environment: Any  # the options of the environment that `environment.id` names
+    environment: EnvironmentOptions  # the options of the environment that `environment.id` names
     policy: Policy  # resolved
     workers: WorkersOptions  # the options of the backend that `workers.backend` names
     learner: LearnerOptions
@@ -160,12 +161,12 @@ class Experiment:
         return "\n".join(texts)
 
 
-def environment_of(options: Any) -> Any:
+def environment_of(options: EnvironmentOptions) -> Environment:
     """Return the environment that options describe; ConfigurationError where a plug-in's is not one."""
-    module = registry.find("environments", environment_module(options.id))
-    environment = module.make(options)
-    if module.__name__ in registry.loaded():
-        check_environment(environment, module.__name__)
+    environment = registry.environment_of(options)
+    name = registry.find("environments", registry.module_of(options.id)).__name__
+    if name in registry.loaded():
+        check_environment(environment, name)
     return environment
 
 
@@ -200,11 +201,6 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         for key in sorted(ours.keys() | theirs.keys())
         if ours.get(key) != theirs.get(key)
     ]
-
-
-def environment_module(identifier: str) -> str:
-    """Return the name of the module in `evo/environments` that an environment's id begins with."""
-    return identifier.partition(":")[0]
 
 
 def _content(source: str) -> str:

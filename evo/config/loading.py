@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from evo.config.experiment import PROVENANCE, Experiment, difference, environment_module, environment_of
+from evo.config.experiment import PROVENANCE, Experiment, difference, environment_of
 from evo.config.experiment_file import ExperimentFile, read_all
 from evo.config.mistakes import MOST, Mistake, shown, validate
 from evo.config.sections import Run, Test, Validation
@@ -19,7 +19,7 @@ from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
-from evo.plugins.options import AlgorithmOptions, Section
+from evo.plugins.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.store.paths import START
 from evo.workers.options import WorkersOptions
 
@@ -88,7 +88,7 @@ def _validated(given: ExperimentFile, path: Path) -> Experiment:
         raise ConfigurationError("\n".join(lines[:REPORTED] + more))
     return Experiment(
         run=cast(Run, sections.pop("run")),
-        environment=sections.pop("environment"),
+        environment=cast(EnvironmentOptions, sections.pop("environment")),
         policy=cast(Policy, sections.pop("policy")),
         workers=cast(WorkersOptions, sections.pop("workers")),
         learner=cast(LearnerOptions, sections.pop("learner")),
@@ -190,10 +190,10 @@ def _environment_model(tables: Mapping[str, Any], mistakes: list[Mistake]) -> ty
     if not isinstance(identifier, str):
         mistakes.append(Mistake(("environment", "id"), f"must be text in quotes, not {shown(identifier)}"))
         return None
-    if environment_module(identifier) not in known:
+    if registry.module_of(identifier) not in known:
         mistakes.append(Mistake(("environment", "id"), _unknown_environment(identifier, known)))
         return None
-    return cast(type[Section], registry.find("environments", environment_module(identifier)).Options)
+    return cast(type[Section], registry.find("environments", registry.module_of(identifier)).Options)
 
 
 def _identifier_mistakes(model: type[Section], values: Mapping[str, Any]) -> list[Mistake]:

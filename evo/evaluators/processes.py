@@ -6,12 +6,11 @@ from functools import partial
 
 from pydantic import Field, model_validator
 
-from evo.records import Result, Task
-from evo.rollouts.player import RunSpec, metric_count
+from evo.rollouts.player import RunSpec, worst
 from evo.workers.channel import WorkerSpec
 from evo.workers.options import LocalOptions, WorkersOptions
 from evo.workers.pool import Pool
-from evo.workers.round import ATTEMPTS, worst_result
+from evo.workers.round import ATTEMPTS
 
 
 class Options(LocalOptions):
@@ -44,9 +43,5 @@ def make(options: Options, spec: RunSpec, attempts: int = ATTEMPTS) -> Pool:
         options.threads,
         attempts=attempts,
         separable=True,
-        worst=partial(_worst, spec) if options.on_poison == "worst" else None,
+        worst=partial(worst, spec) if options.on_poison == "worst" else None,
     )
-
-
-def _worst(spec: RunSpec, task: Task) -> Result:
-    return worst_result(task, metric_count(spec))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,18 +88,11 @@ def metrics_of(results: Sequence[Result]) -> tuple[Metrics, dict[str, NDArray[An
     return metrics, {"return": returns, "length": lengths}
 
 
-def the_network() -> WeightSource:
-    """Return the source of the only row that is published, unchanged."""
-    one = np.zeros(1, np.int32)
-    return WeightSource(one, one - 1, np.zeros(1, np.uint64), np.zeros(1, np.float32))
-
-
 def initial_weights(network: Network, seed: int) -> NDArray[np.float32]:
     """Return the first weights of a run with this seed, drawn as those of a candidate without parents.  # [P]"""
     from evo.networks.candidates import Rebuilder
 
-    key = np.array([stream(seed, Purpose.INITIAL)], np.uint64)
-    fresh = WeightSource(np.full(1, -1, np.int32), np.full(1, -1, np.int32), key, np.zeros(1, np.float32))
+    fresh = replace(WeightSource.of_row(-1), keys=np.array([stream(seed, Purpose.INITIAL)], np.uint64))
     weights = np.empty(network.size, np.float32)
     Rebuilder(network).rebuild(np.empty((0, network.size), np.float32), fresh, 0, weights)
     return weights
@@ -123,13 +117,13 @@ def segment_tasks(envs: EnvStates, horizon: int, per_task: int, rule: ActionRule
     """Return the tasks that play `horizon` steps of every environment, `per_task` environments together."""
     parts = [slice(first, first + per_task) for first in range(0, len(envs), per_task)]
     states = [EnvStates(*(vars(envs)[name][part] for name in STATES)) for part in parts]
-    return [Task(the_network(), Segment(state, horizon), rule) for state in states]
+    return [Task(WeightSource.of_row(), Segment(state, horizon), rule) for state in states]
 
 
 def episode_tasks(seeds: NDArray[np.uint64], per_task: int, rule: ActionRule) -> list[Task]:
     """Return the tasks that record whole episodes, `per_task` of them together."""
     parts = [seeds[first : first + per_task] for first in range(0, len(seeds), per_task)]
-    return [Task(the_network(), Episodes(part), rule, record_transitions=True) for part in parts]
+    return [Task(WeightSource.of_row(), Episodes(part), rule, record_transitions=True) for part in parts]
 
 
 def envs_to_arrays(envs: EnvStates, prefix: str) -> dict[str, NDArray[Any]]:

@@ -62,8 +62,8 @@ def explained(error: Any) -> ResourceError:
 
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return DeviceMemoryError(
-            f"out of memory: {shortage(error)}; use more minibatches (ppo, pqn) or a smaller dqn.batch_size; {RESUME}, "
-            "with --fork where options change"
+            f"out of memory: {devices.shortage(error)}; use more minibatches (ppo, pqn) or a smaller dqn.batch_size; "
+            f"{RESUME}, with --fork where options change"
         )
     kind = type(error).__name__
     gone = tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError
@@ -86,13 +86,6 @@ def shortages_explained() -> Iterator[None]:
     except tf.errors.ResourceExhaustedError as error:
         short = explained(error)
     raise short  # outside of `except`, so that the traceback does not keep the tensors alive
-
-
-def shortage(error: Any) -> str:
-    """Return the line of an out-of-memory error with the tensor that did not fit, and the device."""
-    message = str(error)
-    line = next((line for line in message.splitlines() if "OOM" in line), message.strip().partition("\n")[0])
-    return line[max(line.find("OOM"), 0) :].partition(" [Op:")[0].strip()[:200]
 
 
 def first_line(error: Any) -> str:

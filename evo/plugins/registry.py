@@ -15,8 +15,13 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from evo.errors import SHORTAGES, ConfigurationError, EvoError
+
+if TYPE_CHECKING:
+    from evo.environments.environment import Environment
+    from evo.plugins.options import EnvironmentOptions
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
@@ -36,6 +41,17 @@ def names(folder: str, function: str = "make") -> list[str]:
 def find(folder: str, name: str) -> ModuleType:
     """Return the module of a name that `names` gives."""
     return _loaded.get((folder, name)) or import_module(f"evo.{folder}.{name}")
+
+
+def environment_of(options: EnvironmentOptions) -> Environment:
+    """Return the environment that options describe."""
+    environment: Environment = find("environments", module_of(options.id)).make(options)
+    return environment
+
+
+def module_of(identifier: str) -> str:
+    """Return the name of the module in `evo/environments` that an environment's id begins with."""
+    return identifier.partition(":")[0]
 
 
 def summary(folder: str, name: str) -> str:

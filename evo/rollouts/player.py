@@ -12,10 +12,11 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
 from evo.plugins.options import EnvironmentOptions
-from evo.records import ActionRule, Episodes, Player, Segment, Task, WeightSource
+from evo.records import ActionRule, Episodes, Player, Result, Segment, Task, WeightSource
 from evo.workers import devices
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices
+from evo.workers.round import worst_result
 
 if TYPE_CHECKING:
     from evo.environments.environment import Environment
@@ -71,9 +72,7 @@ def prepare(spec: RunSpec) -> None:
         game = rollout.environment.game
         one, parents = np.zeros(1, np.int32), np.zeros((1, rollout.network.size), np.float32)
         source = WeightSource(one, one - 1, one.astype(np.uint64), one.astype(np.float32) + np.float32(1))
-        seeds = np.zeros(
-            int(game is not None), np.uint64
-        )  # none of an environment that is not compiled, which could hang
+        seeds = np.zeros(int(game is not None), np.uint64)  # none where nothing is compiled: that could hang
         rollout.play(Task(source, Episodes(seeds)), parents)
         if game is None:
             rollout.score(np.zeros((1, *rollout.environment.shape), np.float32))
@@ -83,9 +82,9 @@ def prepare(spec: RunSpec) -> None:
             rollout.play(Task(source, Episodes(seeds), ActionRule("softmax"), record_transitions=True), parents)
 
 
-def metric_count(spec: RunSpec) -> int:
-    """Return the number of episode metrics of the run's environment."""
-    return len(_environment(spec).episode_metrics)
+def worst(spec: RunSpec, task: Task) -> Result:
+    """Return the result of a task that cannot be played, as `workers.on_poison = "worst"` wants it."""
+    return worst_result(task, len(_environment(spec).episode_metrics))
 
 
 def _rollout(spec: RunSpec) -> Rollout:
@@ -98,7 +97,4 @@ def _rollout(spec: RunSpec) -> Rollout:
 
 def _environment(spec: RunSpec) -> Environment:
     registry.load(spec.plugins)
-    environment: Environment = registry.find("environments", spec.environment.id.partition(":")[0]).make(
-        spec.environment
-    )
-    return environment
+    return registry.environment_of(spec.environment)

@@ -18,7 +18,7 @@ from evo.errors import ResourceError
 from evo.kernels import lanes, layout, multiply_add, sparse
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
-from evo.records import WORST, ActionRule, Player, Result, Segment, Task, Transitions
+from evo.records import WORST, ActionRule, Player, Result, Segment, Task, Transitions, empty_result
 from evo.rollouts.episodes import GameEpisodes, play_episodes
 from evo.rollouts.gymnasium_episodes import Recorder, play_gymnasium
 from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
@@ -41,16 +41,6 @@ def check_arithmetic() -> None:
             "a library in this process has set flush-to-zero: subnormal numbers vanish and results would change; "
             "leave out the plug-in that loads it"
         )
-
-
-def empty_result(candidates: int, episodes: int, episode_metrics: int) -> dict[str, Any]:
-    """Return the arrays of a result to be filled in; every return is WORST."""
-    return {
-        "returns": np.full((candidates, episodes), WORST, np.int64),
-        "lengths": np.zeros((candidates, episodes), np.int32),
-        "episode_metrics": np.zeros((candidates, episodes, episode_metrics), np.int32),
-        "finite": np.zeros(candidates, np.bool_),
-    }
 
 
 def kernels_are_kept(environment: Environment, transitions_from: str) -> bool:

@@ -21,10 +21,10 @@ from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError
 from evo.networks.batched import BatchedNetworks
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.keras_form import build_keras, set_weights
-from evo.records import WORST, ActionRule, Player, Result, Segment, Task
+from evo.records import WORST, ActionRule, Player, Result, Segment, Task, empty_result
 from evo.rollouts.gymnasium_episodes import Recorder, play_gymnasium
 from evo.rollouts.published_weights import PublishedFiles
-from evo.rollouts.rollout import check_arithmetic, empty_result
+from evo.rollouts.rollout import check_arithmetic
 from evo.rollouts.tensorflow_episodes import play_episodes
 from evo.rollouts.tensorflow_segments import play_segment
 from evo.workers import devices
@@ -259,8 +259,6 @@ def _memory_of(device: str) -> Iterator[None]:
         yield
         return
     except tf.errors.ResourceExhaustedError as error:
-        message = str(error)
+        what = devices.shortage(error)
     # Raised out here, so that it does not hold what was being computed, and its memory.
-    line = next((line for line in message.splitlines() if "OOM" in line), message.partition("\n")[0])
-    what = line[max(line.find("OOM"), 0) :].partition(" [Op:")[0][:160]
     raise DeviceMemoryError(f"out of memory on the {device}: {what}")

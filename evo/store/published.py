@@ -21,11 +21,11 @@ class Published:
     """The published files of a run directory."""
 
     def __init__(self, directory: Path, digests: Digests | None = None) -> None:
-        self._directory = directory
+        self.directory = directory
         self._digests = digests or Digests()
         self._names: list[str] = []
 
-    def add(self, weights: NDArray[np.float32], committed: Mapping[str, str] | None = None) -> str:
+    def publish(self, weights: NDArray[np.float32], committed: Mapping[str, str] | None = None) -> str:
         """Write weights [S, P], unless a file has them, and return the file's name in the run directory.
 
         `committed` maps digests of weights to checkpoints that hold them.
@@ -37,18 +37,18 @@ class Published:
             return committed[digest]
         name = f"{PUBLISHED}/{digest}.h5"
         if name not in self._names:
-            with resources("write", self._directory / name):
+            with resources("write", self.directory / name):
                 # Not synced: after a power failure it is published again.
-                replace_file(self._directory / name, pieces({"weights": weights}), durable=False)
+                replace_file(self.directory / name, pieces({"weights": weights}), durable=False)
         self._names = [*(other for other in self._names if other != name), name]
         while len(self._names) > KEPT:
             with suppress(OSError):
-                (self._directory / self._names.pop(0)).unlink()
+                (self.directory / self._names.pop(0)).unlink()
         return name
 
     def clear(self) -> None:
         """Remove all published files."""
         for name in self._names:
             with suppress(OSError):
-                (self._directory / name).unlink()
+                (self.directory / name).unlink()
         self._names.clear()

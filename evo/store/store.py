@@ -167,7 +167,7 @@ class Store:
         self._require_writable()
         if time.monotonic() - self._pending_since >= DURABLE_SECONDS:
             self.flush()
-        return self._published.add(weights, self._newest_checkpoint())
+        return self._published.publish(weights, self._newest_checkpoint())
 
     def commit(
         self, generation: int, state: Arrays, record: Arrays, metrics: Mapping[str, float], *, best: bool = False

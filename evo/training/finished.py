@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from evo.config import loading
 from evo.config.experiment import Experiment, environment_of, evaluator_of
 from evo.errors import ConfigurationError, DataError
-from evo.files.arrays import encode
-from evo.files.durable import replace_file
 from evo.store import sandbox
 from evo.store.champion import WEIGHTS
 from evo.store.metrics import MetricsFile
+from evo.store.paths import PUBLISHED
+from evo.store.published import Published
 from evo.store.recovery import require_run_directory
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
@@ -151,16 +151,15 @@ def _by_itself(file: Path, flags: Mapping[str, object] | None) -> Finished:
 
 
 @contextmanager
-def playing(experiment: Experiment) -> Iterator[tuple[Evaluator, Callable[..., str]]]:
-    """Yield an evaluator and a function that publishes weights for it, all of it gone afterwards."""
+def playing(experiment: Experiment) -> Iterator[tuple[Evaluator, Published]]:
+    """Yield an evaluator, and what publishes weights for it in a temporary folder; all of it is gone afterwards."""
+    with temporary() as published, closing(evaluator_of(experiment, published.directory)) as evaluator:
+        yield evaluator, published
+
+
+@contextmanager
+def temporary() -> Iterator[Published]:
+    """Yield what publishes weights in a temporary folder."""
     with TemporaryDirectory(prefix="snake-evo-") as place:
-
-        def publish(weights: NDArray[np.float32]) -> str:
-            replace_file(Path(place) / "weights.h5", encode({"weights": weights}), durable=False)
-            return "weights.h5"
-
-        evaluator = evaluator_of(experiment, Path(place))
-        try:
-            yield evaluator, publish
-        finally:
-            evaluator.close()
+        (Path(place) / PUBLISHED).mkdir()
+        yield Published(Path(place))

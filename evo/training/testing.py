@@ -48,7 +48,7 @@ def measure(
     The score of an episode is the metric of that name, elsewhere its return. DataError: the network's outputs are not
     finite. PoisonError: the network ends its workers.
     """
-    source = itself(publish(weights[np.newaxis]))
+    source = WeightSource.of_row(published=publish(weights[np.newaxis]))
     seeds = seeds_of_test_episodes(episodes)
     parts = [seeds[first : first + EPISODES_PER_TASK] for first in range(0, episodes, EPISODES_PER_TASK)]
     played = evaluator.map([Task(source, Episodes(part), ActionRule(rule)) for part in parts])
@@ -76,12 +76,6 @@ def measure(
         mean_length=int(lengths.sum(dtype=np.int64)) / episodes,
     )
     return score, scores
-
-
-def itself(published: str) -> WeightSource:
-    """Return the source of the one network in a published file, unchanged."""
-    zero = np.zeros(1, np.int32)
-    return WeightSource(zero, zero - 1, zero.astype(np.uint64), zero.astype(np.float32), published=published)
 
 
 def score_of(result: Result, episode_metrics: Sequence[str]) -> NDArray[np.float64]:

@@ -60,7 +60,7 @@ class Validated:
         """Play every finalist greedily, keep the best network, and return the mean return of each."""
         began, count = time.monotonic(), len(finalists.weights)
         parts = [self._seeds[i : i + EPISODES_PER_TASK] for i in range(0, len(self._seeds), EPISODES_PER_TASK)]
-        tasks = [Task(row_of_published(row), Episodes(part)) for row in range(count) for part in parts]
+        tasks = [Task(WeightSource.of_row(row), Episodes(part)) for row in range(count) for part in parts]
         results = yield Request(finalists.weights, tasks)
         means = []
         for row in range(count):
@@ -143,12 +143,6 @@ class Validated:
     @property
     def _per_fitness(self) -> float:
         return 1000.0 * self._options.episodes
-
-
-def row_of_published(row: int) -> WeightSource:
-    """Return the source of one network: a row of what was published, unchanged."""
-    zero = np.zeros(1, np.int32)
-    return WeightSource(zero + np.int32(row), zero - 1, zero.astype(np.uint64), zero.astype(np.float32))
 
 
 def _own(state: Arrays) -> Arrays:

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from evo.config import loading
 from evo.config.experiment import Experiment, environment_of, evaluator_of
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
-from evo.files.arrays import encode
-from evo.files.durable import replace_file
 from evo.records import Result, Task
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
+from evo.training.finished import temporary
 from evo.training.generation import addressed, make_algorithm
 
 if TYPE_CHECKING:
     from evo.records import Generation
-
-
-class TemporaryPublisher:
-    """Publishes weights in a temporary folder."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory, self._numbers = directory, count()
-
-    def publish(self, weights: NDArray[np.float32]) -> str:
-        """Write weights [S, P] to a file and return its name."""
-        name = f"weights-{next(self._numbers)}.h5"
-        replace_file(self.directory / name, encode({"weights": weights}), durable=False)
-        return name
+    from evo.store.published import Published
 
 
 def replay_candidate(directory: Path, generation: int, number: int, candidate: int) -> str:
@@ -56,33 +40,25 @@ def replay_candidate(directory: Path, generation: int, number: int, candidate: i
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
     if generation:
         algorithm.restore(store.read_state(generation - 1), islice(store.records(), generation))
-    with TemporaryDirectory(prefix="snake-evo-") as folder:
-        publisher = TemporaryPublisher(Path(folder))
-        tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, publisher)
+    with temporary() as published:
+        tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, published)
         task = _task_of_candidate(tasks, candidate)
-        alone = processes.one_worker(experiment.workers)
-        evaluator = evaluator_of(replace(experiment, workers=alone), publisher.directory, attempts=1)
-        try:
+        alone = replace(experiment, workers=processes.one_worker(experiment.workers))
+        with closing(evaluator_of(alone, published.directory, attempts=1)) as evaluator:
             (result,) = evaluator.map([task]).results
-        finally:
-            evaluator.close()
     return _described(result)
 
 
-def _tasks_of_round(
-    experiment: Experiment, rounds: Generation, number: int, publisher: TemporaryPublisher
-) -> list[Task]:
+def _tasks_of_round(experiment: Experiment, rounds: Generation, number: int, published: Published) -> list[Task]:
     """Return the tasks of round `number` of a generation, after playing the rounds before it."""
-    published, tasks = addressed(next(rounds), publisher)
+    name, tasks = addressed(next(rounds), published)
     if number:
-        evaluator = evaluator_of(experiment, publisher.directory)
-        try:
-            for _ in range(number):
-                published, tasks = addressed(rounds.send(evaluator.map(tasks).results), publisher, published)
-        except StopIteration as end:
-            raise ConfigurationError(f"--round: the generation has no round {number}") from end
-        finally:
-            evaluator.close()
+        with closing(evaluator_of(experiment, published.directory)) as evaluator:
+            try:
+                for _ in range(number):
+                    name, tasks = addressed(rounds.send(evaluator.map(tasks).results), published, name)
+            except StopIteration as end:
+                raise ConfigurationError(f"--round: the generation has no round {number}") from end
     return tasks
 
 

@@ -6,14 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.experiment import Experiment, environment_of, evaluator_of
+from evo.config.experiment import Experiment, environment_of
 from evo.errors import DataError, counted
 from evo.files.arrays import checked
 from evo.files.durable import read_file
@@ -21,9 +19,8 @@ from evo.randomness.philox import draw
 from evo.records import Episodes, Task, WeightSource
 from evo.store.checkpoints import read_all_records, read_record
 from evo.store.fingerprint import FILE, LARGEST, LEARNING
-from evo.store.paths import PUBLISHED
-from evo.store.published import Published
-from evo.training.generation import addressed, make_algorithm, play_out
+from evo.training.finished import playing
+from evo.training.generation import Publisher, addressed, make_algorithm, play_out
 from evo.verify.champion_origin import INVALID_STATE, has_champion, measure, rebuilt
 from evo.verify.comparison import candidates, difference, differing_arrays, has_candidates, is_forked, same_outcome
 from evo.verify.poisoned import PoisonSkipped
@@ -44,23 +41,9 @@ def replayer(
     champion: Champion | None,
     say: Callable[[str], None],
 ) -> Iterator[Replayer]:
-    """Yield a replayer, which publishes weights in a temporary folder."""
-    with TemporaryDirectory(prefix="snake-evo-") as place:
-        (Path(place) / PUBLISHED).mkdir()
-        evaluator = evaluator_of(experiment, Path(place))
-        try:
-            yield Replayer(
-                evidence, experiment, evaluator, _Publisher(Published(Path(place)).add), report, champion, say
-            )
-        finally:
-            evaluator.close()
-
-
-@dataclass(frozen=True)
-class _Publisher:
-    """Publishes weights in a temporary folder."""
-
-    publish: Callable[[NDArray[np.float32]], str]
+    """Yield a replayer."""
+    with playing(experiment) as (evaluator, published):
+        yield Replayer(evidence, experiment, evaluator, published, report, champion, say)
 
 
 @dataclass
@@ -70,7 +53,7 @@ class Replayer:
     evidence: Evidence
     experiment: Experiment
     evaluator: Evaluator
-    publisher: _Publisher
+    publisher: Publisher
     report: Report
     champion: Champion | None  # None: there is none, or it is not of this run
     say: Callable[[str], None]
@@ -93,9 +76,7 @@ class Replayer:
 
     def _other_arithmetic(self) -> str:
         """Return why results of this machine cannot be compared; empty where its arithmetic is that of the run."""
-        one = np.zeros(1, np.int32)
-        source = WeightSource(one - 1, one - 1, one.astype(np.uint64), one.astype(np.float32))
-        played = self.evaluator.map([Task(source, Episodes(np.zeros(1, np.uint64)))])
+        played = self.evaluator.map([Task(WeightSource.of_row(-1), Episodes(np.zeros(1, np.uint64)))])
         algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
         here = {FILE: played.fingerprint, LEARNING: algorithm.fingerprint()}
         for file, fingerprint in here.items():

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config import loading
-from evo.config.experiment import difference, environment_module
+from evo.config.experiment import difference
 from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
 from evo.plugins import registry
@@ -110,7 +110,7 @@ def _require_plug_ins(directory: Path, manifest: Manifest) -> None:
     environment = manifest.identity.get("environment")
     identifier = environment.get("id") if isinstance(environment, Mapping) else None
     for folder, name in (("algorithms", manifest.identity.get("algorithm")), ("environments", identifier)):
-        if isinstance(name, str) and environment_module(name) not in registry.names(folder):
+        if isinstance(name, str) and registry.module_of(name) not in registry.names(folder):
             raise ConfigurationError(
                 f"{directory}: this run needs {name}, which is not one of the {folder} here; name its plug-in with "
                 "--plugin MODULE"

@@ -133,3 +133,10 @@ def import_tensorflow(on_gpu: bool, wanted: str = WANTED, otherwise: str = "") -
         finally:
             os.dup2(real, 2)
             os.close(real)
+
+
+def shortage(error: Exception) -> str:
+    """Return the line of TensorFlow's out-of-memory error with the tensor that did not fit, and the device."""
+    message = str(error)
+    line = next((line for line in message.splitlines() if "OOM" in line), message.strip().partition("\n")[0])
+    return line[max(line.find("OOM"), 0) :].partition(" [Op:")[0].strip()[:200]

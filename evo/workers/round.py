@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from evo.errors import PoisonError
-from evo.records import WORST, Effort, Episodes, Played, Result, Task
+from evo.records import Effort, Episodes, Played, Result, Task, empty_result
 from evo.workers.channel import Packed
 
 ATTEMPTS = 3  # times that a task may end its worker
@@ -138,16 +138,10 @@ class Round:
 def worst_result(task: Task, episode_metrics: int) -> Result:
     """Return the result of candidates that cannot be played: like scores that are not finite, and no frames."""
     assert isinstance(task.play, Episodes)
-    shape = len(task.weights), len(task.play.seeds)
-    return Result(
-        returns=np.full(shape, WORST, np.int64),
-        lengths=np.zeros(shape, np.int32),
-        episode_metrics=np.zeros((*shape, episode_metrics), np.int32),
-        finite=np.zeros(shape[0], np.bool_),
-        frames=0,
-        lane_slots=0,
-        actions=(np.empty(0, np.int8),) * (shape[0] * shape[1]) if task.record_actions else None,
-    )
+    candidates, episodes = len(task.weights), len(task.play.seeds)
+    actions = (np.empty(0, np.int8),) * (candidates * episodes) if task.record_actions else None
+    arrays = empty_result(candidates, episodes, episode_metrics)
+    return Result(**arrays, frames=0, lane_slots=0, actions=actions)
 
 
 def _unpacked(result: Any) -> Any:

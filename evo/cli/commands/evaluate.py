@@ -45,9 +45,9 @@ def main(arguments: Namespace) -> int:
     episodes = episodes or run.experiment.test.episodes
     environment, network = environment_of(run.experiment.environment), run.experiment.network()
     rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
-    with playing(run.experiment) as (evaluator, publish):
+    with playing(run.experiment) as (evaluator, published):
         weights = run.champion.weights
-        score, _ = testing.measure(weights, publish, evaluator, environment.episode_metrics, episodes, rule)
+        score, _ = testing.measure(weights, published.publish, evaluator, environment.episode_metrics, episodes, rule)
     if arguments.json:
         print(one_line({**asdict(score), "mode": arguments.mode}))
     else:

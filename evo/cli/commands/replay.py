@@ -51,8 +51,8 @@ def main(arguments: Namespace) -> int:
     environment = run.experiment.environment
     if environment.id != "snake":
         raise ConfigurationError(f"replay shows games of snake, and this run plays {environment.id}")
-    with playing(run.experiment) as (evaluator, publish):
-        game = game_show.record(publish(run.champion.weights[None]), evaluator, episode)
+    with playing(run.experiment) as (evaluator, published):
+        game = game_show.record(published.publish(run.champion.weights[None]), evaluator, episode)
     shown = game.positions(environment)
     filmed = ""
     if arguments.gif:

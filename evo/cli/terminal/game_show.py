@@ -51,11 +51,11 @@ class Recording:
 def record(published: str, evaluator: Evaluator, episode: int, rule: Any = "greedy") -> Recording:
     """Return test episode number `episode` as the one network of a published file plays it."""
     from evo.randomness.streams import seeds_of_test_episodes
-    from evo.records import ActionRule, Episodes, Task
-    from evo.training.testing import itself
+    from evo.records import ActionRule, Episodes, Task, WeightSource
 
     seeds = seeds_of_test_episodes(1, episode)
-    task = Task(itself(published), Episodes(seeds), ActionRule(rule), record_actions=True)
+    source = WeightSource.of_row(published=published)
+    task = Task(source, Episodes(seeds), ActionRule(rule), record_actions=True)
     (result,) = evaluator.map([task]).results
     assert result.actions is not None
     return Recording(int(seeds[0]), np.asarray(result.actions[0], np.int8), int(result.episode_metrics[0, 0, 0]))

@@ -22,13 +22,13 @@ from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError
 from evo.evaluators.ray.cluster import Cluster, capacity, first_line, lacking
 from evo.evaluators.ray.code import code_of
 from evo.evaluators.ray.worker import Answer, GivesUp, Lost, play
-from evo.records import Played, Result, Task
-from evo.rollouts.player import RunSpec, metric_count
+from evo.records import Played, Task
+from evo.rollouts.player import RunSpec, worst
 from evo.workers.channel import Failed, Packed
 from evo.workers.deadlines import Deadlines
 from evo.workers.fork_server import START_DEADLINE
 from evo.workers.pool import FIRST_DEADLINE, GROWTH, SHORTEST_DEADLINE
-from evo.workers.round import Round, size, worst_result
+from evo.workers.round import Round, size
 
 KEPT = 2  # published matrices in the object store
 CHECK = 1.0  # seconds between checks of the cluster while nothing arrives
@@ -74,8 +74,8 @@ class Ray:
         self._silences = 0  # timeouts in a row without a result
         self._spent: set[str] = set()  # workers whose device is too small
         self._tickets = count()
-        worst = partial(_worst, spec) if spec.workers.on_poison == "worst" else None
-        self._round = partial(Round, attempts=1, separable=True, worst=worst)
+        poisoned = partial(worst, spec) if spec.workers.on_poison == "worst" else None
+        self._round = partial(Round, attempts=1, separable=True, worst=poisoned)
 
     def __enter__(self) -> Ray:
         return self
@@ -243,7 +243,3 @@ def array_bytes(record: Any) -> int:
     if isinstance(record, tuple):
         return sum(map(array_bytes, record))
     return sum(array_bytes(getattr(record, one.name)) for one in fields(record)) if is_dataclass(record) else 0
-
-
-def _worst(spec: RunSpec, task: Task) -> Result:
-    return worst_result(task, metric_count(spec))
