@@ -180,19 +180,15 @@ class Algorithm(Protocol):
 
     def generation(self, number: int) -> Generation:
         """Yield requests, receive results, and return the generation's metrics."""
-        ...
 
     def finalists(self, count: int) -> Finalists:
         """Return the most promising networks after a generation, at most `count`."""
-        ...
 
     def state(self) -> Arrays:
         """Return everything that is needed to go on, by name."""
-        ...
 
     def record(self) -> Arrays:
         """Return what the last generation did, by name."""
-        ...
 
     def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
         """Continue from what `state` returned.
@@ -200,7 +196,6 @@ class Algorithm(Protocol):
         `records` are those of every generation of the run, oldest first, read as they are asked for. There are none
         where the state is another run's (a fork); the record of the generation that a fork began with is empty.
         """
-        ...
 
     def fingerprint(self) -> str:
         """Return what computes the updates, where results depend on it; empty: exact on every machine."""
@@ -242,11 +237,9 @@ class Evaluator(Protocol):
 
         PoisonError where a task ends every worker; ResourceError where no worker can be kept alive.
         """
-        ...
 
     def close(self) -> None:
         """Stop every worker; afterwards no process is left."""
-        ...
 
 
 class Player(Protocol):
@@ -261,4 +254,3 @@ class Player(Protocol):
 
     def play(self, task: Any) -> Any:
         """Return the result of a task."""
-        ...

@@ -13,8 +13,6 @@ from evo.training.accounting import Stopwatch
 from evo.training.generation import make_algorithm, play_out
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from evo.config.experiment import Experiment
     from evo.records import Evaluator, Metrics
     from evo.store.store import Store
@@ -153,9 +151,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         from evo.workers.process import ignored
 
         with ignored():

@@ -17,12 +17,10 @@ class Environment(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of an observation."""
-        ...
 
     @property
     def actions(self) -> int:
         """The number of actions or, where they are continuous, of their dimensions."""
-        ...
 
     @property
     def continuous(self) -> bool:
@@ -46,7 +44,6 @@ class Environment(Protocol):
 
     def env(self) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment behind Gymnasium's interface."""
-        ...
 
     def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         """Return the metrics of an episode whose last step had this `info`; a compiled game has its own."""

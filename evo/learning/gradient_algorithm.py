@@ -97,7 +97,6 @@ class Method(Protocol):
 
     def loss(self) -> Loss | BetweenNetworks:
         """Return the loss."""
-        ...
 
     def learn(
         self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
@@ -106,7 +105,6 @@ class Method(Protocol):
 
         `transitions` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner.
         """
-        ...
 
     def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the weights that a run begins with, made of freshly drawn ones.  # [P] -> [P]"""

@@ -42,7 +42,6 @@ class BetweenNetworks(Protocol):
 
     def between(self, own: Any, target: Any) -> Loss:
         """Return the loss for these two Keras models, the learner's network and the target network."""
-        ...
 
 
 EMPTY = -1  # the row of a place in a part that holds no example

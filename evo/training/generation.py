@@ -26,7 +26,6 @@ class Publisher(Protocol):
 
     def publish(self, weights: NDArray[np.float32]) -> str:
         """Return the name that a task calls them by.  # weights [S, P]"""
-        ...
 
 
 def make_algorithm(experiment: Experiment, environment: Environment | None = None) -> Validated:

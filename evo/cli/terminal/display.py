@@ -14,8 +14,6 @@ from evo.cli.terminal.idle import Idle
 from evo.errors import printable_lines
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import RenderableType
     from rich.live import Live
 
@@ -67,16 +65,12 @@ class Display(Protocol):
     """Something that shows a run; everything it shows goes to standard output."""
 
     def __enter__(self) -> Display: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
     def say(self, text: str) -> None:
         """Show a line that stays."""
-        ...
 
     def generation(self, row: Row, generations: int) -> None:
         """Show a generation of so many."""
-        ...
 
 
 class Quiet:
@@ -85,9 +79,7 @@ class Quiet:
     def __enter__(self) -> Quiet:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def say(self, text: str) -> None:
@@ -146,9 +138,7 @@ class Table:
         self._live.start(refresh=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             live, self._live = self._live, None
             live.transient = not self._rows

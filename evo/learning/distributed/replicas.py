@@ -35,15 +35,12 @@ class Replicas(Protocol):
 
     def scope(self) -> AbstractContextManager[Any]:
         """Return the context in which variables are made."""
-        ...
 
     def distributed(self, share: Callable[[int], Share]) -> Any:
         """Return the shares of this process's devices as the compiled step takes them."""
-        ...
 
     def summed(self, compute: Callable[[Any], list[Any]], shares: Any) -> list[list[Any]]:
         """Call `compute` on every device; return each of its tensors, summed, a copy per device of this process."""
-        ...
 
 
 class Towers:
