@@ -157,7 +157,7 @@ def test_layers_without_their_zeros_equal_their_plain_form(
 ) -> None:
     monkeypatch.setattr(layout, "LARGE", 0)
     network = Network.build(options, shape, 3)
-    assert (layout.table(network)[1:-1, layout.GROUP] == layout.WIDE).all()
+    assert (layout.table(network)["group"][1:-1] == layout.WIDE).all()
     weights, observations = random_weights(network, 5), random_observations(network, width, 6)
     found = [scores_of_width(network, weights, observations, width, f) for f in (lanes.forward, lanes.forward_plain)]
     assert bits(found[0]) == bits(found[1])
@@ -208,11 +208,11 @@ def test_a_bias_of_minus_zero_is_zero_so_that_no_zero_is_told_from_another(infer
 
 def test_the_largest_layers_behind_a_relu_are_those_without_their_zeros() -> None:
     seed = Network.build(Options(preset="seed"), (10, 10, 1), 4)
-    assert (layout.table(seed)[:, layout.GROUP] == layout.WIDE).tolist() == [False, True, True, False]
+    assert (layout.table(seed)["group"] == layout.WIDE).tolist() == [False, True, True, False]
     paired = Network.build(Options(preset="seed", inference="lanes-bfloat16"), (10, 10, 1), 4)
     assert sparse.buffers_for(layout.table(paired)) is None
     wide = Network.build(Options(kind="mlp", dense=[2000, 48, 2000]), (100,), 4)  # the first, few filters, the last
-    assert (layout.table(wide)[:, layout.GROUP] == layout.WIDE).tolist() == [False, False, True, False]
+    assert (layout.table(wide)["group"] == layout.WIDE).tolist() == [False, False, True, False]
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 40])

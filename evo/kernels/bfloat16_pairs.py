@@ -17,21 +17,18 @@ from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.layout import BLOCK, CHANNELS, COLUMNS, FILTERS, HEIGHT, KERNEL, NORM, PACKED, WIDTH, pack_layer
+from evo.kernels.layout import BLOCK, pack_layer
 from evo.kernels.layout import table as float_table
 from evo.kernels.multiply_add import pack_pairs
 from evo.networks.network import Network
 
 kernel_cache.use(__name__)
 
-UNPAIRED_CHANNELS = COLUMNS  # one more column of the layer table: channels before pairing; CHANNELS counts pairs
 
-
-def table(network: Network) -> NDArray[np.int64]:
-    """Return the layer table, with channels counted in pairs.  # [layers, COLUMNS + 1]"""
-    floats = float_table(network)
-    layers = np.concatenate([floats, floats[:, [CHANNELS]]], axis=1)
-    layers[:-1, CHANNELS] = (layers[:-1, CHANNELS] + 1) // 2
+def table(network: Network) -> NDArray[np.void]:
+    """Return the layers as `layout.table`, with the channels of hidden ones counted in pairs."""
+    layers = float_table(network)
+    layers["channels"][:-1] = (layers["channels"][:-1] + 1) // 2
     return layers
 
 
@@ -80,17 +77,17 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
     offset = 0
     for i in range(layers.shape[0] - 1):
         pixels, channels, filters = (
-            layers[i, KERNEL] * layers[i, KERNEL],
-            layers[i, UNPAIRED_CHANNELS],
-            layers[i, FILTERS],
+            layers[i].kernel * layers[i].kernel,
+            layers[i].unpaired,
+            layers[i].filters,
         )
-        words = layers[i, CHANNELS]
+        words = layers[i].channels
         block_size = (pixels * words + 1) * BLOCK
         biases = offset + pixels * channels * filters
         for row in range(-1, pixels * words):
             word = row % words
             source = np.uint64(biases if row < 0 else offset + (row // words * channels + 2 * word) * filters)
-            target = np.uint64(layers[i, PACKED] + (row + 1) * BLOCK)
+            target = np.uint64(layers[i].packed + (row + 1) * BLOCK)
             unpaired = row >= 0 and 2 * word + 1 == channels
             for f0 in range(0, filters, BLOCK):
                 full = f0 + BLOCK <= filters
@@ -109,9 +106,9 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
                 source += np.uint64(BLOCK)
                 target += np.uint64(block_size)
         offset = biases + filters
-        if layers[i, NORM] >= 0:
+        if layers[i].norm >= 0:
             for k in range(2 * filters):
-                packed[layers[i, NORM] + k] = bits[offset + k]
+                packed[layers[i].norm + k] = bits[offset + k]
             offset += 2 * filters
     pack_layer(layers[-1], weights, offset, packed.view(np.float32))
 
@@ -141,8 +138,8 @@ def _pack_inputs(layer, x, lanes):  # type: ignore[no-untyped-def]
         return None
 
     def paired(layer, x, lanes):  # type: ignore[no-untyped-def]
-        channels, out = layer[UNPAIRED_CHANNELS], 0
-        for start in range(0, layer[HEIGHT] * layer[WIDTH] * channels, channels):
+        channels, out = layer.unpaired, 0
+        for start in range(0, layer.height * layer.width * channels, channels):
             for channel in range(0, channels, 2):
                 low = (start + channel) * lanes
                 high = low + lanes if channel + 1 < channels else -1

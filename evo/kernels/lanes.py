@@ -22,27 +22,7 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
 from evo.kernels import bfloat16_pairs, sparse
 from evo.kernels.layer_norm import normalise, normalise_plain
-from evo.kernels.layout import (
-    CHANNELS,
-    FILTERS,
-    GROUP,
-    HEIGHT,
-    KERNEL,
-    NORM,
-    OUT_HEIGHT,
-    OUT_WIDTH,
-    PACKED,
-    PAD,
-    PAD_LEFT,
-    RELU,
-    STRIDE,
-    WIDE,
-    WIDTH,
-    activation_size,
-    pack,
-    packed_size,
-    table,
-)
+from evo.kernels.layout import WIDE, activation_size, pack, packed_size, table
 from evo.kernels.tiles import compute
 from evo.networks.network import Network, Options
 
@@ -68,25 +48,25 @@ def forward(layers, packed, norms, large, nonzero, x, first, second, scores, lan
         target = first if i % 2 == 0 else second
         inputs = bfloat16_pairs.view_as(source, packed)
         bfloat16_pairs.pack_inputs(layers[i], inputs, lanes)  # type: ignore[no-untyped-call]
-        if large is not None and layers[i, GROUP] == WIDE:  # None by its type: Numba prunes the branch
+        if large is not None and layers[i].group == WIDE:  # None by its type: Numba prunes the branch
             sparse.compute(layers[i], packed, inputs, target, lanes, live, large)
         else:
             compute(layers[i], packed, inputs, target, lanes, nonzero)
-        if norms is not None and layers[i, NORM] >= 0:
+        if norms is not None and layers[i].norm >= 0:
             normalise(layers[i], norms, target, lanes)
     compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
-    height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
-    kernel, stride, pad, pad_left = layer[KERNEL], layer[STRIDE], layer[PAD], layer[PAD_LEFT]
-    group = layer[GROUP]
+    height, width, channels, filters = layer.height, layer.width, layer.channels, layer.filters
+    kernel, stride, pad, pad_left = layer.kernel, layer.stride, layer.pad, layer.pad_left
+    group = layer.group
     for f in range(filters):
-        start = layer[PACKED] + f // group * (kernel * kernel * channels + 1) * group + f % group
-        for i in range(layer[OUT_HEIGHT]):
-            for j in range(layer[OUT_WIDTH]):
-                at = ((i * layer[OUT_WIDTH] + j) * filters + f) * lanes
+        start = layer.packed + f // group * (kernel * kernel * channels + 1) * group + f % group
+        for i in range(layer.out_height):
+            for j in range(layer.out_width):
+                at = ((i * layer.out_width + j) * filters + f) * lanes
                 for lane in range(lanes):
                     out[at + lane] = packed[start]
                 for r in range(kernel):
@@ -99,7 +79,7 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
                                 source = ((row * width + column) * channels + channel) * lanes
                                 for lane in range(lanes):
                                     out[at + lane] += weight * x[source + lane]
-                if layer[RELU]:
+                if layer.relu:
                     for lane in range(lanes):
                         if out[at + lane] < np.float32(0):
                             out[at + lane] = np.float32(0)
@@ -113,7 +93,7 @@ def forward_plain(layers, packed, norms, large, nonzero, x, first, second, score
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = scores if i == last else (first if i % 2 == 0 else second)
         _layer_plain(layers[i], packed, source, target, lanes)
-        if norms is not None and layers[i, NORM] >= 0:
+        if norms is not None and layers[i].norm >= 0:
             normalise_plain(layers[i], norms, target, lanes)
 
 
@@ -122,7 +102,7 @@ def arithmetic(options: Options) -> str:
     return BFLOAT16_PAIRS if options.bfloat16_pairs else ARITHMETIC
 
 
-def packing(network: Network) -> tuple[NDArray[np.int64], NDArray[Any], Callable[..., None]]:
+def packing(network: Network) -> tuple[NDArray[np.void], NDArray[Any], Callable[..., None]]:
     """Return the layer table, a buffer for packed weights, and the function pack(layers, weights, buffer)."""
     if network.options.bfloat16_pairs:
         return bfloat16_pairs.table(network), aligned(packed_size(network), np.uint32), bfloat16_pairs.pack

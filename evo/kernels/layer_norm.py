@@ -18,7 +18,6 @@ from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
 from evo.kernels import vectors
-from evo.kernels.layout import FILTERS, NORM, OUT_HEIGHT, OUT_WIDTH
 from evo.networks.network import EPSILON
 
 kernel_cache.use(__name__)
@@ -144,8 +143,8 @@ def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[n
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def normalise(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
     """Normalise and rectify the output of a layer [pixels, filters, lanes] in place; `lanes` is 16, 8, 4 or 2."""
-    filters, gamma = layer[FILTERS], layer[NORM]
-    for pixel in range(layer[OUT_HEIGHT] * layer[OUT_WIDTH]):
+    filters, gamma = layer.filters, layer.norm
+    for pixel in range(layer.out_height * layer.out_width):
         start = pixel * filters * lanes
         if lanes == 16:
             _pixel(16, out, start, filters, packed, gamma)
@@ -170,9 +169,9 @@ def _sum_plain(parts):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def normalise_plain(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
     """Compute the bits of `normalise` in plain loops, for any number of lanes."""
-    filters, gamma = layer[FILTERS], layer[NORM]
+    filters, gamma = layer.filters, layer.norm
     count, parts = np.float32(filters), np.empty(PARTS, np.float32)
-    for pixel in range(layer[OUT_HEIGHT] * layer[OUT_WIDTH]):
+    for pixel in range(layer.out_height * layer.out_width):
         for lane in range(lanes):
             start = pixel * filters * lanes + lane
             parts[:] = 0

@@ -1,4 +1,4 @@
-"""Memory layout of the kernels: the columns of the layer table, and the blocks of packed weights."""
+"""Memory layout of the kernels: the table of layers, and the blocks of packed weights."""
 
 from __future__ import annotations
 
@@ -23,26 +23,22 @@ WIDE = 16  # the block size of layers that skip zero inputs (`evo.kernels.sparse
 LARGE = 1 << 16  # weights of the smallest layer that skips zero inputs; smaller ones gain nothing from it
 LEAST = 3 * WIDE + 1  # filters of such a layer, at least: four blocks, whose sums advance together
 
-# Columns of the layer table.
-HEIGHT, WIDTH, CHANNELS, FILTERS, KERNEL, STRIDE, PAD, PAD_LEFT, OUT_HEIGHT, OUT_WIDTH = range(10)
-PACKED, RELU, NORM, GROUP, COLUMNS = range(10, 15)
-# PACKED: offset of the layer in the packed weights. NORM: offset of gamma, which beta follows; -1: no layer norm.
-# GROUP: filters packed together, BLOCK or WIDE.
+# A layer as the kernels read it. packed: its offset in the packed weights. norm: the offset of gamma, which beta
+# follows; -1: no layer norm. group: filters packed together, BLOCK or WIDE. unpaired: channels before pairing.
+SHAPE = ("height", "width", "channels", "filters", "kernel", "stride", "pad", "pad_left", "out_height", "out_width")
+LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, "packed", "relu", "norm", "group", "unpaired")])
 
 
-def table(network: Network) -> NDArray[np.int64]:
-    """Return the layer table that the kernels read.  # [layers, COLUMNS]"""
+def table(network: Network) -> NDArray[np.void]:
+    """Return the layers as the kernels read them.  # [layers] LAYER"""
     rows, packed = [], 0
     for i, layer in enumerate(network.layers):
         group = _group(network, i)
         norm = packed + _blocks_size(layer, group)
-        rows.append(
-            (layer.height, layer.width, layer.channels, layer.filters, layer.kernel, layer.stride, layer.pad)
-            + (layer.pad_left, layer.out_height, layer.out_width, packed, int(layer.relu and not layer.norm))
-            + (norm if layer.norm else -1, group)
-        )
+        shape = (getattr(layer, name) for name in SHAPE)
+        rows.append((*shape, packed, layer.relu and not layer.norm, norm if layer.norm else -1, group, layer.channels))
         packed = norm + layer.norm_size
-    return np.array(rows, np.int64)
+    return np.array(rows, LAYER)
 
 
 def packed_size(network: Network) -> int:
@@ -100,8 +96,8 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     """Pack the weights of one layer, which begin at `offset`; return the offset of the next layer."""
-    fan_in, group = layer[KERNEL] * layer[KERNEL] * layer[CHANNELS], layer[GROUP]
-    filters, at = layer[FILTERS], layer[PACKED]
+    fan_in, group = layer.kernel * layer.kernel * layer.channels, layer.group
+    filters, at = layer.filters, layer.packed
     biases, to_next_group = offset + fan_in * filters, fan_in * group
     for row in range(fan_in + 1):
         # Unsigned indices spare Numba the test for negative ones.
@@ -120,8 +116,8 @@ def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     for f in range(filters):
         packed[at + f // group * (fan_in + 1) * group + f % group] += np.float32(0)
     offset = biases + filters
-    if layer[NORM] >= 0:
+    if layer.norm >= 0:
         for k in range(2 * filters):
-            packed[layer[NORM] + k] = weights[offset + k]
+            packed[layer.norm + k] = weights[offset + k]
         offset += 2 * filters
     return offset

@@ -19,22 +19,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
-from evo.kernels.layout import (
-    CHANNELS,
-    FILTERS,
-    GROUP,
-    HEIGHT,
-    KERNEL,
-    OUT_HEIGHT,
-    OUT_WIDTH,
-    PACKED,
-    PAD,
-    PAD_LEFT,
-    RELU,
-    STRIDE,
-    WIDE,
-    WIDTH,
-)
+from evo.kernels.layout import WIDE
 from evo.kernels.vectors import bits_from, broadcast, deinterleave, each_bit, interleave, load, rectify, store
 
 kernel_cache.use(__name__)
@@ -43,13 +28,13 @@ CHUNK = 64  # inputs per chunk, at most: the bits of a word
 MOST_BLOCKS = 7  # blocks of filters whose sums stay in registers; any number >= 4 splits into parts of 4 to 7
 
 
-def buffers_for(layers: NDArray[np.int64]) -> tuple[NDArray[Any], ...] | None:
+def buffers_for(layers: NDArray[np.void]) -> tuple[NDArray[Any], ...] | None:
     """Return buffers for inputs [16, N] by lane, their nonzero masks, and sums; None where no layer skips zeros."""
-    sparse_layers = layers[layers[:, GROUP] == WIDE]
+    sparse_layers = layers[layers["group"] == WIDE]
     if not len(sparse_layers):
         return None
-    inputs = int((sparse_layers[:, HEIGHT] * sparse_layers[:, WIDTH] * sparse_layers[:, CHANNELS]).max())
-    pixels = int((sparse_layers[:, OUT_HEIGHT] * sparse_layers[:, OUT_WIDTH]).max())
+    inputs = int((sparse_layers["height"] * sparse_layers["width"] * sparse_layers["channels"]).max())
+    pixels = int((sparse_layers["out_height"] * sparse_layers["out_width"]).max())
     words = -(-inputs // 64)
     return aligned(16 * words * 64), aligned(16 * (words + 1), np.uint64), aligned(16 * pixels * MOST_BLOCKS * WIDE)
 
@@ -175,9 +160,9 @@ def compute(layer, packed, x, out, lanes, live, buffers):  # type: ignore[no-unt
     `x` [inputs, lanes] and `out` [outputs, lanes] are flat. Up to 15 inputs behind the last are read and ignored.
     """
     rows, bits, sums = buffers
-    height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
-    kernel, stride, pad, pad_left = layer[KERNEL], layer[STRIDE], layer[PAD], layer[PAD_LEFT]
-    out_height, out_width = layer[OUT_HEIGHT], layer[OUT_WIDTH]
+    height, width, channels, filters = layer.height, layer.width, layer.channels, layer.filters
+    kernel, stride, pad, pad_left = layer.kernel, layer.stride, layer.pad, layer.pad_left
+    out_height, out_width = layer.out_height, layer.out_width
     row_stride, words = rows.shape[0] // 16, bits.shape[0] // 16
     for k in range(0, height * width * channels, WIDE):
         _split_any(lanes, x, k, rows, row_stride, bits, words)
@@ -186,7 +171,7 @@ def compute(layer, packed, x, out, lanes, live, buffers):  # type: ignore[no-unt
     while done < blocks:
         parts = -(-(blocks - done) // MOST_BLOCKS)
         count = -(-(blocks - done) // parts)
-        bias = layer[PACKED] + done * w_block
+        bias = layer.packed + done * w_block
         for r in range(kernel):
             for k in range(0, w_row, CHUNK):
                 for i in range(out_height):
@@ -212,7 +197,7 @@ def compute(layer, packed, x, out, lanes, live, buffers):  # type: ignore[no-unt
             for b in range(count):
                 f0 = (done + b) * WIDE
                 at = (p * lanes * count + b) * WIDE
-                _join_any(lanes, sums, at, count * WIDE, out, (p * filters + f0) * lanes, layer[RELU], filters - f0)
+                _join_any(lanes, sums, at, count * WIDE, out, (p * filters + f0) * lanes, layer.relu, filters - f0)
         done += count
 
 

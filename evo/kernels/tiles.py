@@ -17,21 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.layout import (
-    BLOCK,
-    CHANNELS,
-    FILTERS,
-    HEIGHT,
-    KERNEL,
-    OUT_HEIGHT,
-    OUT_WIDTH,
-    PACKED,
-    PAD,
-    PAD_LEFT,
-    RELU,
-    STRIDE,
-    WIDTH,
-)
+from evo.kernels.layout import BLOCK
 from evo.kernels.multiply_add import multiply_add
 from evo.kernels.vectors import bits_from, broadcast, each_bit, interleave, load, rectify, shuffle
 
@@ -190,11 +176,11 @@ def mask_nonzero(layer, x, lanes, nonzero):  # type: ignore[no-untyped-def]
     Returns False and writes nothing where a mask does not pay: with two lanes, where a row of the kernel has more than
     64 inputs, or with fewer than 16 lanes where an input enters fewer than MIN_PRODUCTS products.
     """
-    pixels, taps = layer[OUT_HEIGHT] * layer[OUT_WIDTH], layer[KERNEL] * layer[KERNEL]
-    rarely_used = pixels * taps * layer[FILTERS] < MIN_PRODUCTS * layer[HEIGHT] * layer[WIDTH]
-    if layer[KERNEL] * layer[CHANNELS] > 64 or lanes == 2 or (lanes < LANES and rarely_used):
+    pixels, taps = layer.out_height * layer.out_width, layer.kernel * layer.kernel
+    rarely_used = pixels * taps * layer.filters < MIN_PRODUCTS * layer.height * layer.width
+    if layer.kernel * layer.channels > 64 or lanes == 2 or (lanes < LANES and rarely_used):
         return False
-    inputs, count = layer[HEIGHT] * layer[WIDTH] * layer[CHANNELS], np.uint64(0)
+    inputs, count = layer.height * layer.width * layer.channels, np.uint64(0)
     for word in range(-(-inputs // 64)):
         bits = np.uint64(0)
         for bit in range(min(64, inputs - word * 64)):
@@ -231,18 +217,18 @@ def compute(layer, packed, x, out, lanes, nonzero):  # type: ignore[no-untyped-d
     `nonzero` is a buffer for the mask of the inputs of the first layer, or None: no mask is used.
     """
     masked = False
-    if nonzero is not None and layer[PACKED] == 0:
+    if nonzero is not None and layer.packed == 0:
         masked = mask_nonzero(layer, x, lanes, nonzero)
-    height, width, channels, filters = layer[HEIGHT], layer[WIDTH], layer[CHANNELS], layer[FILTERS]
-    kernel, stride, pad, pad_left = layer[KERNEL], layer[STRIDE], layer[PAD], layer[PAD_LEFT]
-    out_height, out_width, relu = layer[OUT_HEIGHT], layer[OUT_WIDTH], layer[RELU]
+    height, width, channels, filters = layer.height, layer.width, layer.channels, layer.filters
+    kernel, stride, pad, pad_left = layer.kernel, layer.stride, layer.pad, layer.pad_left
+    out_height, out_width, relu = layer.out_height, layer.out_width, layer.relu
     w_block = (kernel * kernel * channels + 1) * BLOCK
     x_row, w_row = width * channels * lanes, kernel * channels * BLOCK
     x_step, out_step = stride * channels * lanes, filters * lanes
     tile_pixels = 1 if masked else max(1, 8 // lanes)
     f0 = 0
     while f0 < filters:
-        bias = layer[PACKED] + f0 // BLOCK * w_block
+        bias = layer.packed + f0 // BLOCK * w_block
         blocks = 2 if filters - f0 > BLOCK and lanes < LANES and not masked else 1
         store = min(blocks * BLOCK, filters - f0)
         i = 0
