@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
 from evo.errors import ResourceError
-from evo.learning.losses import Target
+from evo.learning.losses import Target, components
 from evo.learning.tensorflow_setup import shortages_explained, start_tensorflow
 from evo.networks.keras_form import build_keras, flat_weights, set_weights
 from evo.networks.network import Network
@@ -165,15 +165,10 @@ class Learner:
                 self.target = Target(Forward(network, options), self)
                 loss = loss.between(self.forward.model, self.target.forward.model)
         self._loss = loss
-        self._updates = 0
+        self.updates = 0  # in all
         self._data: dict[str, Any] = {}
         self._buffer = np.empty(0, np.float32)
         self._compiled_for: dict[int, Any] = {}  # the step, by the size of a part
-
-    @property
-    def updates(self) -> int:
-        """Return the number of updates in all."""
-        return self._updates
 
     def _scope(self) -> AbstractContextManager[Any]:
         """Return the context in which variables are made."""
@@ -244,8 +239,8 @@ class Learner:
 
     def _count(self) -> list[float]:
         """Count an update, and return Adam's betas to the number of updates."""
-        self._updates += 1
-        return [beta**self._updates for beta in BETAS]
+        self.updates += 1
+        return [beta**self.updates for beta in BETAS]
 
     def _rate(self, learning_rate: float) -> float:
         """Return the learning rate, scaled by `learner.learning_rate` for batches that grow with the devices."""
@@ -258,7 +253,7 @@ class Learner:
         for name in ("loss", "gradient_norm"):
             if not np.isfinite(values[name]).all():
                 raise ResourceError(
-                    f"the {name.replace('_', ' ')} of update {self._updates} is not finite, so learning cannot go on; "
+                    f"the {name.replace('_', ' ')} of update {self.updates} is not finite, so learning cannot go on; "
                     "the last commit is intact: resume the run with a smaller learning rate (which needs --fork)"
                 )
         return values
@@ -274,9 +269,7 @@ class Learner:
     def _step(self, data: Any, rows: Any, rate: Any, powers: Any, settings: Any) -> Any:
         """Update the weights by the examples `rows` [N, part]; return their values and the gradient's norm."""
         gradients, values = self._gradients(data, rows, settings)
-        gradients, norm = self._clip(gradients)
-        self._apply(gradients, rate, powers)
-        return values, norm
+        return values, self._clip_and_apply([[gradient] for gradient in gradients], rate, powers)
 
     def _gradients(self, data: Any, rows: Any, settings: Any) -> Any:
         """Return the gradients of the mean loss, and every example's values by name."""
@@ -296,27 +289,27 @@ class Learner:
         """Return the loss's values of every example of a batch, as tensors [B]."""
         return self._loss(self.forward.model(batch["observations"], training=True), batch, settings)
 
-    def _clip(self, gradients: Any) -> Any:
-        """Return the gradients, clipped to the global norm that is allowed, and the norm before."""
+    def _clip_and_apply(self, gradients: Sequence[Sequence[Any]], rate: Any, powers: Any) -> Any:
+        """Update the weights by Adam, whose betas to the number of updates are `powers`; return the gradient's norm.
+
+        `gradients` has of every variable a copy per device of this process, or one for all of them. They are clipped to
+        the global norm that is allowed; the norm is the one before.
+        """
         import tensorflow as tf
 
-        norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(gradient)) for gradient in gradients]))
-        if not self._max_norm:
-            return gradients, norm
-        scale = self._max_norm / tf.maximum(norm, self._max_norm)
-        return [gradient * scale for gradient in gradients], norm
-
-    def _apply(self, gradients: Any, rate: Any, powers: Any) -> None:
-        """Update the weights by Adam; `powers` are its betas to the number of updates."""
-        import tensorflow as tf
-
-        for variable, first, second, gradient in zip(
-            self._variables, self._first, self._second, gradients, strict=True
-        ):
-            tf.raw_ops.ResourceApplyAdam(
-                var=variable.value.handle, m=first.handle, v=second.handle, beta1_power=powers[0],
-                beta2_power=powers[1], lr=rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=EPSILON, grad=gradient,
-            )  # fmt: skip
+        norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(copies[0])) for copies in gradients]))
+        for copies, variable, *moments in zip(gradients, self._variables, self._first, self._second, strict=True):
+            on_devices = zip(*map(components, (variable.value, *moments)), strict=True)
+            for i, (weights, first, second) in enumerate(on_devices):
+                with tf.device(weights.device):
+                    gradient = copies[min(i, len(copies) - 1)]
+                    if self._max_norm:
+                        gradient = gradient * (self._max_norm / tf.maximum(norm, self._max_norm))
+                    tf.raw_ops.ResourceApplyAdam(
+                        var=weights.handle, m=first.handle, v=second.handle, beta1_power=powers[0],
+                        beta2_power=powers[1], lr=rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=EPSILON, grad=gradient,
+                    )  # fmt: skip
+        return norm
 
     def weights(self) -> NDArray[np.float32]:
         """Return the weights.  # [P]"""
@@ -329,7 +322,7 @@ class Learner:
             "weights": self.weights(),
             "first": np.concatenate(first),
             "second": np.concatenate(second),
-            "updates": np.array([self._updates], np.int64),
+            "updates": np.array([self.updates], np.int64),
         }
 
     def restore(self, state: Arrays) -> None:
@@ -338,14 +331,14 @@ class Learner:
         for slots, name in ((self._first, "first"), (self._second, "second")):
             for slot, array in zip(slots, self.network.split(np.asarray(state[name], np.float32)), strict=True):
                 slot.assign(array)
-        self._updates = int(np.asarray(state["updates"], np.int64)[0])
+        self.updates = int(np.asarray(state["updates"], np.int64)[0])
 
     def begin(self, weights: NDArray[np.float32]) -> None:
         """Begin with these weights [P], with zero moments and no updates."""
         self.forward.set(weights)
         for slot in (*self._first, *self._second):
             slot.assign(slot * 0)
-        self._updates = 0
+        self.updates = 0
 
     def fingerprint(self) -> str:
         """Return the versions and the device that compute, with a digest of one step on known data."""

@@ -205,24 +205,8 @@ class Network:
                         f"policy.conv: a {height} x {width} input is too small for a valid {kernel} x {kernel} "
                         f'convolution (layer {len(layers) + 1}); use padding = "same" or a larger board'
                     )
-                layers.append(
-                    Layer(
-                        "conv",
-                        height,
-                        width,
-                        channels,
-                        filters,
-                        kernel,
-                        stride,
-                        pad,
-                        pad_left,
-                        out_height,
-                        out_width,
-                        offset,
-                        True,
-                        norm,
-                    )
-                )
+                sides = height, width, channels, filters, kernel, stride, pad, pad_left, out_height, out_width
+                layers.append(Layer("conv", *sides, offset, True, norm))
                 offset += layers[-1].size
                 height, width, channels = out_height, out_width, filters
             inputs = height * width * channels

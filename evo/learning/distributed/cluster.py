@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from evo.learning.distributed.member import END, MemberSpec, described
 from evo.learning.distributed.messages import Message, decode, encode
 from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, part_size
 from evo.learning.losses import Target
+from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.workers import gpus
@@ -30,19 +31,17 @@ from evo.workers.channel import Answer, Channel, Failed, GivesUp, WorkerSpec
 from evo.workers.fork_server import ForkServer, ForkServerLost
 from evo.workers.placement import NO_GPU, VISIBLE, listed
 
-if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions
-
 TIMEOUT = 3600.0  # seconds for an answer
 CONFIG = "TF_CONFIG"
 PORT = 4000  # the first; in a network of their own all are free
 
 
-class Process:
+class Process(NamedTuple):
     """One process of the cluster on this machine."""
 
-    def __init__(self, name: str, channel: Channel, pid: int) -> None:
-        self.name, self.channel, self.pid = name, channel, pid
+    name: str
+    channel: Channel
+    pid: int
 
 
 class Cluster:
@@ -54,7 +53,8 @@ class Cluster:
         self._dead: set[str] = set()
         given = os.environ.get(CONFIG, "")  # never from a file: servers listen on the user's own request only
         self.alone, places = not given, list(environments(options, given))
-        spec = MemberSpec(options.threads, options.dtype, options.strategy, not given, options.log_placement)
+        each = options.model_dump(include={"strategy", "threads", "dtype", "log_placement"})
+        spec = MemberSpec(LearnerOptions(**each), private=not given)
         here = "evo.learning.distributed.member"
         self._fork_server = ForkServer(WorkerSpec(f"{here}:join", spec, f"{here}:prepare"), options.threads)
         self._finalizer = weakref.finalize(self, self._fork_server.close)  # also at the interpreter's end
@@ -217,7 +217,7 @@ class ClusterLearner(Learner):
         """Start the processes; their weights are all zero."""
         self.network, self.options, self.part = network, options, part_size(network)
         self.devices = options.processes
-        self._updates = 0
+        self.updates = 0
         text = described(network, options, loss, max_gradient_norm)
         self.cluster = Cluster(options)
         self._ask("make", text=text)
@@ -254,12 +254,12 @@ class ClusterLearner(Learner):
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights as `Learner.update`, in the cluster."""
         values = self._ask("update", {"rows": rows}, self._numbers(learning_rate, settings)).arrays
-        self._updates += 1
+        self.updates += 1
         return dict(values)
 
     def _collected(self) -> Values:
         values = self._ask("collect").arrays
-        self._updates += 1
+        self.updates += 1
         return dict(values)
 
     def _numbers(self, learning_rate: float, settings: Mapping[str, float]) -> dict[str, float]:
@@ -277,12 +277,12 @@ class ClusterLearner(Learner):
         """Restore a state that `state` returned."""
         names = ("weights", "first", "second", "updates")
         self._ask("restore", {name: np.asarray(state[name]) for name in names})
-        self._updates = int(np.asarray(state["updates"], np.int64)[0])
+        self.updates = int(np.asarray(state["updates"], np.int64)[0])
 
     def begin(self, weights: NDArray[np.float32]) -> None:
         """Begin with these weights [P], with zero moments and no updates."""
         self._ask("begin", {"weights": np.asarray(weights, np.float32)})
-        self._updates = 0
+        self.updates = 0
 
     def fingerprint(self) -> str:
         """Return the fingerprint, as `Learner.fingerprint`."""

@@ -13,7 +13,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from evo.learning.distributed import private_network
 from evo.learning.distributed.messages import Message, decode, encode
 from evo.learning.learner import BetweenNetworks, Learner, Loss
 from evo.learning.losses import PolicyLoss, QLoss, Regression
-from evo.learning.options import LearnerOptions, Strategy
+from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow_setup import explained, start_tensorflow
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -40,11 +40,8 @@ END = "end"
 class MemberSpec:
     """What all processes of a learner on this machine have in common."""
 
-    threads: int
-    dtype: Literal["float32", "bfloat16"]
-    strategy: Strategy
+    options: LearnerOptions  # of one process
     private: bool  # in a network namespace of their own
-    log_placement: bool = False
 
 
 def prepare(spec: MemberSpec) -> None:
@@ -64,14 +61,7 @@ def join(spec: MemberSpec) -> Member:
         if len(seen) != 1:  # else it would silently compute on the CPU
             raise DeviceError(f"learner.devices: a process is pinned to GPU {pinned} and sees {seen or 'none'}")
     try:
-        return Member(
-            LearnerOptions(
-                strategy=spec.strategy,
-                threads=spec.threads,
-                dtype=spec.dtype,
-                log_placement=spec.log_placement,
-            )
-        )
+        return Member(spec.options)
     except tf.errors.OpError as error:
         raise explained(error) from None
 
@@ -251,7 +241,8 @@ def main() -> int:
         sys.exit("TF_CONFIG is not set; see docs/learners.md")
     os.environ.setdefault(VISIBLE, NO_GPU)  # the CPU, like every process without a device of its own
     servers = "chief" in json.loads(os.environ["TF_CONFIG"])["cluster"]
-    spec = MemberSpec(threads, "float32", "parameter-server" if servers else "multiworker", private=False)
+    options = LearnerOptions(strategy="parameter-server" if servers else "multiworker", threads=threads)
+    spec = MemberSpec(options, private=False)
     try:
         prepare(spec)
         member = join(spec)

@@ -9,14 +9,14 @@ update is applied once, in order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evo.learning.distributed.replicas import ReplicatedLearner, Share
+from evo.learning.distributed.replicas import ReplicatedLearner
 from evo.learning.learner import BetweenNetworks, Loss, Rows, Values
 from evo.networks.network import Network
 
@@ -39,16 +39,6 @@ class Served:
         """Return the parameter server."""
         scope: AbstractContextManager[Any] = self._strategy.scope()
         return scope
-
-    def distributed(self, share: Callable[[int], Share]) -> Any:
-        """Return the shares of all workers."""
-        import tensorflow as tf
-
-        return [{key: tf.constant(a) for key, a in share(i).items()} for i in range(len(self.names))]
-
-    def summed(self, compute: Callable[[Any], list[Any]], shares: Any) -> list[list[Any]]:
-        """Raise an error: gradients are fetched from workers, not computed in one graph."""
-        raise NotImplementedError
 
 
 @cache
@@ -100,12 +90,12 @@ class ServedLearner(ReplicatedLearner):
         import tensorflow as tf
 
         if self._applied is None:
-            self._applied = tf.function(self._clipped_and_applied, autograph=False)
+            self._applied = tf.function(self._clip_and_apply, autograph=False)
         jobs, learning_rate = self._in_flight.popleft()
         fetched = [self._fetched(*job) for job in jobs]
         *gradients, values = [sum(tensors[1:], tensors[0]) for tensors in zip(*fetched, strict=True)]
         norm = self._applied(
-            [tf.constant(gradient) for gradient in gradients],
+            [[tf.constant(gradient)] for gradient in gradients],
             tf.constant(self._rate(learning_rate), tf.float32),
             tf.constant(self._count(), tf.float32),
         )
@@ -125,9 +115,3 @@ class ServedLearner(ReplicatedLearner):
     def _computed(self, share: Any, blank: Any, settings: Any) -> list[Any]:
         gradients, self._names, values = self._gradients_of_share(share, blank, settings)
         return [*gradients, values]
-
-    def _clipped_and_applied(self, gradients: Sequence[Any], rate: Any, powers: Any) -> Any:
-        _, norm = self._clip(gradients)
-        for k, variable in enumerate(self._variables):
-            self._apply_everywhere(k, variable, [gradients[k]], norm, rate, powers)
-        return norm

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DeviceError
-from evo.learning.learner import BETAS, EPSILON, BetweenNetworks, Learner, Loss, Rows, Values, summed_gradients
-from evo.learning.losses import components
+from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, summed_gradients
 from evo.learning.tensorflow_setup import shortages_explained, start_tensorflow
 from evo.networks.network import Network
 from evo.workers import devices
@@ -170,9 +169,7 @@ class ReplicatedLearner(Learner):
             return [*gradients, values]
 
         *gradients, values = self._replicas.summed(compute, shares)
-        _, norm = self._clip([copies[0] for copies in gradients])
-        for k, variable in enumerate(self._variables):
-            self._apply_everywhere(k, variable, gradients[k], norm, rate, powers)
+        norm = self._clip_and_apply(gradients, rate, powers)
         return {name: values[0][k] for k, name in enumerate(names)}, norm
 
     def _gradients_of_share(self, share: Any, blank: Any, settings: Any) -> tuple[list[Any], list[str], Any]:
@@ -193,20 +190,6 @@ class ReplicatedLearner(Learner):
         rows = tf.reshape(tf.transpose(values, [0, 2, 1]), (-1, len(names)))
         in_batch = tf.scatter_nd(tf.reshape(place, (-1, 1)), rows, (count + 1, len(names)))
         return gradients, names, tf.transpose(in_batch[:count])
-
-    def _apply_everywhere(self, k: int, variable: Any, gradients: Any, norm: Any, rate: Any, powers: Any) -> None:
-        import tensorflow as tf
-
-        copies = zip(components(variable.value), components(self._first[k]), components(self._second[k]), strict=True)
-        for i, (weights, first, second) in enumerate(copies):
-            with tf.device(weights.device):
-                gradient = gradients[min(i, len(gradients) - 1)]
-                if self._max_norm:
-                    gradient = gradient * (self._max_norm / tf.maximum(norm, self._max_norm))
-                tf.raw_ops.ResourceApplyAdam(
-                    var=weights.handle, m=first.handle, v=second.handle, beta1_power=powers[0],
-                    beta2_power=powers[1], lr=rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=EPSILON, grad=gradient,
-                )  # fmt: skip
 
     def _spread_over(self) -> str:
         return f", {self.options.strategy} on {', '.join(self._replicas.names)}"
