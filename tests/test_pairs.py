@@ -113,5 +113,5 @@ def test_its_players_agree_with_each_other_and_nearly_with_the_exact_kernel(tmp_
 def test_the_table_of_pairs_keeps_the_last_layer_and_halves_the_others() -> None:
     network = with_pairs(Network.build(Options(conv=[[9, 3, 1]], dense=[4]), (3, 3, 5), 2))
     layers = bfloat16_pairs.table(network)
-    assert layers[:, lanes.CHANNELS].tolist() == [3, 41, 4]
+    assert layers["channels"].tolist() == [3, 41, 4]
     assert layers["unpaired"].tolist() == [5, 81, 4]
