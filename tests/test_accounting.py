@@ -15,7 +15,7 @@ from learning import tensorflow  # noqa: F401
 from players import Job
 from test_resume import WAYS, written
 
-from evo.cli.terminal.idle import Idle, size
+from evo.cli.terminal.display import count, where_time_went
 from evo.records import Effort, Generation, Metrics, Played, Request, Task
 from evo.store.store import Store
 from evo.training import accounting
@@ -155,20 +155,20 @@ def test_what_is_idle_is_said_in_a_few_words() -> None:
     metrics = {"seconds": 10.0, "seconds_acting": 9.0, "seconds_idle": 0.4, "seconds_moving": 0.1}
     metrics |= {"seconds_learning": 0.2, "seconds_master": 0.3, "seconds_straggling": 0.25, "seconds_committing": 0.05}
     metrics |= {"bytes_published": 1e6, "bytes_sent": 1e5, "bytes_received": 4e4}
-    assert Idle.of(metrics).lines() == [
+    assert where_time_went(metrics) == [
         "acting 90 %  idle 0.40 s  moving 0.10 s  learning 0.20 s  master 0.30 s",
         "straggling 0.25 s  committing 0.05 s  bytes 1.14 MB",
     ]
-    assert " ".join(Idle.of({}).lines()).count(" -") == 8
+    assert " ".join(where_time_went({})).count(" -") == 8
 
 
 def test_what_is_idle_is_named_as_the_metrics_are_and_adds_up_to_the_generation() -> None:
-    words = re.findall("[a-z]+", Idle.of({}).lines()[0])
+    words = re.findall("[a-z]+", where_time_went({})[0])
     assert sorted(f"seconds_{word}" for word in words) == sorted(PARTS)
 
 
 @pytest.mark.parametrize("seconds", [0.004, 9.996, 99.96, 3599.0])
 def test_what_is_idle_fits_into_eighty_columns(seconds: float) -> None:
     metrics = dict.fromkeys((*PARTS, "seconds", "seconds_straggling", "seconds_committing"), seconds)
-    assert max(map(len, Idle.of(metrics).lines())) <= 80
-    assert [size(count) for count in (12, 4_560, 4.7e9)] == ["12 B", "4.56 kB", "4.7 GB"]
+    assert max(map(len, where_time_went(metrics))) <= 80
+    assert [count(size, "B") for size in (12, 4_560, 4.7e9)] == ["12 B", "4.56 kB", "4.7 GB"]

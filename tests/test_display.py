@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.terminal.display import Figures, Lines, Pace, Quiet, Table, count, display_for, duration
+from evo.cli.terminal.display import Display, Figures, Lines, Pace, Table, count, display_for, duration
 from evo.cli.terminal.show import ending, headline
 from evo.config import loading
 from evo.run import Row
@@ -71,7 +71,7 @@ def test_only_a_person_at_a_terminal_gets_a_table(
         monkeypatch.setenv(name, value)
     output = Terminal() if terminal else io.StringIO()
     assert type(display_for(False, output)) is kind
-    assert type(display_for(True, output)) is Quiet
+    assert type(display_for(True, output)) is Display
 
 
 def test_a_plain_line_says_what_the_table_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +93,7 @@ def test_no_score_is_a_negative_zero_and_nothing_is_counted_in_a_wrong_plural(
         lines.generation(Row(0, METRICS | {"best": -0.001, "mean": -0.0}, None, False, Path()), 1)
     score = Score(1, -0.0, (-0.0001, 0.0), -0.0, -0.0, None, None, 1.0)
     read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
-    ending(read, Summary(run_dir="runs/one", generations=1, champion=Champion(-0.001, score)), Quiet(), None)
+    ending(read, Summary(run_dir="runs/one", generations=1, champion=Champion(-0.001, score)), Display(), None)
     shown = capsys.readouterr().out
     assert "best 0.00  mean 0.00" in shown
     assert "validation return 0.00" in shown
@@ -187,7 +187,7 @@ def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
     score = Score(1000, 97.456, (97.123, 98.123), 99.0, 99.0, 0.925, (0.91, 0.94), 1888.8)
     directory = f"runs/{experiment.stem}-{read.algorithm}-seed1-001"
     summary = Summary(run_dir=directory, generations=read.generations, champion=Champion(97.456, score))
-    display = Quiet()
+    display = Display()
     display.say(headline(read))
     ending(read, summary, display, None)
     shown = capsys.readouterr().out
@@ -215,7 +215,7 @@ def test_a_fork_that_has_no_champion_yet_is_not_said_to_have_scores_that_are_not
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
-    ending(read, Summary(run_dir="runs/fork", generations=2), Quiet(), None)
+    ending(read, Summary(run_dir="runs/fork", generations=2), Display(), None)
     shown = capsys.readouterr().out
     assert "nothing is validated yet, or" in shown
     assert "replay" not in shown

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from evo.cli.main import main
-from evo.cli.terminal.display import Quiet, Table
+from evo.cli.terminal.display import Display, Table
 from evo.errors import CONTROL, ConfigurationError, notice, printable
 from evo.files.hashing import first_hash
 from evo.store.manifest import seal, unseal
@@ -289,7 +289,7 @@ def test_whatever_a_run_says_can_be_shown() -> None:
     output = io.StringIO()
     with redirect_stdout(output), redirect_stderr(output):
         notice(ESCAPE)
-        Quiet().say(ESCAPE)
+        Display().say(ESCAPE)
         Table().say(ESCAPE)
     assert output.getvalue().count("\\x1b[2J") == 3
     assert all(line.isprintable() for line in output.getvalue().split("\n"))

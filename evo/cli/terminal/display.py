@@ -1,4 +1,7 @@
-"""What a run shows while it trains: a live table on a terminal, a plain line a generation anywhere else."""
+"""What a run shows while it trains: a live table on a terminal, a plain line a generation anywhere else.
+
+Where the time of a generation went stands under the names of the metrics in `evo.training.accounting`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ import os
 import sys
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from evo.cli.terminal.idle import Idle
 from evo.errors import printable_lines
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ COLUMNS = {  # and the least width of a terminal that shows them
 NEEDED = ("best", "mean", "validation", "test", "frames", "seconds", "lane_utilisation")
 RECENT = 20  # generations that the time left is estimated from
 UNKNOWN = "-"
+BYTES = ("bytes_published", "bytes_sent", "bytes_received")
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Figures:
     lane_utilisation: str
     seconds: float
     new_champion: bool
-    idle: Idle
+    metrics: Mapping[str, float]
 
     @classmethod
     def of(cls, row: Row, tested: float = math.nan) -> Figures:
@@ -56,27 +60,15 @@ class Figures:
             speed=count(frames / seconds) if seconds > 0 else UNKNOWN,
             lane_utilisation=f"{100 * utilisation:.0f} %" if math.isfinite(utilisation) else UNKNOWN,
             new_champion=row.new_champion,
-            idle=Idle.of(row.metrics),
+            metrics=row.metrics,
             **found,
         )
 
 
-class Display(Protocol):
-    """Something that shows a run; everything it shows goes to standard output."""
+class Display:
+    """Shows only what is said; everything goes to standard output."""
 
-    def __enter__(self) -> Display: ...
-    def __exit__(self, *_: object) -> None: ...
-    def say(self, text: str) -> None:
-        """Show a line that stays."""
-
-    def generation(self, row: Row, generations: int) -> None:
-        """Show a generation of so many."""
-
-
-class Quiet:
-    """Shows only what is said."""
-
-    def __enter__(self) -> Quiet:
+    def __enter__(self) -> Display:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,10 +79,10 @@ class Quiet:
         print(printable_lines(text), flush=True)
 
     def generation(self, row: Row, generations: int) -> None:
-        """Show nothing."""
+        """Show a generation of so many: here, nothing."""
 
 
-class Lines(Quiet):
+class Lines(Display):
     """Shows a plain line a generation."""
 
     def __init__(self) -> None:
@@ -110,13 +102,13 @@ class Lines(Quiet):
             f"test {number(shown.test)}",
             f"{shown.speed} frames/s",
             f"lane utilisation {shown.lane_utilisation}",
-            shown.idle.share,
+            share_of_acting(shown.metrics),
             f"time left {duration(self._pace.left(shown, generations))}",
         ]
         print("  ".join(parts), flush=True)
 
 
-class Table:
+class Table(Display):
     """Shows a live table on a terminal, and below it how far the run is."""
 
     def __init__(self) -> None:
@@ -186,7 +178,7 @@ class Table:
             grid.add_row(*(cells[title] for title in shown), style=style)
         done = self._rows[-1].generation + 1
         bar = ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width))
-        idle = Text("\n".join(self._rows[-1].idle.lines()), style="dim")
+        idle = Text("\n".join(where_time_went(self._rows[-1].metrics)), style="dim")
         return Group(grid, idle, bar)
 
 
@@ -214,7 +206,7 @@ class Pace:
 def display_for(quiet: bool, output: TextIO | None = None) -> Display:
     """Return what suits the output: a table only where a person looks at a terminal that can show one."""
     if quiet:
-        return Quiet()
+        return Display()
     output = output or sys.stdout
     able = output.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     return Table() if able and not os.environ.get("CI") else Lines()
@@ -225,14 +217,14 @@ def number(value: float) -> str:
     return f"{value:z.2f}" if math.isfinite(value) else UNKNOWN
 
 
-def count(value: float) -> str:
-    """Return a large number with three figures, as in 1.14 M."""
+def count(value: float, unit: str = "") -> str:
+    """Return a large number with three figures, as in 1.14 M, or 1.14 MB with the unit B."""
     if not math.isfinite(value):
         return UNKNOWN
-    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+    for limit, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:
-            return f"{value / limit:.3g}{unit}"
-    return f"{value:.0f}"
+            return f"{value / limit:.3g} {prefix}{unit}"
+    return f"{value:.0f} {unit}".rstrip()
 
 
 def duration(seconds: float) -> str:
@@ -245,3 +237,24 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02} min"
     return f"{whole // 3600}:{whole // 60 % 60:02} h"
+
+
+def share_of_acting(metrics: Mapping[str, float]) -> str:
+    """Return the share of a generation in which workers played."""
+    seconds = metrics.get("seconds", math.nan)
+    share = metrics.get("seconds_acting", math.nan) / seconds if seconds else math.nan
+    return f"acting {100 * share:.0f} %" if math.isfinite(share) else f"acting {UNKNOWN}"
+
+
+def where_time_went(metrics: Mapping[str, float]) -> list[str]:
+    """Return a line of the parts that add up to a generation, and one of the other figures."""
+
+    def told(name: str) -> str:
+        value = metrics.get(f"seconds_{name}", math.nan)
+        digits = 2 if value < 9.995 else 1 if value < 99.95 else 0  # five columns, so that a line fits
+        return f"{name} {value:.{digits}f} s" if math.isfinite(value) else f"{name} {UNKNOWN}"
+
+    transferred = sum(metrics.get(name, math.nan) for name in BYTES)
+    parts = [share_of_acting(metrics), *map(told, ("idle", "moving", "learning", "master"))]
+    others = [told("straggling"), told("committing"), f"bytes {count(transferred, 'B')}"]
+    return ["  ".join(parts), "  ".join(others)]
