@@ -122,9 +122,10 @@ def two_zeros() -> tuple[np.ndarray, np.ndarray]:
     ],
 )
 def test_no_evaluator_and_no_number_of_workers_changes_a_fitness(backend: str, count: int, tmp_path: Path) -> None:
-    context = spec(tmp_path, ENVIRONMENT, {**POLICY}, {"count": count})
+    module = import_module(f"evo.evaluators.{backend}")
+    context = spec(tmp_path, ENVIRONMENT, {**POLICY}, module.Options(count=count))
     files = iter(range(1000))
-    with closing(make(import_module(f"evo.evaluators.{backend}"), context)) as evaluator:
+    with closing(make(module, context)) as evaluator:
         names: dict[int, str] = {}
 
         def play(tasks: Sequence[Task], published: np.ndarray) -> Sequence[Result]:
