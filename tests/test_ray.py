@@ -8,9 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,10 @@ from evo.evaluators import ray
 from evo.evaluators.ray import Options
 from evo.evaluators.ray.cluster import EVERYWHERE, capacity, first_line, lacking, runtime_env
 from evo.evaluators.ray.cluster import OURS as RAYS_OWN
+from evo.evaluators.ray.scratch import Scratch
 from evo.evaluators.ray.tasks import array_bytes, matrix_of
 from evo.evaluators.ray.worker import TaskMatrix
+from evo.plugins import registry
 from evo.records import Episodes, Task, WeightSource
 
 GONE = 10.0  # seconds in which all processes of a cluster have to end with its master
@@ -194,6 +197,74 @@ def test_a_cluster_of_ones_own_hears_nobody_else_and_is_gone_afterwards(
     )
 
 
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Be the temporary directory of the commands that are started; Ray's sockets need a short path."""
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as path:
+        Path(path).chmod(0o777)
+        monkeypatch.setenv("TMPDIR", path)
+        monkeypatch.setattr(tempfile, "tempdir", None)  # which was read before
+        yield Path(path)
+
+
+ABANDONED = """
+import os, signal
+from evo.evaluators.ray.scratch import Scratch
+scratch = Scratch()
+os.mkdir(scratch.inner)
+os.chmod(scratch.inner, 0o777)  # as Ray does
+print(scratch.inner, flush=True)
+signal.pause()
+"""
+
+
+def test_a_directory_that_a_killed_process_left_is_removed_and_no_other(short: Path) -> None:
+    (short / "evo-ray-link").symlink_to(ROOT)
+    (short / "evo-ray-file").write_text("")
+    with subprocess.Popen([sys.executable, "-c", ABANDONED], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        inner = Path(process.stdout.readline().strip())
+        assert inner.parent.stat().st_mode & 0o777 == 0o700
+        if os.getuid() == 0:
+            assert subprocess.run(["ls", inner], user=65534, group=65534, extra_groups=[], cwd="/").returncode
+        Scratch().close()
+        assert inner.exists()  # the process lives
+        process.kill()
+    Scratch().close()
+    assert sorted(path.name for path in short.iterdir()) == ["evo-ray-file", "evo-ray-link"]
+    assert ROOT.exists()
+
+
+@needs_ray
+@pytest.mark.long
+def test_nobody_else_reads_the_directory_of_ray_and_one_of_a_killed_run_is_removed_by_the_next(
+    small: Path, short: Path
+) -> None:
+    with command(small, "small.toml", "--run-dir", "run", "--generations", 100000, "--backend", "ray") as process:
+        after(process, 1)
+        (directory,) = short.iterdir()
+        assert list(directory.glob("**/session_latest"))  # Ray uses it
+        modes = [path.stat().st_mode & 0o777 for path in (directory, *directory.glob("r"))]
+        assert modes[0] == 0o700
+        if os.getuid() == 0:
+            for path in (directory, directory / "r"):
+                assert subprocess.run(["ls", path], user=65534, group=65534, extra_groups=[], cwd="/").returncode
+        other = Scratch()
+        assert set(short.iterdir()) == {directory, Path(other.inner).parent}  # that of a run that lives stays
+        other.close()
+        process.kill()
+    assert list(short.iterdir()) == [directory]
+
+    def only_the_next_is_left() -> bool:
+        following = Scratch()
+        left = list(short.iterdir()) == [Path(following.inner).parent]
+        following.close()
+        return left
+
+    assert until(only_the_next_is_left, GONE)  # Ray's processes write until they end
+    assert list(short.iterdir()) == []
+
+
 @needs_ray
 @pytest.mark.parametrize(
     "number", [*(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL]
@@ -223,12 +294,12 @@ def test_a_signal_ends_a_run_on_ray_and_all_of_its_processes(
 
 @needs_ray
 def test_where_the_driver_is_lost_the_command_that_goes_on_is_whole(tmp_path: Path) -> None:
-    context = replace(spec(tmp_path / "a run", {"id": "snake"}, {}, Options()), plugins=("walk", "run"))
-    with make(ray, context) as driver:
+    registry.load(["climber"])
+    with make(ray, spec(tmp_path / "a run", {"id": "snake"}, {}, Options())) as driver:
         os.kill(driver.pid, signal.SIGKILL)
         with pytest.raises(HeadLostError) as lost:
             driver.map([])
-    assert str(lost.value).endswith(f"--resume '{tmp_path}/a run' --backend processes --plugin walk --plugin run")
+    assert str(lost.value).endswith(f"evo resume '{tmp_path}/a run' --backend processes --plugin climber")
     assert not alive(driver.pid)
 
 

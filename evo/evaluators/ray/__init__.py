@@ -9,12 +9,10 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, ClassVar
@@ -24,6 +22,7 @@ from pydantic import Field, model_validator
 from evo.errors import ConfigurationError, HeadLostError
 from evo.evaluators.ray.cluster import installed
 from evo.evaluators.ray.driver import DriverSpec
+from evo.evaluators.ray.scratch import Scratch
 from evo.plugins import registry
 from evo.records import Played, Task
 from evo.rollouts.player import RunSpec
@@ -37,7 +36,6 @@ PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.ray.drive
 CLOSE_TIMEOUT = 2.0  # seconds for leaving a cluster that was joined
 Amount = Annotated[float, Field(gt=0, le=1e15)]
 ADDRESS = r"auto|local|(ray://)?[\w.-]{1,253}:\d{1,5}"
-LONGEST = 40  # characters of a directory for sockets, whose paths may have 107
 
 
 class Options(WorkersOptions):
@@ -94,8 +92,8 @@ class Driver:
     exception of a worker's Python code as it is.
     """
 
-    def __init__(self, driver: DriverSpec) -> None:
-        self._spec, self._scratch, self._joined = driver.run, driver.scratch, False
+    def __init__(self, driver: DriverSpec, scratch: Scratch | None = None) -> None:
+        self._spec, self._scratch, self._joined = driver.run, scratch, False
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -141,7 +139,7 @@ class Driver:
         self._process.wait()
         self._channel.close()
         if self._scratch:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.close()
 
     def _ask(self, tasks: list[Task]) -> None:
         try:
@@ -176,9 +174,6 @@ def make(options: Options, spec: RunSpec) -> Driver:
     most = math.inf if options.count == "auto" else options.count
     cpus = request["CPU"] * (cores() if options.count == "auto" else options.count)
     environment = {**dict.fromkeys(THREADS, str(options.threads)), **memory_variables(options)}
-    scratch = tempfile.mkdtemp(prefix="evo-", dir=_short_directory()) if options.address == "local" else ""
-    return Driver(DriverSpec(spec, options.address, request, most, math.ceil(cpus), environment, scratch))
-
-
-def _short_directory() -> str | None:
-    return None if len(tempfile.gettempdir()) <= LONGEST else "/tmp"
+    scratch = Scratch() if options.address == "local" else None
+    inner = scratch.inner if scratch else ""
+    return Driver(DriverSpec(spec, options.address, request, most, math.ceil(cpus), environment, inner), scratch)
