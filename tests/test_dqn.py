@@ -69,10 +69,9 @@ def test_a_chain_is_valued_exactly(options: dict[str, Any]) -> None:
     assert_chain_is_valued(algorithm, 0.8, options["dueling"])
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("options", [(), CLASSIC], ids=["all", "classic"])
-def test_a_run_that_stops_after_every_generation_equals_the_straight_one(place: Path, options: tuple[str, ...]) -> None:
-    words = [word for option in options for word in ("--set", f"dqn.{option}")]
+@pytest.mark.long  # what is not classic is in test_resume.py
+def test_a_classic_run_that_stops_after_every_generation_equals_the_straight_one(place: Path) -> None:
+    words = [word for option in CLASSIC for word in ("--set", f"dqn.{option}")]
     straight = summary_of(place, "small.toml", "--run-dir", "straight", *words, "--generations", 5)
     hashes = [line.state_hash for line in Store.read(place / "straight").lines]
     summary_of(place, "small.toml", "--run-dir", "stopping", *words, "--generations", 1)
@@ -93,15 +92,6 @@ def test_whole_episodes_are_resumed_exactly_too(place: Path) -> None:
         how = ("cart.toml", "--run-dir", "stopping", *words) if stop == 1 else ("--resume", "stopping")
         resumed = summary_of(place, *how, "--generations", stop)
     assert resumed["state_hash"] == straight["state_hash"]
-
-
-@pytest.mark.long
-def test_workers_change_nothing(place: Path) -> None:
-    serial = summary_of(place, "small.toml", "--run-dir", "serial", "--generations", 3)
-    for count in (1, 2):
-        many = ("--backend", "processes", "--workers", count, "--run-dir", f"many-{count}")
-        again = summary_of(place, "small.toml", *many, "--generations", 3)
-        assert again["state_hash"] == serial["state_hash"]
 
 
 def test_a_fork_begins_with_an_empty_replay_buffer_and_resumes_exactly(place: Path) -> None:

@@ -33,23 +33,14 @@ def test_a_chain_is_valued_exactly() -> None:
     assert_chain_is_valued(algorithm, 0.8, dueling=False)
 
 
-@pytest.mark.parametrize("asynchronous", ["false", pytest.param("true", marks=pytest.mark.long)])
-def test_a_run_that_stops_after_every_generation_equals_the_straight_one(place: Path, asynchronous: str) -> None:
-    words = ("--set", f"pqn.asynchronous={asynchronous}")
-    straight = summary_of(place, "small.toml", "--run-dir", "straight", *words, "--generations", 3)
+def test_a_run_that_stops_after_every_generation_equals_the_straight_one(place: Path) -> None:
+    straight = summary_of(place, "small.toml", "--run-dir", "straight", "--generations", 3)
     hashes = [line.state_hash for line in Store.read(place / "straight").lines]
-    summary_of(place, "small.toml", "--run-dir", "stopping", *words, "--generations", 1)
+    summary_of(place, "small.toml", "--run-dir", "stopping", "--generations", 1)
     for stop in range(2, 4):
         resumed = summary_of(place, "--resume", "stopping", "--generations", stop)
         assert [line.state_hash for line in Store.read(place / "stopping").lines] == hashes[:stop]
     assert resumed["champion"] == straight["champion"]
-
-
-@pytest.mark.long
-def test_workers_change_nothing(place: Path) -> None:
-    serial = summary_of(place, "small.toml", "--run-dir", "serial", "--generations", 3)
-    many = ("--backend", "processes", "--workers", 2, "--run-dir", "many")
-    assert summary_of(place, "small.toml", *many, "--generations", 3)["state_hash"] == serial["state_hash"]
 
 
 def test_asynchronous_learning_is_from_the_generation_before() -> None:
