@@ -14,6 +14,8 @@ from evo.errors import PoisonError
 Arrays = Mapping[str, NDArray[np.generic]]
 Metrics = dict[str, float]
 
+# The first word of a fingerprint where an environment does not follow its seed, so that no result can be repeated.
+NOT_DETERMINISTIC = "environment-not-deterministic"
 WORST = np.iinfo(np.int64).min  # the return of an episode whose scores or rewards were not finite
 LARGEST_RETURN = 1 << 42  # thousandths; the sum of a million such returns fits into int64
 

@@ -9,15 +9,16 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
-from calling import summary_of
+from calling import SMALL, called, summary_of
 from pydantic import ValidationError
 
+from evo.config.experiment import Experiment, difference
 from evo.environments.gymnasium import Options, make
 from evo.errors import ConfigurationError
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
+from evo.records import NOT_DETERMINISTIC, WORST, ActionRule, Episodes, Result, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 
 
@@ -165,3 +166,83 @@ def test_candidates_with_such_returns_are_counted_and_none_becomes_champion(tmp_
     assert summary["champion"] is None
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert {(line["generation"], line["nonfinite"]) for line in lines} == {(0, 6), (1, 6)}
+
+
+MODULE = """
+import gymnasium
+import numpy as np
+
+class Walk(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (2,)), gymnasium.spaces.Discrete(2)
+    def __init__(self, length=5):
+        self.length = length
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        generator = {generator}
+        self.place, self.steps = generator.normal(size=2).astype(np.float32), 0
+        return self.place, {{}}
+    def step(self, action):
+        self.place, self.steps = self.place + np.float32(0.1 * action), self.steps + 1
+        return self.place, float(self.place[0]), self.steps >= self.length, False, {{}}
+
+gymnasium.register("{name}/Walk-v0", Walk)
+"""
+
+
+def registered(tmp_path: Path, name: str, generator: str = "self.np_random") -> tuple[object, ...]:
+    """Write a module that registers an environment, and an experiment in it; return how to run that."""
+    (tmp_path / f"{name}.py").write_text(MODULE.format(generator=generator, name=name))
+    snake = "size = 5\nwindow = 5\nstarvation = 30"
+    (tmp_path / "small.toml").write_text(SMALL.replace(snake, f'id = "gymnasium:{name}/Walk-v0"'))
+    return ("small.toml", "--plugin", name, "--generations", 1, "--run-dir", "run")
+
+
+@pytest.mark.parametrize("backend", ["serial", "processes"])
+def test_a_module_that_registers_environments_is_named_by_plugin(tmp_path: Path, backend: str) -> None:
+    words = registered(tmp_path, f"walks_{backend}")
+    length = ("--set", "environment.kwargs={length = 7}")
+    summary = summary_of(tmp_path, *words, *length, "--backend", backend, "--workers", 1)
+    assert summary["champion"]["test"]["mean_length"] == 7
+    plugin = words[1:3]
+    evaluated = called(tmp_path, "evaluate", "run", *plugin, "--episodes", 3, "--json", program="evo")[0]
+    assert json.loads(evaluated)["mean_length"] == 7
+    assert "agrees: 1 generation" in called(tmp_path, "verify", "run", *plugin, program="evo")[0]
+    with pytest.raises(ConfigurationError, match="registered name; name its module with --plugin"):
+        Experiment.load(tmp_path / "small.toml", f"environment.id=gymnasium:walks_{backend}:Walk-v0")
+
+
+def test_arguments_of_an_environment_are_part_of_what_a_run_is(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text('[environment]\nid = "gymnasium:CartPole-v1"\n[policy]\nkind = "mlp"\n')
+    plain = Experiment.load(tmp_path / "small.toml")
+    assert plain.identity()["environment"] == {
+        "id": "gymnasium:CartPole-v1",
+        "max_steps": 0,
+    }
+    other = Experiment.load(tmp_path / "small.toml", "environment.kwargs={sutton_barto_reward = true}")
+    assert difference(plain.identity(), other.identity()) == [
+        "environment.kwargs.sutton_barto_reward: nothing in the run, true now"
+    ]
+    (tmp_path / "again.toml").write_text(other.to_toml())
+    assert Experiment.load(tmp_path / "again.toml") == other
+    with pytest.raises(ConfigurationError, match=r"environment\.kwargs: raised TypeError: .*'colour'"):
+        Experiment.load(tmp_path / "small.toml", "environment.kwargs={colour = 1}")
+
+
+def test_an_environment_that_ignores_its_seed_is_noticed_at_the_start_and_is_no_forgery(tmp_path: Path) -> None:
+    words = registered(tmp_path, "random_walks", "np.random.default_rng()")
+    noted = "note: the environment is not deterministic under its seed: this run cannot be repeated or verified\n"
+    assert called(tmp_path, *words)[1].count(noted) == 1
+    assert (tmp_path / "run" / "fingerprint").read_text() == NOT_DETERMINISTIC
+    out = called(tmp_path, "verify", "run", *words[1:3], program="evo")[0]
+    assert "unknown  not replayable: the environment is not deterministic under its seed" in out
+    steady = registered(tmp_path, "steady_walks")
+    assert noted not in called(tmp_path, *steady[:-1], "steady")[1]
+    assert not (tmp_path / "steady" / "fingerprint").exists()
+
+
+def test_a_dry_run_refuses_what_a_run_refuses(tmp_path: Path) -> None:
+    (tmp_path / "swing.toml").write_text('[environment]\nid = "gymnasium:Pendulum-v1"\n[policy]\nkind = "mlp"\n')
+    for words in (("--dry-run",), ("--run-dir", "run")):
+        err = called(tmp_path, "swing.toml", "--algorithm", "dqn", *words, code=2)[1]
+        assert err.startswith("--algorithm: Q-learning chooses among discrete actions")
+    assert not (tmp_path / "run").exists()

@@ -130,7 +130,8 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
         policy = cast(Policy, sections["policy"]).resolved()
         sections["policy"] = policy
         if "environment" in sections:
-            mistakes += _network_mistakes(policy, sections["environment"])
+            chosen = sections.get(str(_given(tables, "run", "algorithm")))
+            mistakes += _network_mistakes(policy, sections["environment"], chosen)
     return sections, mistakes
 
 
@@ -216,8 +217,14 @@ def _algorithm_mistakes(tables: Mapping[str, Any], known: Sequence[str]) -> list
     return [Mistake(path, _unknown(algorithm, known))]
 
 
-def _network_mistakes(policy: Policy, options: Any) -> list[Mistake]:
-    return _made(options, lambda environment: Network.build(policy, environment.shape, environment.actions))
+def _network_mistakes(policy: Policy, options: Any, algorithm: Section | None) -> list[Mistake]:
+    """Return what is wrong with the network for an environment, and with an algorithm that cannot act there."""
+
+    def build(environment: Any) -> None:
+        extra = algorithm.extra_outputs(environment) if isinstance(algorithm, AlgorithmOptions) else 0
+        Network.build(policy, environment.shape, environment.actions, extra)
+
+    return _made(options, build)
 
 
 def _made(options: Any, use: Callable[[Any], object]) -> list[Mistake]:

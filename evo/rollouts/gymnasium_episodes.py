@@ -17,6 +17,7 @@ from evo.rollouts.action_rules import RULES, choose_action, draw_action
 if TYPE_CHECKING:
     from evo.environments.environment import Environment
 
+PROBED, PROBED_STEPS = range(1, 9), 3  # seeds and steps that show whether an environment follows its seed
 Scorer = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # observations [E, ...] to outputs [E, O]
 
 
@@ -144,6 +145,37 @@ def play_gymnasium(
     one["lengths"][:] = [len(trace) for trace in traces]
     kind: Any = np.float32 if environment.continuous else np.int8
     return frames, slots, True, [np.array(trace, kind) for trace in traces]
+
+
+def is_deterministic(environment: Environment) -> bool:
+    """Return whether two fresh environments do the same in a few steps after a reset with the same seed."""
+    one, other = environment.env(), environment.env()
+    try:
+        return all(_first_steps(one, environment, seed) == _first_steps(other, environment, seed) for seed in PROBED)
+    finally:
+        one.close()
+        other.close()
+
+
+def _first_steps(env: Any, environment: Environment, seed: int) -> list[tuple[object, ...]]:
+    """Return what an environment shows in its first steps; an end, or a mistake of its code, ends them early."""
+    try:
+        observation, info = env.reset(seed=seed)
+        shown: list[tuple[object, ...]] = [(np.asarray(observation, np.float32).tobytes(),)]
+        for step in range(PROBED_STEPS):
+            action: Any = np.full(environment.actions, 0.5, np.float32)
+            if not environment.continuous:
+                allowed = np.flatnonzero(info.get("action_mask", np.ones(environment.actions)))
+                action = int(allowed[(seed + step) % len(allowed)])
+            observation, reward, terminated, truncated, info = env.step(_playable(action, env))
+            shown.append((np.asarray(observation, np.float32).tobytes(), float(reward), bool(terminated or truncated)))
+            if terminated or truncated:
+                break
+    except PASSED_ON:
+        raise
+    except (Exception, SystemExit):  # named where it is played
+        return []
+    return shown
 
 
 def _observed(observation: Any, environment: Environment) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
 from evo.plugins.options import EnvironmentOptions
-from evo.records import ActionRule, Episodes, Player, Result, Segment, Task, WeightSource
+from evo.records import NOT_DETERMINISTIC, ActionRule, Episodes, Player, Result, Segment, Task, WeightSource
 from evo.workers import devices
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices
@@ -54,10 +54,17 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
     if spec.inference == "tensorflow":
         from evo.rollouts.tensorflow_player import TensorFlowPlayer
 
-        return TensorFlowPlayer(rollout, files, spec.workers)
-    from evo.rollouts.rollout import LanesPlayer
+        player: Player = TensorFlowPlayer(rollout, files, spec.workers)
+    else:
+        from evo.rollouts.rollout import LanesPlayer
 
-    return LanesPlayer(rollout, files)
+        player = LanesPlayer(rollout, files)
+    if rollout.environment.game is None:
+        from evo.rollouts.gymnasium_episodes import is_deterministic
+
+        if not is_deterministic(rollout.environment):
+            player.fingerprint = " ".join(filter(None, [NOT_DETERMINISTIC, player.fingerprint]))
+    return player
 
 
 def prepare(spec: RunSpec) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from evo.errors import PoisonError, ResourceError, notice
 from evo.plugins import registry
+from evo.records import NOT_DETERMINISTIC
 
 if TYPE_CHECKING:
     from evo.records import Arrays, Played, Task
@@ -32,6 +33,8 @@ class Quarantine:
     def admit(self, played: Played, tasks: Sequence[Task]) -> None:
         """Take in a round of the present generation; ResourceError where every candidate ends its workers."""
         self._begin()
+        if played.fingerprint.startswith(NOT_DETERMINISTIC) and not self.fingerprint:
+            show(["the environment is not deterministic under its seed: this run cannot be repeated or verified"])
         self.fingerprint = played.fingerprint
         self._keep(played.poisoned, tasks)
         self._round += 1

@@ -16,7 +16,7 @@ from evo.errors import DataError, counted
 from evo.files.arrays import checked
 from evo.files.durable import read_file
 from evo.randomness.philox import draw
-from evo.records import Episodes, Task, WeightSource
+from evo.records import NOT_DETERMINISTIC, Episodes, Task, WeightSource
 from evo.store.checkpoints import read_all_records, read_record
 from evo.store.fingerprint import FILE, LARGEST, LEARNING
 from evo.training.finished import playing
@@ -77,6 +77,8 @@ class Replayer:
     def _other_arithmetic(self) -> str:
         """Return why results of this machine cannot be compared; empty where its arithmetic is that of the run."""
         played = self.evaluator.map([Task(WeightSource.of_row(-1), Episodes(np.zeros(1, np.uint64)))])
+        if played.fingerprint.startswith(NOT_DETERMINISTIC):
+            return "not replayable: the environment is not deterministic under its seed"
         algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
         here = {FILE: played.fingerprint, LEARNING: algorithm.fingerprint()}
         for file, fingerprint in here.items():

@@ -91,11 +91,10 @@ def main(arguments: Namespace) -> int:
     # Before anything is made, for a device may be missing.
     plan = experiment.workers.plan(experiment.policy.player, experiment.learner_devices, arguments.dry_run)
     if arguments.dry_run:
-        if experiment.run.init_from:
-            from evo.training.init_from import start_of
+        from evo.training.generation import make_algorithm
 
-            experiment.identity()
-            start_of(experiment)
+        experiment.identity()
+        make_algorithm(experiment).close()  # what a run would refuse is refused here too
         print(experiment.to_toml(counting=True), end="")
         print(f"\n# {plan}")
         if arguments.json:
