@@ -137,14 +137,14 @@ def add_peers(form: Form, table: Table) -> None:
     peers, against = [], []
     if python := form.peers and interpreter(form.peers, "jax"):
         peers.append(jumanji := Peer(python, "jumanji_game"))
-        for player, steps in (("random", 200), ("closed path", PATH_STEPS)):
+        for player, steps, ours in (("random", 200, 2000), ("closed path", PATH_STEPS, PATH_STEPS)):
             for resets in ("wrapper", "pool"):
                 what = {
                     "boards": BOARDS, "size": PEERS_SIZE, "steps": steps, "limit": PEERS_LIMIT, "resets": resets,
                     "table": players[player].tolist(),
                 }  # fmt: skip
                 name = "Jumanji" if resets == "wrapper" else "Jumanji, pooled resets"
-                against.append(Versus(name, player, partial(jumanji.ask, **what), max(steps, 2000)))
+                against.append(Versus(name, player, partial(jumanji.ask, **what), ours))
     else:
         table.without(missing("jax", "Jumanji's Snake"))
     if python := form.peers and interpreter(form.peers, "envpool"):
