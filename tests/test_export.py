@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ from learning import tensorflow  # noqa: F401
 from networks import random_observations
 from numpy.typing import NDArray
 
-from evo.cli.commands.export import FORMATS, SUFFIXES
+from evo.cli.commands.export import FORMATS, SUFFIXES, layers_of
+from evo.config.experiment import Experiment
 from evo.kernels import lanes
 from evo.networks.keras_form import build_keras
 from evo.store.champion import read_champion
@@ -59,7 +61,7 @@ def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32
         tf.train.Checkpoint(model=model).restore(tf.train.latest_checkpoint(str(file))).assert_consumed()
     else:
         with np.load(file) as arrays:
-            assert list(arrays) == network.names()
+            assert list(arrays)[: len(network.names())] == network.names()
             model.set_weights([arrays[name] for name in network.names()])
     return model(observations).numpy()
 
@@ -79,6 +81,42 @@ def test_an_export_computes_what_the_kernel_does(run: Path, tmp_path: Path, kind
     np.testing.assert_allclose(loaded(kind, file, network, observations), scores, rtol=1e-4, atol=1e-5)
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        'conv = [[4, 3, 2], [3, 2, 1]]\ndense = [5]\nnorm = "layer"',
+        'conv = [[4, 4, 3]]\npadding = "valid"',
+        'kind = "mlp"\ndense = [4]\nactivation = "tanh"',
+        'kind = "linear"',
+    ],
+)
+def test_the_player_in_the_documentation_needs_nothing_but_the_arrays(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(f"[environment]\nsize = 7\n[policy]\n{policy}\n")
+    experiment = Experiment.load(tmp_path / "small.toml")
+    network, generator = experiment.network(), np.random.default_rng(1)
+    weights = generator.normal(size=network.size).astype(np.float32)
+    np.savez(
+        tmp_path / "champion.npz",
+        **dict(zip(network.names(), network.split(weights), strict=True)),
+        **layers_of(network),
+    )
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "learners.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    exec(example, namespace)
+    observations = random_observations(network, 5, 2)
+    if network.options.activation == "tanh":  # which the kernel lacks
+        first, bias, last, end = network.split(weights)
+        expected = np.tanh(observations.reshape(5, -1) @ first + bias) @ last + end
+    else:
+        expected = lanes.scores(network, weights, observations)
+    np.testing.assert_allclose(namespace["outputs"](observations), expected, rtol=1e-4, atol=1e-4)
+    with np.load(tmp_path / "champion.npz") as arrays:  # nothing is pickled
+        assert (tuple(arrays["shape"]), int(arrays["actions"])) == (network.shape, network.actions)
 
 
 @pytest.mark.parametrize("kind", [few(kind, "savedmodel", "checkpoint") for kind in FORMATS])

@@ -11,6 +11,7 @@ from evo.errors import ConfigurationError
 from evo.plugins import registry
 
 if TYPE_CHECKING:
+    from evo.networks.network import Network
     from evo.training.finished import Finished
 
 FORMATS = ("savedmodel", "keras", "checkpoint", "npz")
@@ -95,7 +96,25 @@ def _npz(file: Path, run: Finished) -> None:
 
     network = run.experiment.network()
     arrays: dict[str, Any] = dict(zip(network.names(), network.split(run.champion.weights), strict=True))
-    np.savez(file, **arrays)
+    np.savez(file, **arrays, **layers_of(network))
+
+
+def layers_of(network: Network) -> dict[str, Any]:
+    """Return what a player of exported arrays needs besides them: layers in order, strides, padding, activation."""
+    import numpy as np
+
+    from evo.networks.network import EPSILON
+
+    names = [f"{i}_{layer.kind}" for i, layer in enumerate(network.layers)]
+    about: dict[str, Any] = {"layers": names, "activation": network.options.activation, "epsilon": np.float32(EPSILON)}
+    about |= {"shape": network.shape, "actions": network.actions}
+    for name, layer in zip(names, network.layers, strict=True):
+        if layer.kind == "conv":
+            down = max((layer.out_height - 1) * layer.stride + layer.kernel - layer.height - layer.pad, 0)
+            right = max((layer.out_width - 1) * layer.stride + layer.kernel - layer.width - layer.pad_left, 0)
+            about[f"{name}_padding"] = [(0, 0), (layer.pad, down), (layer.pad_left, right), (0, 0)]
+            about[f"{name}_stride"] = layer.stride
+    return about
 
 
 def _savedmodel(file: Path, run: Finished) -> None:
