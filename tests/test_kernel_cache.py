@@ -9,8 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from calling import SMALL, called
+from catch import make_balls
 
+from evo.cli.terminal import display, show
+from evo.cli.terminal.show import kernels_are_missing
 from evo.compiled import cache as kernel_cache
+from evo.config.experiment import Experiment, environment_of
+from evo.rollouts.episodes import play_episodes
+from evo.rollouts.rollout import Rollout
 
 ROOT = Path(__file__).parent.parent
 
@@ -222,3 +229,28 @@ def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(
     assert first.stat().st_mode & 0o777 == 0o700
     first.chmod(0o777)  # anybody could have put machine code there
     assert kernel_cache.root() != first
+
+
+def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--generations", 1)
+    experiment = Experiment.load(tmp_path / "small.toml")
+    assert not kernels_are_missing(experiment)
+    environment = environment_of(experiment.environment)
+    arguments = Rollout(experiment.network(), environment).kernel_arguments()
+    assert kernel_cache.is_kept(play_episodes, *arguments, environment.game.make_state(16))
+    assert not kernel_cache.is_kept(play_episodes, arguments[0], None, *arguments[2:])
+    assert not kernel_cache.is_kept(play_episodes, *arguments, make_balls(16)._replace(ball=None))
+
+
+@pytest.mark.parametrize(("missing", "said"), [(False, "starting workers, then"), (True, "compiling kernels, then")])
+def test_what_is_awaited_is_what_is_done(
+    tmp_path: Path, missing: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    shown = display.Display()
+    monkeypatch.setattr(show, "kernels_are_missing", lambda experiment: missing)
+    monkeypatch.setattr(display, "display_for", lambda quiet: shown)
+    out = called(tmp_path, "small.toml", "--generations", 1)[0]
+    assert ("once on this machine" in out) == missing
+    assert shown.awaited == f"{said} the first generation"

@@ -50,7 +50,8 @@ def train_to_the_end(
         if summary.champion is None:
             with Session(experiment, store, allow_drift=allow_drift, forked=forked) as session:
                 if show.kernels_are_missing(experiment):
-                    display.say("compiling the kernels for this machine, once (about 10 s) ...")
+                    display.say("compiling kernels for this kind of network, once on this machine ...")
+                    display.awaited = "compiling kernels, then the first generation"
                 with display:
                     for row in generations(session):
                         if "start_validation" in row.metrics:

@@ -87,10 +87,10 @@ def with_game(kernel: Any) -> Any:
     return kernel
 
 
-def is_kept(kernel: Any) -> bool:
-    """Return whether machine code of this kernel lies in the cache, for some network and game."""
-    place = Path(kernel.stats.cache_path)
-    return any(place.glob(f"*.{kernel.py_func.__qualname__}-*.nbi"))
+def is_kept(kernel: Any, *arguments: Any) -> bool:
+    """Return whether machine code of this kernel lies in the cache, for arguments that begin with such types."""
+    wanted = tuple(map(numba.typeof, arguments))
+    return any(key[0][: len(wanted)] == wanted for key in kernel._cache._cache_file._load_index())
 
 
 class _OfGame(FunctionCache):  # type: ignore[misc]

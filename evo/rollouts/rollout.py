@@ -43,12 +43,14 @@ def check_arithmetic() -> None:
         )
 
 
-def kernels_are_kept(environment: Environment, transitions_from: str) -> bool:
-    """Return whether Numba has compiled before what plays an environment, for some network."""
-    kernels = [play_episodes] if environment.game is not None else [lanes.forward]
-    if environment.game is not None and transitions_from == "segments":
-        kernels.append(play_envs)
-    return all(map(kernel_cache.is_kept, kernels))
+def kernels_are_kept(network: Network, environment: Environment, transitions_from: str) -> bool:
+    """Return whether Numba has compiled before what plays such a network in such an environment."""
+    arguments, game = Rollout(network, environment).kernel_arguments(), environment.game
+    if game is None:
+        return kernel_cache.is_kept(lanes.forward, *arguments)
+    if transitions_from == "segments" and not kernel_cache.is_kept(play_envs, *arguments):
+        return False
+    return kernel_cache.is_kept(play_episodes, *arguments, game.make_state(16), game.rules)
 
 
 def check_rule(how: ActionRule, environment: Environment, network: Network) -> None:
@@ -106,7 +108,9 @@ class Rollout:
             one = {name: array[k] for name, array in arrays.items() if name != "finite"}
             self._pack(self._layers, self._weights, self._packed)
             if self._episodes is not None:
-                played, slots_played, finite, trace, steps = self._episodes.play(self._kernel(), task, one, self.score)
+                played, slots_played, finite, trace, steps = self._episodes.play(
+                    self.kernel_arguments(), task, one, self.score
+                )
             else:
                 recorder = Recorder(self.environment, len(seeds)) if task.record_transitions else None
                 played, slots_played, finite, trace = play_gymnasium(
@@ -123,7 +127,7 @@ class Rollout:
         actions = tuple(traces) if task.record_actions else None
         return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=steps)
 
-    def _kernel(self) -> tuple[Any, ...]:
+    def kernel_arguments(self) -> tuple[Any, ...]:
         """Return the network's layers, its packed weights, buffers for large layers, and those for 16 lanes."""
         weights = self._layers, self._packed, self._norms, self._large
         return *weights, self._nonzero, self._x, self._first, self._second, self._scores
@@ -136,7 +140,7 @@ class Rollout:
         if not np.isfinite(self._weights).all():
             return SegmentBuffers(self._game, segment, outputs).result(0, 0, False)
         self._pack(self._layers, self._weights, self._packed)
-        return play_segment(self._kernel(), self._game, segment, outputs, task.action_rule)
+        return play_segment(self.kernel_arguments(), self._game, segment, outputs, task.action_rule)
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the outputs of the candidate that was packed last.  # [E, ...] -> [E, O]"""
@@ -144,7 +148,7 @@ class Rollout:
         for start in range(0, len(observations), 16):
             part = observations[start : start + 16].reshape(-1, size)
             self._x.reshape(size, 16)[:, : len(part)] = part.T
-            lanes.forward(*self._kernel(), 16, len(part))
+            lanes.forward(*self.kernel_arguments(), 16, len(part))
             out[start : start + 16] = self._scores.reshape(-1, 16).T[: len(part)]
         return out
 

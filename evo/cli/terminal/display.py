@@ -68,6 +68,8 @@ class Figures:
 class Display:
     """Shows only what is said; everything goes to standard output."""
 
+    awaited = "starting workers, then the first generation"  # what is done until the first generation ends
+
     def __enter__(self) -> Display:
         return self
 
@@ -158,7 +160,7 @@ class Table(Display):
         from rich.text import Text
 
         if not self._rows:
-            return Text(f"playing the first generation ... {time.monotonic() - self._began:.0f} s", style="dim")
+            return Text(f"{self.awaited} ... {time.monotonic() - self._began:.0f} s", style="dim")
         # Narrow enough that scores of four digits keep all of them on a terminal of 80 columns.
         grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
         shown = [title for title, least in COLUMNS.items() if self._console.width >= least]

@@ -37,7 +37,8 @@ def kernels_are_missing(experiment: Experiment) -> bool:
     from evo.config.experiment import environment_of
     from evo.rollouts.rollout import kernels_are_kept
 
-    return not kernels_are_kept(environment_of(experiment.environment), experiment.transitions_from)
+    environment = environment_of(experiment.environment)
+    return not kernels_are_kept(experiment.network(), environment, experiment.transitions_from)
 
 
 def watched(display: Display) -> bool:
