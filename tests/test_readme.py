@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import evo
-from evo.cli.commands.run import flags
+from evo.cli.arguments import flags
 from evo.cli.main import Parser
 from evo.config import loading
 from evo.errors import ConfigurationError

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any, Literal
 
+from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError
 from evo.plugins import registry
 
@@ -15,17 +16,12 @@ MOST = 1_000_000
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
+    add(parser, "run_dir")
     parser.add_argument("--episodes", metavar="N", help="number of test episodes (default: test.episodes of the run)")
     parser.add_argument(
         "--mode", choices=MODES, default="greedy", help="take the best action (the default), or sample as in training"
     )
-    parser.add_argument("--workers", metavar="N", help="number of worker processes; results do not depend on it")
-    parser.add_argument("--backend", metavar="NAME", help="which backend plays tasks; see `evo list`")
-    parser.add_argument(
-        "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
-    )
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    add(parser, "--workers", "--backend", "--plugin", "--json")
 
 
 def main(arguments: Namespace) -> int:
@@ -64,12 +60,3 @@ def sampled(environment: Any, outputs: int) -> Literal["softmax", "gaussian"]:
     if outputs < 2 * environment.actions:
         raise ConfigurationError('--mode: the champion gives numbers without a spread to draw from; use "greedy"')
     return "gaussian"
-
-
-def whole(flag: str, text: str | None, lowest: int, highest: int) -> int | None:
-    """Return the whole number that was typed, or None; ConfigurationError where it is none or out of range."""
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and lowest <= int(text) <= highest):
-        raise ConfigurationError(f"{flag}: must be a whole number from {lowest} to {highest}, not {text!r}")
-    return int(text)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.cli.arguments import add
 from evo.errors import ConfigurationError
 from evo.plugins import registry
 
@@ -30,14 +31,12 @@ READER = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
+    add(parser, "run_dir")
     parser.add_argument("file", metavar="FILE", help="the file or directory to write, which must not exist yet")
     parser.add_argument(
         "--to", choices=FORMATS, required=True, help="savedmodel and checkpoint are directories, keras and npz files"
     )
-    parser.add_argument(
-        "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
-    )
+    add(parser, "--plugin")
 
 
 def main(arguments: Namespace) -> int:

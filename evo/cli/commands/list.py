@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from evo.cli.arguments import add
 from evo.errors import ConfigurationError, did_you_mean
 from evo.plugins import registry
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="show all options of this one, as in `evo list ga`")
-    parser.add_argument(
-        "--plugin", action="append", default=[], metavar="MODULE", help="a module that adds to the list"
-    )
+    add(parser, "--plugin", help="a module that adds to the list")
 
 
 def main(arguments: Namespace) -> int:

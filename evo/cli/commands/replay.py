@@ -6,7 +6,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from evo.cli.commands.evaluate import MOST, whole
+from evo.cli.arguments import add, whole
+from evo.cli.commands.evaluate import MOST
 from evo.errors import ConfigurationError, PoisonError, ResourceError
 from evo.plugins import registry
 
@@ -15,7 +16,7 @@ MOST_GENERATIONS = 10_000_000
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, or a champion.h5")
+    add(parser, "run_dir")
     parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 (default: 0)")
     parser.add_argument("--speed", metavar="X", default="12", help="steps per second, 1 to 1000 (default: 12)")
     parser.add_argument("--gif", metavar="FILE", help="save the episode as a GIF instead of showing it")
@@ -24,9 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--candidate", metavar="N", help="its number, from 0; reports whether it crashes its worker")
     parser.add_argument("--round", metavar="R", help="which request of that generation, from 0 (default: 0)")
-    parser.add_argument(
-        "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
-    )
+    add(parser, "--plugin")
 
 
 def main(arguments: Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from evo.cli.commands.run import add_shared_arguments, flags, notice_unused
+from evo.cli.arguments import add, add_of_training, flags, notice_unused
 from evo.errors import ConfigurationError, DataError
 from evo.plugins import registry
 
@@ -14,8 +14,8 @@ SUMMARISED = True
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory")
-    add_shared_arguments(parser)
+    add(parser, "run_dir", help="the run's directory")
+    add_of_training(parser)
 
 
 def main(arguments: Namespace) -> int:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evo.errors import ConfigurationError, notice
+from evo.cli.arguments import add_of_training, flags, notice_unused
+from evo.errors import ConfigurationError
 from evo.plugins import registry
 
 if TYPE_CHECKING:
-    from evo.config.experiment import Experiment
+    pass
 
 SUMMARISED = True
 
@@ -26,40 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check the experiment, print all resolved options, and do not train"
     )
-    add_shared_arguments(parser)
-
-
-def add_shared_arguments(parser: ArgumentParser) -> None:
-    """Declare what can be said of a new run and of one that goes on."""
-    parser.add_argument("--algorithm", metavar="NAME", help="the algorithm; see `evo list`")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="SECTION.KEY=VALUE",
-        help="change any option of the file; may be repeated",
-    )
-    parser.add_argument("--workers", metavar="N", help="number of worker processes; results do not depend on it")
-    parser.add_argument("--backend", metavar="NAME", help="which backend plays tasks; see `evo list`")
-    parser.add_argument("--seed", metavar="N", help="random seed of training and validation")
-    parser.add_argument("--generations", metavar="N", help="number of generations in total, those done included")
-    parser.add_argument(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="a module with an algorithm, environment or backend; may be repeated",
-    )
-    parser.add_argument(
-        "--fork", metavar="NAME", help="when resuming: continue in a new run, runs/NAME, whose options may differ"
-    )
-    parser.add_argument(
-        "--allow-drift",
-        action="store_true",
-        help="when resuming: accept a machine whose arithmetic gives other results",
-    )
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    parser.add_argument("--quiet", action="store_true", help="do not show generations")
+    add_of_training(parser)
 
 
 def main(arguments: Namespace) -> int:
@@ -110,21 +77,6 @@ def main(arguments: Namespace) -> int:
         quiet=arguments.quiet,
         summary=summary,
     )
-
-
-def flags(arguments: Namespace) -> dict[str, str | None]:
-    """Return the named flags that override options."""
-    names = ("algorithm", "seed", "generations", "workers", "backend")
-    return {name: getattr(arguments, name) for name in names}
-
-
-def notice_unused(assignments: Sequence[str], experiment: Experiment) -> None:
-    """Say which options were typed that belong to another algorithm than the chosen one."""
-    for assignment in assignments:
-        section = assignment.partition(".")[0].strip()
-        if section in experiment.sections and section != experiment.algorithm:
-            name = assignment.partition("=")[0].strip()
-            notice(f"--set {name} has no effect: the algorithm is {experiment.algorithm}, not {section}")
 
 
 def _refuse_with(flag: str, **others: object) -> None:

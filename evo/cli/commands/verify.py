@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from evo.cli.commands.evaluate import whole
+from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, DataError, counted, printable
 from evo.plugins import registry
 
@@ -15,15 +15,10 @@ MOST = 1_000_000_000
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    parser.add_argument("run_dir", metavar="RUN_DIR", help="the run's directory, which is only read")
+    add(parser, "run_dir", help="the run's directory, which is only read")
     parser.add_argument("--all", action="store_true", help="replay every generation, not a sample of candidates")
     parser.add_argument("--sample", metavar="N", help=f"least number of candidates to replay (default: {SAMPLE})")
-    parser.add_argument("--workers", metavar="N", help="number of worker processes; results do not depend on it")
-    parser.add_argument("--backend", metavar="NAME", help="which backend plays tasks; see `evo list`")
-    parser.add_argument(
-        "--plugin", action="append", default=[], metavar="MODULE", help="a module that the run needs; may be repeated"
-    )
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    add(parser, "--workers", "--backend", "--plugin", "--json")
 
 
 def main(arguments: Namespace) -> int:

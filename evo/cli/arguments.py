@@ -1,0 +1,70 @@
+"""Arguments that several commands have, and what they mean."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from evo.errors import ConfigurationError, notice
+
+if TYPE_CHECKING:
+    from evo.config.experiment import Experiment
+
+SHARED: dict[str, dict[str, Any]] = {
+    "run_dir": {"metavar": "RUN_DIR", "help": "the run's directory, or a champion.h5"},
+    "--workers": {"metavar": "N", "help": "number of worker processes; results do not depend on it"},
+    "--backend": {"metavar": "NAME", "help": "which backend plays tasks; see `evo list`"},
+    "--plugin": {
+        "action": "append", "default": [], "metavar": "MODULE", "help": "a module that the run needs; may be repeated"
+    },
+    "--json": {"action": "store_true", "help": "end with one line of JSON"},
+}  # fmt: skip
+
+
+def add(parser: ArgumentParser, *names: str, **changes: Any) -> None:
+    """Declare shared arguments of these names; `changes` are as in `add_argument`."""
+    for name in names:
+        parser.add_argument(name, **{**SHARED[name], **changes})
+
+
+def add_of_training(parser: ArgumentParser) -> None:
+    """Declare what can be said of a new run and of one that goes on."""
+    parser.add_argument("--algorithm", metavar="NAME", help="the algorithm; see `evo list`")
+    more = "change any option of the file; may be repeated"
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help=more)
+    add(parser, "--workers", "--backend")
+    parser.add_argument("--seed", metavar="N", help="random seed of training and validation")
+    parser.add_argument("--generations", metavar="N", help="number of generations in total, those done included")
+    add(parser, "--plugin", help="a module with an algorithm, environment or backend; may be repeated")
+    parser.add_argument(
+        "--fork", metavar="NAME", help="when resuming: continue in a new run, runs/NAME, whose options may differ"
+    )
+    drift = "when resuming: accept a machine whose arithmetic gives other results"
+    parser.add_argument("--allow-drift", action="store_true", help=drift)
+    add(parser, "--json")
+    parser.add_argument("--quiet", action="store_true", help="do not show generations")
+
+
+def flags(arguments: Namespace) -> dict[str, str | None]:
+    """Return the named flags that override options."""
+    names = ("algorithm", "seed", "generations", "workers", "backend")
+    return {name: getattr(arguments, name) for name in names}
+
+
+def notice_unused(assignments: Sequence[str], experiment: Experiment) -> None:
+    """Say which options were typed that belong to another algorithm than the chosen one."""
+    for assignment in assignments:
+        section = assignment.partition(".")[0].strip()
+        if section in experiment.sections and section != experiment.algorithm:
+            name = assignment.partition("=")[0].strip()
+            notice(f"--set {name} has no effect: the algorithm is {experiment.algorithm}, not {section}")
+
+
+def whole(flag: str, text: str | None, lowest: int, highest: int) -> int | None:
+    """Return the whole number that was typed, or None; ConfigurationError where it is none or out of range."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and lowest <= int(text) <= highest):
+        raise ConfigurationError(f"{flag}: must be a whole number from {lowest} to {highest}, not {text!r}")
+    return int(text)
