@@ -22,10 +22,10 @@ from specs import make, spec
 from test_evaluators import alive, until
 
 from evo.config import loading
-from evo.errors import ConfigurationError, DataError, HeadLostError
+from evo.errors import ConfigurationError, DataError, HeadLostError, first_line
 from evo.evaluators import ray
 from evo.evaluators.ray import Options
-from evo.evaluators.ray.cluster import EVERYWHERE, capacity, first_line, lacking, runtime_env
+from evo.evaluators.ray.cluster import EVERYWHERE, capacity, lacking, runtime_env
 from evo.evaluators.ray.cluster import OURS as RAYS_OWN
 from evo.evaluators.ray.scratch import Scratch
 from evo.evaluators.ray.tasks import array_bytes, matrix_of

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import DataError
+from evo.errors import DataError, first_line
 from evo.files.hashing import plain
 
 NUMBERS = count()  # of the files in memory that this process has made
@@ -145,7 +145,7 @@ def _opened(data: bytes, source: str) -> Iterator[h5py.File]:
     except DataError:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError) as error:
-        raise DataError(f"{source}: not a readable HDF5 file of arrays ({_first_line(error)})") from error
+        raise DataError(f"{source}: not a readable HDF5 file of arrays ({first_line(error)})") from error
 
 
 def _check_entries(file: h5py.File, expected: Mapping[str, Layout], source: str, others: bool) -> None:
@@ -190,7 +190,3 @@ def _dataset(file: h5py.File, name: str, where: str) -> h5py.Dataset:
     if dataset.dtype.kind not in "biuf" or dataset.shape is None:
         raise DataError(f"{where} is not an array of numbers")
     return dataset
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]

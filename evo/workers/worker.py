@@ -18,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -118,7 +119,7 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.set_inheritable(channel.fileno(), False)
         os.environ.update(environment)
-        threading.Thread(target=_leave_with_master, args=(channel.fileno(),), daemon=True).start()
+        threading.Thread(target=leave_with_master, args=(channel.fileno(), partial(os._exit, 0)), daemon=True).start()
         try:
             player: Player = named(spec.player)(spec.context)
         except DeviceMemoryError as error:
@@ -166,9 +167,9 @@ def resident_megabytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT // 1_000_000
 
 
-def _leave_with_master(descriptor: int) -> None:
-    """End this process, whatever it is doing, as soon as the master's end of the socket is gone."""
+def leave_with_master(descriptor: int, leave: Callable[[], object]) -> None:
+    """End this process by `leave`, whatever it is doing, as soon as the master's end of the socket is gone."""
     watch = select.poll()
     watch.register(descriptor, 0)  # a hang-up is always reported
     watch.poll()
-    os._exit(0)
+    leave()

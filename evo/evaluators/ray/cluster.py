@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from evo.errors import ConfigurationError, DeviceError, HeadLostError, ResourceError
+from evo.errors import ConfigurationError, DeviceError, HeadLostError, ResourceError, first_line
 
 EVERYWHERE = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else, under `uv run`, it uploads the whole project, runs and all
@@ -166,12 +166,6 @@ def lacking(nodes: Sequence[Mapping[str, float]], request: Mapping[str, float]) 
 def capacity(node: Mapping[str, float], request: Mapping[str, float]) -> int:
     """Return how many tasks at a time a node with these resources can play."""
     return min((int(node.get(name, 0) / amount + 1e-6) for name, amount in request.items()), default=0)
-
-
-def first_line(error: object) -> str:
-    """Return the first line of an error, without the advice after it."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def runtime_env(address: str, environment: Mapping[str, str], job: str) -> dict[str, Any]:

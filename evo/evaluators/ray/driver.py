@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import threading
@@ -15,6 +14,7 @@ from evo.evaluators.ray.cluster import Cluster
 from evo.evaluators.ray.tasks import Ray
 from evo.rollouts.player import RunSpec
 from evo.workers.channel import Channel, Failed
+from evo.workers.worker import leave_with_master
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def serve(descriptor: int) -> NoReturn:
     """Answer the master on the socket with this file descriptor, until it is closed or the master dies."""
     channel = Channel(socket.socket(fileno=descriptor))
     os.set_inheritable(descriptor, False)
-    threading.Thread(target=_leave_with_master, args=(descriptor,), daemon=True).start()
+    threading.Thread(target=leave_with_master, args=(descriptor, _leave), daemon=True).start()
     ray: Ray | None = None
     try:
         spec: DriverSpec = channel.receive()
@@ -55,14 +55,6 @@ def serve(descriptor: int) -> NoReturn:
             ray.close()
     finally:
         _leave()
-
-
-def _leave_with_master(descriptor: int) -> None:
-    """End as soon as the master's end of the socket is gone."""
-    watch = select.poll()
-    watch.register(descriptor, 0)  # a hang-up is always reported
-    watch.poll()
-    _leave()
 
 
 def _leave() -> NoReturn:

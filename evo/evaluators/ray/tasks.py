@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError
-from evo.evaluators.ray.cluster import Cluster, capacity, first_line, lacking
+from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError, first_line
+from evo.evaluators.ray.cluster import Cluster, capacity, lacking
 from evo.evaluators.ray.code import code_of
 from evo.evaluators.ray.worker import Answer, GivesUp, Lost, play
 from evo.records import Played, Task
@@ -119,7 +119,7 @@ class Ray:
                 self._put.popitem(last=False)
         now.bytes_sent += array_bytes(task)
         deadline = self._deadlines.of(size(task))
-        return self._play.remote(self._code, self._key, self._spec, self._put[name], task, ticket, deadline)
+        return self._play.remote(self._code, self._key, self._spec, self._put[name], task, deadline)
 
     def _answered(self, in_flight: Mapping[Any, int], now: Round) -> list[Any]:
         """Wait for answers, and return the references of those that have arrived."""

@@ -32,7 +32,6 @@ SENDING = 1.0  # seconds for an answer to be sent before the worker ends
 class Answer:
     """A result, and what it took."""
 
-    ticket: int
     result: Result
     seconds: float
     attempt: int  # earlier attempts, whose workers were lost
@@ -45,7 +44,6 @@ class Answer:
 class Lost:
     """A task that has ended its last allowed worker."""
 
-    ticket: int
     attempts: int
 
 
@@ -53,7 +51,6 @@ class Lost:
 class GivesUp:
     """A worker's device has too little memory for the task, though another's may have enough."""
 
-    ticket: int
     why: str
     worker: str
     who: str  # the worker, its process and node
@@ -83,7 +80,6 @@ def play(
     packed: Packed,
     parents: NDArray[np.float32],
     task: Task,
-    ticket: int,
     deadline: float,
 ) -> Answer | Lost | GivesUp | Failed:
     """Play one task in a Ray worker, which is ended where that takes longer than `deadline` seconds.
@@ -93,7 +89,7 @@ def play(
     """
     attempt = _attempt()
     if attempt >= ATTEMPTS:
-        return Lost(ticket, attempt)
+        return Lost(attempt)
     try:
         if _given_up:
             raise DeviceMemoryError(_given_up[0])
@@ -105,15 +101,15 @@ def play(
             began = time.perf_counter()
             result = player.play(task)
             seconds = time.perf_counter() - began
-        return Answer(ticket, result, seconds, attempt, _worker(), player.fingerprint, _notices(player))
+        return Answer(result, seconds, attempt, _worker(), player.fingerprint, _notices(player))
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
     except DeviceMemoryError as error:
         _given_up.append(str(error))
         threading.Timer(SENDING, os._exit, [0]).start()
-        return GivesUp(ticket, str(error), _worker(), _who())
+        return GivesUp(str(error), _worker(), _who())
     except Exception as error:
-        return Failed.of(error, ticket)
+        return Failed.of(error)
 
 
 def _player(key: str, packed: Packed) -> tuple[Player, TaskMatrix]:
