@@ -135,16 +135,8 @@ class Experiment:
 
         `counting` leaves out what has no effect: sections of other algorithms, [learner] where nothing learns.
         """
-        sections: dict[str, Section] = {
-            "run": self.run,
-            "environment": self.environment,
-            "policy": self.policy,
-            "workers": self.workers,
-            "learner": self.learner,
-            "validation": self.validation,
-            "test": self.test,
-            **self.sections,
-        }
+        names = ("run", "environment", "policy", "workers", "learner", "validation", "test")
+        sections: dict[str, Section] = {**{name: getattr(self, name) for name in names}, **self.sections}
         if counting:
             unused = {*self.sections} - {self.algorithm} | (set() if self.learns else {"learner"})
             sections = {name: section for name, section in sections.items() if name not in unused}

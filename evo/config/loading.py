@@ -19,7 +19,7 @@ from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
-from evo.plugins.options import AlgorithmOptions, EnvironmentOptions, Section
+from evo.plugins.options import AlgorithmOptions, Section
 from evo.store.paths import START
 from evo.workers.options import WorkersOptions
 
@@ -86,18 +86,9 @@ def _validated(given: ExperimentFile, path: Path) -> Experiment:
     if lines:
         more = ["and more of the same"] if len(lines) > REPORTED else []
         raise ConfigurationError("\n".join(lines[:REPORTED] + more))
-    return Experiment(
-        run=cast(Run, sections.pop("run")),
-        environment=cast(EnvironmentOptions, sections.pop("environment")),
-        policy=cast(Policy, sections.pop("policy")),
-        workers=cast(WorkersOptions, sections.pop("workers")),
-        learner=cast(LearnerOptions, sections.pop("learner")),
-        validation=cast(Validation, sections.pop("validation")),
-        test=cast(Test, sections.pop("test")),
-        sections=cast(dict[str, AlgorithmOptions], sections),
-        other_backends=others,
-        path=path,
-    )
+    own: dict[str, Any] = {name: sections.pop(name) for name in (*FIXED, "environment")}
+    of_algorithms = cast(dict[str, AlgorithmOptions], sections)
+    return Experiment(**own, sections=of_algorithms, other_backends=others, path=path)
 
 
 def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mistake]]:

@@ -74,8 +74,8 @@ def _written(file: Path, kind: str, run: Finished) -> None:
     from evo.files.durable import resources
 
     write: Callable[[Path, Finished], None] = {
-        "savedmodel": _savedmodel,
-        "keras": _keras,
+        "savedmodel": lambda file, run: _model(run, kind).export(str(file), verbose=False),
+        "keras": lambda file, run: _model(run, kind).save(str(file)),
         "checkpoint": _checkpoint,
         "npz": _npz,
     }[kind]
@@ -114,14 +114,6 @@ def layers_of(network: Network) -> dict[str, Any]:
             about[f"{name}_padding"] = [(0, 0), (layer.pad, down), (layer.pad_left, right), (0, 0)]
             about[f"{name}_stride"] = layer.stride
     return about
-
-
-def _savedmodel(file: Path, run: Finished) -> None:
-    _model(run, "savedmodel").export(str(file), verbose=False)
-
-
-def _keras(file: Path, run: Finished) -> None:
-    _model(run, "keras").save(str(file))
 
 
 def _checkpoint(file: Path, run: Finished) -> None:
