@@ -15,13 +15,6 @@ class Options(ActorCriticOptions, SegmentOptions):
     gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of generalised advantage estimation")
 
 
-class A2C(PolicyGradient):
-    """The policy gradient of generalised advantages, all transitions at once."""
-
-    def __init__(self, options: Options) -> None:
-        self.gae_lambda = options.gae_lambda
-
-
 def make(options: Options, setup: Setup) -> GradientAlgorithm:
-    """Return A2C."""
-    return GradientAlgorithm(options, setup, ActorCritic(options, setup, A2C(options)))
+    """Return A2C: the policy gradient of generalised advantages, all transitions at once."""
+    return GradientAlgorithm(options, setup, ActorCritic(options, setup, PolicyGradient(options.gae_lambda)))

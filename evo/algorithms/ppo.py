@@ -41,7 +41,8 @@ class PPO(PolicyGradient):
     clipped: ClassVar[bool] = True
 
     def __init__(self, options: Options) -> None:
-        self.options, self.gae_lambda = options, options.gae_lambda
+        super().__init__(options.gae_lambda)
+        self.options = options
 
     def batches(self, seed: int, number: int, count: int) -> Iterator[Rows]:
         """Yield shuffled minibatches of every epoch; whole episodes may have fewer transitions than `minibatches`."""

@@ -30,9 +30,8 @@ class Options(ActorCriticOptions):
 class Reinforce(PolicyGradient):
     """The policy gradient of discounted returns less the baseline."""
 
-    gae_lambda = 1.0  # Monte Carlo returns
-
     def __init__(self, options: Options) -> None:
+        super().__init__()  # Monte Carlo returns
         self._has_value = options.baseline == "value"
 
     def advantages(self, played: Valued, gamma: float) -> NDArray[np.float32]:

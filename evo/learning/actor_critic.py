@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,11 +65,13 @@ class Valued(NamedTuple):
     next_values: NDArray[np.float32]  # [N] of `Transitions.next_observations`
 
 
-class PolicyGradient(Protocol):
-    """What one algorithm adds to an actor-critic. Subclass it to inherit the defaults."""
+class PolicyGradient:
+    """What one algorithm adds to an actor-critic; by default, generalised advantages and a single batch."""
 
     clipped: ClassVar[bool] = False  # whether the loss is PPO's clipped surrogate
-    gae_lambda: float  # of generalised advantage estimation; 1: Monte Carlo returns minus the value
+
+    def __init__(self, gae_lambda: float = 1.0) -> None:
+        self.gae_lambda = gae_lambda  # of generalised advantage estimation; 1: Monte Carlo returns minus the value
 
     def advantages(self, played: Valued, gamma: float) -> NDArray[np.float32]:
         """Return the advantages of transitions.  # [M]"""

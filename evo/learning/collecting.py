@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,10 @@ from evo.records import (
     WeightSource,
 )
 
+if TYPE_CHECKING:
+    from evo.learning.gradient_algorithm import GradientOptions
+    from evo.plugins.options import Setup
+
 STATES = ("snapshots", "first", "episode", "returns_so_far")
 ENVS = "env_"  # prefix of the environments' states in a checkpoint
 
@@ -32,11 +36,10 @@ ENVS = "env_"  # prefix of the environments' states in a checkpoint
 class Collector:
     """Plays segments of environments side by side, or (`envs` 0) whole episodes."""
 
-    def __init__(
-        self, environment: Any, seed: int, *, envs: int, horizon: int, envs_per_task: int, episodes: int
-    ) -> None:
-        self._environment, self._seed = environment, seed
-        self._count, self._horizon, self._per_task, self._episodes = envs, horizon, envs_per_task, episodes
+    def __init__(self, options: GradientOptions, setup: Setup, horizon: int) -> None:
+        self._environment, self._seed, self._horizon = setup.environment, setup.seed, horizon
+        self._count, self._episodes = options.envs_in(setup.environment), options.episodes
+        self._per_task = options.envs_per_task
         self.envs: EnvStates | None = None  # where the last segment ended
 
     def tasks(self, number: int, rule: ActionRule) -> list[Task]:

@@ -139,14 +139,8 @@ class GradientAlgorithm(Algorithm):
             raise ValueError("a gradient method needs the options of a learner")
         self.options, self.setup, self.method = options, setup, method
         self.notices = [*([LAG] if options.asynchronous else []), *setup.learner.notices]
-        self.collector = collecting.Collector(
-            setup.environment,
-            setup.seed,
-            envs=options.envs_in(setup.environment),
-            horizon=options.horizon if isinstance(options, SegmentOptions) else 0,
-            envs_per_task=options.envs_per_task,
-            episodes=options.episodes,
-        )
+        horizon = options.horizon if isinstance(options, SegmentOptions) else 0
+        self.collector = collecting.Collector(options, setup, horizon)
         self._learner: Learner | None = None
         self._pending: Transitions | None = None  # asynchronous: played, and not learned from yet
         self._frames = 0  # played in training; schedules count these

@@ -31,7 +31,9 @@ def start_tensorflow(options: Options) -> Any:
         if options.log_placement:
             devices.log_placement()
         if options.logical_cpus:
-            _split_cpu(tf, options.logical_cpus)
+            cpu, parts = tf.config.list_physical_devices("CPU")[0], options.logical_cpus
+            if len(tf.config.get_logical_device_configuration(cpu) or ()) != parts:
+                tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * parts)
         gpus = tf.config.list_physical_devices("GPU")
         last = options.place.last_gpu
         if last is not None and last + 1 < len(gpus):
@@ -47,13 +49,6 @@ def start_tensorflow(options: Options) -> Any:
     tf.config.experimental.enable_tensor_float_32_execution(False)
     tf.config.experimental.enable_op_determinism()
     return tf
-
-
-def _split_cpu(tf: Any, count: int) -> None:
-    """Make `count` logical devices of the CPU."""
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    if len(tf.config.get_logical_device_configuration(cpu) or ()) != count:
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
 
 
 def explained(error: Any) -> ResourceError:

@@ -117,7 +117,8 @@ class Member(Player):
                 return b""
             words = np.frombuffer(task, "<i4")
             if self._all_act:
-                self._broadcast_request(words)
+                self._broadcast(np.array([len(words)], np.int32))
+                self._broadcast(words)
             return encode(self.act(decode(words))).tobytes()
         except self._failures as error:
             failure = explained(error)
@@ -125,7 +126,7 @@ class Member(Player):
 
     def follow(self) -> None:
         """Execute the requests that the leader broadcasts, until the last one."""
-        while (message := decode(self._received_request())).method != END:
+        while (message := decode(self._received(int(self._received(1)[0])))).method != END:
             try:
                 self.act(message)
             except DeviceMemoryError:  # perhaps of this process alone
@@ -157,7 +158,7 @@ class Member(Player):
             case "restore":
                 learner.restore(arrays)
             case "state":
-                return Message("", _plain(learner.state()))
+                return Message("", {name: np.asarray(array) for name, array in learner.state().items()})
             case "weights":
                 return Message("", {"weights": learner.weights()})
             case "fingerprint":
@@ -173,13 +174,6 @@ class Member(Player):
             case _:
                 raise RuntimeError(f"no learner has a method {message.method}")
         return Message("")
-
-    def _broadcast_request(self, words: NDArray[np.int32]) -> None:
-        self._broadcast(np.array([len(words)], np.int32))
-        self._broadcast(words)
-
-    def _received_request(self) -> NDArray[np.int32]:
-        return self._received(int(self._received(1)[0]))
 
     def _broadcast(self, words: NDArray[np.int32]) -> None:
         import tensorflow as tf
@@ -205,10 +199,6 @@ class Member(Player):
             "group_key": GROUP,
             "instance_key": self._broadcasts,
         }
-
-
-def _plain(state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name: np.asarray(array) for name, array in state.items()}
 
 
 def _made(text: dict[str, Any]) -> Learner:
