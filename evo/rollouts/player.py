@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -77,8 +77,8 @@ def prepare(spec: RunSpec) -> None:
         warm_up(rollout.environment)
     else:
         game = rollout.environment.game
-        one, parents = np.zeros(1, np.int32), np.zeros((1, rollout.network.size), np.float32)
-        source = WeightSource(one, one - 1, one.astype(np.uint64), one.astype(np.float32) + np.float32(1))
+        parents = np.zeros((1, rollout.network.size), np.float32)
+        source = replace(WeightSource.of_row(), sigmas=np.ones(1, np.float32))
         seeds = np.zeros(int(game is not None), np.uint64)  # none where nothing is compiled: that could hang
         rollout.play(Task(source, Episodes(seeds)), parents)
         if game is None:

@@ -20,7 +20,7 @@ class PoisonSkipped:
     """An evaluator of one generation that does not play its poisoned candidates."""
 
     def __init__(self, evaluator: Evaluator, poisoned: NDArray[np.generic], episode_metrics: int) -> None:
-        self._evaluator, self._measures, self._round = evaluator, episode_metrics, -1
+        self._evaluator, self._episode_metrics, self._round = evaluator, episode_metrics, -1
         self._poisoned = {(int(number), int(candidate)) for number, candidate in poisoned}  # round and candidate
 
     def map(self, tasks: Sequence[Task]) -> Played:
@@ -45,7 +45,7 @@ class PoisonSkipped:
     def _result(self, task: Task, some: list[int], played: Result | None) -> Result:
         if played is not None and len(some) == len(task.weights):
             return played
-        result = worst_result(task, self._measures)
+        result = worst_result(task, self._episode_metrics)
         if played is None:
             return result
         result.returns[some], result.lengths[some] = played.returns, played.lengths

@@ -166,10 +166,6 @@ class Replayer:
             )
         self.report.not_replayable += sum(map(candidates, lines))
 
-    @property
-    def _measures(self) -> int:
-        return len(environment_of(self.experiment.environment).episode_metrics)
-
     def _sampled(self, line: Line, wanted: set[int]) -> None:
         """Replay the tasks of these candidates, and compare returns and frames with the record."""
         generation = line.generation
@@ -210,7 +206,10 @@ class Replayer:
             if algorithm is None:
                 return None
             poisoned = self._poisoned(line)
-            players = self.evaluator if poisoned is None else PoisonSkipped(self.evaluator, poisoned, self._measures)
+            players = self.evaluator
+            if poisoned is not None:
+                names = environment_of(self.experiment.environment).episode_metrics
+                players = PoisonSkipped(self.evaluator, poisoned, len(names))
             metrics = play_out(algorithm.generation(line.generation), players, self.publisher)
             state, record = checked(algorithm.state()), checked(algorithm.record())
             record |= {} if poisoned is None else {"poisoned": poisoned}

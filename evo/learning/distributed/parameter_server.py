@@ -9,7 +9,7 @@ update is applied once, in order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -31,14 +31,10 @@ class Served:
         import tensorflow as tf
 
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        self._strategy = tf.distribute.ParameterServerStrategy(resolver)
-        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
+        strategy = tf.distribute.ParameterServerStrategy(resolver)
+        self.scope: Callable[[], AbstractContextManager[Any]] = strategy.scope  # of the parameter server
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self.names = [f"worker {i}" for i in range(resolver.cluster_spec().num_tasks("worker"))]
-
-    def scope(self) -> AbstractContextManager[Any]:
-        """Return the parameter server."""
-        scope: AbstractContextManager[Any] = self._strategy.scope()
-        return scope
 
 
 @cache

@@ -82,12 +82,8 @@ class Synchronous:
 
     def __init__(self, strategy: Any, names: Sequence[str]) -> None:
         self.names = names
+        self.scope: Callable[[], AbstractContextManager[Any]] = strategy.scope
         self._strategy = strategy
-
-    def scope(self) -> AbstractContextManager[Any]:
-        """Return the strategy's scope."""
-        scope: AbstractContextManager[Any] = self._strategy.scope()
-        return scope
 
     def distributed(self, share: Callable[[int], Share]) -> Any:
         """Return the shares as values of replicas."""
