@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.terminal.display import Display, Figures, Lines, Pace, Table, count, display_for, duration
+from evo.cli.terminal.display import Display, Lines, Pace, Table, count, display_for, duration
 from evo.cli.terminal.show import ending, headline
 from evo.config import loading
 from evo.run import Row
@@ -111,7 +111,7 @@ def test_what_an_algorithm_does_not_report_is_a_dash(capsys: pytest.CaptureFixtu
 def test_the_time_left_forgets_the_first_generation_which_has_started_the_workers() -> None:
     pace = Pace()
     for generation, seconds in enumerate((60.0, 2.0, 4.0)):
-        row = Figures.of(Row(generation, {"seconds": seconds}, None, False, Path()))
+        row = Row(generation, {"seconds": seconds}, None, False, Path())
         pace.add(row)
         assert math.isnan(pace.left(row, 10)) == (generation == 0)
     assert pace.left(row, 10) == 7 * 3.0

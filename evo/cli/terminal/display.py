@@ -11,7 +11,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from evo.errors import printable_lines
@@ -27,42 +26,10 @@ COLUMNS = {  # and the least width of a terminal that shows them
     "generation": 0, "best": 0, "mean": 60, "validation": 0, "test": 0, "frames/s": 76, "lane utilisation": 92,
     "time left": 60,
 }  # fmt: skip
-NEEDED = ("best", "mean", "validation", "test", "frames", "seconds", "lane_utilisation")
+SCORES = ("best", "mean", "validation", "test")
 RECENT = 20  # generations that the time left is estimated from
 UNKNOWN = "-"
 BYTES = ("bytes_published", "bytes_sent", "bytes_received")
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The figures of one generation that are shown; NaN is unknown."""
-
-    generation: int
-    best: float
-    mean: float
-    validation: float
-    test: float  # of the champion that was tested last
-    speed: str  # frames per second
-    lane_utilisation: str
-    seconds: float
-    new_champion: bool
-    metrics: Mapping[str, float]
-
-    @classmethod
-    def of(cls, row: Row, tested: float = math.nan) -> Figures:
-        """Read a generation; `tested` is the newest test score before it."""
-        found = {name: float(row.metrics.get(name, math.nan)) for name in NEEDED}
-        frames, seconds, utilisation = found.pop("frames"), found["seconds"], found.pop("lane_utilisation")
-        if math.isnan(found["test"]):
-            found["test"] = tested
-        return cls(
-            generation=row.generation,
-            speed=count(frames / seconds) if seconds > 0 else UNKNOWN,
-            lane_utilisation=f"{100 * utilisation:.0f} %" if math.isfinite(utilisation) else UNKNOWN,
-            new_champion=row.new_champion,
-            metrics=row.metrics,
-            **found,
-        )
 
 
 class Display:
@@ -88,24 +55,20 @@ class Lines(Display):
     """Shows a plain line a generation."""
 
     def __init__(self) -> None:
-        self._pace, self._tested = Pace(), math.nan
+        self._pace, self._shown = Pace(), dict[str, str]()
 
     def generation(self, row: Row, generations: int) -> None:
         """Show a generation of so many."""
-        shown = Figures.of(row, self._tested)
-        self._tested = shown.test
-        self._pace.add(shown)
+        self._shown = shown = figures(row, self._shown)
+        self._pace.add(row)
         width = len(str(generations))
         parts = [
             f"generation {row.generation + 1:>{width}}/{generations}",
-            f"best {number(shown.best)}",
-            f"mean {number(shown.mean)}",
-            f"validation {number(shown.validation)}",
-            f"test {number(shown.test)}",
-            f"{shown.speed} frames/s",
-            f"lane utilisation {shown.lane_utilisation}",
-            share_of_acting(shown.metrics),
-            f"time left {duration(self._pace.left(shown, generations))}",
+            *(f"{name} {shown[name]}" for name in SCORES),
+            f"{shown['frames/s']} frames/s",
+            f"lane utilisation {shown['lane utilisation']}",
+            share_of_acting(row.metrics),
+            f"time left {duration(self._pace.left(row, generations))}",
         ]
         print("  ".join(parts), flush=True)
 
@@ -117,7 +80,7 @@ class Table(Display):
         from rich.console import Console
 
         self._console = Console(file=sys.stdout)
-        self._rows: deque[Figures] = deque(maxlen=ROWS)
+        self._rows: deque[tuple[Row, dict[str, str]]] = deque(maxlen=ROWS)
         self._pace = Pace()
         self._generations = 0
         self._began = time.monotonic()
@@ -144,9 +107,8 @@ class Table(Display):
 
     def generation(self, row: Row, generations: int) -> None:
         """Show a generation of so many."""
-        shown = Figures.of(row, self._rows[-1].test if self._rows else math.nan)
-        self._pace.add(shown)
-        self._rows.append(shown)
+        self._pace.add(row)
+        self._rows.append((row, figures(row, self._rows[-1][1] if self._rows else {})))
         self._generations = generations
         self._last = time.monotonic()
         if self._live is not None:
@@ -166,21 +128,19 @@ class Table(Display):
         shown = [title for title, least in COLUMNS.items() if self._console.width >= least]
         for title in shown:
             grid.add_column(title, justify="right", no_wrap=True)
-        for row in self._rows:
-            newest = row is self._rows[-1]
+        last = self._rows[-1][0]
+        for row, figures_of_row in self._rows:
+            newest = row is last
             waited = time.monotonic() - self._last
             left = duration(max(self._pace.left(row, self._generations) - waited, 0.0)) if newest else ""
-            champion = Text(number(row.validation), style="bold green" if row.new_champion else "")
+            champion = Text(figures_of_row["validation"], style="bold green" if row.new_champion else "")
             ordinal = f"{row.generation + 1}/{self._generations}" if newest else f"{row.generation + 1}"
-            style = "" if newest else "dim"
-            scores = (number(row.best), number(row.mean), champion, number(row.test))
-            cells: dict[str, RenderableType] = dict(
-                zip(COLUMNS, (ordinal, *scores, row.speed, row.lane_utilisation, left), strict=True)
-            )
-            grid.add_row(*(cells[title] for title in shown), style=style)
-        done = self._rows[-1].generation + 1
-        bar = ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width))
-        idle = Text("\n".join(where_time_went(self._rows[-1].metrics)), style="dim")
+            cells: dict[str, RenderableType] = {
+                **figures_of_row, "generation": ordinal, "validation": champion, "time left": left
+            }  # fmt: skip
+            grid.add_row(*(cells[title] for title in shown), style="" if newest else "dim")
+        bar = ProgressBar(total=self._generations, completed=last.generation + 1, width=min(76, self._console.width))
+        idle = Text("\n".join(where_time_went(last.metrics)), style="dim")
         return Group(grid, idle, bar)
 
 
@@ -191,14 +151,14 @@ class Pace:
         self._seconds: deque[float] = deque(maxlen=RECENT)
         self._count = 0
 
-    def add(self, row: Figures) -> None:
+    def add(self, row: Row) -> None:
         """Take in a generation."""
         self._count += 1
         if self._count == 2:
             self._seconds.clear()
-        self._seconds.append(row.seconds)
+        self._seconds.append(row.metrics.get("seconds", math.nan))
 
-    def left(self, row: Figures, generations: int) -> float:
+    def left(self, row: Row, generations: int) -> float:
         """Return the seconds that remain after a generation of so many; NaN while they are unknown."""
         if self._count < 2 and row.generation + 1 < generations:
             return math.nan
@@ -212,6 +172,20 @@ def display_for(quiet: bool, output: TextIO | None = None) -> Display:
     output = output or sys.stdout
     able = output.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     return Table() if able and not os.environ.get("CI") else Lines()
+
+
+def figures(row: Row, before: Mapping[str, str]) -> dict[str, str]:
+    """Return what is shown of a generation, by column; its test score is that of `before` where it was not tested."""
+    found = {
+        name: float(row.metrics.get(name, math.nan)) for name in (*SCORES, "frames", "seconds", "lane_utilisation")
+    }
+    shown = {name: number(found[name]) for name in SCORES}
+    if math.isnan(found["test"]):
+        shown["test"] = before.get("test", UNKNOWN)
+    used, seconds = found["lane_utilisation"], found["seconds"]
+    shown["frames/s"] = count(found["frames"] / seconds) if seconds > 0 else UNKNOWN
+    shown["lane utilisation"] = f"{100 * used:.0f} %" if math.isfinite(used) else UNKNOWN
+    return shown
 
 
 def number(value: float) -> str:
