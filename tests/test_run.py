@@ -101,7 +101,7 @@ def test_a_new_total_is_remembered_by_the_next_resume(small: Path) -> None:
     with command(small, "--resume", "run", "--generations", 1000) as process:
         after(process, 3)
     with command(small, "--resume", "run") as process:
-        assert "1000 generations" in after(process, 3)
+        assert "1,000 generations" in after(process, 3)
 
 
 def test_a_changed_option_that_changes_results_is_refused_and_forked_instead(small: Path) -> None:
