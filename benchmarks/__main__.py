@@ -26,9 +26,10 @@ from benchmarks.tables import Form, Table, failing, number
 
 HERE = Path(__file__).parent
 RESULTS, RATIOS, README = HERE / "RESULTS.md", HERE / "ratios.json", ROOT / "README.md"
-# In this order: what plays with TensorFlow in this process is last, and what starts it first has one thread.
+# In this order: what plays with TensorFlow in this process comes late, and what starts it first has one thread. The
+# longest section, in processes of its own, is last.
 SECTIONS = (
-    "game", "populations", "generations", "startup", "scaling", "safety", "ppo", "simulation", "rollout", "bfloat16",
+    "game", "populations", "generations", "startup", "scaling", "safety", "simulation", "rollout", "bfloat16", "ppo",
 )  # fmt: skip
 SMOKE = ("game", "generations", "startup", "rollout")
 AGAIN = 2  # times that a section with a bad ratio is measured once more: the machine may have had other work
@@ -55,16 +56,18 @@ def main() -> int:
     form = Form(arguments.smoke, arguments.peers, arguments.run)
     if arguments.smoke:
         return smoke(arguments.only or SMOKE, form, arguments.keep)
-    chosen = arguments.only or SECTIONS
-    writes = not arguments.print
-    if writes and arguments.only and not report.same_head(RESULTS.read_text(encoding="utf-8"), arguments.peers):
-        print(
-            f"{RESULTS.name} is of another machine or other versions, so nothing is written; "
-            "`python -m benchmarks` measures and writes all sections",
-            file=sys.stderr,
-        )
-        writes = False
-    found = measure(chosen, form, replaces=not arguments.only if writes else None)
+    chosen, writes = arguments.only or SECTIONS, not arguments.print
+    old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    if not report.same_head(old, arguments.peers):
+        old = ""
+        if writes and arguments.only:
+            print(
+                f"{RESULTS.name} is of another machine or other versions, so nothing is written; "
+                "`python -m benchmarks` measures and writes all sections",
+                file=sys.stderr,
+            )
+            writes = False
+    found = measure(chosen, form, old if writes else None)
     code = 1 if any(section.broken for section in found.values()) else 0
     kept = [name for name in chosen if name in SMOKE]
     if writes and kept:
@@ -72,9 +75,8 @@ def main() -> int:
     return code
 
 
-def measure(names: Sequence[str], form: Form, replaces: bool | None) -> dict[str, Measured]:
-    """Measure sections and print them; write each at once, into what stands there unless `replaces`; None: nowhere."""
-    old = RESULTS.read_text(encoding="utf-8") if replaces is False else ""
+def measure(names: Sequence[str], form: Form, old: str | None) -> dict[str, Measured]:
+    """Measure sections and print them; write each at once, in place of that in `old` results; None: write nothing."""
     found: dict[str, Measured] = {}
     steadiness = Steadiness()
     steadiness.look()
@@ -83,7 +85,7 @@ def measure(names: Sequence[str], form: Form, replaces: bool | None) -> dict[str
         tables, broken = measured([name], form)
         found[name] = Measured(tables, steadiness, looks, time.perf_counter() - began, broken.get(name, ""))
         steadiness.look()
-        if replaces is not None and form.peers:
+        if old is not None and form.peers:
             RESULTS.write_text(report.written(old, form.peers, found, SECTIONS), encoding="utf-8")
             comparison.write(README, RESULTS)
     print(steadiness.told(), file=sys.stderr)

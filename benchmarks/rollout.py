@@ -28,7 +28,7 @@ from evo.rollouts.rollout import Rollout
 
 EPISODES = (16, 32, 64)
 SECONDS = 0.25  # that one measurement of ours should take
-ROUNDS = 15
+ROUNDS = 9
 PEER_FRAMES = 1000
 PREDICTS = 3  # calls of Keras's `predict` in a round
 
