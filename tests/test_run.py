@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 from calling import KEYS, SMALL, after, called, command, summary_of
 
+import evo
+from evo.config.experiment import environment_of
 from evo.records import Episodes, Generation, Played, Request, Result, Task, WeightSource
 from evo.store.champion import read_champion
 from evo.store.store import Store
@@ -260,6 +263,33 @@ def test_evaluate_and_replay_look_at_a_run_while_its_master_is_at_work_and_chang
         called(small, "evaluate", "run", program="evo")
         called(small, "replay", "run", program="evo")
         assert {path: path.stat().st_mtime_ns for path in sorted((small / "run").rglob("*"))} == files
+
+
+@pytest.mark.parametrize("environment", ["snake", "gymnasium:CartPole-v1"])
+def test_a_replay_gives_what_a_port_can_be_checked_with(small: Path, environment: str) -> None:
+    (small / "other.toml").write_text(SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", f'id = "{environment}"'))
+    called(small, "other.toml", "--run-dir", "run", "--generations", 1)
+    out, _ = called(small, "replay", "run", "--episode", 3, "--json", program="evo")
+    facts = json.loads(out.splitlines()[-1])
+    assert list(facts) == ["episode", "seed", "steps", "score", "outputs_sha256", "actions"]
+    assert facts["episode"] == 3
+    run = evo.Run(small / "run")
+    policy = run.champion
+    env = environment_of(run.config.environment).env()
+    observation, info = env.reset(seed=facts["seed"])
+    outputs, total = [], 0.0
+    for number, action in enumerate(facts["actions"], 1):
+        outputs.append(policy.scores(np.asarray(observation, np.float32)[None])[0])
+        assert policy(observation, info.get("action_mask")) == action
+        observation, reward, terminated, truncated, info = env.step(action)
+        total += reward
+        assert (terminated or truncated) == (number == facts["steps"])
+    assert facts["score"] == info.get("score", total)
+    assert facts["outputs_sha256"] == hashlib.sha256(np.stack(outputs).astype("<f4").tobytes()).hexdigest()
+    if environment != "snake":
+        assert "--json" in called(small, "replay", "run", program="evo", code=2)[1]
+    else:
+        assert "--gif FILE saves it" in out
 
 
 def test_a_replay_shows_the_score_that_the_test_episode_had(small: Path) -> None:

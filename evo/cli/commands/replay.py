@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evo.cli.arguments import add, whole
 from evo.cli.commands.evaluate import MOST
-from evo.errors import ConfigurationError, PoisonError, ResourceError
+from evo.errors import ConfigurationError, PoisonError, ResourceError, counted
 from evo.plugins import registry
 
 MOST_GENERATIONS = 10_000_000
@@ -26,6 +26,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--candidate", metavar="N", help="its number, from 0; reports whether it crashes its worker")
     parser.add_argument("--round", metavar="R", help="which request of that generation, from 0 (default: 0)")
     add(parser, "--plugin")
+    parser.add_argument(
+        "--json", action="store_true", help="end with one line of JSON: seed, actions, score, and a hash of all outputs"
+    )
 
 
 def main(arguments: Namespace) -> int:
@@ -35,8 +38,10 @@ def main(arguments: Namespace) -> int:
     if (arguments.generation, arguments.candidate, arguments.round) != (None, None, None):
         return _play_candidate(arguments)
     from evo.cli.terminal import game_show
+    from evo.config.experiment import environment_of
     from evo.files.durable import resources
     from evo.training.finished import look_at, playing
+    from evo.training.summary import one_line
     from snake.render import save_gif, text
 
     if arguments.gif:
@@ -48,11 +53,16 @@ def main(arguments: Namespace) -> int:
     registry.load(arguments.plugin)
     run = look_at(Path(arguments.run_dir), {"backend": "serial"})
     environment = run.experiment.environment
-    if environment.id != "snake":
-        raise ConfigurationError(f"replay shows games of snake, and this run plays {environment.id}")
+    visible = environment.id == "snake"
+    if not visible and (arguments.gif or not arguments.json):
+        raise ConfigurationError(
+            f"replay shows games of snake, and this run plays {environment.id}; --json gives facts"
+        )
+    metrics = environment_of(environment).episode_metrics
     with playing(run.experiment) as (evaluator, published):
-        game = game_show.record(published.publish(run.champion.weights[None]), evaluator, episode)
-    shown = game.positions(environment)
+        weights = published.publish(run.champion.weights[None])
+        game = game_show.record(weights, evaluator, episode, metrics, outputs=arguments.json)
+    shown = game.positions(environment) if visible else []
     filmed = ""
     if arguments.gif:
         with resources("write", film):
@@ -60,9 +70,12 @@ def main(arguments: Namespace) -> int:
         filmed = f", saved to {film}"
     elif sys.stdout.isatty():
         game_show.watch(shown, speed, f"test episode {episode} (any key skips)")
-    else:
+    elif visible:
+        print("the last position (a terminal shows the whole game, and --gif FILE saves it):")
         print(text(shown[-1], colour=False))
-    print(f"test episode {episode}: score {game.score} after {len(game.actions)} steps{filmed}")
+    print(f"test episode {episode}: score {game.score:g} after {counted(len(game.actions), 'step')}{filmed}")
+    if arguments.json:
+        print(one_line({"episode": episode, **game.facts()}))
     return 0
 
 

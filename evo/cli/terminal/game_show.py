@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import select
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.errors import DataError
 from snake.render import Position, position, text
 from snake.rules import Game
 
@@ -28,8 +30,15 @@ class Recording:
     """An episode as it was played."""
 
     seed: int
-    actions: NDArray[np.int8]  # [T]
-    score: int
+    actions: NDArray[Any]  # [T] int8, or [T, D] float32 where they are continuous
+    score: float
+    outputs: NDArray[np.float32]  # [T, O] of the network before every action; none where they were not asked for
+
+    def facts(self) -> dict[str, object]:
+        """Return what another implementation of the game and the network can be checked with, as JSON values."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.outputs, "<f4").tobytes()).hexdigest()
+        facts = {"seed": self.seed, "steps": len(self.actions), "score": self.score, "outputs_sha256": digest}
+        return {**facts, "actions": self.actions.tolist()}
 
     def positions(self, environment: Any) -> list[Position]:
         """Play the actions again by the readable rules, from the beginning to the end.
@@ -43,22 +52,33 @@ class Recording:
             shown.append(position(game))
         if not game.over or game.score != self.score:
             raise RuntimeError(
-                f"the replay of episode seed {self.seed} scores {game.score}, and it scored {self.score}"
+                f"the replay of episode seed {self.seed} scores {game.score}, and it scored {self.score:g}"
             )
         return shown
 
 
-def record(published: str, evaluator: Evaluator, episode: int, rule: Any = "greedy") -> Recording:
-    """Return test episode number `episode` as the one network of a published file plays it."""
+def record(
+    published: str, evaluator: Evaluator, episode: int, metrics: Sequence[str], *, outputs: bool = False
+) -> Recording:
+    """Return test episode number `episode` as the one network of a published file plays it.
+
+    `metrics` are those of the environment's episodes. DataError: the network's outputs are not finite.
+    """
     from evo.randomness.streams import seeds_of_test_episodes
-    from evo.records import ActionRule, Episodes, Task, WeightSource
+    from evo.records import Episodes, Task, WeightSource
+    from evo.training.testing import score_of
 
     seeds = seeds_of_test_episodes(1, episode)
     source = WeightSource.of_row(published=published)
-    task = Task(source, Episodes(seeds), ActionRule(rule), record_actions=True)
-    (result,) = evaluator.map([task]).results
-    assert result.actions is not None
-    return Recording(int(seeds[0]), np.asarray(result.actions[0], np.int8), int(result.episode_metrics[0, 0, 0]))
+    tasks = [Task(source, Episodes(seeds), record_actions=True)]
+    if outputs:
+        tasks.append(Task(source, Episodes(seeds), record_transitions=True))
+    results = evaluator.map(tasks).results
+    if not all(result.finite[0] for result in results):
+        raise DataError("the champion's outputs are not finite")
+    shown = np.empty((0, 0), np.float32) if results[-1].transitions is None else results[-1].transitions.outputs
+    assert results[0].actions is not None
+    return Recording(int(seeds[0]), results[0].actions[0], float(score_of(results[0], metrics)[0]), shown)
 
 
 def watch(shown: Sequence[Position], frames_per_second: float, caption: str = "") -> bool:

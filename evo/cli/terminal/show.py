@@ -53,8 +53,8 @@ def record_game(session: Session) -> Recording | None:
         return None
     from evo.cli.terminal.game_show import record
 
-    order = scores.argsort(kind="stable")
-    return record(session.store.publish(weights[None]), session.report.evaluator, int(order[len(order) // 2]))
+    published, order = session.store.publish(weights[None]), scores.argsort(kind="stable")
+    return record(published, session.report.evaluator, int(order[len(order) // 2]), ("score",))
 
 
 def ending(
@@ -74,7 +74,7 @@ def ending(
         from evo.cli.terminal.game_show import watch
 
         last = int(SECONDS * FRAMES_PER_SECOND)
-        caption = f"the end of a test episode of median score, {game.score} (any key skips)"
+        caption = f"the end of a test episode of median score, {game.score:g} (any key skips)"
         watch(game.positions(experiment.environment)[-last:], FRAMES_PER_SECOND, caption)
     directory = str(summary.run_dir)
     display.say(f"run        {shlex.quote(directory)}")
