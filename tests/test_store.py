@@ -103,7 +103,7 @@ def test_a_directory_that_is_not_empty_is_refused_and_left_untouched(tmp_path: P
 
 def test_a_run_that_is_there_is_refused_with_the_command_that_resumes_it(tmp_path: Path) -> None:
     made(tmp_path / "my run", 2).close()
-    with pytest.raises(ConfigurationError, match=r"--resume '.*/my run'"):
+    with pytest.raises(ConfigurationError, match=r"resume '.*/my run'`"):
         Store.create(tmp_path / "my run", "", IDENTITY)
     with Store.open(tmp_path / "my run") as store:
         assert store.next_generation == 2
