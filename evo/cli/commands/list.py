@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add
@@ -33,6 +35,7 @@ def main(arguments: Namespace) -> int:
                 print(f"  {name:<12} {sentence}")
             print()
         print("all options of one: evo list NAME")
+        print(f"experiments to start from: {_experiments()}")
         return 0
     known = {name: entry for entries in groups.values() for name, entry in entries.items()}
     if arguments.name not in known:
@@ -43,6 +46,12 @@ def main(arguments: Namespace) -> int:
     for key, info in options.items():
         print(f"  {_assignment(key, info):<34} {info.description or ''}{_choices(info)}")
     return 0
+
+
+def _experiments() -> Path:
+    """Return the folder of the published experiments: of the source tree, or where a wheel installs them."""
+    there = registry.ROOT.parent / "experiments"
+    return there if there.is_dir() else Path(sys.prefix) / "share" / "snake-evo" / "experiments"
 
 
 def _groups() -> dict[str, dict[str, tuple[str, dict[str, FieldInfo]]]]:
