@@ -1,7 +1,7 @@
 PYTHON ?= .venv/bin/python
 PEERS ?= .peers
 
-.PHONY: check test test-long bench peers lock
+.PHONY: check test test-long results bench peers lock
 
 check: ## everything that must hold before a change lands, environment included
 	.ci/run
@@ -11,6 +11,9 @@ test: ## what protects most, in minutes
 
 test-long: ## all tests, in hours
 	$(PYTHON) -m pytest -m ""
+
+results: ## every published score, trained and measured again, in hours; may be interrupted
+	$(PYTHON) -m benchmarks.results
 
 bench: ## ours beside others', in one run, into benchmarks/RESULTS.md; peers whose environment is there take part
 	$(PYTHON) -m benchmarks --peers $(PEERS)

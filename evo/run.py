@@ -62,10 +62,10 @@ def generations(session: Session) -> Iterator[Row]:
         record = {**algorithm.record(), **quarantine.record()}
         with committing:
             store.commit(generation, algorithm.state(), record, metrics, best=algorithm.changed)
-        if session.report_champion(generation):
-            metrics["test"] = session.test_mean
-            store.log(generation, metrics)
+        session.report_champion(generation, metrics)
         yield Row(generation, metrics, session.report.champion, algorithm.changed, store.directory)
+    if store.next_generation and session.report.score is None:  # it had ended before
+        session.validate_last()
     session.report.update(test=True, stopped=session.stopped)
     store.flush()
 
@@ -102,7 +102,7 @@ class Session:
             self.close()
             raise
         self.quarantine = Quarantine(store)
-        self.report = ChampionReport(experiment, environment.episode_metrics, self.algorithm, self.evaluator, store)
+        self.report = ChampionReport(experiment, environment, self.algorithm, self.evaluator, store)
 
     @property
     def stopped(self) -> str:
@@ -130,16 +130,22 @@ class Session:
         hold_to(self.store.directory, self.quarantine.fingerprint, self._allow_drift)
         hold_to(self.store.directory, self.algorithm.fingerprint(), self._allow_drift, LEARNING)
 
-    def report_champion(self, generation: int) -> bool:
-        """Write the champion if it has changed, test it if a test is due, and return whether one was."""
+    def report_champion(self, generation: int, metrics: Metrics) -> None:
+        """Write the champion if it has changed, and test it if a test is due; the metrics then get the test score."""
+        if self.done:
+            metrics["validation"] = self.validate_last()
         due = (generation + 1) % self.experiment.test.every == 0 or self.done
         self.report.update(test=due, stopped=self.stopped)
-        return due
+        if due:
+            metrics["test"] = self.report.score.mean if self.report.score else float("nan")
+            self.store.log(generation, metrics)
 
-    @property
-    def test_mean(self) -> float:
-        """Return the champion's mean test score; NaN before it is tested."""
-        return self.report.score.mean if self.report.score else float("nan")
+    def validate_last(self) -> float:
+        """Validate the finalists of the newest generation, if that was not due; return the champion's mean return."""
+        newest, algorithm = self.store.next_generation - 1, self.algorithm
+        if not algorithm.due(newest):
+            play_out(algorithm.last(newest), self.evaluator, self.store, self.quarantine)
+        return algorithm.fitness if algorithm.best is not None else float("nan")
 
     def close(self) -> None:
         """End the worker and learner processes."""

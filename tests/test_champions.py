@@ -29,9 +29,9 @@ def test_the_list_states_the_score_that_a_champion_s_file_states(path: Path) -> 
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", CHAMPIONS, ids=lambda path: path.stem)
-def test_a_champion_s_sealed_score_is_reproduced(path: Path) -> None:
+def test_a_champion_s_test_score_is_reproduced(path: Path) -> None:
     score = read_champion(path).about["test"]
-    words = ["evaluate", str(path), "--episodes", str(score["episodes"]), "--json"]
+    words = ["evaluate", str(path), "--episodes", str(score["episodes"]), "--block", str(score["block"]), "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "evo", *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
     )

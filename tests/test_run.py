@@ -23,7 +23,7 @@ from evo.store.champion import read_champion
 from evo.store.store import Store
 from evo.training.generation import play_out
 
-SCORE = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length"]
+SCORE = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length", "block"]
 
 
 @pytest.fixture
@@ -55,6 +55,22 @@ def test_frames_are_the_steps_of_training_and_validation_and_of_nothing_else(sma
     often = summary_of(small, "small.toml", "--set", "test.every=1")
     assert once["frames"] == often["frames"] > 0
     assert once["state_hash"] == often["state_hash"]
+
+
+def test_a_run_that_ends_between_validations_looks_at_its_last_networks_and_goes_on_as_if_it_had_not(
+    small: Path,
+) -> None:
+    words = ("small.toml", "--set", "validation.every=10", "--seed", 4)
+    straight = summary_of(small, *words, "--run-dir", "straight")
+    first = summary_of(small, *words, "--generations", 1, "--run-dir", "run")
+    second = summary_of(small, "--resume", "run", "--generations", 2)
+    assert read_champion(small / "run").about["generation"] == 1  # with this seed, generation 1 improves
+    assert second["champion"]["fitness"] > first["champion"]["fitness"]
+    third = summary_of(small, "--resume", "run", "--generations", 4)
+    assert third == {**straight, "run_dir": "run", "seconds": third["seconds"]}
+    files = [(small / run / "champion.h5").read_bytes() for run in ("run", "straight")]
+    assert files[0] == files[1]
+    assert called(small, "verify", "run", "--all", program="evo")[1] == ""
 
 
 def test_another_seed_is_another_run(small: Path) -> None:
@@ -242,6 +258,18 @@ def test_evaluate_equals_what_the_run_itself_measured(small: Path) -> None:
     assert sampled["mean_length"] != score["mean_length"]
     more = json.loads(called(small, *words, "--episodes", 300, program="evo")[0])
     assert more["episodes"] == 300
+
+
+def test_another_block_has_other_episodes_and_says_how_often_it_was_looked_at(small: Path) -> None:
+    summary_of(small, "small.toml", "--run-dir", "run")
+    everyday = called(small, "evaluate", "run", "--block", 0, program="evo")[0]
+    first = called(small, "evaluate", "run", "--block", 7, program="evo")[0]
+    again = called(small, "evaluate", "run", "--block", 7, program="evo")[0]
+    assert everyday.splitlines()[0] != first.splitlines()[0]
+    assert again == first + "evaluated on block 7 1 time before: choose nothing by this score\n"
+    assert called(small, "evaluate", "run", "--block", 0, program="evo")[0] == everyday
+    by_itself = called(small, "evaluate", "run/champion.h5", "--block", 7, "--episodes", 70, program="evo")[0]
+    assert by_itself == first
 
 
 @pytest.mark.parametrize(("other", "said"), [("--seed", "seed"), ("--generations", "states 2 generations")])

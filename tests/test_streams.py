@@ -101,7 +101,7 @@ def test_episodes_are_numbered_so_that_fewer_are_a_prefix(seed: int, generation:
     assert keys[first:].tolist() == episode_keys(seed, Purpose.TRAINING, generation, count, first).tolist()
 
 
-def test_training_selecting_and_sealed_episodes_never_meet() -> None:
+def test_training_validation_and_test_episodes_never_meet() -> None:
     train = [episode_keys(0, Purpose.TRAINING, generation, 100) for generation in range(20)]
     every = np.concatenate([*train, episode_keys(0, Purpose.VALIDATION, 0, 1000), seeds_of_test_episodes(1000)])
     assert len(np.unique(every)) == len(every)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from specs import make, spec
 
 from evo.config.experiment import environment_of
+from evo.environments.snake import Environment as SnakeEnvironment
 from evo.environments.snake import Options as Snake
 from evo.errors import DataError
 from evo.evaluators import serial
@@ -17,43 +20,76 @@ from evo.networks.network import Options as Policy
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task, WeightSource
 from evo.store.store import Store
-from evo.training.statistics import incomplete_beta, mean_interval, rate_interval, student_quantile
-from evo.training.testing import baselines, measure
+from evo.training import statistics
+from evo.training.statistics import mean_interval, rate_interval
+from evo.training.testing import BLOCK, LAST_BLOCK, baselines, measure
+from snake.players import play
+
+# How often each score came on fresh episodes of our champions.
+CHAMPIONS = {
+    name: {int(score): count for score, count in scores.items()}
+    for name, scores in json.loads((Path(__file__).parent / "champion_scores.json").read_text()).items()
+}
 
 
-@pytest.mark.parametrize(
-    ("degrees", "quantile"),  # the tables of every textbook
-    [(1, 12.7062), (2, 4.30265), (3, 3.18245), (5, 2.57058), (10, 2.22814), (30, 2.04227), (199, 1.97196)],
-)
-def test_quantiles_of_student_are_those_of_the_tables(degrees: int, quantile: float) -> None:
-    assert student_quantile(degrees) == pytest.approx(quantile, abs=5e-5)
+class Bare(SnakeEnvironment):
+    """Snake without metrics of an episode."""
+
+    episode_metrics = ()
+    score_bounds = None
 
 
-def test_quantiles_have_their_closed_forms_at_one_and_two_degrees_and_the_normal_limit() -> None:
-    assert student_quantile(1) == pytest.approx(math.tan(math.pi * 0.475), rel=1e-12)
-    assert student_quantile(2) == pytest.approx(0.95 * math.sqrt(2 / (1 - 0.95**2)), rel=1e-12)
-    assert student_quantile(10_000_000) == pytest.approx(1.9599640, abs=1e-6)
+def test_the_interval_of_equal_values_leaves_room_for_those_that_were_not_seen() -> None:
+    mean, (low, high) = mean_interval([99.0] * 200, (0.0, 99.0))
+    # One value more at 0, with the smallest of 201 uniform weights: its quantile is 1 - 0.025^(1/200).
+    assert (mean, high) == (99.0, 99.0)
+    assert low == pytest.approx(99 * 0.025 ** (1 / 200), abs=0.03)
 
 
-@pytest.mark.parametrize("x", [0.0, 1e-9, 0.1, 0.5, 0.77, 0.999, 1.0])
-def test_incomplete_beta_equals_its_closed_forms(x: float) -> None:
-    assert incomplete_beta(x, 1, 1) == pytest.approx(x, abs=1e-14)
-    assert incomplete_beta(x, 2, 3) == pytest.approx(x**2 * (6 - 8 * x + 3 * x**2), abs=1e-13)
-    assert incomplete_beta(x, 0.5, 0.5) == pytest.approx(2 / math.pi * math.asin(math.sqrt(x)), abs=1e-13)
-
-
-def test_the_interval_of_a_mean_is_the_hand_computed_one() -> None:
-    mean, (low, high) = mean_interval([1, 2, 3, 4])
-    half = 3.182446 * math.sqrt(5 / 3 / 4)  # t(3), variance 5/3, four values
-    assert mean == 2.5
-    assert (low, high) == pytest.approx((2.5 - half, 2.5 + half), abs=1e-5)
-
-
-def test_one_value_has_no_interval_and_equal_values_have_an_empty_one() -> None:
+def test_one_value_has_no_interval_and_equal_values_without_bounds_have_an_empty_one() -> None:
     mean, interval = mean_interval([7.0])
     assert mean == 7.0
     assert all(math.isnan(bound) for bound in interval)
     assert mean_interval([3, 3, 3]) == (3.0, (3.0, 3.0))
+
+
+def test_the_interval_of_many_symmetric_values_is_that_of_the_normal_distribution() -> None:
+    values = np.random.default_rng(1).normal(5, 2, 4000)
+    mean, (low, high) = mean_interval(values.tolist())
+    half = 1.96 * values.std(ddof=1) / math.sqrt(4000)
+    assert (low, high) == pytest.approx((mean - half, mean + half), abs=0.05 * half)
+
+
+def test_grouped_values_have_the_interval_of_all_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(2).exponential(1, 900).tolist()
+    _, exact = mean_interval(values)
+    monkeypatch.setattr(statistics, "MOST_VALUES", 200)
+    assert mean_interval(values)[1] == pytest.approx(exact, abs=0.004)  # its width is 0.13
+
+
+@pytest.mark.parametrize("name", list(CHAMPIONS))
+@pytest.mark.parametrize("episodes", [200, 1000])
+def test_the_interval_covers_the_mean_of_our_champions_scores(name: str, episodes: int) -> None:
+    values, counts = zip(*CHAMPIONS[name].items(), strict=True)
+    scores, share = np.array(values, np.float64), np.array(counts) / sum(counts)
+    assert coverage(scores, share, episodes, 100) >= 0.9  # 0.95 less two standard errors of 100 samples
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("episodes", [30, 200, 500, 1000, 4000])
+def test_the_interval_covers_in_nineteen_samples_of_twenty(episodes: int) -> None:
+    values, counts = zip(*CHAMPIONS["ppo_snake_full"].items(), strict=True)
+    scores, share = np.array(values, np.float64), np.array(counts) / sum(counts)
+    assert coverage(scores, share, episodes, 4000) >= 0.945
+
+
+def coverage(scores: np.ndarray, share: np.ndarray, episodes: int, samples: int) -> float:
+    """Return in which share of samples the interval has the mean of all scores."""
+    random, truth, inside = np.random.default_rng(3), float(scores @ share), 0
+    for _ in range(samples):
+        low, high = mean_interval(random.choice(scores, episodes, p=share).tolist(), (0.0, 99.0))[1]
+        inside += low <= truth <= high
+    return inside / samples
 
 
 def test_the_interval_of_a_rate_is_the_hand_computed_one() -> None:
@@ -85,7 +121,7 @@ def small(tmp_path):
 def test_the_score_is_what_the_test_episodes_give(small) -> None:
     environment, network, evaluator, store = small
     weights = np.random.default_rng(1).normal(size=network.size).astype(np.float32)
-    score, scores = measure(weights, store.publish, evaluator, environment.episode_metrics, 100)
+    score, scores = measure(weights, store.publish, evaluator, environment, 100)
     source = WeightSource.of_row(published=store.publish(weights[np.newaxis]))
     task = Task(source, Episodes(seeds_of_test_episodes(100)))
     once = evaluator.map([task]).results[0]  # in one task, where `measure` takes two
@@ -100,15 +136,15 @@ def test_the_score_is_what_the_test_episodes_give(small) -> None:
 def test_the_first_episodes_of_more_are_a_prefix(small) -> None:
     environment, network, evaluator, store = small
     weights = np.random.default_rng(2).normal(size=network.size).astype(np.float32)
-    fewer = measure(weights, store.publish, evaluator, environment.episode_metrics, 10)[1]
-    more = measure(weights, store.publish, evaluator, environment.episode_metrics, 70)[1]
+    fewer = measure(weights, store.publish, evaluator, environment, 10)[1]
+    more = measure(weights, store.publish, evaluator, environment, 70)[1]
     assert more[:10].tolist() == fewer.tolist()
 
 
 def test_where_there_is_no_win_its_rate_is_unknown_and_the_score_is_the_return(small) -> None:
-    _, network, evaluator, store = small
+    environment, network, evaluator, store = small
     weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32)
-    score, scores = measure(weights, store.publish, evaluator, (), 10)
+    score, scores = measure(weights, store.publish, evaluator, Bare(environment.options), 10)
     assert (score.win_rate, score.win_ci95) == (None, None)
     task = Task(WeightSource.of_row(published=store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(10)))
     (result,) = evaluator.map([task]).results
@@ -119,9 +155,32 @@ def test_a_network_that_is_not_finite_has_no_score(small) -> None:
     environment, network, evaluator, store = small
     weights = np.full(network.size, np.inf, np.float32)
     with pytest.raises(DataError, match="not finite"):
-        measure(weights, store.publish, evaluator, environment.episode_metrics, 10)
+        measure(weights, store.publish, evaluator, environment, 10)
 
 
-def test_the_baselines_are_ordered_from_the_floor_to_the_ceiling() -> None:
-    scores = baselines(Snake(size=6), 10)
-    assert 0 <= scores["random"] < scores["greedy"] < scores["perfect"] == 35
+def test_the_baselines_are_ordered_from_the_floor_to_the_ceiling_on_the_same_episodes() -> None:
+    environment = environment_of(Snake(size=6))
+    scores = baselines(environment, 10)
+    means = [score.mean for score in scores.values()]
+    assert list(scores) == ["random", "greedy", "shortest", "hamiltonian"]
+    assert 0 <= means[0] < means[1] < means[2] <= means[3] == environment.score_bounds[1] == 35
+    options = {"size": 6, "starvation": 200, "actions": "relative"}
+    fruits = [play("greedy", seed, **options) for seed in seeds_of_test_episodes(10).tolist()]
+    assert scores["greedy"].mean == sum(fruits) / 10
+    assert baselines(environment, 10, block=1)["greedy"].mean != scores["greedy"].mean
+
+
+def test_baselines_that_take_long_play_the_first_episodes_and_say_so() -> None:
+    scores = baselines(environment_of(Snake(size=6)), 1000, seconds=0.02)
+    assert scores["hamiltonian"].episodes < scores["random"].episodes
+    assert 1 <= scores["hamiltonian"].episodes < 1000
+
+
+def test_blocks_of_test_episodes_have_no_episode_in_common(small) -> None:
+    environment, network, evaluator, store = small
+    weights = np.random.default_rng(1).normal(size=network.size).astype(np.float32)
+    score, scores = measure(weights, store.publish, evaluator, environment, 100, block=1)
+    assert score.block == 1
+    assert scores.tolist() != measure(weights, store.publish, evaluator, environment, 100)[1].tolist()
+    blocks = [seeds_of_test_episodes(1000, block * BLOCK) for block in (0, 1, LAST_BLOCK)]
+    assert len(np.unique(np.concatenate(blocks))) == 3000

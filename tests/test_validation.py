@@ -50,12 +50,18 @@ def drive(validated: Validated, number: int, values: Values) -> tuple[Metrics, l
             asked.append(rounds.send(answer))
         except StopIteration as stop:
             return stop.value, asked
-        answer = []
-        for task in asked[-1].tasks:
-            value, episodes = values[int(task.weights.rows[0])], len(task.play.seeds)
-            returns, lengths = np.full((1, episodes), value, np.int64), np.ones((1, episodes), np.int32)
-            finite = np.array([value != WORST])
-            answer.append(Result(returns, lengths, np.zeros((1, episodes, 0), np.int32), finite, episodes, episodes))
+        answer = answers(asked[-1], values)
+
+
+def answers(request: Request, values: Values) -> list[Result]:
+    """Return results in which every finalist has its return in all episodes."""
+    results = []
+    for task in request.tasks:
+        value, episodes = values[int(task.weights.rows[0])], len(task.play.seeds)
+        returns, lengths = np.full((1, episodes), value, np.int64), np.ones((1, episodes), np.int32)
+        finite = np.array([value != WORST])
+        results.append(Result(returns, lengths, np.zeros((1, episodes, 0), np.int32), finite, episodes, episodes))
+    return results
 
 
 def test_finalists_play_the_same_greedy_episodes_in_the_generations_that_are_due() -> None:
@@ -146,3 +152,20 @@ def test_an_algorithm_may_not_use_the_names_of_the_trainer() -> None:
 
     with pytest.raises(ValueError, match="champion"):
         Validated(Taking(), OPTIONS, 4).state()
+
+
+def test_the_generation_in_which_a_run_ends_is_validated_without_a_trace_in_its_state() -> None:
+    validated = Validated(Counting(), OPTIONS, seed=4)
+    drive(validated, 0, [2000, 3000])
+    drive(validated, 1, [])
+    state = validated.state()
+    assert not validated.due(1)
+    rounds = validated.last(1)
+    request = rounds.send(None)
+    assert [task.weights.rows[0] for task in request.tasks] == [0, 0, 1, 1]
+    with pytest.raises(StopIteration):
+        rounds.send(answers(request, [4000, 1000]))
+    assert validated.changed
+    assert validated.origin() == {"fitness": 4.0, "generation": 1, "candidate": 10}
+    validated.restore_champion(state)
+    assert validated.origin() == {"fitness": 3.0, "generation": 0, "candidate": 11}

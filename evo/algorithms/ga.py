@@ -165,7 +165,8 @@ class GeneticAlgorithm(Algorithm):
 
     def finalists(self, count: int) -> Finalists:
         """Return the best of the survivors."""
-        return Finalists(self._parents[:count], self._record["survivors"][:count].tolist())
+        survivors = self._record.get("survivors")  # not after a resume, before a generation is played
+        return Finalists(self._parents[:count], None if survivors is None else survivors[:count].tolist())
 
     def _candidates(self, number: int) -> tuple[WeightSource, NDArray[np.int32]]:
         """Return the source of every candidate, elites first and unchanged, and the sigma steps that made them."""

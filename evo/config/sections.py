@@ -41,3 +41,4 @@ class Test(Section):
 
     every: int = Field(10, ge=1, le=10_000_000, description="generations between tests")
     episodes: int = Field(1000, ge=1, le=1_000_000, description="test episodes, the same for every run")
+    block: int = Field(0, ge=0, le=4000, description="which million of test episodes; 0 is what every run looks at")

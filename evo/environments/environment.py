@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -31,6 +31,16 @@ class Environment(Protocol):
     def episode_metrics(self) -> tuple[str, ...]:
         """The names of the metrics of an episode."""
         return ()
+
+    @property
+    def score_bounds(self) -> tuple[float, float] | None:
+        """The lowest and the highest score that an episode can have; None where they are not known."""
+        return None
+
+    @property
+    def players(self) -> Mapping[str, Callable[[int], float]]:
+        """Players that need no learning: functions from the seed of an episode to its score."""
+        return {}
 
     @property
     def symmetry(self) -> Literal["", "mirror", "dihedral"]:

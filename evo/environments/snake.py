@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
@@ -130,6 +130,18 @@ class Environment(environment.Environment):
         return EPISODE_METRICS
 
     @property
+    def score_bounds(self) -> tuple[float, float]:
+        """Return no fruit, and as many as fill the board."""
+        return 0.0, float(self.options.size**2 - self.options.start_length)
+
+    @property
+    def players(self) -> Mapping[str, Callable[[int], float]]:
+        """Return the random, greedy, shortest-path and Hamiltonian players."""
+        from snake.players import PLAYERS, play
+
+        return {name: partial(play, name, **self.options.of_rules) for name in PLAYERS}
+
+    @property
     def symmetry(self) -> Literal["mirror", "dihedral"]:
         """Return "mirror" where the head looks up in every observation, else "dihedral"."""
         return "mirror" if self.options.observation in ("ego", "window") else "dihedral"
@@ -143,7 +155,7 @@ class Environment(environment.Environment):
     def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         """Return the metrics of an episode that was played through Gymnasium's interface."""
         score = int(info["score"])
-        return score, int(score + self.options.start_length == self.options.size**2), int(truncated)
+        return score, int(score == self.score_bounds[1]), int(truncated)
 
 
 def make(options: Options) -> Environment:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evo.config.experiment import Experiment
+    from evo.environments.environment import Environment
     from evo.networks.network import Network
     from evo.records import Evaluator
     from evo.store.manifest import Line
@@ -35,15 +36,15 @@ class ChampionReport:
     def __init__(
         self,
         experiment: Experiment,
-        episode_metrics: tuple[str, ...],
+        environment: Environment,
         algorithm: Validated,
         evaluator: Evaluator,
         store: Store,
     ) -> None:
         self.score: testing.Score | None = None  # of the present champion
         self.scores: NDArray[np.float64] | None = None  # of its test episodes
-        self._experiment, self._network, self._metrics = experiment, experiment.network(), episode_metrics
-        self.evaluator = evaluator
+        self._experiment, self._network = experiment, experiment.network()
+        self.environment, self.evaluator = environment, evaluator
         self._algorithm, self._store = algorithm, store
 
     @property
@@ -61,8 +62,9 @@ class ChampionReport:
                     self._algorithm.best,
                     self._store.publish,
                     self.evaluator,
-                    self._metrics,
+                    self.environment,
                     self._experiment.test.episodes,
+                    block=self._experiment.test.block,
                 )
             except PoisonError as poison:
                 self._write(stopped)
@@ -144,7 +146,9 @@ def known_champion(store: Store, experiment: Experiment) -> summary.Champion | N
     score = score_of_champion(about)
     if score is None or about.get("state_hash") != store.state_hash:
         return None
-    if score.episodes != experiment.test.episodes or not isinstance(about.get("fitness"), int | float):
+    if (score.episodes, score.block) != (experiment.test.episodes, experiment.test.block):
+        return None
+    if not isinstance(about.get("fitness"), int | float):
         return None
     return summary.Champion(about["fitness"], score)
 
@@ -157,6 +161,6 @@ def score_of_champion(about: Mapping[str, Any]) -> testing.Score | None:
         bounds = [bound for low, high in intervals for bound in (low, high)]
     except (KeyError, TypeError, ValueError):
         return None
-    numbers = [score.episodes, score.mean, score.median, score.max, score.mean_length]
+    numbers = [score.episodes, score.block, score.mean, score.median, score.max, score.mean_length]
     known = all(isinstance(number, int | float) for number in numbers)
     return score if known and all(n is None or isinstance(n, int | float) for n in [*bounds, score.win_rate]) else None

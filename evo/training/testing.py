@@ -1,11 +1,12 @@
-"""The test score: what the champion scores on test episodes, which training never uses, with 95 % intervals."""
+"""The test score: what a champion scores on test episodes, which training never uses, with 95 % intervals."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,12 @@ from evo.records import ActionRule, Episodes, Evaluator, Result, Task, WeightSou
 from evo.training.quarantine import show
 from evo.training.statistics import mean_interval, rate_interval
 
+if TYPE_CHECKING:
+    from evo.environments.environment import Environment
+
 EPISODES_PER_TASK = 64
+BLOCK = 1_000_000  # test episodes of a block
+LAST_BLOCK = 4000
 
 Publish = Callable[[NDArray[np.float32]], str]
 
@@ -27,29 +33,40 @@ class Score:
 
     episodes: int
     mean: float
-    ci95: tuple[float, float]  # Student's t
+    ci95: tuple[float, float]  # of the mean over all test episodes there are (see `mean_interval`)
     median: float
     max: float
     win_rate: float | None  # None where there is no win
     win_ci95: tuple[float, float] | None  # Wilson's
     mean_length: float  # frames of an episode
+    block: int = 0  # which million of test episodes
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a player that needs no learning scores on the first test episodes of a block."""
+
+    episodes: int
+    mean: float
+    ci95: tuple[float, float]
 
 
 def measure(
     weights: NDArray[np.float32],
     publish: Publish,
     evaluator: Evaluator,
-    episode_metrics: Sequence[str],
+    environment: Environment,
     episodes: int,
     rule: Literal["greedy", "softmax", "gaussian"] = "greedy",
+    block: int = 0,
 ) -> tuple[Score, NDArray[np.float64]]:
-    """Play `weights` [P] on the first test episodes; return the score, and that of every episode.  # [E]
+    """Play `weights` [P] on the first test episodes of a block; return the score, and that of every episode.  # [E]
 
     The score of an episode is the metric of that name, elsewhere its return. DataError: the network's outputs are not
     finite. PoisonError: the network ends its workers.
     """
     source = WeightSource.of_row(published=publish(weights[np.newaxis]))
-    seeds = seeds_of_test_episodes(episodes)
+    episode_metrics, seeds = environment.episode_metrics, seeds_of_test_episodes(episodes, block * BLOCK)
     parts = [seeds[first : first + EPISODES_PER_TASK] for first in range(0, episodes, EPISODES_PER_TASK)]
     played = evaluator.map([Task(source, Episodes(part), ActionRule(rule)) for part in parts])
     show(played.notices)
@@ -60,7 +77,7 @@ def measure(
         raise DataError("the champion cannot be tested: its outputs or rewards are not finite")
     scores = np.concatenate([score_of(result, episode_metrics) for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])
-    mean, interval = mean_interval(scores.tolist())
+    mean, interval = mean_interval(scores.tolist(), environment.score_bounds)
     wins = win_ci95 = None
     if "won" in episode_metrics:
         won = sum(int(result.episode_metrics[0, :, episode_metrics.index("won")].sum()) for result in results)
@@ -74,6 +91,7 @@ def measure(
         win_rate=wins,
         win_ci95=win_ci95,
         mean_length=int(lengths.sum(dtype=np.int64)) / episodes,
+        block=block,
     )
     return score, scores
 
@@ -85,13 +103,18 @@ def score_of(result: Result, episode_metrics: Sequence[str]) -> NDArray[np.float
     return np.asarray(result.returns[0] / 1000.0, np.float64)
 
 
-def baselines(environment: Any, episodes: int) -> Mapping[str, float]:
-    """Return the mean test score of players that need no learning; empty where there are none."""
-    if environment.id != "snake":
-        return {}
-    from snake.players import play
+def baselines(
+    environment: Environment, episodes: int, block: int = 0, seconds: float = float("inf")
+) -> Mapping[str, Baseline]:
+    """Return the test scores of players that need no learning; empty where there are none.
 
-    options = environment.of_rules
-    seeds = seeds_of_test_episodes(episodes).tolist()
-    scores = {name: sum(play(name, seed, **options) for seed in seeds) / episodes for name in ("random", "greedy")}
-    return {**scores, "perfect": float(environment.size**2 - environment.start_length)}
+    They play the first test episodes of a block, each player as many as `seconds` of processor time allow.
+    """
+    scores = {}
+    for name, play in environment.players.items():
+        began, played = time.process_time(), list[float]()
+        while len(played) < episodes and (not played or time.process_time() - began < seconds):
+            (seed,) = seeds_of_test_episodes(1, block * BLOCK + len(played)).tolist()
+            played.append(play(seed))
+        scores[name] = Baseline(len(played), *mean_interval(played, environment.score_bounds))
+    return scores

@@ -37,7 +37,7 @@ class Validated:
         self.changed = False  # whether the last generation has brought another champion
 
     def generation(self, number: int) -> Generation:
-        """Play a generation of the algorithm, and validate its finalists in generation 0 and every so many.
+        """Play a generation of the algorithm, and validate its finalists if that is due.
 
         The metrics have `validation`, the champion's mean return, and in generation 0 of a run that starts from
         another one's champion `start_validation`, that network's mean return.
@@ -49,10 +49,24 @@ class Validated:
             returns = yield from self._validate(Finalists(self._start[np.newaxis]), number, spent)
             started["start_validation"] = returns[0]
         metrics = yield from self.algorithm.generation(number)
-        if number == 0 or (number + 1) % self._options.every == 0:
+        if self.due(number):
             yield from self._validate(self.algorithm.finalists(self._options.finalists), number, spent)
         added = {name: metrics.get(name, 0.0) + seconds for name, seconds in spent.items()}
         return {**metrics, **added, **started, "validation": self.fitness if self.best is not None else float("nan")}
+
+    def due(self, number: int) -> bool:
+        """Return whether a generation validates its finalists: the first does, and every so many."""
+        return number == 0 or (number + 1) % self._options.every == 0
+
+    def last(self, number: int) -> Generation:
+        """Validate the finalists of the generation in which a run ends, where that was not due.
+
+        A better champion is reported, but is in no checkpoint: a run that goes on is the same as one that never ended.
+        """
+        self.changed = False
+        spent: Metrics = {"frames": 0.0, "slots": 0.0, "seconds_validating": 0.0}
+        yield from self._validate(self.algorithm.finalists(self._options.finalists), number, spent)
+        return spent
 
     def _validate(
         self, finalists: Finalists, number: int, spent: Metrics

@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 
     from evo.config.experiment import Experiment
     from evo.networks.network import Network
-    from evo.records import Evaluator, Request
+    from evo.records import Arrays, Evaluator, Request
     from evo.training.testing import Publish
     from evo.training.validation import Validated
     from evo.verify.verification import Evidence, Report
 
 READABLE_LARGEST = 1 << 22
-MOST_EPISODES = 1_000_000
 INVALID_STATE = (KeyError, IndexError, TypeError, ValueError, AttributeError)  # raised for a forged state
 
 
@@ -169,10 +168,24 @@ def _compare_with_states(champion: Champion, evidence: Evidence, experiment: Exp
             continue  # a later champion has replaced it
         if same:
             report.agrees.append(f"champion: its weights are those of the checkpoint of generation {generation}")
+        elif generation == about["generation"] == about["generations"] - 1 and not algorithm.due(generation):
+            _compare_with_finalists(champion, algorithm, state, experiment, report)
         else:
             report.disagrees.append(f"{file}: is not the champion in the checkpoint of generation {generation}")
         return
     report.unknown.append(f"{file}: no checkpoint with this champion is kept")
+
+
+def _compare_with_finalists(
+    champion: Champion, algorithm: Validated, state: Arrays, experiment: Experiment, report: Report
+) -> None:
+    """Look for the weights among the finalists of the generation in which the run ended."""
+    algorithm.restore(state, ())
+    finalists = algorithm.algorithm.finalists(experiment.validation.finalists).weights
+    if any(weights.tobytes() == champion.weights.tobytes() for weights in finalists):
+        report.agrees.append("champion: its weights are those of a finalist of the generation in which the run ended")
+    else:
+        report.disagrees.append("champion: it is no finalist of the generation in which the run ended")
 
 
 def has_champion(champion: Champion, algorithm: Validated) -> bool | None:
@@ -204,12 +217,13 @@ def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, pu
     if stated is None:
         report.unknown.append("the champion has no test score yet")
         return
-    episode_metrics = environment_of(experiment.environment).episode_metrics
+    environment = environment_of(experiment.environment)
     try:
-        episodes = int(stated["episodes"])
-        if not 1 <= episodes <= MOST_EPISODES:
-            raise ValueError(f"{episodes} episodes")
-        score = finite(asdict(testing.measure(champion.weights, publish, evaluator, episode_metrics, episodes)[0]))
+        episodes, block = int(stated["episodes"]), int(stated["block"])
+        if not (1 <= episodes <= testing.BLOCK and 0 <= block <= testing.LAST_BLOCK):
+            raise ValueError(f"{episodes} episodes of block {block}")
+        again, _ = testing.measure(champion.weights, publish, evaluator, environment, episodes, block=block)
+        score = finite(asdict(again))
     except (DataError, *INVALID_STATE) as error:
         report.disagrees.append(f"the champion cannot be tested again ({error})")
         return

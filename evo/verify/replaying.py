@@ -213,6 +213,8 @@ class Replayer:
             metrics = play_out(algorithm.generation(line.generation), players, self.publisher)
             state, record = checked(algorithm.state()), checked(algorithm.record())
             record |= {} if poisoned is None else {"poisoned": poisoned}
+            champion = self._champion_of(line)
+            found = champion is not None and self._finds(champion, algorithm, line, players)
         except (DataError, *INVALID_STATE) as error:
             self._invalid(line, error)
             return None
@@ -222,8 +224,7 @@ class Replayer:
         arrays |= {f"record/{name}": array for name, array in record.items()}
         differing = differing_arrays(line, arrays)
         mistakes = [difference(line, name, self._kept(line, name), arrays.get(name)) for name in differing]
-        champion = self._champion_of(line)
-        if champion is not None and has_champion(champion, algorithm):
+        if found:
             self.champion_found = f"a replay of generation {line.generation} finds the same weights"
         elif champion is not None:
             mistakes.append("the replay finds another champion than champion.h5")
@@ -231,6 +232,15 @@ class Replayer:
             mistakes.append(f"{line.frames} frames in the manifest, {int(metrics.get('frames', 0))} replayed")
         self.report.disagrees += [f"generation {line.generation}: {mistake}" for mistake in mistakes]
         return None if any(name.startswith("state/") for name in differing) else algorithm
+
+    def _finds(self, champion: Champion, algorithm: Validated, line: Line, players: Evaluator) -> bool:
+        """Return whether a replayed generation arrives at the champion, which may be of a validation at a run's end."""
+        state = algorithm.state()
+        if line.generation == champion.about["generations"] - 1 and not algorithm.due(line.generation):
+            play_out(algorithm.last(line.generation), players, self.publisher)
+        found = has_champion(champion, algorithm)
+        algorithm.restore_champion(state)
+        return bool(found)
 
     def _kept(self, line: Line, name: str) -> NDArray[np.generic] | None:
         """Return a stored array of a generation, if it is kept."""

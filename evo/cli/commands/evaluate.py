@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evo.cli.arguments import add, whole
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, counted
 from evo.plugins import registry
 
 MODES = ("greedy", "sample")
-MOST = 1_000_000
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir")
     parser.add_argument("--episodes", metavar="N", help="number of test episodes (default: test.episodes of the run)")
+    parser.add_argument(
+        "--block", metavar="N", help="which million of test episodes (default: 0, which every run looks at)"
+    )
     parser.add_argument(
         "--mode", choices=MODES, default="greedy", help="take the best action (the default), or sample as in training"
     )
@@ -26,30 +28,36 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Print the test score."""
-    episodes = whole("--episodes", arguments.episodes, 1, MOST)
     from dataclasses import asdict
 
     from evo.cli.terminal import show
     from evo.config.experiment import environment_of
+    from evo.store.evaluations import looked_at
     from evo.training import testing
     from evo.training.finished import look_at, playing
     from evo.training.summary import one_line
 
+    episodes = whole("--episodes", arguments.episodes, 1, testing.BLOCK)
+    block = whole("--block", arguments.block, 0, testing.LAST_BLOCK)
     registry.load(arguments.plugin)
     flags = {"workers": arguments.workers, "backend": arguments.backend}
     run = look_at(Path(arguments.run_dir), flags)
     episodes = episodes or run.experiment.test.episodes
+    block = run.experiment.test.block if block is None else block
     environment, network = environment_of(run.experiment.environment), run.experiment.network()
     rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
     with playing(run.experiment) as (evaluator, published):
         weights = run.champion.weights
-        score, _ = testing.measure(weights, published.publish, evaluator, environment.episode_metrics, episodes, rule)
+        score, _ = testing.measure(weights, published.publish, evaluator, environment, episodes, rule, block)
+    looked = looked_at(run.directory, block, episodes) if block and Path(arguments.run_dir).is_dir() else 0
     if arguments.json:
         print(one_line({**asdict(score), "mode": arguments.mode}))
     else:
         print(show.described(score))
-        if others := show.baselines(run.experiment):
-            print(f"baselines: {others}")
+        if others := show.baselines(run.experiment, score):
+            print(f"baselines on the same episodes:\n{others}")
+        if looked:
+            print(f"evaluated on block {block} {counted(looked, 'time')} before: choose nothing by this score")
     return 0
 
 

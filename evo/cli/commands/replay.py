@@ -7,11 +7,11 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from evo.cli.arguments import add, whole
-from evo.cli.commands.evaluate import MOST
 from evo.errors import ConfigurationError, PoisonError, ResourceError, counted
 from evo.plugins import registry
 
 MOST_GENERATIONS = 10_000_000
+MOST = 1_000_000  # candidates, and requests of a generation
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,7 +33,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Play the episode, check that the readable rules score the same, and show it."""
-    episode = whole("--episode", arguments.episode, 0, MOST - 1) or 0
+    from evo.training.testing import BLOCK
+
+    episode = whole("--episode", arguments.episode, 0, BLOCK - 1) or 0
     speed = whole("--speed", arguments.speed, 1, 1000) or 1
     if (arguments.generation, arguments.candidate, arguments.round) != (None, None, None):
         return _play_candidate(arguments)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0  # of a game
 FRAMES_PER_SECOND = 30.0
-BASELINE_EPISODES = 30
+BASELINE_SECONDS = 1.0  # of processor time for a player
 
 
 def headline(experiment: Experiment) -> str:
@@ -68,8 +68,8 @@ def ending(
         display.say(f"champion   validation return {champion.fitness:z.2f}")
         if champion.test is not None:
             display.say("test       " + described(champion.test).replace("\n", "\n" + 11 * " "))
-            if others := baselines(experiment):
-                display.say(f"baselines  {others}")
+            if others := baselines(experiment, champion.test):
+                display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
     if game is not None:
         from evo.cli.terminal.game_show import watch
 
@@ -99,9 +99,16 @@ def described(score: Score) -> str:
     )
 
 
-def baselines(experiment: Experiment) -> str:
-    """Return the test scores of players that need no learning in one line; empty where there are none."""
+def baselines(experiment: Experiment, score: Score) -> str:
+    """Return the test scores of players that need no learning, a line each, on the episodes of `score` or the first."""
+    from evo.config.experiment import environment_of
     from evo.training.testing import baselines
 
-    scores = baselines(experiment.environment, BASELINE_EPISODES)
-    return ", ".join(f"{name} {score:z.1f}" for name, score in scores.items())
+    lines = []
+    played = baselines(environment_of(experiment.environment), score.episodes, score.block, BASELINE_SECONDS)
+    for name, other in played.items():
+        low, high = other.ci95
+        interval = f" ({low:z.1f} to {high:z.1f})" if other.episodes > 1 else ""
+        first = f", first {counted(other.episodes, 'episode')}" if other.episodes < score.episodes else ""
+        lines.append(f"{name} player {other.mean:z.1f}{interval}{first}")
+    return "\n".join(lines)

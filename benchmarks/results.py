@@ -1,0 +1,182 @@
+"""Measure every published score again: `python -m benchmarks.results` trains each experiment with each of its seeds.
+
+Runs stand in runs/results and go on where they stopped, so this may be interrupted. Scores are of a block of test
+episodes that is drawn when results are measured for the first time, which no training, tuning or earlier page has
+looked at. They are written to docs/experiments/results.json, and as tables to docs/experiments/results.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.peers import ROOT
+from evo.config import loading
+from evo.config.experiment import environment_of
+from evo.files.durable import replace_file
+from evo.store.champion import encode_champion, read_champion
+from evo.training.testing import LAST_BLOCK, baselines
+
+# What is published: with which seeds, and scored on how many episodes. The short ones come first.
+EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
+    "ga_snake_6x6": ((1, 2, 3), 5000),
+    "ppo_snake_6x6": ((1, 2, 3), 5000),
+    "a2c_snake_6x6": ((1, 2, 3), 5000),
+    "dqn_snake_6x6": ((1, 2, 3), 5000),
+    "pqn_snake_6x6": ((1, 2, 3), 5000),
+    "ppo_cartpole": ((1, 2, 3), 1000),
+    "a2c_snake": ((1, 2, 3), 5000),
+    "ga_snake": ((1, 2, 3), 5000),
+    "ppo_snake": ((1, 2, 3, 4, 5), 5000),
+    "ga_snake_seed": ((1,), 5000),
+    "a2c_snake_seed": ((1,), 5000),
+    "pqn_snake": ((1,), 5000),
+    "dqn_snake": ((1,), 5000),
+    "reinforce_snake": ((1,), 5000),
+    "ppo_snake_full": ((1,), 5000),
+}
+CHAMPION_EPISODES = 5000
+BASELINES = {"ga_snake": 1000, "ga_snake_6x6": 1000}  # in whose environment, and on how many episodes
+RUNS = ROOT / "runs" / "results"
+KEPT, PAGE = ROOT / "docs" / "experiments" / "results.json", ROOT / "docs" / "experiments" / "results.md"
+CHAMPIONS = ROOT / "champions"
+
+
+def main() -> None:
+    """Train and measure what is asked for, and write the page after every result."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.results", description=__doc__)
+    parser.add_argument("--only", action="append", choices=[*EXPERIMENTS, "champions", "baselines"], metavar="NAME")
+    chosen = parser.parse_args().only or ["baselines", "champions", *EXPERIMENTS]
+    results = json.loads(KEPT.read_text())
+    results["block"] = results["block"] or 1 + secrets.randbelow(LAST_BLOCK)
+    for name in chosen:
+        if name == "champions":
+            measure_champions(results)
+        elif name == "baselines":
+            measure_baselines(results)
+        else:
+            measure_runs(results, name)
+
+
+def measure_runs(results: dict[str, Any], name: str) -> None:
+    """Train an experiment with each of its seeds, and measure the champions."""
+    seeds, episodes = EXPERIMENTS[name]
+    for seed in seeds:
+        results["runs"][f"{name} {seed}"] = measured(name, seed, episodes, results["block"])
+        write(results)
+
+
+def measured(name: str, seed: int, episodes: int, block: int) -> dict[str, Any]:
+    """Train an experiment, or go on with it, and return what it played and scores."""
+    run = RUNS / f"{name}-seed{seed}"
+    words = ["--resume", str(run)] if run.exists() else [f"experiments/{name}.toml", "--seed", str(seed)]
+    summary = called("evo.run", *words, *([] if run.exists() else ["--run-dir", str(run)]), "--quiet")
+    return {
+        "generations": summary["generations"],
+        "frames": summary["frames"],
+        "state_hash": summary["state_hash"],
+        "test": called("evo", "evaluate", str(run), "--episodes", str(episodes), "--block", str(block)),
+    }
+
+
+def measure_baselines(results: dict[str, Any]) -> None:
+    """Measure the players that need no learning."""
+    for name, episodes in BASELINES.items():
+        environment = environment_of(loading.load(ROOT / "experiments" / f"{name}.toml").environment)
+        played = baselines(environment, episodes, results["block"])
+        results["baselines"][name] = {player: asdict(baseline) for player, baseline in played.items()}
+        write(results)
+
+
+def measure_champions(results: dict[str, Any]) -> None:
+    """Measure the champions that ship with the project, and write the score into their files."""
+    for file in sorted(CHAMPIONS.glob("*.h5")):
+        words = ["--episodes", str(CHAMPION_EPISODES), "--block", str(results["block"])]
+        score = called("evo", "evaluate", str(file), *words)
+        results["champions"][file.stem] = score
+        champion = read_champion(file)
+        test = {name: value for name, value in score.items() if name != "mode"}
+        data, _ = encode_champion(champion.weights, champion.layers, {**champion.about, "test": test})
+        replace_file(file, data)
+        write(results)
+
+
+def called(module: str, *words: str) -> Any:
+    """Return the object that a command ends with."""
+    print("python -m", module, *words, file=sys.stderr, flush=True)
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words, "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def write(results: dict[str, Any]) -> None:
+    """Write results.json and results.md."""
+    KEPT.write_text(json.dumps(results, indent=1) + "\n")
+    PAGE.write_text(page(results))
+
+
+def page(results: dict[str, Any]) -> str:
+    """Return the tables of all results."""
+    runs = [
+        f"| {name.split()[0]}.toml | {name.split()[1]} | {score(run['test'])} | {run['test']['mean_length']:.0f} "
+        f"| {run['frames'] / 1e6:.1f} M |"
+        for name, run in sorted(results["runs"].items(), key=lambda item: list(EXPERIMENTS).index(item[0].split()[0]))
+    ]
+    players = [
+        f"| {name}.toml | {player} | {mean_of(baseline)} | {baseline['episodes']:,} |"
+        for name, found in results["baselines"].items()
+        for player, baseline in found.items()
+    ]
+    champions = [f"| {name}.h5 | {score(test)} |" for name, test in sorted(results["champions"].items())]
+    return "\n".join(
+        [
+            "# Results",
+            "",
+            f"Scores on test episodes of block {results['block']}, which was drawn after all training and tuning had "
+            "ended.",
+            "`make results` measures them again. Intervals are at 95 %; those of means hold for skewed scores too.",
+            "",
+            "| experiment | seed | mean score (95 % interval) | episodes | full boards | steps an episode | frames |",
+            "|---|--:|---|--:|---|--:|--:|",
+            *runs,
+            "",
+            "The champions in `champions/`, which earlier versions trained:",
+            "",
+            "| file | mean score (95 % interval) | episodes | full boards |",
+            "|---|---|--:|---|",
+            *champions,
+            "",
+            "Players that need no learning, in the environment of an experiment:",
+            "",
+            "| experiment | player | mean score (95 % interval) | episodes |",
+            "|---|---|---|--:|",
+            *players,
+            "",
+        ]
+    )
+
+
+def score(test: dict[str, Any]) -> str:
+    """Return the cells of a score: mean and interval, episodes, wins and interval."""
+    wins = "-"
+    if test["win_rate"] is not None:
+        least, most = test["win_ci95"]
+        wins = f"{100 * test['win_rate']:.1f} % ({100 * least:.1f} to {100 * most:.1f} %)"
+    return f"{mean_of(test)} | {test['episodes']:,} | {wins}"
+
+
+def mean_of(test: dict[str, Any]) -> str:
+    """Return a mean and its interval."""
+    low, high = test["ci95"]
+    return f"{test['mean']:.2f} ({low:.2f} to {high:.2f})"
+
+
+if __name__ == "__main__":
+    main()
