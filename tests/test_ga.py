@@ -125,8 +125,16 @@ def test_scores_that_are_not_finite_rank_worst_and_are_counted() -> None:
     assert algorithm.record()["survivors"].tolist() == [7, 4, 6, 0, 5, 2, 1]
     assert metrics["nonfinite"] == 2
     assert algorithm.record()["return"][[1, 3]].tolist() == [WORST, WORST]
-    assert metrics["best"] == 8 / 2000
+    assert metrics["best"] == metrics["best_fitness"] == 8 / 2000
     assert metrics["mean"] == pytest.approx((2 - 2 * 10**12 + 6 + 0 + 4 + 8) / 6 / 2000)
+    assert metrics["mean_fitness"] == pytest.approx(metrics["mean"])
+
+
+def test_the_bonus_for_steps_is_in_the_fitness_and_not_in_the_returns_that_are_shown() -> None:
+    algorithm = make(per_task=8, alive_bonus=0.5)
+    metrics = drive(algorithm, 1, lambda request: [result_of([[1000, 3000]] * 8)])
+    assert (metrics["best"], metrics["mean"]) == (2.0, 2.0)
+    assert metrics["best_fitness"] == metrics["mean_fitness"] > 2.0
 
 
 def test_a_generation_in_which_nobody_is_finite_goes_on_with_the_first() -> None:

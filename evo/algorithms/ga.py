@@ -247,11 +247,13 @@ class GeneticAlgorithm(Algorithm):
         return weights
 
     def _metrics(self, returns: Any, lengths: Any, finite: Any, results: Sequence[Result]) -> Metrics:
-        log = self.logbook[-1]
+        log, means = self.logbook[-1], returns[finite].mean(axis=1) / 1000.0
         per = 1000.0 * self.options.episodes
         return {
-            "best": log["best"] / per,
-            "mean": log["mean"] / per,
+            "best": float(means.max()) if len(means) else float("nan"),
+            "mean": float(means.mean()) if len(means) else float("nan"),
+            "best_fitness": log["best"] / per if len(means) else float("nan"),
+            "mean_fitness": log["mean"] / per if len(means) else float("nan"),
             "mean_length": float(lengths.mean()),
             "sigma": float(np.median(self._record["sigma"])),
             "nonfinite": float((~finite).sum()),
