@@ -1,11 +1,14 @@
-"""metrics.jsonl: one line per generation, for monitoring and plots. No result depends on it, so it is not synced."""
+"""Lines for people: metrics.jsonl has one per generation, evaluations.jsonl one per look at another test block.
+
+No result depends on them, so they are not synced.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from typing import Any
 from evo.errors import DataError, ResourceError
 from evo.files.durable import read_file, replace_file, write_all
 
-METRICS = "metrics.jsonl"
+METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
 LARGEST = 1 << 31
 
 
@@ -29,11 +32,7 @@ class MetricsFile:
         # After a line that a full disk cut short, begin a new one.
         data = b"\n" * self._failed + _line({"generation": generation, **metrics})
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
-            try:
-                write_all(descriptor, data)
-            finally:
-                os.close(descriptor)
+            _append(self.path, data)
         except OSError as error:
             notice = "" if self._failed else f"cannot write {self.path}: {error.strerror}; the run goes on"
             self._failed = True
@@ -43,11 +42,9 @@ class MetricsFile:
     def read(self) -> list[dict[str, Any]]:
         """Return the last line of every generation, in order; None stands for a number that is not finite."""
         lines: dict[int, dict[str, Any]] = {}
-        with suppress(DataError, ResourceError):
-            for text in read_file(self.path, most=LARGEST).split(b"\n"):
-                with suppress(ValueError, RecursionError, KeyError, TypeError):
-                    line = json.loads(text)
-                    lines[int(line["generation"])] = line
+        for line in _lines(self.path):
+            with suppress(ValueError, KeyError, TypeError):
+                lines[int(line["generation"])] = line
         return [lines[generation] for generation in sorted(lines)]
 
     def trim(self, generations: int) -> None:
@@ -55,6 +52,33 @@ class MetricsFile:
         kept = [_line(line) for line in self.read() if line["generation"] < generations]
         with suppress(OSError):
             replace_file(self.path, b"".join(kept), durable=False)
+
+
+def looked_at(directory: Path, block: int, episodes: int) -> int:
+    """Note that a block of test episodes was looked at, where that can be written; return how often it had been."""
+    path = directory / EVALUATIONS
+    before = sum(bool(line.get("block") == block) for line in _lines(path))
+    with suppress(OSError):
+        _append(path, _line({"block": block, "episodes": episodes}))
+    return before
+
+
+def _append(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+    try:
+        write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a file of lines; what cannot be read is left out."""
+    with suppress(DataError, ResourceError):
+        for text in read_file(path, most=LARGEST).split(b"\n"):
+            with suppress(ValueError, RecursionError):
+                line = json.loads(text)
+                if isinstance(line, dict):
+                    yield line
 
 
 def _line(metrics: Mapping[str, Any]) -> bytes:

@@ -32,7 +32,7 @@ def main(arguments: Namespace) -> int:
 
     from evo.cli.terminal import show
     from evo.config.experiment import environment_of
-    from evo.store.evaluations import looked_at
+    from evo.store.metrics import looked_at
     from evo.training import testing
     from evo.training.finished import look_at, playing
     from evo.training.summary import one_line
