@@ -24,6 +24,7 @@ def start_tensorflow(options: Options) -> Any:
     devices.import_tensorflow(on_gpu=False, wanted=devices.LEARNING)
     import tensorflow as tf
 
+    tf.get_logger().setLevel("ERROR")  # it warns of functions that are compiled for a few batch sizes
     try:
         inside, side_by_side = options.threading
         tf.config.threading.set_intra_op_parallelism_threads(inside)
