@@ -89,6 +89,7 @@ class Session:
 
         self.experiment, self.store, self._allow_drift = experiment, store, allow_drift
         self._evaluator: Evaluator | None = None
+        self._learning: str | None = None  # the fingerprint of what computes updates
         self._algorithm = forked
         try:
             self.evaluator = self._evaluator = evaluator_of(experiment, store.directory)
@@ -128,7 +129,9 @@ class Session:
         from evo.store.fingerprint import LEARNING, hold_to
 
         hold_to(self.store.directory, self.quarantine.fingerprint, self._allow_drift)
-        hold_to(self.store.directory, self.algorithm.fingerprint(), self._allow_drift, LEARNING)
+        if self._learning is None:  # it takes a compilation, and stays the same while this process learns
+            self._learning = self.algorithm.fingerprint()
+            hold_to(self.store.directory, self._learning, self._allow_drift, LEARNING)
 
     def report_champion(self, generation: int, metrics: Metrics) -> None:
         """Write the champion if it has changed, and test it if a test is due; the metrics then get the test score."""

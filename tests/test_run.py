@@ -17,11 +17,14 @@ import pytest
 from calling import KEYS, SMALL, after, called, command, summary_of
 
 import evo
+from evo.config import loading
 from evo.config.experiment import environment_of
 from evo.records import Episodes, Generation, Played, Request, Result, Task, WeightSource
+from evo.run import Session, generations
 from evo.store.champion import read_champion
 from evo.store.store import Store
 from evo.training.generation import play_out
+from evo.training.resuming import open_or_begin
 
 SCORE = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length", "block"]
 
@@ -71,6 +74,14 @@ def test_a_run_that_ends_between_validations_looks_at_its_last_networks_and_goes
     files = [(small / run / "champion.h5").read_bytes() for run in ("run", "straight")]
     assert files[0] == files[1]
     assert called(small, "verify", "run", "--all", program="evo")[1] == ""
+
+
+def test_the_fingerprint_of_learning_is_computed_once_and_not_in_every_generation(small: Path) -> None:
+    experiment, asked = loading.load(small / "small.toml"), []
+    with open_or_begin(experiment, small / "run") as store, Session(experiment, store) as session:
+        session.algorithm.fingerprint = lambda: asked.append(store.next_generation) or ""  # type: ignore[method-assign]
+        assert len(list(generations(session))) == 4
+    assert asked == [0]
 
 
 def test_another_seed_is_another_run(small: Path) -> None:
