@@ -130,7 +130,7 @@ def killed(options: LearnerOptions, victim: str) -> dict[str, NDArray[Any]]:
         told["updates"] = int(learner.state()["updates"][0])
         weights = learner.weights()
     except Exception as error:
-        told["td_error"], told["code"] = str(error), getattr(error, "exit_code", 1)
+        told["error"], told["code"] = str(error), getattr(error, "exit_code", 1)
     learner.close()
     told["left"] = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
     return {"told": np.array(json.dumps(told)), "weights": weights}

@@ -105,7 +105,7 @@ def test_steps_in_two_processes_are_those_of_one_and_one_that_is_killed_stops_bo
     told = json.loads(str(of(learned_by, KILLED)["told"]))
     assert told["code"] == 5
     assert "the learner's worker 1 was killed by SIGKILL" in told["error"]
-    assert "resume it" in told["error"]
+    assert "resume the run" in told["error"]
     assert told["left"] == []
     assert told["apart"]  # in a network of their own, which has
     assert told["interfaces"] == ["lo"]  # nothing but a loopback
@@ -248,7 +248,7 @@ def test_a_device_that_is_not_there_is_told_at_once_and_nothing_hangs(tmp_path: 
     words = ("--set", "learner.strategy=mirrored", "--set", 'learner.devices=["CPU:0", "GPU:7"]')
     summary, told = ran(tmp_path, "small.toml", "--run-dir", "run", *words)
     assert summary["code"] == 5
-    assert 'learner.devices: "GPU:7" is not there' in told
+    assert 'learner.devices: "GPU:7" is missing' in told
     assert "Traceback" not in told
 
 
