@@ -417,6 +417,7 @@ def test_invalid_options_are_named(module: Any, options: dict[str, Any], name: s
 
 WILD = """
 from evo.environments import environment
+from evo.rollouts.gymnasium_episodes import PROBED
 from evo.plugins.options import EnvironmentOptions
 
 plugs_into = "environments"
@@ -425,7 +426,7 @@ class Options(EnvironmentOptions):
     id: str
 
 class Environment(environment.Environment):  # pays as expected for eleven episodes, and then without measure
-    shape, actions, episode_metrics, episodes = (2,), 2, (), 0
+    shape, actions, episode_metrics, episodes = (2,), 2, (), -2 * len(PROBED)  # those of the check of seeds first
 
     def env(self):
         return Environment()
