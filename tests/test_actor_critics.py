@@ -453,6 +453,7 @@ policy = {kind = "linear"}
 a2c = {episodes = 4, value_coefficient = 100.0}
 run = {algorithm = "a2c", generations = 50}
 validation = {episodes = 3}
+test = {episodes = 3}
 """
 
 
