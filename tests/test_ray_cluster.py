@@ -511,7 +511,7 @@ def test_a_head_that_is_lost_ends_the_run_with_a_line_and_it_goes_on_without_ray
             assert process.wait(60) == 5
             err = process.stderr.read()
     assert "the head of the Ray cluster" in err
-    assert "--resume run --backend processes" in err.replace(str(tmp_path) + "/", "")
+    assert "evo resume run --backend processes" in err.replace(str(tmp_path) + "/", "")
     assert "Traceback" not in err
     reached = summary_of(tmp_path, "--resume", "run", "--generations", 2)["generations"]
     straight = summary_of(tmp_path, "small.toml", "--run-dir", "straight", "--generations", reached + 2)
