@@ -139,8 +139,8 @@ def page(results: dict[str, Any]) -> str:
         [
             "# Results",
             "",
-            f"Scores on test episodes of block {results['block']}, which was drawn after all tuning, and which no training "
-            "looks at.",
+            f"Scores on test episodes of block {results['block']}, which was drawn after all tuning, and which no "
+            "training looks at.",
             "`make results` measures them again. Intervals are at 95 %; those of means hold for skewed scores too.",
             "",
             "| experiment | seed | mean score (95 % interval) | episodes | full boards | steps an episode | frames |",
