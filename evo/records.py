@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -192,7 +192,7 @@ class Algorithm(Protocol):
     def record(self) -> Arrays:
         """Return what the last generation did, by name."""
 
-    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from what `state` returned.
 
         `records` are those of every generation of the run, oldest first, read as they are asked for. There are none

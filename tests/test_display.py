@@ -179,7 +179,13 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
     assert "…" not in shown
 
 
-@pytest.mark.parametrize("experiment", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        pytest.param(path, id=path.stem, marks=() if path.stem == "ga_snake" else pytest.mark.long)
+        for path in sorted((ROOT / "experiments").glob("*.toml"))
+    ],
+)
 def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,6 +76,18 @@ def test_a_run_that_ends_between_validations_looks_at_its_last_networks_and_goes
     assert called(small, "verify", "run", "--all", program="evo")[1] == ""
 
 
+def test_a_champion_is_written_again_whole_where_the_run_was_killed_before_it_was_written(small: Path) -> None:
+    rarely = ("--set", "validation.every=10", "--seed", 4)
+    summary_of(small, "small.toml", *rarely, "--generations", 2, "--run-dir", "run")
+    files = [small / "run" / name for name in ("champion.h5", "champion.json")]
+    before = [file.read_bytes() for file in files]
+    for file in files:
+        file.unlink()
+    summary_of(small, "--resume", "run")
+    assert [file.read_bytes() for file in files] == before
+    assert read_champion(small / "run").about["lineage"]
+
+
 def test_the_fingerprint_of_learning_is_computed_once_and_not_in_every_generation(small: Path) -> None:
     experiment, asked = loading.load(small / "small.toml"), []
     with open_or_begin(experiment, small / "run") as store, Session(experiment, store) as session:

@@ -8,7 +8,7 @@ original learns from 8 examples a frame, a batch of 32 every 4 frames.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -144,7 +144,7 @@ class DQN(Method):
         """Return frames without an update, and of the replay buffer what recorded actions do not give."""
         return {"owed": np.array([self._owed], np.int64), **self.buffer.state()}
 
-    def restore(self, state: Arrays, records: Iterable[Arrays] | None) -> None:
+    def restore(self, state: Arrays, records: Sequence[Arrays] | None) -> None:
         """Restore the replay buffer by playing the recorded actions again; a fork begins with an empty one."""
         if records is None:
             self._owed = 0

@@ -7,7 +7,7 @@ on the new episodes, so no candidate survives on one lucky score.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -165,7 +165,7 @@ class GeneticAlgorithm(Algorithm):
 
     def finalists(self, count: int) -> Finalists:
         """Return the best of the survivors."""
-        survivors = self._record.get("survivors")  # not after a resume, before a generation is played
+        survivors = self._record.get("survivors")  # not after a fork, before a generation is played
         return Finalists(self._parents[:count], None if survivors is None else survivors[:count].tolist())
 
     def _candidates(self, number: int) -> tuple[WeightSource, NDArray[np.int32]]:
@@ -274,12 +274,13 @@ class GeneticAlgorithm(Algorithm):
         """Return parent, mate, key, sigma, summed return and frames of every candidate, and who survived."""
         return self._record
 
-    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
-        """Continue from the parents of a state."""
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Continue from the parents of a state, and the record of the generation that left them."""
         self._parents = np.ascontiguousarray(state["weights"], np.float32)
         self._steps = np.asarray(state["steps"], np.int32)
         self._ages = np.asarray(state["ages"], np.int32)
         self._means = np.asarray(state["means"], np.int64)
+        self._record = dict(records[-1]) if records else {}
 
 
 def make(options: Options, setup: Setup) -> GeneticAlgorithm:

@@ -7,7 +7,7 @@ the network is the value.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -219,7 +219,7 @@ class ActorCritic(Method):
         normaliser.moments.restore(np.asarray(state["observation_moments"], np.float64))
         return normaliser.fold(weights)
 
-    def restore(self, state: Arrays, records: Iterable[Arrays] | None) -> None:
+    def restore(self, state: Arrays, records: Sequence[Arrays] | None) -> None:
         """Restore the normalisers; a fork restarts the discounted returns."""
         if self._observations is not None and "observation_moments" in state:
             self._observations.moments.restore(np.asarray(state["observation_moments"], np.float64))

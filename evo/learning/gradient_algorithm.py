@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -126,7 +125,7 @@ class Method(Protocol):
         """Return the learner's weights in a state.  # [P]"""
         return np.asarray(state["weights"], np.float32)
 
-    def restore(self, state: Arrays, records: Iterable[Arrays] | None) -> None:
+    def restore(self, state: Arrays, records: Sequence[Arrays] | None) -> None:
         """Restore the method's own arrays; `records` is None where the state is another run's (a fork)."""
         return
 
@@ -228,7 +227,7 @@ class GradientAlgorithm(Algorithm):
         """Return "return" (thousandths) and "length" of the episodes that ended, or the method's own record."""
         return self._record
 
-    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a state; a fork begins without pending transitions, and without a replay buffer's.
 
         ConfigurationError: the state is of an algorithm whose networks have other outputs. DataError: state and
@@ -246,9 +245,8 @@ class GradientAlgorithm(Algorithm):
             self.learner.target.set(np.asarray(state.get("target", weights), np.float32))
         self._frames = int(np.asarray(state[frames])[0])
         self.collector.restore(state)
-        first = next(rest := iter(records), None)
-        self.method.restore(state, None if first is None else chain([first], rest))
-        self._pending = None if first is None else collecting.transitions_from_arrays(state, PENDING)
+        self.method.restore(state, records or None)
+        self._pending = collecting.transitions_from_arrays(state, PENDING) if records else None
 
     def fingerprint(self) -> str:
         """Return the versions and the device that compute updates, with a digest of one."""

@@ -8,7 +8,7 @@ so a record holds the "actions" [L, T] of a generation, and the environments' st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,7 +188,7 @@ class ReplayBuffer:
             "priorities": priorities.astype(np.uint32),
         }
 
-    def restore(self, state: Arrays, environment: Any, records: Iterable[Arrays]) -> None:
+    def restore(self, state: Arrays, environment: Any, records: Sequence[Arrays]) -> None:
         """Restore what `state` returned, and fill the buffer from the records of all generations, oldest first.
 
         Raises DataError where records and state do not match.

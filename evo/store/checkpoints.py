@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,14 +131,27 @@ def read_records(directory: Path, name: str, lines: Sequence[Line]) -> Iterator[
         yield _checked(line, "record/", record, directory / name)
 
 
-def read_all_records(directory: Path, lines: Sequence[Line]) -> Iterator[dict[str, NDArray[np.generic]]]:
-    """Yield the record of each generation, oldest first; each file is read once. An empty record is an empty dict.
+class Records(Sequence[dict[str, NDArray[np.generic]]]):
+    """The records of these generations, oldest first, read as they are asked for; an empty one is an empty dict.
 
-    Raises DataError where one is corrupt.
+    An iteration reads each file once. Raises DataError where a record that is asked for is corrupt.
     """
-    for name, group in itertools.groupby(lines, record_file):
-        together = list(group)
-        yield from read_records(directory, name, together) if name else ({} for _ in together)
+
+    def __init__(self, directory: Path, lines: Sequence[Line]) -> None:
+        self._directory, self._lines = directory, lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Records(self._directory, self._lines[index])
+        return read_record(self._directory, self._lines[index])
+
+    def __iter__(self) -> Iterator[dict[str, NDArray[np.generic]]]:
+        for name, group in itertools.groupby(self._lines, record_file):
+            together = list(group)
+            yield from read_records(self._directory, name, together) if name else ({} for _ in together)
 
 
 def record_file(line: Line) -> str:

@@ -20,7 +20,7 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ from evo.files.lock import acquire, release
 from evo.store.champion import Layers, encode_champion, write_champion
 from evo.store.checkpoints import (
     Generation,
-    read_all_records,
+    Records,
     read_record,
     read_state,
     remove_old_checkpoints,
@@ -232,11 +232,11 @@ class Store:
         """Return the record of a durable generation. Raises DataError where it is corrupt."""
         return read_record(self.directory, self._lines[generation])
 
-    def records(self) -> Iterator[dict[str, NDArray[np.generic]]]:
-        """Yield the record of every generation, oldest first. Raises DataError where one is corrupt."""
+    def records(self) -> Records:
+        """Return the records of all generations, which are read as they are asked for."""
         if self._durable[0] < self.next_generation:
             self.flush()
-        yield from read_all_records(self.directory, self._lines)
+        return Records(self.directory, list(self._lines))
 
     def log(self, generation: int, metrics: Mapping[str, float]) -> None:
         """Append the metrics of a committed generation; they replace earlier ones of that generation."""

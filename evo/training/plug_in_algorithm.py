@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class CheckedAlgorithm(Algorithm):
         """Return what the last generation did."""
         return self._arrays("record", self._algorithm.record())
 
-    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a state."""
         self._algorithm.restore(state, records)
 

@@ -14,7 +14,7 @@ from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Arrays, Episodes, Finalists, Generation, Request, Result, Task, WeightSource
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator
 
     from evo.config.sections import Validation as Options
     from evo.records import Algorithm, Metrics
@@ -131,7 +131,7 @@ class Validated:
         """Release what the algorithm holds."""
         self.algorithm.close()
 
-    def restore(self, state: Arrays, records: Iterable[Arrays]) -> None:
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from a checkpoint and the records of all generations up to it."""
         self.algorithm.restore(_own(state), records)
         self.restore_champion(state)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,7 @@ def replay_candidate(directory: Path, generation: int, number: int, candidate: i
         raise ConfigurationError(f"--generation: must be 0 to {store.next_generation}")
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
     if generation:
-        algorithm.restore(store.read_state(generation - 1), islice(store.records(), generation))
+        algorithm.restore(store.read_state(generation - 1), store.records()[:generation])
     with temporary() as published:
         tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, published)
         task = _task_of_candidate(tasks, candidate)

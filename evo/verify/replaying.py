@@ -17,7 +17,7 @@ from evo.files.arrays import checked
 from evo.files.durable import read_file
 from evo.randomness.philox import draw
 from evo.records import NOT_DETERMINISTIC, Episodes, Task, WeightSource
-from evo.store.checkpoints import read_all_records, read_record
+from evo.store.checkpoints import Records, read_record
 from evo.store.fingerprint import FILE, LARGEST, LEARNING
 from evo.training.finished import playing
 from evo.training.generation import Publisher, addressed, make_algorithm, play_out
@@ -149,7 +149,7 @@ class Replayer:
                 self._skip([line])
                 return None
             before = self.evidence.lines[: line.generation]
-            algorithm.restore(state, read_all_records(self.evidence.directory, before))
+            algorithm.restore(state, Records(self.evidence.directory, before))
         return algorithm
 
     def _skip(self, lines: Sequence[Line]) -> None:
