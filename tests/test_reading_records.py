@@ -29,7 +29,7 @@ def test_records_come_in_order_and_each_file_is_read_once(tmp_path: Path, monkey
     verified = checkpoints.verified
     monkeypatch.setattr(checkpoints, "verified", lambda *asked: (read.append(asked[1]), verified(*asked))[1])
     with filled(tmp_path / "run") as store:
-        records = store.records()
+        records = iter(store.records())
         assert next(records) == {}
         assert read == []  # nothing is read before it is asked for
         assert [int(record["actions"][0, 0]) for record in records] == [1, 2, 3, 4, 5, 6]
