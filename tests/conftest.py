@@ -31,9 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return how many processes share the tests: one a core, and none beside this one where files are named."""
+    """Return how many processes share the tests: one more than cores, as tests wait for processes of their own.
+
+    None beside this one where files are named.
+    """
     whole = config.args_source is not pytest.Config.ArgsSource.ARGS
-    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES) if whole else 0
+    return min(len(os.sched_getaffinity(0)) + 1, MOST_PROCESSES) if whole else 0
 
 
 @pytest.fixture(autouse=True)
