@@ -16,9 +16,9 @@ ROOT = Path(__file__).parent.parent
 
 # Low to high: a folder imports only folders that stand before it.
 LAYERS = (
-    "errors", "records", "plugins", "compiled", "randomness", "networks", "kernels", "snake", "environments", "files",
-    "workers", "rollouts", "evaluators", "learning", "algorithms", "store", "config", "training", "verify", "run",
-    "cli", "__main__", "__init__",
+    "errors", "records", "plugins", "compiled", "randomness", "networks", "kernels", "snake", "environments", "game",
+    "games", "files", "workers", "rollouts", "evaluators", "learning", "algorithms", "store", "config", "training",
+    "verify", "run", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 Graph = Mapping[str, set[str]]

@@ -10,7 +10,7 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,11 +40,11 @@ def directory_name(folders: Iterable[Path]) -> str:
 
 
 def digest(place: Path) -> str:
-    """Return a hash of the kernel sources of a package's folder, or of one file."""
+    """Return a hash of the kernel sources of a package's folder, or of one file, whatever it contains."""
     found = hashlib.sha256()
     for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
         source = path.read_bytes()
-        if KERNEL_SOURCE in source:
+        if KERNEL_SOURCE in source or path == place:
             found.update(repr((path.relative_to(place).as_posix(), len(source))).encode() + source)
     return found.hexdigest()
 
@@ -77,8 +77,8 @@ def use(module: str) -> None:
 
 
 def depend(state: type, modules: Iterable[str]) -> None:
-    """Note that a game with such a state is made of these modules."""
-    _modules[state] = tuple(sorted({module.partition(".")[0] for module in modules}))
+    """Note that a game with such a state is made of these modules, or of all modules of these packages."""
+    _modules[state] = tuple(sorted({*modules}))
 
 
 def with_game(kernel: Any) -> Any:
@@ -97,9 +97,17 @@ class _OfGame(FunctionCache):  # type: ignore[misc]
     """Numba's cache of a kernel, where the game's sources are part of what is looked up."""
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        games = {kind.instance_class for kind in sig if isinstance(kind, types.BaseNamedTuple)} & _modules.keys()
+        games = {*_states(sig)} & _modules.keys()
         sources = sorted(_sources(module) for game in games for module in _modules[game])
         return (*super()._index_key(sig, codegen), *sources)
+
+
+def _states(kinds: Iterable[Any]) -> Iterator[type]:
+    """Yield the classes of all NamedTuples among types, also inside of others."""
+    for kind in kinds:
+        if isinstance(kind, types.BaseNamedTuple):
+            yield kind.instance_class
+            yield from _states(kind)
 
 
 _modules: dict[type, tuple[str, ...]] = {}  # of the games that are registered, by the type of their state

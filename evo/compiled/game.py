@@ -7,9 +7,9 @@ by the type of the state when it compiles a rollout, which is as fast as calling
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
@@ -23,6 +23,13 @@ from evo.records import EnvStates
 kernel_cache.use(__name__)
 
 GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2  # the status of an environment after a step
+
+
+class Playing(NamedTuple):
+    """The state of a game that does not count its own steps: what its functions are given, and what they are not."""
+
+    state: Any  # a NamedTuple of arrays [B, ...], by whose type the functions are chosen
+    clock: Any  # another one, of the trainer
 
 
 def begin(state: Any, rules: Any, b: int, seed: int) -> None:
@@ -64,16 +71,19 @@ def load(state: Any, rules: Any, b: int, row: NDArray[np.uint8]) -> bool:
     raise NotImplementedError
 
 
-def register(state: type, **functions: Callable[..., Any]) -> None:
+def register(state: type, modules: Iterable[str] = (), **functions: Callable[..., Any]) -> None:
     """Have the generic functions of these names mean `functions`, compiled by Numba, where a state is of this type.
 
-    A game has `begin`, `step`, `steps` and `observe`; `observe_lanes`, `mask`, `metrics`, and `save` with `load` are
-    derived where they are not given. TypeError names what is missing, or is no function of a game.
+    Machine code is compiled again where the sources of the game change: the packages of `functions`, and `modules`.
+    Where `state` is inside of a Playing, the functions are given the whole of it. A game has
+    `begin`, `step`, `steps` and `observe`; `observe_lanes`, `mask`, `metrics`, and `save` with `load` are derived where
+    they are not given. TypeError names what is missing, or is no function of a game.
     """
     missing, unknown = REQUIRED - set(functions), set(functions) - set(GENERIC)
     if missing or unknown:
         raise TypeError(f"a compiled game has {', '.join(sorted(missing | unknown))}, which it must not lack or have")
-    kernel_cache.depend(state, [state.__module__, *(_module(function) for function in functions.values())])
+    packages = {name.partition(".")[0] for name in (state.__module__, *map(_module, functions.values()))}
+    kernel_cache.depend(state, modules or packages)
     for name, function in {**DERIVED, **functions}.items():
         _stand_for(GENERIC[name], state, function)
 
@@ -86,6 +96,8 @@ def _stand_for(generic: Callable[..., Any], state_type: type, function: Any) -> 
     """Have Numba compile `function` where `generic` is called with such a state."""
 
     def is_ours(state: Any) -> bool:
+        if isinstance(state, types.BaseNamedTuple) and state.instance_class is Playing:
+            state = next(iter(state))
         return isinstance(state, types.BaseNamedTuple) and state.instance_class is state_type
 
     if generic is steps:
@@ -179,6 +191,15 @@ def observe_many(state, rules, out):  # type: ignore[no-untyped-def]
         observe(state, rules, b, out[b])
 
 
+def arrays_of(state: Any) -> Iterator[NDArray[Any]]:
+    """Yield the arrays of a state, also those of NamedTuples inside of it."""
+    for part in state:
+        if isinstance(part, tuple):
+            yield from arrays_of(part)
+        else:
+            yield part
+
+
 @dataclass(frozen=True)
 class CompiledGame:
     """A game with its options, whose functions are registered for the type of its state."""
@@ -194,7 +215,7 @@ class CompiledGame:
     @property
     def row_size(self) -> int:
         """Return how many bytes a snapshot has."""
-        return self.snapshot_size or sum(array.nbytes for array in self.make_state(1))
+        return self.snapshot_size or sum(array.nbytes for array in arrays_of(self.make_state(1)))
 
     def begin(self, first: NDArray[np.uint64]) -> EnvStates:
         """Return environments at the beginning of their first episodes, whose seeds are `first` [L]."""
@@ -205,7 +226,7 @@ class CompiledGame:
 
     def snapshots(self, state: Any) -> NDArray[np.uint8]:
         """Return the snapshots of all environments.  # [B, S]"""
-        rows = np.empty((len(state[0]), self.row_size), np.uint8)
+        rows = np.empty((len(next(arrays_of(state))), self.row_size), np.uint8)
         _save_many(state, self.rules, rows)
         return rows
 

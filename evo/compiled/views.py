@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from numba import types
@@ -52,18 +53,28 @@ def _view(context: Any, builder: Any, kind: Any, whole: Any, sides: list[Any]) -
     return view._getvalue()
 
 
+def _places(arrays: Any, *path: int) -> Iterator[tuple[list[int], Any]]:
+    """Yield where each array lies in a tuple of arrays and tuples, and its type."""
+    for i, kind in enumerate(arrays):
+        if isinstance(kind, types.BaseTuple):
+            yield from _places(kind, *path, i)
+        else:
+            yield [*path, i], kind
+
+
 def _copies(to_row: bool) -> Any:
     @intrinsic
     def copy(typing, arrays, b, row):  # type: ignore[no-untyped-def]
         """Copy row `b` of every array, one after the other, to or from `row`, uint8."""
-        if any(array.layout != "C" for array in arrays):
+        places = list(_places(arrays))
+        if any(array.layout != "C" for _, array in places):
             raise TypingError("the arrays of a game's state are in C order")
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             number = context.cast(builder, arguments[1], b, types.intp)
             place = context.make_array(row)(context, builder, arguments[2]).data
-            for i, kind in enumerate(arrays):
-                array = context.make_array(kind)(context, builder, builder.extract_value(arguments[0], i))
+            for path, kind in places:
+                array = context.make_array(kind)(context, builder, builder.extract_value(arguments[0], path))
                 size = builder.extract_value(array.strides, 0)
                 there = builder.gep(builder.bitcast(array.data, place.type), [builder.mul(number, size)])
                 target, source = (place, there) if to_row else (there, place)

@@ -25,22 +25,27 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
+PLACES = {"environments": ("environments", "games")}  # of a kind of plug-in, where that is not only its own folder
 
 _loaded: dict[tuple[str, str], ModuleType] = {}
 
 
 def names(folder: str, function: str = "make") -> list[str]:
     """Return the names that can be used: the modules of a folder that define `function`, and loaded plug-ins."""
-    definition = re.compile(rf"^def {function}\(".encode(), re.MULTILINE)
-    there = ROOT / folder.replace(".", "/")
-    files = [path for path in there.glob("[!_]*.py") if definition.search(path.read_bytes())]
-    folders = [path.parent for path in there.glob("*/__init__.py") if definition.search(path.read_bytes())]
-    return sorted({path.stem for path in (*files, *folders)} | {name for place, name in _loaded if place == folder})
+    definition = re.compile(rf"^(def {function}\(|{function} = )".encode(), re.MULTILINE)
+    found = {name for place, name in _loaded if place == folder}
+    for place in PLACES.get(folder, (folder,)):
+        there = ROOT / place.replace(".", "/")
+        found |= {path.stem for path in there.glob("[!_]*.py") if definition.search(path.read_bytes())}
+        found |= {path.parent.stem for path in there.glob("*/__init__.py") if definition.search(path.read_bytes())}
+    return sorted(found)
 
 
 def find(folder: str, name: str) -> ModuleType:
     """Return the module of a name that `names` gives."""
-    return _loaded.get((folder, name)) or import_module(f"evo.{folder}.{name}")
+    return _loaded.get((folder, name)) or import_module(
+        ".".join(["evo", *_source(folder, name).relative_to(ROOT).parts])
+    )
 
 
 def environment_of(options: EnvironmentOptions) -> Environment:
@@ -59,10 +64,16 @@ def summary(folder: str, name: str) -> str:
     if (folder, name) in _loaded:
         text = _loaded[folder, name].__doc__ or ""
     else:
-        file = ROOT / folder.replace(".", "/") / f"{name}.py"
-        source = file if file.exists() else file.with_suffix("") / "__init__.py"
+        place = _source(folder, name)
+        source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
         text = ast.get_docstring(ast.parse(source.read_bytes())) or ""
     return " ".join(text.split("\n\n")[0].split())
+
+
+def _source(folder: str, name: str) -> Path:
+    """Return the path of a module of ours, less its suffix; that in the kind's own folder where there is none."""
+    paths = [ROOT / place.replace(".", "/") / name for place in PLACES.get(folder, (folder,))]
+    return next((path for path in paths if path.is_dir() or path.with_suffix(".py").exists()), paths[0])
 
 
 def load(modules: Iterable[str]) -> None:
@@ -70,11 +81,12 @@ def load(modules: Iterable[str]) -> None:
     for module_name in modules:
         look_here()
         module = _imported(module_name)
-        folder = vars(module).get("plugs_into")
-        if folder is None and "make" not in vars(module) and _registers(module):
+        make = vars(module).get("make")
+        folder = vars(module).get("plugs_into", getattr(make, "plugs_into", None))
+        if folder is None and make is None and _registers(module):
             _loaded["", module_name] = module
             continue
-        if folder not in FOLDERS or not callable(vars(module).get("make")):
+        if folder not in FOLDERS or not callable(make):
             raise ConfigurationError(
                 f"--plugin {module_name}: define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}; or register "
                 "Gymnasium environments"
@@ -85,7 +97,7 @@ def load(modules: Iterable[str]) -> None:
                 f"--plugin {module_name}: define `Options`, a subclass of {base.__module__}.{base.__name__}"
             )
         name = module_name.rpartition(".")[2]
-        if _loaded.get((folder, name), module) is not module or (ROOT / folder / f"{name}.py").exists():
+        if _loaded.get((folder, name), module) is not module or _source(folder, name).with_suffix(".py").exists():
             raise ConfigurationError(f"--plugin {module_name}: the name {name} is taken in {folder}")
         _loaded[folder, name] = module
 

@@ -35,6 +35,7 @@ class Purpose(IntEnum):
     REPLAY = 13  # sampling from the replay buffer
     MIRROR = 14  # augmentation of transitions by symmetry
     EXPLORE = 15  # epsilon-greedy: random actions
+    GAME = 16  # random numbers of a compiled game of the plug-in kind
 
 
 def stream(seed: int, purpose: Purpose, generation: int = 0, candidate: int = 0, episode: int = 0) -> int:

@@ -1,0 +1,160 @@
+"""Makes a compiled game of functions in plain Python: the contract's functions, around those of the author.
+
+Author's functions, and all functions in Python that they call, are compiled by Numba from copies whose global names
+mean compiled functions. So the functions themselves stay plain, and are their own reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from evo.compiled import cache as kernel_cache
+from evo.compiled.game import Playing, register
+from evo.environments import drawing
+from evo.environments.drawing import Random
+from evo.randomness.philox_compiled import draw
+from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED
+
+kernel_cache.use(__name__)
+
+LEAN: Any = {"error_model": "numpy", "_nrt": False}
+GAME = np.int64(drawing.GAME)
+
+
+@njit(**LEAN)
+def _below(random, n):  # type: ignore[no-untyped-def]
+    clock, b = random.clock, random.b
+    number = draw(clock.seed[b], clock.drawn[b], n, GAME)
+    clock.drawn[b] += 1
+    return number
+
+
+class Compiler:
+    """Compiles functions in plain Python, each of them once."""
+
+    def __init__(self) -> None:
+        self._done: dict[Any, Any] = {drawing.below: _below}
+
+    def compiled(self, function: Callable[..., Any]) -> Any:
+        """Return a function and all that it calls, compiled by Numba when it is first called."""
+        if function not in self._done:
+            copy = FunctionType(function.__code__, dict(function.__globals__), function.__name__, function.__defaults__)
+            copy.__module__, copy.__kwdefaults__ = function.__module__, function.__kwdefaults__
+            self._done[function] = njit(**LEAN)(copy)
+            for name in names_in(function.__code__):
+                value = function.__globals__.get(name)
+                if isinstance(value, FunctionType):
+                    copy.__globals__[name] = self.compiled(value)
+        return self._done[function]
+
+    def modules(self, state_type: type) -> set[str]:
+        """Return the modules that a game with such a state is written in."""
+        return {state_type.__module__, *(function.__module__ for function in self._done)}
+
+
+def names_in(code: CodeType) -> set[str]:
+    """Return the global names that code mentions, with those of functions inside of it."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*map(names_in, inner))
+
+
+class Functions(NamedTuple):
+    """What the author of a game has written; `b` is always the environment."""
+
+    begin: Callable[..., Any]  # (state, options, b, random)
+    step: Callable[..., Any]  # (state, options, b, action, random) -> reward, terminated
+    observe: Callable[..., Any]  # (state, options, b, out)
+    mask: Callable[..., Any] | None = None  # (state, options, b, out)
+    metrics: Callable[..., Any] | None = None  # (state, options, b, out)
+
+
+def adapt(state_type: type, functions: Functions) -> None:
+    """Have rollouts play the game with this type of state by `functions`, with the clock that the trainer keeps.
+
+    TypeError where another game has the same type of state.
+    """
+    if _adapted.setdefault(state_type, functions) is not functions:
+        if _adapted[state_type] != functions:
+            raise TypeError(f"two games have the state {state_type.__module__}.{state_type.__qualname__}")
+        return
+    compiler = Compiler()
+    author_begins, author_steps = compiler.compiled(functions.begin), compiler.compiled(functions.step)
+    author_observes = compiler.compiled(functions.observe)
+
+    @njit(**LEAN)
+    def begin(playing, options, b, seed):  # type: ignore[no-untyped-def]
+        clock = playing.clock
+        clock.seed[b] = seed
+        clock.drawn[b] = 0
+        clock.steps[b] = 0
+        author_begins(playing.state, options, b, Random(clock, b))
+
+    @njit(**LEAN)
+    def step(playing, options, b, action):  # type: ignore[no-untyped-def]
+        clock = playing.clock
+        reward, ended = author_steps(playing.state, options, b, action, Random(clock, b))
+        clock.steps[b] += 1
+        status = np.int64(ended)
+        if status == GOES_ON and clock.steps[b] >= options.max_steps:
+            status = np.int64(TRUNCATED)
+        thousandths = np.rint(reward * 1000.0)
+        if not abs(thousandths) <= LARGEST_RETURN:  # also where it is NaN
+            return np.int64(-LARGEST_RETURN), np.int64(TERMINATED)
+        return np.int64(thousandths), status
+
+    @njit(**LEAN)
+    def steps(playing, options, b):  # type: ignore[no-untyped-def]
+        return playing.clock.steps[b]
+
+    @njit(**LEAN)
+    def observe(playing, options, b, out):  # type: ignore[no-untyped-def]
+        author_observes(playing.state, options, b, out)
+
+    made: dict[str, Any] = {"begin": begin, "step": step, "steps": steps, "observe": observe}
+    if functions.mask is not None:
+        author_masks = compiler.compiled(functions.mask)
+
+        @njit(**LEAN)
+        def mask(playing, options, b, out):  # type: ignore[no-untyped-def]
+            author_masks(playing.state, options, b, out)
+
+        made["mask"] = mask
+    if functions.metrics is not None:
+        author_measures = compiler.compiled(functions.metrics)
+
+        @njit(**LEAN)
+        def metrics(playing, options, b, out):  # type: ignore[no-untyped-def]
+            author_measures(playing.state, options, b, out)
+
+        made["metrics"] = metrics
+    register(state_type, compiler.modules(state_type), **made)
+
+
+_adapted: dict[type, Functions] = {}
+
+
+def rules_of(values: Mapping[str, Any]) -> Any:
+    """Return options as the record of whole and other numbers that compiled functions are given.
+
+    A truth is 0 or 1. TypeError names an option that is no number.
+    """
+    kinds = {}
+    for name, value in values.items():
+        if not isinstance(value, int | float):
+            raise TypeError(f"option {name} is a {type(value).__name__}, and compiled functions take numbers")
+        kinds[name] = np.float64 if isinstance(value, float) else np.int64
+    record = np.zeros(1, np.dtype(list(kinds.items())))
+    for name, value in values.items():
+        record[0][name] = value
+    return record[0]
+
+
+def batch_of(state: Any, count: int) -> Playing:
+    """Return the arrays of so many environments, each with the shape and type that it has in `state` of one."""
+    arrays = [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in state]
+    return Playing(type(state)(*arrays), drawing.clock_of(count))

@@ -1,0 +1,183 @@
+"""A game that is one file of plain Python: what its author declares, and the environment that this gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from evo.environments import environment
+from evo.environments.plain import PlainEnv, PlainGame
+from evo.plugins.options import EnvironmentOptions
+from evo.randomness.philox import draw
+from evo.randomness.streams import Purpose
+
+if TYPE_CHECKING:
+    from evo.compiled.game import CompiledGame
+    from evo.environments.game_envs import GameEnv, GameVectorEnv
+
+LARGEST = float(np.finfo(np.float32).max)
+ACTION = int(Purpose.ACTION)
+
+
+class GameOptions(EnvironmentOptions):
+    """What every [environment] section of a game has; a game's own options are further fields, which are numbers.
+
+    The game's functions are given them as `options`: a truth as 0 or 1, a choice of Literal texts as its place.
+    """
+
+    id: str = Field("", description="which environment")
+    max_steps: int = Field(1000, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
+
+    @property
+    def numbers(self) -> dict[str, int | float]:
+        """Return the options as numbers, by their names; TypeError where one is none."""
+        numbers: dict[str, int | float] = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if isinstance(value, str):
+                value = get_args(field.annotation).index(value) if name != "id" else None
+            if isinstance(value, int | float):
+                numbers[name] = value if isinstance(value, float) else int(value)
+            elif name != "id":
+                raise TypeError(f"the option {name} is a {type(value).__name__}, and functions of games take numbers")
+        return numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """A game: its options, its state, and its functions in plain Python, which Numba compiles.
+
+    `arrays` returns the state of one environment, a NamedTuple of numbers and arrays, of which only types and shapes
+    count; the functions are given arrays with a place for each environment b first. They are
+    begin(state, options, b, random), step(state, options, b, action, random), which returns a reward and whether the
+    episode has ended, and observe(state, options, b, out), which writes every value of `out`, float32 [*shape].
+    mask(state, options, b, out) writes 1 for actions that are allowed, metrics(state, options, b, out) a whole number
+    for each of `episode_metrics`. render(state, options, b) is never compiled, and returns a picture, uint8 [H, W, 3].
+    """
+
+    plugs_into: ClassVar[str] = "environments"
+
+    options: type[GameOptions]
+    arrays: Callable[[Any], Any]
+    shape: tuple[int, ...] | Callable[[Any], tuple[int, ...]]  # of an observation
+    actions: int | Callable[[Any], int]
+    begin: Callable[..., Any]
+    step: Callable[..., Any]
+    observe: Callable[..., Any]
+    mask: Callable[..., Any] | None = None
+    metrics: Callable[..., Any] | None = None
+    episode_metrics: tuple[str, ...] = ()
+    render: Callable[..., NDArray[np.uint8]] | None = None
+    score_bounds: tuple[float, float] | Callable[[Any], tuple[float, float]] | None = None
+    low: Any = -LARGEST  # smallest values of an observation, for Gymnasium
+    high: Any = LARGEST
+
+    @property
+    def module(self) -> str:
+        """Return the name of the module that the game is written in."""
+        return self.step.__module__
+
+    def __call__(self, options: GameOptions) -> GameEnvironment:
+        """Return the environment that `options` describe."""
+        return GameEnvironment(self, options)
+
+    def of(self, value: Any, options: Any) -> Any:
+        """Return a value that may depend on options."""
+        return value(options) if callable(value) else value
+
+
+@dataclass(frozen=True)
+class GameEnvironment(environment.Environment):
+    """A game with its options."""
+
+    definition: Game
+    options: GameOptions
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of an observation."""
+        shape: tuple[int, ...] = self.definition.of(self.definition.shape, self.options)
+        return shape
+
+    @cached_property
+    def actions(self) -> int:
+        """Return the number of actions."""
+        actions: int = self.definition.of(self.definition.actions, self.options)
+        return actions
+
+    @property
+    def episode_metrics(self) -> tuple[str, ...]:
+        """Return the names of the metrics of an episode."""
+        return self.definition.episode_metrics
+
+    @property
+    def score_bounds(self) -> tuple[float, float] | None:
+        """Return the lowest and the highest score, where the author has given them."""
+        bounds: tuple[float, float] | None = self.definition.of(self.definition.score_bounds, self.options)
+        return bounds
+
+    @property
+    def players(self) -> Mapping[str, Callable[[int], float]]:
+        """Return the random player."""
+        return {"random": partial(play_at_random, self)}
+
+    @cached_property
+    def game(self) -> CompiledGame:
+        """Return the compiled game."""
+        from evo.compiled.game import CompiledGame
+        from evo.environments.compiling import Functions, adapt, batch_of, rules_of
+
+        definition, example = self.definition, self.definition.arrays(self.options)
+        adapt(type(example), Functions(*(getattr(definition, name) for name in Functions._fields)))
+        return CompiledGame(
+            make_state=partial(batch_of, example),
+            rules=rules_of(self.options.numbers),
+            shape=self.shape,
+            actions=self.actions,
+            episode_metrics=self.episode_metrics,
+            masked=definition.mask is not None,
+        )
+
+    @property
+    def plain(self) -> PlainGame:
+        """Return the game in plain Python, which is the reference of the compiled one."""
+        return PlainGame(self.definition, self.options, self.shape, self.actions)
+
+    def plain_env(self) -> PlainEnv:
+        """Return the game in plain Python behind Gymnasium's interface."""
+        return PlainEnv(self.plain)
+
+    def env(self) -> GameEnv:
+        """Return the compiled game behind Gymnasium's interface."""
+        from evo.environments.game_envs import GameEnv
+
+        return GameEnv(self)
+
+    def vector_env(self, num_envs: int) -> GameVectorEnv:
+        """Return so many environments behind Gymnasium's interface for vectors."""
+        from evo.environments.game_envs import GameVectorEnv
+
+        return GameVectorEnv(self, num_envs)
+
+    def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
+        """Return the metrics of an episode that was played through Gymnasium's interface."""
+        return tuple(int(info[name]) for name in self.episode_metrics)
+
+
+def play_at_random(environment: GameEnvironment, seed: int) -> float:
+    """Return the score of an episode whose actions are drawn at random, from a stream that the seed names."""
+    env, total, step, ended = environment.env(), 0.0, 0, False
+    _, info = env.reset(seed=seed)
+    while not ended:
+        allowed = np.flatnonzero(info["action_mask"]) if "action_mask" in info else range(environment.actions)
+        action = allowed[draw(seed, step, len(allowed), ACTION)]
+        _, reward, terminated, truncated, info = env.step(np.int64(action))
+        total, step, ended = math.fsum((total, reward)), step + 1, terminated or truncated
+    return float(info.get("score", total))

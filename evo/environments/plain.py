@@ -1,0 +1,107 @@
+"""A game by its functions in plain Python: the reference of the compiled one, and where its mistakes are found."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from evo.environments.drawing import Random, clock_of
+from evo.records import GOES_ON, TERMINATED, TRUNCATED
+
+if TYPE_CHECKING:
+    from evo.environments.game import Game, GameOptions
+
+
+class PlainArray(np.ndarray[Any, Any]):
+    """An array whose single values are Python's numbers, so that arithmetic is in 64 bits as in compiled code."""
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return found.item() if isinstance(found, np.generic) else found
+
+
+class PlainGame:
+    """So many environments of a game, played one at a time."""
+
+    def __init__(self, definition: Game, options: GameOptions, shape: tuple[int, ...], actions: int, count: int = 1):
+        self.definition, self.options, self.shape, self.actions = definition, options, shape, actions
+        self.rules = SimpleNamespace(**options.numbers)
+        example = definition.arrays(options)
+        arrays = [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in example]
+        self.state, self.clock = type(example)(*(array.view(PlainArray) for array in arrays)), clock_of(count)
+
+    def begin(self, b: int, seed: int) -> None:
+        """Begin the episode of `seed`."""
+        self.clock.seed[b], self.clock.drawn[b], self.clock.steps[b] = seed, 0, 0
+        self.definition.begin(self.state, self.rules, b, Random(self.clock, b))
+
+    def step(self, b: int, action: int) -> tuple[float, int]:
+        """Play an action; return the reward, and GOES_ON, TERMINATED or TRUNCATED."""
+        reward, ended = self.definition.step(self.state, self.rules, b, action, Random(self.clock, b))
+        self.clock.steps[b] += 1
+        status = int(ended)
+        if status == GOES_ON and self.clock.steps[b] >= self.rules.max_steps:
+            status = TRUNCATED
+        return float(reward), status
+
+    def observe(self, b: int) -> NDArray[np.float32]:
+        """Return what environment b shows; what the game does not write is NaN."""
+        out = np.full(self.shape, np.nan, np.float32)
+        self.definition.observe(self.state, self.rules, b, out)
+        return out
+
+    def mask(self, b: int) -> NDArray[np.int8]:
+        """Return 1 for every action that is allowed, else 0."""
+        out = np.ones(self.actions, np.int8)
+        if self.definition.mask is not None:
+            self.definition.mask(self.state, self.rules, b, out)
+        return out
+
+    def metrics(self, b: int) -> NDArray[np.int32]:
+        """Return the metrics of an episode that has ended."""
+        out = np.zeros(len(self.definition.episode_metrics), np.int32)
+        if self.definition.metrics is not None:
+            self.definition.metrics(self.state, self.rules, b, out)
+        return out
+
+    def picture(self, b: int) -> NDArray[np.uint8]:
+        """Return what the author draws of environment b; ValueError where that is nothing."""
+        if self.definition.render is None:
+            raise ValueError(f"{self.definition.module} has no render")
+        return np.asarray(self.definition.render(self.state, self.rules, b), np.uint8)
+
+
+class PlainEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """One environment of a game in plain Python, behind Gymnasium's interface."""
+
+    def __init__(self, game: PlainGame) -> None:
+        self.game = game
+        self.observation_space = Box(game.definition.low, game.definition.high, game.shape, np.float32)
+        self.action_space = Discrete(game.actions)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Begin the episode of `seed`, or of one that is drawn."""
+        super().reset(seed=seed)
+        self.game.begin(0, int(self.np_random.integers(1 << 63)) if seed is None else seed)
+        return self.game.observe(0), self._info(GOES_ON)
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Play an action."""
+        reward, status = self.game.step(0, int(action))
+        seen = self.game.observe(0)
+        return seen, round(reward * 1000) / 1000, status == TERMINATED, status == TRUNCATED, self._info(status)
+
+    def _info(self, status: int) -> dict[str, Any]:
+        info: dict[str, Any] = {}
+        if self.game.definition.mask is not None:
+            info["action_mask"] = self.game.mask(0)
+        if status != GOES_ON:
+            info |= dict(zip(self.game.definition.episode_metrics, self.game.metrics(0).tolist(), strict=True))
+        return info
