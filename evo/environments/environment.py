@@ -52,6 +52,10 @@ class Environment(Protocol):
         """The compiled game, where there is one; None: it is played through Gymnasium's interface."""
         return None
 
+    def check(self) -> None:
+        """Raise ConfigurationError where its code breaks the contract, as far as a moment's look can tell."""
+        return
+
     def env(self) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment behind Gymnasium's interface."""
 

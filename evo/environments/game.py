@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from evo.environments import environment
+from evo.environments.checking import check_game
 from evo.environments.plain import PlainEnv, PlainGame
 from evo.plugins.options import EnvironmentOptions
 from evo.randomness.philox import draw
@@ -145,14 +146,19 @@ class GameEnvironment(environment.Environment):
             masked=definition.mask is not None,
         )
 
-    @property
-    def plain(self) -> PlainGame:
-        """Return the game in plain Python, which is the reference of the compiled one."""
-        return PlainGame(self.definition, self.options, self.shape, self.actions)
+    def plain(self, count: int = 1) -> PlainGame:
+        """Return so many environments in plain Python, the reference of the compiled ones."""
+        return PlainGame(self.definition, self.options, self.shape, self.actions, count)
 
     def plain_env(self) -> PlainEnv:
         """Return the game in plain Python behind Gymnasium's interface."""
-        return PlainEnv(self.plain)
+        return PlainEnv(self.plain())
+
+    def check(self) -> None:
+        """Play a few episodes in plain Python, once a process; ConfigurationError says what breaks the contract."""
+        if self not in _checked:
+            check_game(self.plain)
+            _checked.append(self)
 
     def env(self) -> GameEnv:
         """Return the compiled game behind Gymnasium's interface."""
@@ -169,6 +175,9 @@ class GameEnvironment(environment.Environment):
     def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         """Return the metrics of an episode that was played through Gymnasium's interface."""
         return tuple(int(info[name]) for name in self.episode_metrics)
+
+
+_checked: list[GameEnvironment] = []
 
 
 def play_at_random(environment: GameEnvironment, seed: int) -> float:

@@ -152,7 +152,7 @@ class GameEnv(gymnasium.Env[Observation, np.int64]):
         """Return a picture, uint8 [H, W, 3]; None without a `render_mode`."""
         if self.render_mode is None:
             return None
-        plain = self.environment.plain
+        plain = self.environment.plain()
         for mine, theirs in zip(plain.state, self._batch.state.state, strict=True):
             mine[...] = theirs
         return plain.picture(0)

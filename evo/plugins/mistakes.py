@@ -59,6 +59,7 @@ def check_environment(environment: Any, module: str) -> None:
         found = getattr(environment, name, None)
         if not _fits(name, found, bool(getattr(environment, "continuous", False))):
             raise ConfigurationError(f"environment.id: {_mistake(module, name, f'is {found!r:.60}')}")
+    environment.check()
 
 
 def expect(fits: bool, module: str, hook: str, found: object) -> None:

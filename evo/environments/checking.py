@@ -1,0 +1,139 @@
+"""Plays a game in plain Python, watched: who breaks the contract is told which function of the game does, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any
+
+import numpy as np
+
+from evo.environments.drawing import Random
+from evo.environments.plain import PlainGame
+from evo.errors import ConfigurationError
+from evo.randomness.philox import draw
+from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED
+
+SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
+WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and that nothing may change meanwhile
+HERE = Path(__file__).parent  # whose frames of a traceback are not the author's
+KINDS = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "f8")}
+
+
+def check_game(make: Callable[[int], PlainGame]) -> None:
+    """Play a few episodes with random actions; `make` returns so many environments in plain Python.
+
+    ConfigurationError names the function that breaks the contract: an observation of another shape, a value that is
+    not finite, an index outside of an array, a change of another environment, or randomness from elsewhere.
+    """
+    game = make(3)
+    module = game.definition.module
+    _check_declaration(game)
+    for seed in SEEDS:
+        first, again = _episode(make(3), seed), _episode(make(3), seed)
+        for number, (one, other) in enumerate(zip(first, again, strict=True)):
+            if one != other:
+                raise _broken(module, "", f"two episodes of seed {seed} differ at step {number}: draw random numbers "
+                              "with below and uniform alone, and keep what changes in the state")  # fmt: skip
+
+
+def _check_declaration(game: PlainGame) -> None:
+    module, definition = game.definition.module, game.definition
+    if not isinstance(game.state, tuple) or not hasattr(game.state, "_fields"):
+        raise _broken(module, "arrays", f"returned a {type(game.state).__name__}, and a state is a NamedTuple")
+    for name, array in zip(game.state._fields, game.state, strict=True):
+        if array.dtype not in KINDS:
+            raise _broken(
+                module,
+                "arrays",
+                f"made {name} of type {array.dtype}; use float64, bool, int8 to int64 or uint8 to uint32",
+            )
+    if not isinstance(game.shape, tuple) or not all(isinstance(n, int) and n > 0 for n in game.shape):
+        raise _broken(module, "shape", f"is {game.shape!r}, and must be a tuple of positive whole numbers")
+    if (definition.metrics is None) != (not definition.episode_metrics):
+        raise _broken(module, "episode_metrics", "and metrics go together: names, and a function that writes numbers")
+
+
+def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
+    """Return everything that an episode shows, step by step."""
+    module = game.definition.module
+    before = _bytes_of_others(game)
+    with _named(module, "begin"):
+        game.begin(WATCHED, seed)
+    _hold_others(game, before, "begin")
+    shown: list[tuple[object, ...]] = [(_observed(game),)]
+    for step in range(MOST_STEPS):
+        allowed = _allowed(game)
+        action = int(allowed[draw(seed, step, len(allowed))])
+        with _named(module, "step"):
+            returned = game.definition.step(game.state, game.rules, WATCHED, action, Random(game.clock, WATCHED))
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise _broken(module, "step", f"returned {returned!r:.60}, and must return a reward and whether it ended")
+        reward, ended = returned
+        if not isinstance(reward, int | float) or not abs(reward) * 1000 <= LARGEST_RETURN:
+            raise _broken(module, "step", f"gave the reward {reward!r:.60}, and it must be a finite number")
+        if ended not in (GOES_ON, TERMINATED, TRUNCATED):
+            raise _broken(module, "step", f"returned {ended!r:.60} as its end: False, True, or TRUNCATED are known")
+        game.clock.steps[WATCHED] += 1
+        _hold_others(game, before, "step")
+        shown.append((action, float(reward), int(ended), _observed(game)))
+        if ended:
+            _check_metrics(game)
+            break
+    return shown
+
+
+def _observed(game: PlainGame) -> bytes:
+    with _named(game.definition.module, "observe"):
+        seen = game.observe(WATCHED)
+    if not np.isfinite(seen).all():
+        place = tuple(int(n) for n in np.argwhere(~np.isfinite(seen))[0])
+        value = "left out{} unwritten, or wrote what is no number" if np.isnan(seen[place]) else "wrote inf to out{}"
+        raise _broken(game.definition.module, "observe", value.format(list(place)))
+    return seen.tobytes()
+
+
+def _allowed(game: PlainGame) -> Any:
+    with _named(game.definition.module, "mask"):
+        mask = game.mask(WATCHED)
+    if not np.isin(mask, (0, 1)).all() or not mask.any():
+        raise _broken(game.definition.module, "mask", f"wrote {mask.tolist()}: 0 or 1 for every action, at least one 1")
+    return np.flatnonzero(mask)
+
+
+def _check_metrics(game: PlainGame) -> None:
+    with _named(game.definition.module, "metrics"):
+        game.metrics(WATCHED)
+
+
+def _bytes_of_others(game: PlainGame) -> list[bytes]:
+    return [np.asarray(array)[list(OTHERS)].tobytes() for array in (*game.state, *game.clock)]
+
+
+def _hold_others(game: PlainGame, before: list[bytes], function: str) -> None:
+    for name, one, other in zip(
+        (*game.state._fields, *game.clock._fields), before, _bytes_of_others(game), strict=True
+    ):
+        if one != other:
+            raise _broken(game.definition.module, function, f"changed {name} of another environment than b")
+
+
+@contextmanager
+def _named(module: str, function: str) -> Iterator[None]:
+    """Name the function whose call fails."""
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
+        frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).parent != HERE]
+        frame = frames[-1] if frames else extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
+        outside = " outside of its arrays" if isinstance(error, IndexError) else ""
+        told = " ".join(str(error).split())
+        raise _broken(module, function, f"failed{outside} ({where}): {type(error).__name__}: {told}") from error
+
+
+def _broken(module: str, function: str, text: str) -> ConfigurationError:
+    return ConfigurationError(f"game {module}: {function}{' ' if function else ''}{text}")

@@ -1,0 +1,158 @@
+"""What holds for every game: pytest finds these tests in a class that `game_tests` makes."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from gymnasium.utils.env_checker import check_env
+from numpy.typing import NDArray
+
+from evo.environments.environment import Environment
+from evo.environments.game import GameEnvironment
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.plugins import registry
+from evo.records import ActionRule, Episodes, Result, Segment, Task, WeightSource
+from evo.rollouts.replay import replay_segment
+from evo.rollouts.rollout import Rollout
+
+EMPTY = np.empty((0, 0), np.float32)
+SOFTMAX = ActionRule("softmax")
+SEEDS = np.arange(20, dtype=np.uint64)
+NONE = np.full(1, -1, np.int32)
+FRESH = WeightSource(NONE, NONE, np.array([5], np.uint64), np.zeros(1, np.float32))  # a network without a parent
+
+
+class Plain(Environment):
+    """A game of which nothing is compiled."""
+
+    def __init__(self, environment: GameEnvironment) -> None:
+        self._environment = environment
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the game's."""
+        return self._environment.shape
+
+    @property
+    def actions(self) -> int:
+        """Return the game's."""
+        return self._environment.actions
+
+    @property
+    def episode_metrics(self) -> tuple[str, ...]:
+        """Return the game's."""
+        return self._environment.episode_metrics
+
+    def env(self) -> Any:
+        """Return the game in plain Python."""
+        return self._environment.plain_env()
+
+    def metrics_of_episode(self, info: Any, truncated: bool) -> tuple[int, ...]:
+        """Return the game's."""
+        return self._environment.metrics_of_episode(info, truncated)
+
+
+class GameTests:
+    """The tests; `environment` is the game with the options that are tested."""
+
+    environment: GameEnvironment
+
+    def _rollout(self, environment: Environment) -> Rollout:
+        policy = Policy(kind="mlp", dense=[8])
+        return Rollout(Network.build(policy, environment.shape, environment.actions, 0), environment)
+
+    def _played(self, environment: Environment, task: Task) -> Result:
+        return self._rollout(environment).play(task, EMPTY)
+
+    def test_the_game_keeps_the_contract(self) -> None:
+        """No mistake is found in a few episodes."""
+        self.environment.check()
+
+    def test_compiled_episodes_are_those_of_plain_python(self) -> None:
+        """Returns, lengths, metrics, observations, masks, actions, rewards and ends agree bit for bit."""
+        task = Task(FRESH, Episodes(SEEDS), SOFTMAX, record_actions=True, record_transitions=True)
+        compiled, plain = self._played(self.environment, task), self._played(Plain(self.environment), task)
+        for name in ("returns", "lengths", "episode_metrics"):
+            np.testing.assert_array_equal(getattr(compiled, name), getattr(plain, name), name)
+        mine: Any = compiled.transitions
+        theirs: Any = plain.transitions
+        game = self.environment.game
+        np.testing.assert_array_equal(game.observe(mine.observations), theirs.observations, "observations")
+        np.testing.assert_array_equal(game.observe(mine.next_observations), theirs.next_observations)
+        for name in ("actions", "rewards", "ends", "outputs", "action_masks"):
+            np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name), name)
+
+    def test_segments_go_on_from_snapshots_and_are_replayed(self) -> None:
+        """Two segments are the halves of one of twice the length, and a replay of the actions gives the same."""
+        rollout, game = self._rollout(self.environment), self.environment.game
+        envs = game.begin(SEEDS)
+        whole = rollout.play(Task(FRESH, Segment(envs, 60), SOFTMAX), EMPTY)
+        first = rollout.play(Task(FRESH, Segment(envs, 30), SOFTMAX), EMPTY)
+        assert first.envs is not None
+        second = rollout.play(Task(FRESH, Segment(first.envs, 30), SOFTMAX), EMPTY)
+        for name in ("observations", "actions", "rewards"):
+            halves = [_by_env(result, name, 30) for result in (first, second)]
+            np.testing.assert_array_equal(np.concatenate(halves, axis=1), _by_env(whole, name, 60), name)
+        assert whole.envs is not None
+        steps: Any = whole.transitions
+        again, left = replay_segment(game, envs, steps.actions.reshape(len(envs), 60))
+        for name in ("observations", "rewards", "ends", "next_observations"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(steps, name), name)
+        np.testing.assert_array_equal(left.snapshots, whole.envs.snapshots)
+
+    def test_gymnasium_finds_no_fault(self) -> None:
+        """Gymnasium's own check has no warning."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check_env(self.environment.env(), skip_render_check=True)
+
+    def test_environments_of_a_vector_are_single_ones(self) -> None:
+        """Each environment of a vector shows what a single one of the same seed does, through ends of episodes."""
+        vector, count = self.environment.vector_env(4), 4
+        singles = [self.environment.env() for _ in range(count)]
+        seen, _ = vector.reset(seed=7)
+        alone = [env.reset(seed=7 + i) for i, env in enumerate(singles)]
+        ended = np.zeros(count, np.bool_)
+        for step in range(100):
+            np.testing.assert_array_equal(seen, np.stack([one[0] for one in alone]), f"step {step}")
+            actions = (np.arange(count) + step) % self.environment.actions
+            seen, rewards, terminated, truncated, _ = vector.step(actions)
+            for i, env in enumerate(singles):
+                if ended[i]:
+                    alone[i] = env.reset()
+                    assert rewards[i] == 0
+                    continue
+                one = env.step(actions[i])
+                alone[i] = one[0], {}
+                assert one[1:4] == (rewards[i], terminated[i], truncated[i]), f"step {step}"
+            ended = terminated | truncated
+
+    def test_pictures_are_drawn_where_there_are_any(self) -> None:
+        """A picture is uint8 [H, W, 3], and drawing it changes nothing."""
+        plain = self.environment.plain()
+        if plain.definition.render is None:
+            return
+        plain.begin(0, 3)
+        before = [array.tobytes() for array in plain.state]
+        picture = plain.picture(0)
+        assert picture.ndim == 3
+        assert picture.shape[2] == 3
+        assert [array.tobytes() for array in plain.state] == before
+
+
+def _by_env(result: Result, name: str, horizon: int) -> NDArray[Any]:
+    array: NDArray[Any] = getattr(result.transitions, name)
+    return array.reshape(len(SEEDS), horizon, *array.shape[1:])
+
+
+def game_tests(module: str, **options: Any) -> type[GameTests]:
+    """Return a class of tests of the game in a module, as --plugin names it, or of ours, with these options."""
+    name = module.rpartition(".")[2]
+    if name not in registry.names("environments"):
+        registry.load([module])
+    found = registry.find("environments", name)
+    environment = found.make(found.Options(id=name, **options))
+    return type("GameTests", (GameTests,), {"environment": environment, "__module__": module})

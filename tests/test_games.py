@@ -1,0 +1,49 @@
+"""Every game of ours keeps the contract; and who breaks it is told which function does."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from evo.errors import ConfigurationError
+from evo.games import catch
+from evo.testing import game_tests
+
+GAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "evo" / "games").glob("[!_]*.py"))
+
+for name in GAMES:
+    globals()[f"Test_{name}"] = game_tests(name)
+
+
+BROKEN = {
+    "out[9, 0, 0] unwritten": ("out[:] = 0.0", "out[:9] = 0.0"),
+    "observe wrote inf to out[0, 0, 0]": ("out[:] = 0.0", "out[:] = 1e39"),
+    "step failed outside of its arrays": ("state.row[b] += 1", "state.row[b + 7] += 1"),
+    "step failed outside of its arrays (broken.py:38": ("state.row[b] += 1", "state.row[b, 1] += 1"),
+    "begin changed row of another environment": ("state.row[b] = 0", "state.row[0] = 5"),
+    "two episodes of seed 1 differ at step 0": (
+        "below(random, options.columns)",
+        "begin.__dict__.setdefault('n', []).append(0) or len(begin.__dict__['n']) % 5",
+    ),
+    "step returned 0.0, and must return a reward": ("return 0.0, False", "return 0.0"),
+    "step gave the reward nan": ("return 0.0, False", "return float('nan'), False"),
+    "step returned 3 as its end": ("return 0.0, False", "return 0.0, 3"),
+    "arrays made row of type float32": ("row=np.int16(0)", "row=np.float32(0)"),
+    "episode_metrics and metrics go together": ("    actions=3,", "    actions=3, episode_metrics=('score',),"),
+    "mask wrote [0, 0, 0]": ("    actions=3,", "    actions=3, mask=lambda state, options, b, out: out.fill(0),"),
+}
+
+
+@pytest.mark.parametrize("told", BROKEN)
+def test_who_breaks_the_contract_is_told_how(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(catch.__file__).read_text()
+    assert BROKEN[told][0] in source
+    (tmp_path / "broken.py").write_text(source.replace(*BROKEN[told], 1))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    environment = game_tests("broken").environment
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        environment.check()
