@@ -1,9 +1,7 @@
-"""Pictures of a board: coloured text for terminals, RGB frames, and animated GIFs of them."""
+"""Pictures of a board: coloured text for terminals, and RGB frames."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +24,6 @@ PUPIL: Colour = (13, 17, 23)
 
 FACES = ("''", " :", "..", ": ")  # two eyes, looking up, right, down, left
 PLAIN_HEADS = "^>v<"
-PALETTE_FRAMES = 16  # of a film, that its colours are chosen from
 
 
 class Position(NamedTuple):
@@ -72,24 +69,6 @@ def rgb(shown: Position, cell: int = 24) -> Frame:
     _draw_body(canvas, shown.body)
     _draw_eyes(canvas, shown)
     return np.rint(picture).astype(np.uint8)
-
-
-def save_gif(path: str | Path, shown: Iterable[Position], frames_per_second: float = 12.0, cell: int = 16) -> None:
-    """Write positions as a GIF that repeats; the last one is shown for a second longer."""
-    from PIL import Image  # only who makes a film waits for it
-
-    frames = [Image.fromarray(rgb(one, cell)) for one in shown]
-    if not frames:
-        raise ValueError("a GIF needs at least one position")
-    if not 1 <= frames_per_second <= 50:
-        raise ValueError(f"{frames_per_second} frames per second, not between 1 and 50")
-    sampled = [np.asarray(frame) for frame in frames[:: -(-len(frames) // PALETTE_FRAMES)] + frames[-1:]]
-    together = Image.fromarray(np.concatenate(sampled))  # one palette, so that pixels change with moves alone
-    palette = together.quantize(method=Image.Quantize.FASTOCTREE)
-    drawn = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    milliseconds = [10 * round(100 / frames_per_second)] * len(frames)
-    milliseconds[-1] += 1000
-    drawn[0].save(path, "GIF", save_all=True, append_images=drawn[1:], duration=milliseconds, loop=0)
 
 
 class _Canvas:

@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageSequence
 
+from evo.environments.pictures import save_gif
 from snake.players import greedy_player
-from snake.render import BORDER, FRUIT, HEAD, Position, position, rgb, save_gif, text
+from snake.render import BORDER, FRUIT, HEAD, Position, position, rgb, text
 from snake.rules import Game
 
 SHOWN = Position(5, [(1, 1), (1, 2), (2, 2), (2, 3)], (4, 4), heading=3, score=3)
@@ -80,7 +81,7 @@ def test_a_film_shows_the_frames_it_was_made_of(tmp_path: Path) -> None:
     while not game.over and len(shown) < 12:
         game.step(greedy_player(game))
         shown.append(position(game))
-    save_gif(tmp_path / "film.gif", shown, cell=8)
+    save_gif(tmp_path / "film.gif", [rgb(one, 8) for one in shown])
     with Image.open(tmp_path / "film.gif") as film:
         frames = [(np.array(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(film)]
         assert film.info["loop"] == 0
@@ -93,5 +94,5 @@ def test_a_film_of_nothing_or_of_no_speed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one position"):
         save_gif(tmp_path / "film.gif", [])
     with pytest.raises(ValueError, match="between 1 and 50"):
-        save_gif(tmp_path / "film.gif", [SHOWN], 0)
+        save_gif(tmp_path / "film.gif", [rgb(SHOWN)], 0)
     assert not (tmp_path / "film.gif").exists()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import gymnasium
 
     from evo.compiled.game import CompiledGame
+    from evo.environments.pictures import Shown
 
 
 class Environment(Protocol):
@@ -51,6 +52,15 @@ class Environment(Protocol):
     def game(self) -> CompiledGame | None:
         """The compiled game, where there is one; None: it is played through Gymnasium's interface."""
         return None
+
+    @property
+    def visible(self) -> bool:
+        """Whether `replayed` shows episodes."""
+        return False
+
+    def replayed(self, seed: int, actions: Sequence[Any]) -> tuple[list[Shown], float]:
+        """Play the actions of an episode again; return every position, the first one too, and the score."""
+        return [], 0.0
 
     def check(self) -> None:
         """Raise ConfigurationError where its code breaks the contract, as far as a moment's look can tell."""

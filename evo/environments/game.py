@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
@@ -14,14 +14,17 @@ from pydantic import Field
 
 from evo.environments import environment
 from evo.environments.checking import check_game
+from evo.environments.pictures import Picture
 from evo.environments.plain import PlainEnv, PlainGame
 from evo.plugins.options import EnvironmentOptions
 from evo.randomness.philox import draw
 from evo.randomness.streams import Purpose
+from evo.records import GOES_ON
 
 if TYPE_CHECKING:
     from evo.compiled.game import CompiledGame
     from evo.environments.game_envs import GameEnv, GameVectorEnv
+    from evo.environments.pictures import Shown
 
 LARGEST = float(np.finfo(np.float32).max)
 ACTION = int(Purpose.ACTION)
@@ -171,6 +174,25 @@ class GameEnvironment(environment.Environment):
         from evo.environments.game_envs import GameVectorEnv
 
         return GameVectorEnv(self, num_envs)
+
+    @property
+    def visible(self) -> bool:
+        """Return whether the author draws pictures."""
+        return self.definition.render is not None
+
+    def replayed(self, seed: int, actions: Sequence[Any]) -> tuple[list[Shown], float]:
+        """Play the actions again in plain Python; RuntimeError where they do not end the episode."""
+        game, total, status = self.plain(), 0, GOES_ON
+        game.begin(0, seed)
+        shown: list[Shown] = [Picture(game.picture(0))]
+        for action in actions:
+            reward, status = game.step(0, int(action))
+            total += round(1000 * reward)
+            shown.append(Picture(game.picture(0), f"return {total / 1000:g}{'  over' if status != GOES_ON else ''}"))
+        if status == GOES_ON:
+            raise RuntimeError(f"the actions do not end the episode of seed {seed}")
+        told = dict(zip(self.episode_metrics, game.metrics(0).tolist(), strict=True))
+        return shown, float(told.get("score", total / 1000))
 
     def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         """Return the metrics of an episode that was played through Gymnasium's interface."""

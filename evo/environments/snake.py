@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,8 +14,12 @@ from evo.plugins.options import EnvironmentOptions, Section
 
 if TYPE_CHECKING:
     import gymnasium
+    import numpy as np
+    from numpy.typing import NDArray
 
     from evo.compiled.game import CompiledGame
+    from evo.environments.pictures import Shown
+    from snake.render import Position
 
 
 class Rewards(Section):
@@ -152,10 +156,48 @@ class Environment(environment.Environment):
 
         return SnakeEnv(**self.options.of_game)
 
+    @property
+    def visible(self) -> bool:
+        """Return that boards can be shown."""
+        return True
+
+    def replayed(self, seed: int, actions: Sequence[Any]) -> tuple[list[Shown], float]:
+        """Play the actions again by the readable rules; RuntimeError where they do not end the episode."""
+        from snake.render import position
+        from snake.rules import Game
+
+        game = Game(seed=seed, **self.options.of_rules)
+        shown: list[Shown] = [Board(position(game))]
+        for action in actions:
+            game.step(int(action))
+            shown.append(Board(position(game)))
+        if not game.over:
+            raise RuntimeError(f"the actions do not end the episode of seed {seed}")
+        return shown, float(game.score)
+
     def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         """Return the metrics of an episode that was played through Gymnasium's interface."""
         score = int(info["score"])
         return score, int(score == self.score_bounds[1]), int(truncated)
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board of Snake that can be shown."""
+
+    position: Position
+
+    def text(self, colour: bool) -> str:
+        """Return the board as lines of text."""
+        from snake.render import text
+
+        return text(self.position, colour)
+
+    def rgb(self) -> NDArray[np.uint8]:
+        """Return the board as a picture, 16 pixels a cell."""
+        from snake.render import rgb
+
+        return rgb(self.position, 16)
 
 
 def make(options: Options) -> Environment:

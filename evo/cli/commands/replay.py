@@ -41,10 +41,10 @@ def main(arguments: Namespace) -> int:
         return _play_candidate(arguments)
     from evo.cli.terminal import game_show
     from evo.config.experiment import environment_of
+    from evo.environments.pictures import save_gif
     from evo.files.durable import resources
     from evo.training.finished import look_at, playing
     from evo.training.summary import one_line
-    from snake.render import save_gif, text
 
     if arguments.gif:
         film = Path(arguments.gif)
@@ -54,27 +54,26 @@ def main(arguments: Namespace) -> int:
             raise ConfigurationError(f"--gif {film}: the file name must end with .gif")
     registry.load(arguments.plugin)
     run = look_at(Path(arguments.run_dir), {"backend": "serial"})
-    environment = run.experiment.environment
-    visible = environment.id == "snake"
+    environment = environment_of(run.experiment.environment)
+    visible = environment.visible
     if not visible and (arguments.gif or not arguments.json):
         raise ConfigurationError(
-            f"replay shows games of snake, and this run plays {environment.id}; --json gives facts"
+            f"{run.experiment.environment.id} draws no pictures, so there is nothing to show; --json gives facts"
         )
-    metrics = environment_of(environment).episode_metrics
     with playing(run.experiment) as (evaluator, published):
         weights = published.publish(run.champion.weights[None])
-        game = game_show.record(weights, evaluator, episode, metrics, outputs=arguments.json)
+        game = game_show.record(weights, evaluator, episode, environment.episode_metrics, outputs=arguments.json)
     shown = game.positions(environment) if visible else []
     filmed = ""
     if arguments.gif:
         with resources("write", film):
-            save_gif(film, shown, min(speed, 50))
+            save_gif(film, [one.rgb() for one in shown], min(speed, 50))
         filmed = f", saved to {film}"
     elif sys.stdout.isatty():
         game_show.watch(shown, speed, f"test episode {episode} (any key skips)")
     elif visible:
         print("the last position (a terminal shows the whole game, and --gif FILE saves it):")
-        print(text(shown[-1], colour=False))
+        print(shown[-1].text(colour=False))
     print(f"test episode {episode}: score {game.score:g} after {counted(len(game.actions), 'step')}{filmed}")
     if arguments.json:
         print(one_line({"episode": episode, **game.facts()}))

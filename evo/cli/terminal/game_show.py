@@ -1,4 +1,4 @@
-"""A game of Snake that was played before, shown in the terminal."""
+"""An episode that was played before, shown in the terminal."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DataError
-from snake.render import Position, position, text
-from snake.rules import Game
 
 if TYPE_CHECKING:
+    from evo.environments.environment import Environment
+    from evo.environments.pictures import Shown
     from evo.records import Evaluator
 
 HIDE, SHOW, UP = "\x1b[?25l", "\x1b[?25h", "\x1b[{}A\r"
@@ -40,20 +40,14 @@ class Recording:
         facts = {"seed": self.seed, "steps": len(self.actions), "score": self.score, "outputs_sha256": digest}
         return {**facts, "actions": self.actions.tolist()}
 
-    def positions(self, environment: Any) -> list[Position]:
+    def positions(self, environment: Environment) -> list[Shown]:
         """Play the actions again by the readable rules, from the beginning to the end.
 
         RuntimeError where that gives another score than the compiled rules gave, which would be a bug.
         """
-        game = Game(seed=self.seed, **environment.of_rules)
-        shown = [position(game)]
-        for action in self.actions:
-            game.step(int(action))
-            shown.append(position(game))
-        if not game.over or game.score != self.score:
-            raise RuntimeError(
-                f"the replay of episode seed {self.seed} scores {game.score}, and it scored {self.score:g}"
-            )
+        shown, score = environment.replayed(self.seed, self.actions.tolist())
+        if score != self.score:
+            raise RuntimeError(f"the replay of episode seed {self.seed} scores {score:g}, and it scored {self.score:g}")
         return shown
 
 
@@ -81,7 +75,7 @@ def record(
     return Recording(int(seeds[0]), results[0].actions[0], float(score_of(results[0], metrics)[0]), shown)
 
 
-def watch(shown: Sequence[Position], frames_per_second: float, caption: str = "") -> bool:
+def watch(shown: Sequence[Shown], frames_per_second: float, caption: str = "") -> bool:
     """Show positions one after the other; return False where a key or Ctrl-C has skipped the rest."""
     colour = not os.environ.get("NO_COLOR")
     height = 0
@@ -89,7 +83,7 @@ def watch(shown: Sequence[Position], frames_per_second: float, caption: str = ""
         sys.stdout.write(HIDE)
         try:
             for one in shown:
-                lines = [caption, *text(one, colour).split("\n")] if caption else text(one, colour).split("\n")
+                lines = [*([caption] if caption else []), *one.text(colour).split("\n")]
                 sys.stdout.write((UP.format(height) if height else "") + "\x1b[K\n".join(lines) + "\x1b[K\n")
                 sys.stdout.flush()
                 height = len(lines)

@@ -47,20 +47,27 @@ def watched(display: Display) -> bool:
 
 
 def record_game(session: Session) -> Recording | None:
-    """Return the test episode of the median score; None where there is no champion, or another game than Snake."""
+    """Return the test episode of the median score; None where there is no champion, or nothing to see."""
     weights, scores = session.algorithm.best, session.report.scores
-    if weights is None or scores is None or session.experiment.environment.id != "snake":
+    if weights is None or scores is None:
         return None
     from evo.cli.terminal.game_show import record
+    from evo.config.experiment import environment_of
+
+    environment = environment_of(session.experiment.environment)
+    if not environment.visible:
+        return None
 
     published, order = session.store.publish(weights[None]), scores.argsort(kind="stable")
-    return record(published, session.report.evaluator, int(order[len(order) // 2]), ("score",))
+    return record(published, session.report.evaluator, int(order[len(order) // 2]), environment.episode_metrics)
 
 
 def ending(
     experiment: Experiment, summary: Summary, display: Display, game: Recording | None, stopped: str = ""
 ) -> None:
     """Show what came of a run, and commands to type next; `stopped` says which budget is spent, if one is."""
+    from evo.config.experiment import environment_of
+
     champion = summary.champion
     if champion is None:
         display.say("no champion: nothing is validated yet, or no finalist had finite scores")
@@ -70,16 +77,17 @@ def ending(
             display.say("test       " + described(champion.test).replace("\n", "\n" + 11 * " "))
             if others := baselines(experiment, champion.test):
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
+    environment = environment_of(experiment.environment)
     if game is not None:
         from evo.cli.terminal.game_show import watch
 
         last = int(SECONDS * FRAMES_PER_SECOND)
         caption = f"the end of a test episode of median score, {game.score:g} (any key skips)"
-        watch(game.positions(experiment.environment)[-last:], FRAMES_PER_SECOND, caption)
+        watch(game.positions(environment)[-last:], FRAMES_PER_SECOND, caption)
     directory = str(summary.run_dir)
     display.say(f"run        {shlex.quote(directory)}")
     display.say("next:")
-    if champion is not None and experiment.environment.id == "snake":
+    if champion is not None and environment.visible:
         display.say(command("evo", "replay", directory))
     if champion is not None:
         display.say(command("evo", "evaluate", directory, "--episodes", "1000"))
