@@ -14,7 +14,7 @@ import numpy as np
 from evo.kernels import lanes, layout
 from evo.networks.candidates import Rebuilder, noise
 from evo.networks.network import Network, Options
-from evo.rollouts.action_rules import EPSILON_GREEDY, SOFTMAX, choose_action, draw_action, exponential
+from evo.rollouts.action_rules import EPSILON_GREEDY, GAUSSIAN, SOFTMAX, choose_action, draw_action, exponential
 
 # Filters that are no multiple of the block, strides, both paddings, a side of one cell, and dense layers alone.
 NETWORKS = (
@@ -82,7 +82,7 @@ def chosen() -> str:
     digest = hashlib.sha256(np.array([exponential(-0.37 * k) for k in range(1000)], "<f8").tobytes())
     for step, row in enumerate(rows):
         drawn = [choose_action(row, 1, 0, allowed, rule, 0.4, np.uint64(7), step) for rule in (SOFTMAX, EPSILON_GREEDY)]
-        draw_action(row, True, np.uint64(7), step, numbers)
+        draw_action(row, 1, 0, GAUSSIAN, np.uint64(7), step, numbers)
         digest.update(np.array(drawn, np.int8).tobytes() + numbers.astype("<f4").tobytes())
     return digest.hexdigest()
 

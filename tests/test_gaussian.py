@@ -19,7 +19,7 @@ from evo.networks.network import Options as Policy
 from evo.randomness.philox import philox
 from evo.randomness.streams import Purpose
 from evo.records import ActionRule, Result, Task
-from evo.rollouts.action_rules import draw_action, standard_normal
+from evo.rollouts.action_rules import GAUSSIAN, draw_action, standard_normal
 from evo.rollouts.rollout import Rollout
 
 
@@ -70,11 +70,11 @@ def test_normals_have_mean_zero_variance_one_and_do_not_repeat() -> None:
 @pytest.mark.parametrize("log_deviation", [-30.0, -20.0, -1.0, 0.0, 1.5, 2.0, 40.0])
 def test_an_action_is_its_mean_and_the_clipped_deviation_times_a_normal(log_deviation: float) -> None:
     outputs, action = np.array([0.5, -3, log_deviation, -1, 9], np.float32), np.empty(2, np.float32)
-    assert draw_action(outputs, True, np.uint64(3), 4, action)
+    assert draw_action(outputs, 1, 0, GAUSSIAN, np.uint64(3), 4, action)
     spreads = np.exp([min(max(log_deviation, -20), 2), -1])
     expected = [mean + s * plain_normal(3, 4, d) for d, (mean, s) in enumerate(zip((0.5, -3), spreads, strict=True))]
     np.testing.assert_allclose(action, expected, rtol=1e-6)
-    assert draw_action(outputs, False, np.uint64(3), 4, action)
+    assert draw_action(outputs, 1, 0, None, np.uint64(3), 4, action)
     assert action.tolist() == [0.5, -3]
 
 

@@ -37,7 +37,10 @@ def begin(state: Any, rules: Any, b: int, seed: int) -> None:
 
 
 def step(state: Any, rules: Any, b: int, action: Any) -> tuple[int, int]:
-    """Play one action; return (reward in thousandths, GOES_ON | TERMINATED | TRUNCATED), both int64."""
+    """Play one action; return (reward in thousandths, GOES_ON | TERMINATED | TRUNCATED), both int64.
+
+    An action is an int64, or float64 [A], which may be written to, where actions are continuous.
+    """
     raise NotImplementedError
 
 
@@ -210,12 +213,21 @@ class CompiledGame:
     actions: int
     episode_metrics: tuple[str, ...] = ()
     masked: bool = False  # whether actions may be ruled out
+    continuous: bool = False  # whether an action is `actions` numbers, float64 [A], and not one of so many choices
     snapshot_size: int = 0  # bytes, of a game with a `save` of its own; 0: as many as the arrays have
 
     @property
     def row_size(self) -> int:
         """Return how many bytes a snapshot has."""
         return self.snapshot_size or sum(array.nbytes for array in arrays_of(self.make_state(1)))
+
+    def recorded_actions(self, *sides: int) -> NDArray[Any]:
+        """Return room for so many actions.  # int8 [*sides], or float32 [*sides, A] where they are continuous"""
+        return np.empty((*sides, self.actions), np.float32) if self.continuous else np.empty(sides, np.int8)
+
+    def action_buffer(self) -> NDArray[np.float64] | None:
+        """Return room for one continuous action; None where actions are choices."""
+        return np.zeros(self.actions) if self.continuous else None
 
     def begin(self, first: NDArray[np.uint64]) -> EnvStates:
         """Return environments at the beginning of their first episodes, whose seeds are `first` [L]."""

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from evo.environments.drawing import Random
-from evo.environments.plain import PlainGame
+from evo.environments.plain import PlainGame, random_action
 from evo.errors import ConfigurationError
-from evo.randomness.philox import draw
 from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED
 
 SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
@@ -65,10 +64,10 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
     _hold_others(game, before, "begin")
     shown: list[tuple[object, ...]] = [(_observed(game),)]
     for step in range(MOST_STEPS):
-        allowed = _allowed(game)
-        action = int(allowed[draw(seed, step, len(allowed))])
+        action = random_action(game.definition, game.actions, _mask(game), seed, step)
         with _named(module, "step"):
-            returned = game.definition.step(game.state, game.rules, WATCHED, action, Random(game.clock, WATCHED))
+            taken, random = game.playable(action), Random(game.clock, WATCHED)
+            returned = game.definition.step(game.state, game.rules, WATCHED, taken, random)
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise _broken(module, "step", f"returned {returned!r:.60}, and must return a reward and whether it ended")
         reward, ended = returned
@@ -78,7 +77,7 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
             raise _broken(module, "step", f"returned {ended!r:.60} as its end: False, True, or TRUNCATED are known")
         game.clock.steps[WATCHED] += 1
         _hold_others(game, before, "step")
-        shown.append((action, float(reward), int(ended), _observed(game)))
+        shown.append((action.tolist(), float(reward), int(ended), _observed(game)))
         if ended:
             _check_metrics(game)
             break
@@ -95,12 +94,12 @@ def _observed(game: PlainGame) -> bytes:
     return seen.tobytes()
 
 
-def _allowed(game: PlainGame) -> Any:
+def _mask(game: PlainGame) -> Any:
     with _named(game.definition.module, "mask"):
         mask = game.mask(WATCHED)
     if not np.isin(mask, (0, 1)).all() or not mask.any():
         raise _broken(game.definition.module, "mask", f"wrote {mask.tolist()}: 0 or 1 for every action, at least one 1")
-    return np.flatnonzero(mask)
+    return mask
 
 
 def _check_metrics(game: PlainGame) -> None:

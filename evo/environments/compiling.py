@@ -73,10 +73,27 @@ class Functions(NamedTuple):
     metrics: Callable[..., Any] | None = None  # (state, options, b, out)
 
 
-def adapt(state_type: type, functions: Functions) -> None:
+@njit(**LEAN)
+def _as_it_is(action):  # type: ignore[no-untyped-def]
+    return action
+
+
+def _clipped(low: float, high: float) -> Any:
+    """Return a function that brings the numbers of a continuous action into these bounds."""
+
+    @njit(**LEAN)
+    def clip(action):  # type: ignore[no-untyped-def]
+        for d in range(action.shape[0]):
+            action[d] = min(max(action[d], low), high)
+        return action
+
+    return clip
+
+
+def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | None = None) -> None:
     """Have rollouts play the game with this type of state by `functions`, with the clock that the trainer keeps.
 
-    TypeError where another game has the same type of state.
+    `bounds` are those of continuous actions. TypeError where another game has the same type of state.
     """
     if _adapted.setdefault(state_type, functions) is not functions:
         if _adapted[state_type] != functions:
@@ -85,6 +102,7 @@ def adapt(state_type: type, functions: Functions) -> None:
     compiler = Compiler()
     author_begins, author_steps = compiler.compiled(functions.begin), compiler.compiled(functions.step)
     author_observes = compiler.compiled(functions.observe)
+    playable = _clipped(*map(float, bounds)) if bounds else _as_it_is
 
     @njit(**LEAN)
     def begin(playing, options, b, seed):  # type: ignore[no-untyped-def]
@@ -97,7 +115,7 @@ def adapt(state_type: type, functions: Functions) -> None:
     @njit(**LEAN)
     def step(playing, options, b, action):  # type: ignore[no-untyped-def]
         clock = playing.clock
-        reward, ended = author_steps(playing.state, options, b, action, Random(clock, b))
+        reward, ended = author_steps(playing.state, options, b, playable(action), Random(clock, b))
         clock.steps[b] += 1
         status = np.int64(ended)
         if status == GOES_ON and clock.steps[b] >= options.max_steps:

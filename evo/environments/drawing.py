@@ -40,6 +40,14 @@ def uniform(random: Random, low: float, high: float) -> float:
     return low + (high - low) * (below(random, 1 << 32) * 2.0**-32)
 
 
+def normal(random: Random, mean: float, deviation: float) -> float:
+    """Return a random number that is nearly normal: the sum of twelve uniform ones, at most six deviations away."""
+    total = 0.0
+    for _ in range(12):
+        total += uniform(random, 0.0, 1.0)
+    return mean + deviation * (total - 6.0)
+
+
 def clock_of(count: int) -> Clock:
     """Return the clock of so many environments."""
     return Clock(np.zeros(count, np.uint64), np.zeros(count, np.int64), np.zeros(count, np.int64))

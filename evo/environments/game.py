@@ -15,10 +15,8 @@ from pydantic import Field
 from evo.environments import environment
 from evo.environments.checking import check_game
 from evo.environments.pictures import Picture
-from evo.environments.plain import PlainEnv, PlainGame
+from evo.environments.plain import PlainEnv, PlainGame, random_action
 from evo.plugins.options import EnvironmentOptions
-from evo.randomness.philox import draw
-from evo.randomness.streams import Purpose
 from evo.records import GOES_ON
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from evo.environments.pictures import Shown
 
 LARGEST = float(np.finfo(np.float32).max)
-ACTION = int(Purpose.ACTION)
 
 
 class GameOptions(EnvironmentOptions):
@@ -71,7 +68,7 @@ class Game:
     options: type[GameOptions]
     arrays: Callable[[Any], Any]
     shape: tuple[int, ...] | Callable[[Any], tuple[int, ...]]  # of an observation
-    actions: int | Callable[[Any], int]
+    actions: int | Callable[[Any], int]  # how many choices, or how many numbers where they are continuous
     begin: Callable[..., Any]
     step: Callable[..., Any]
     observe: Callable[..., Any]
@@ -80,6 +77,9 @@ class Game:
     episode_metrics: tuple[str, ...] = ()
     render: Callable[..., NDArray[np.uint8]] | None = None
     score_bounds: tuple[float, float] | Callable[[Any], tuple[float, float]] | None = None
+    continuous: bool = False  # whether an action is an array of numbers, float64 [A]
+    action_low: float = -1.0  # continuous actions are brought into these bounds
+    action_high: float = 1.0
     low: Any = -LARGEST  # smallest values of an observation, for Gymnasium
     high: Any = LARGEST
 
@@ -117,6 +117,11 @@ class GameEnvironment(environment.Environment):
         return actions
 
     @property
+    def continuous(self) -> bool:
+        """Return whether actions are numbers, not choices."""
+        return self.definition.continuous
+
+    @property
     def episode_metrics(self) -> tuple[str, ...]:
         """Return the names of the metrics of an episode."""
         return self.definition.episode_metrics
@@ -139,7 +144,9 @@ class GameEnvironment(environment.Environment):
         from evo.environments.compiling import Functions, adapt, batch_of, rules_of
 
         definition, example = self.definition, self.definition.arrays(self.options)
-        adapt(type(example), Functions(*(getattr(definition, name) for name in Functions._fields)))
+        functions = Functions(*(getattr(definition, name) for name in Functions._fields))
+        bounds = (definition.action_low, definition.action_high) if definition.continuous else None
+        adapt(type(example), functions, bounds)
         return CompiledGame(
             make_state=partial(batch_of, example),
             rules=rules_of(self.options.numbers),
@@ -147,6 +154,7 @@ class GameEnvironment(environment.Environment):
             actions=self.actions,
             episode_metrics=self.episode_metrics,
             masked=definition.mask is not None,
+            continuous=definition.continuous,
         )
 
     def plain(self, count: int = 1) -> PlainGame:
@@ -186,7 +194,7 @@ class GameEnvironment(environment.Environment):
         game.begin(0, seed)
         shown: list[Shown] = [Picture(game.picture(0))]
         for action in actions:
-            reward, status = game.step(0, int(action))
+            reward, status = game.step(0, action)
             total += round(1000 * reward)
             shown.append(Picture(game.picture(0), f"return {total / 1000:g}{'  over' if status != GOES_ON else ''}"))
         if status == GOES_ON:
@@ -207,8 +215,7 @@ def play_at_random(environment: GameEnvironment, seed: int) -> float:
     env, total, step, ended = environment.env(), 0.0, 0, False
     _, info = env.reset(seed=seed)
     while not ended:
-        allowed = np.flatnonzero(info["action_mask"]) if "action_mask" in info else range(environment.actions)
-        action = allowed[draw(seed, step, len(allowed), ACTION)]
-        _, reward, terminated, truncated, info = env.step(np.int64(action))
+        action = random_action(environment.definition, environment.actions, info.get("action_mask"), seed, step)
+        _, reward, terminated, truncated, info = env.step(action)
         total, step, ended = math.fsum((total, reward)), step + 1, terminated or truncated
     return float(info.get("score", total))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numba import njit
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled import game as contract
+from evo.environments.plain import action_space
 from evo.randomness.philox_compiled import episode_seed
 from evo.randomness.streams import SEED_LIMIT
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
@@ -54,10 +55,11 @@ def show(state, rules, out, masks):  # type: ignore[no-untyped-def]
 @kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def advance(state, rules, mode, actions, first, episode, rewards, status, metrics, final, final_masks):  # type: ignore[no-untyped-def]  # fmt: skip
-    """Play actions[b] in every environment b; write rewards, status and, where an episode ends, its metrics [B, M].
+    """Play actions[b] in every environment b, int64 [B] or float64 [B, D].
 
-    An environment whose episode is over begins its next one in this step (SAME_STEP; `final` and `final_masks` are what
-    it showed before), or in the next one, whose action is not played (NEXT_STEP), or never (DISABLED).
+    Writes rewards, status and, where an episode ends, its metrics [B, M]. An environment whose episode is over begins
+    its next one in this step (SAME_STEP; `final` and `final_masks` are what it showed before), or in the next one,
+    whose action is not played (NEXT_STEP), or never (DISABLED).
     """
     for b in range(actions.shape[0]):
         if mode == NEXT_STEP and status[b] != GOES_ON:
@@ -84,7 +86,8 @@ class Batch:
     def __init__(self, environment: GameEnvironment, count: int, mode: int = DISABLED) -> None:
         game = environment.game
         self.names, self.masked, self.rules, self.mode = game.episode_metrics, game.masked, game.rules, mode
-        self.state, self.actions = game.make_state(count), game.actions
+        self.state, self.actions, self.continuous = game.make_state(count), game.actions, game.continuous
+        self.sides = (count, game.actions) if game.continuous else (count,)
         self.first, self.episode = np.zeros(count, np.uint64), np.full(count, NEVER_BEGUN, np.int64)
         self.rewards, self.status = np.zeros(count, np.float64), np.zeros(count, np.int64)
         self.metrics = np.zeros((count, len(self.names)), np.int32)
@@ -101,20 +104,23 @@ class Batch:
         begin_next(self.state, self.rules, chosen, self.first, self.episode, self.status)
         show(self.state, self.rules, self.out, self.masks)
 
-    def step(self, actions: NDArray[np.int64]) -> None:
+    def step(self, actions: NDArray[Any]) -> None:
         """Play an action in every environment; ValueError where there is no such action."""
+        chosen = np.array(actions, np.float64 if self.continuous else np.int64)  # a game may write to its action
+        if chosen.shape != self.sides:
+            raise ValueError(f"actions of shape {chosen.shape}, not {self.sides}")
         if (self.episode == NEVER_BEGUN).any() or (self.mode == DISABLED and self.status.any()):
             raise RuntimeError("an episode is over, or has not begun: call reset")
-        if actions.min() < 0 or actions.max() >= self.actions:
+        if not self.continuous and (chosen.min() < 0 or chosen.max() >= self.actions):
             raise ValueError(f"an action is not between 0 and {self.actions - 1}")
         advance(
-            self.state, self.rules, self.mode, actions, self.first, self.episode, self.rewards, self.status,
+            self.state, self.rules, self.mode, chosen, self.first, self.episode, self.rewards, self.status,
             self.metrics, self.final, self.final_masks,
         )  # fmt: skip
         show(self.state, self.rules, self.out, self.masks)
 
 
-class GameEnv(gymnasium.Env[Observation, np.int64]):
+class GameEnv(gymnasium.Env[Observation, Any]):
     """One environment of a game.
 
     `reset(seed=s)` begins the episode of seed s, and a reset without a seed the next one of that sequence. `info` has
@@ -129,7 +135,7 @@ class GameEnv(gymnasium.Env[Observation, np.int64]):
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f'render_mode "{render_mode}" is none of {self.metadata["render_modes"]}')
         self.observation_space = Box(definition.low, definition.high, environment.shape, np.float32)
-        self.action_space = Discrete(environment.actions)
+        self.action_space = action_space(definition, environment.actions)
         self._batch = Batch(environment, 1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
@@ -138,10 +144,10 @@ class GameEnv(gymnasium.Env[Observation, np.int64]):
         self._batch.begin(np.ones(1, np.bool_), [seed], self.np_random)
         return self._batch.out[0].copy(), self._info()
 
-    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Play one action; ValueError where there is no such action, RuntimeError after the end of an episode."""
         batch = self._batch
-        batch.step(np.array([action], np.int64))
+        batch.step(np.asarray(action)[None])
         status = int(batch.status[0])
         info = self._info()
         if status != GOES_ON:
@@ -161,7 +167,7 @@ class GameEnv(gymnasium.Env[Observation, np.int64]):
         return {"action_mask": self._batch.masks[0].copy()} if self._batch.masked else {}
 
 
-class GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
+class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     """Many environments of a game, stepped, reset and observed in one compiled call.
 
     `autoreset_mode` is one of Gymnasium's three. `reset(seed=s)` seeds environment i with s + i; a list names every
@@ -180,7 +186,7 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         definition, mode = environment.definition, AutoresetMode(autoreset_mode)
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": mode}
         self.single_observation_space = Box(definition.low, definition.high, environment.shape, np.float32)
-        self.single_action_space = Discrete(environment.actions)
+        self.single_action_space = action_space(definition, environment.actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._batch, self._copy = Batch(environment, num_envs, MODES[mode]), copy
@@ -201,17 +207,14 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         return self._handed_out(self._batch.out), self._masks(self._batch.masks, chosen)
 
     def step(
-        self, actions: NDArray[np.int64]
+        self, actions: NDArray[Any]
     ) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Play one action in every environment.  # [B, *shape], float64 [B], bool [B], bool [B], info
 
         ValueError where there is no such action; RuntimeError where an episode is over and nothing resets it.
         """
         batch = self._batch
-        chosen = np.ascontiguousarray(actions, np.int64)
-        if chosen.shape != (self.num_envs,):
-            raise ValueError(f"actions of shape {chosen.shape}, not one for each of {self.num_envs} environments")
-        batch.step(chosen)
+        batch.step(actions)
         status = batch.status.copy()
         ended = status != GOES_ON
         info = self._masks(batch.masks, np.ones(self.num_envs, np.bool_))

@@ -11,10 +11,15 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from evo.environments.drawing import Random, clock_of
+from evo.randomness.philox import draw
+from evo.randomness.streams import Purpose
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
     from evo.environments.game import Game, GameOptions
+
+
+ACTION = int(Purpose.ACTION)
 
 
 class PlainArray(np.ndarray[Any, Any]):
@@ -40,9 +45,17 @@ class PlainGame:
         self.clock.seed[b], self.clock.drawn[b], self.clock.steps[b] = seed, 0, 0
         self.definition.begin(self.state, self.rules, b, Random(self.clock, b))
 
-    def step(self, b: int, action: int) -> tuple[float, int]:
+    def playable(self, action: Any) -> Any:
+        """Return an action as the game takes it: continuous ones within their bounds."""
+        definition = self.definition
+        if not definition.continuous:
+            return int(action)
+        return np.clip(np.array(action, np.float64), definition.action_low, definition.action_high).view(PlainArray)
+
+    def step(self, b: int, action: Any) -> tuple[float, int]:
         """Play an action; return the reward, and GOES_ON, TERMINATED or TRUNCATED."""
-        reward, ended = self.definition.step(self.state, self.rules, b, action, Random(self.clock, b))
+        taken, random = self.playable(action), Random(self.clock, b)
+        reward, ended = self.definition.step(self.state, self.rules, b, taken, random)
         self.clock.steps[b] += 1
         status = int(ended)
         if status == GOES_ON and self.clock.steps[b] >= self.rules.max_steps:
@@ -76,13 +89,30 @@ class PlainGame:
         return np.asarray(self.definition.render(self.state, self.rules, b), np.uint8)
 
 
-class PlainEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
+def action_space(definition: Game, actions: int) -> Any:
+    """Return Gymnasium's space of a game's actions."""
+    if not definition.continuous:
+        return Discrete(actions)
+    return Box(definition.action_low, definition.action_high, (actions,), np.float32)
+
+
+def random_action(definition: Game, actions: int, mask: NDArray[np.int8] | None, seed: int, step: int) -> Any:
+    """Return a random action that is allowed, named by a seed and a step: int64, or float32 [A]."""
+    if definition.continuous:
+        shares = [draw(seed, step * actions + d, 1 << 32, ACTION) * 2.0**-32 for d in range(actions)]
+        low, high = definition.action_low, definition.action_high
+        return np.array([low + share * (high - low) for share in shares], np.float32)
+    allowed = range(actions) if mask is None else np.flatnonzero(mask)
+    return np.int64(allowed[draw(seed, step, len(allowed), ACTION)])
+
+
+class PlainEnv(gymnasium.Env[NDArray[np.float32], Any]):
     """One environment of a game in plain Python, behind Gymnasium's interface."""
 
     def __init__(self, game: PlainGame) -> None:
         self.game = game
         self.observation_space = Box(game.definition.low, game.definition.high, game.shape, np.float32)
-        self.action_space = Discrete(game.actions)
+        self.action_space = action_space(game.definition, game.actions)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -92,9 +122,9 @@ class PlainEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
         self.game.begin(0, int(self.np_random.integers(1 << 63)) if seed is None else seed)
         return self.game.observe(0), self._info(GOES_ON)
 
-    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Play an action."""
-        reward, status = self.game.step(0, int(action))
+        reward, status = self.game.step(0, action)
         seen = self.game.observe(0)
         return seen, round(reward * 1000) / 1000, status == TERMINATED, status == TRUNCATED, self._info(status)
 

@@ -6,8 +6,11 @@ A normal number is the Irwin-Hall sum of twelve uniform ones, less 6, which has 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
 from evo.compiled import cache as kernel_cache
 from evo.randomness.philox_compiled import draw, philox
@@ -15,8 +18,10 @@ from evo.randomness.streams import Purpose
 
 kernel_cache.use(__name__)
 
-SOFTMAX, EPSILON_GREEDY = 1, 2
-RULES = {"greedy": None, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY}  # None: compiled without any draw
+SOFTMAX, EPSILON_GREEDY, GAUSSIAN = 1, 2, 3
+RULES = {  # None: compiled without any draw
+    "greedy": None, "softmax": SOFTMAX, "epsilon_greedy": EPSILON_GREEDY, "gaussian": GAUSSIAN,
+}  # fmt: skip
 ACTION, EXPLORE = int(Purpose.ACTION), np.int64(Purpose.EXPLORE)
 SQUARINGS = 10
 LOWEST, HIGHEST = -20.0, 2.0  # log standard deviations are clipped to these
@@ -92,19 +97,79 @@ def standard_normal(seed, step, number):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def draw_action(outputs, drawn, seed, step, action):  # type: ignore[no-untyped-def]
-    """Write a continuous action, its means or, where it is `drawn`, a normal draw; return whether all is finite.
+def draw_action(scores, width, lane, rule, seed, step, action):  # type: ignore[no-untyped-def]
+    """Write a lane's continuous action, its means or, with a rule, a normal draw; return whether all is finite.
 
-    `outputs` float32: D means, then D log standard deviations, then anything; `action` float32 [D].
+    `scores` flat float32 [O, width]: D means, then D log standard deviations, then anything; `action` [D], of float32
+    or of its values in float64.
     """
     count = action.shape[0]
-    for d in range(2 * count if drawn else count):
-        if not np.isfinite(outputs[d]):
+    for d in range(count if rule is None else 2 * count):
+        if not np.isfinite(scores[d * width + lane]):
             return False
     for d in range(count):
-        value = np.float64(outputs[d])
-        if drawn:
-            spread = exponential(min(max(np.float64(outputs[count + d]), LOWEST), HIGHEST))
+        value = np.float64(scores[d * width + lane])
+        if rule is not None:
+            spread = exponential(min(max(np.float64(scores[(count + d) * width + lane]), LOWEST), HIGHEST))
             value += spread * standard_normal(seed, step, d)
         action[d] = np.float32(value)
     return True
+
+
+# Numba chooses between choices and continuous actions by the type of `continuous` when it compiles a rollout.
+
+
+def decide(
+    scores: Any, width: int, lane: int, allowed: Any, rule: Any, epsilon: float, seed: int, step: int, continuous: Any
+) -> tuple[Any, bool]:
+    """Return a lane's action as a game takes it, and whether its scores are finite.
+
+    `continuous` is None where actions are choices, or else a buffer, float64 [D], which holds the action.
+    """
+    raise NotImplementedError
+
+
+def write_action(actions: Any, place: int, action: Any, continuous: Any) -> None:
+    """Record an action.  # actions int8 [M], or float32 [M, D]"""
+
+
+def read_action(actions: Any, place: int, continuous: Any) -> Any:
+    """Return a recorded action as a game takes it."""
+
+
+@overload(decide)
+def _decide(scores, width, lane, allowed, rule, epsilon, seed, step, continuous):  # type: ignore[no-untyped-def]
+    def choice(scores, width, lane, allowed, rule, epsilon, seed, step, continuous):  # type: ignore[no-untyped-def]
+        action = choose_action(scores, width, lane, allowed, rule, epsilon, seed, step)
+        return action, action >= 0
+
+    def numbers(scores, width, lane, allowed, rule, epsilon, seed, step, continuous):  # type: ignore[no-untyped-def]
+        finite = draw_action(scores, width, lane, rule, seed, step, continuous)
+        return continuous, finite
+
+    return choice if isinstance(continuous, types.NoneType) else numbers
+
+
+@overload(write_action)
+def _write_action(actions, place, action, continuous):  # type: ignore[no-untyped-def]
+    def choice(actions, place, action, continuous):  # type: ignore[no-untyped-def]
+        actions[place] = action
+
+    def numbers(actions, place, action, continuous):  # type: ignore[no-untyped-def]
+        for d in range(continuous.shape[0]):
+            actions[place, d] = action[d]
+
+    return choice if isinstance(continuous, types.NoneType) else numbers
+
+
+@overload(read_action)
+def _read_action(actions, place, continuous):  # type: ignore[no-untyped-def]
+    def choice(actions, place, continuous):  # type: ignore[no-untyped-def]
+        return np.int64(actions[place])
+
+    def numbers(actions, place, continuous):  # type: ignore[no-untyped-def]
+        for d in range(continuous.shape[0]):
+            continuous[d] = actions[place, d]
+        return continuous
+
+    return choice if isinstance(continuous, types.NoneType) else numbers

@@ -18,7 +18,7 @@ from evo.compiled.game import CompiledGame
 from evo.compiled.views import shaped
 from evo.kernels.lanes import forward
 from evo.records import GOES_ON, TRUNCATED, Episodes, Task, Transitions
-from evo.rollouts.action_rules import RULES, choose_action
+from evo.rollouts.action_rules import RULES, decide, write_action
 
 kernel_cache.use(__name__)
 
@@ -30,7 +30,7 @@ class Trace(NamedTuple):
     """A chunk of at most M steps in the order of play; none is written where M is 0."""
 
     episodes: NDArray[np.int64]  # [M] which episode a step is of
-    actions: NDArray[np.int8]  # [M]
+    actions: NDArray[Any]  # [M] int8, or [M, D] float32 where actions are continuous
 
 
 class Record(NamedTuple):
@@ -70,7 +70,7 @@ def play_episodes(layers, packed, norms, large, nonzero, x, first, second, score
     `large` may be None too.
     """
     count = seeds.shape[0]
-    index, episode, returns_so_far, allowed, progress = buffers
+    index, episode, returns_so_far, allowed, continuous, progress = buffers
     live, begun, frames, slots = progress[LIVE], progress[BEGUN], progress[FRAMES], progress[SLOTS]
     if begun == 0:
         live = begun = min(count, 16)
@@ -98,13 +98,13 @@ def play_episodes(layers, packed, norms, large, nonzero, x, first, second, score
             if masked is not None:
                 contract.mask(state, rules, b, allowed)
             step = contract.steps(state, rules, b)
-            action = choose_action(scores, width, place - start, allowed, rule, epsilon, seeds[e], step)
-            if action < 0:
+            action, finite = decide(scores, width, place - start, allowed, rule, epsilon, seeds[e], step, continuous)
+            if not finite:
                 progress[FRAMES], progress[SLOTS] = frames, slots
                 return row, False
             if limit:
                 trace.episodes[row] = e
-                trace.actions[row] = action
+                write_action(trace.actions, row, action, continuous)
             if record is not None:
                 contract.save(state, rules, b, record.observations[row])
                 for action_of in range(record.action_masks.shape[1]):
@@ -147,18 +147,19 @@ def play_episodes(layers, packed, norms, large, nonzero, x, first, second, score
     return row, True
 
 
-def buffers_for(actions: int) -> tuple[NDArray[Any], ...]:
-    """Return a kernel's buffers for 16 lanes: index, episode, returns so far [16], allowed actions [A], progress [4].
+def buffers_for(game: CompiledGame) -> tuple[Any, ...]:
+    """Return a kernel's buffers for 16 lanes: index, episode, returns so far [16], allowed actions [A], action, progress.
 
     A kernel that took memory itself would be compiled with all of NumPy's error messages, and count references.
     """
     index, episode, returns_so_far = np.zeros((3, 16), np.int64)
-    return index, episode, returns_so_far, np.ones(actions, np.int8), np.zeros(4, np.int64)
+    allowed, progress = np.ones(game.actions, np.int8), np.zeros(4, np.int64)
+    return index, episode, returns_so_far, allowed, game.action_buffer(), progress
 
 
-def trace_of(steps: int) -> Trace:
+def trace_of(game: CompiledGame, steps: int) -> Trace:
     """Return a trace for so many steps."""
-    return Trace(np.empty(steps, np.int64), np.empty(steps, np.int8))
+    return Trace(np.empty(steps, np.int64), game.recorded_actions(steps))
 
 
 class GameEpisodes:
@@ -166,7 +167,7 @@ class GameEpisodes:
 
     def __init__(self, game: CompiledGame, outputs: int) -> None:
         self._game, self._outputs = game, outputs
-        self._state, self._nothing = game.make_state(16), trace_of(0)
+        self._state, self._nothing = game.make_state(16), trace_of(game, 0)
         self._masked = 1 if game.masked else None
 
     def play(
@@ -179,7 +180,7 @@ class GameEpisodes:
         """
         assert isinstance(task.play, Episodes)
         seeds, how, game = task.play.seeds, task.action_rule, self._game
-        buffers = buffers_for(game.actions)
+        buffers = buffers_for(game)
         progress = buffers[-1]
 
         def play_on(trace: Trace, record: Record | None) -> tuple[int, bool]:
@@ -194,7 +195,7 @@ class GameEpisodes:
         traces, records = [], []
         record, finite = self._record(len(seeds)) if task.record_transitions else None, True
         while finite and (progress[BEGUN] == 0 or progress[LIVE] > 0):
-            trace = trace_of(CHUNK)
+            trace = trace_of(game, CHUNK)
             if record is not None:
                 record = self._record(len(seeds), record)
             rows, finite = play_on(trace, record)
@@ -230,7 +231,7 @@ class GameEpisodes:
         )
 
     def _transitions(
-        self, actions: NDArray[np.int8], parts: list[NDArray[Any]], record: Record, last: NDArray[np.int64], score: Any
+        self, actions: NDArray[Any], parts: list[NDArray[Any]], record: Record, last: NDArray[np.int64], score: Any
     ) -> Transitions:
         observations, action_masks, rewards, outputs = parts
         ends = np.zeros(len(actions), np.uint8)

@@ -5,7 +5,8 @@ A game is exact, so a byte a step is enough to have everything back that was see
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 from numba import njit
 from numpy.typing import NDArray
 
@@ -13,6 +14,7 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled import game as contract
 from evo.compiled.game import CompiledGame
 from evo.records import GOES_ON, SEGMENT_END, TRUNCATED, EnvStates, Segment, Transitions
+from evo.rollouts.action_rules import read_action
 from evo.rollouts.segments import SegmentBuffers, begin_next, save_following
 
 kernel_cache.use(__name__)
@@ -20,7 +22,7 @@ kernel_cache.use(__name__)
 
 @kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _replay(state, rules, masked, recorded, actions, envs, steps, following):  # type: ignore[no-untyped-def]
+def _replay(state, rules, masked, recorded, actions, continuous, envs, steps, following):  # type: ignore[no-untyped-def]
     """Play actions [L, T], each environment from end to end; return how many rows of `following` are written.
 
     Nothing is written to `steps` and `following` unless it is to be `recorded`.
@@ -32,7 +34,7 @@ def _replay(state, rules, masked, recorded, actions, envs, steps, following):  #
                 contract.save(state, rules, b, steps.observations[b, t])
                 if masked is not None:
                     contract.mask(state, rules, b, steps.action_masks[b, t])
-            reward, status = contract.step(state, rules, b, np.int64(actions[b, t]))
+            reward, status = contract.step(state, rules, b, read_action(actions[b], t, continuous))
             envs.returns_so_far[b] += reward
             if recorded:
                 end = SEGMENT_END if status == GOES_ON and t == actions.shape[1] - 1 else status
@@ -47,15 +49,18 @@ def _replay(state, rules, masked, recorded, actions, envs, steps, following):  #
 
 
 def replay_segment(
-    game: CompiledGame, envs: EnvStates, actions: NDArray[np.int8], record: bool = True
+    game: CompiledGame, envs: EnvStates, actions: NDArray[Any], record: bool = True
 ) -> tuple[Transitions | None, EnvStates]:
-    """Return the transitions of these actions [L, T], if they are to be recorded, and where the segment ends.
+    """Return the transitions of these actions, if they are to be recorded, and where the segment ends.
 
-    The network's outputs are not among them: they have no columns.
+    `actions` are int8 [L, T] or float32 [L, T, D]. The network's outputs are not among them: they have no columns.
     """
     written = SegmentBuffers(game, Segment(envs, actions.shape[1]), 0)
     steps = written.steps._replace(actions=actions)
-    rows = _replay(written.state, game.rules, written.masked, record, actions, written.envs, steps, written.following)
+    buffer = game.action_buffer()
+    rows = _replay(
+        written.state, game.rules, written.masked, record, actions, buffer, written.envs, steps, written.following
+    )
     written.steps = steps
     result = written.result(rows, 0, True)
     assert result.envs is not None

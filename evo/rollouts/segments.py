@@ -19,7 +19,7 @@ from evo.compiled.views import shaped
 from evo.kernels.lanes import forward
 from evo.randomness.philox_compiled import episode_seed
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Transitions
-from evo.rollouts.action_rules import RULES, choose_action
+from evo.rollouts.action_rules import RULES, decide, write_action
 from evo.rollouts.episodes import buffers_for, lanes_for
 
 kernel_cache.use(__name__)
@@ -39,7 +39,7 @@ class Steps(NamedTuple):
 
     observations: NDArray[np.uint8]  # [L, T, S]
     action_masks: NDArray[np.int8]  # [L, T, A]
-    actions: NDArray[np.int8]  # [L, T]
+    actions: NDArray[Any]  # [L, T] int8, or [L, T, D] float32 where actions are continuous
     rewards: NDArray[np.int32]  # [L, T] thousandths
     ends: NDArray[np.uint8]  # [L, T]
     outputs: NDArray[np.float32]  # [L, T, O]
@@ -87,10 +87,10 @@ def save_following(state, rules, masked, b, t, count, ends, following):  # type:
 
 
 @njit(error_model="numpy", _nrt=False)
-def step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, allowed, envs, steps, ended):  # type: ignore[no-untyped-def]  # fmt: skip
+def step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, allowed, continuous, envs, steps, ended):  # type: ignore[no-untyped-def]  # fmt: skip
     """Choose, play and record step `t` of environment b; return its status.
 
-    `scores` flat [O, width] are finite; `allowed` [A] is a buffer. The last step of a segment is SEGMENT_END where it
+    `scores` flat [O, width] are finite; `allowed` [A] and `continuous` are buffers. The last step of a segment is SEGMENT_END where it
     ends nothing.
     """
     contract.save(state, rules, b, steps.observations[b, t])
@@ -101,14 +101,14 @@ def step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, all
         for action_of in range(allowed.shape[0]):
             steps.action_masks[b, t, action_of] = allowed[action_of]
     number = contract.steps(state, rules, b)
-    action = choose_action(scores, width, lane, allowed, rule, epsilon, envs.seeds[b], number)
+    action, _ = decide(scores, width, lane, allowed, rule, epsilon, envs.seeds[b], number, continuous)
+    write_action(steps.actions[b], t, action, continuous)
     reward, status = contract.step(state, rules, b, action)
-    steps.actions[b, t] = action
     steps.rewards[b, t] = reward
     envs.returns_so_far[b] += reward
     steps.ends[b, t] = status
     if status == GOES_ON:
-        if t == steps.actions.shape[1] - 1:
+        if t == steps.rewards.shape[1] - 1:
             steps.ends[b, t] = SEGMENT_END
         return status
     ended.returns[b, t] = envs.returns_so_far[b]
@@ -125,9 +125,9 @@ def play_envs(layers, packed, norms, large, nonzero, x, first, second, scores, x
     The network's arrays come first, with the kernel's buffers for 16 lanes and, for one of two lanes, an observation
     and its scores. `buffers` is what `buffers_for` makes. `envs`, `steps`, `following` and `ended` are written.
     """
-    count, horizon = steps.actions.shape
+    count, horizon = steps.rewards.shape
     size, outputs = x.shape[0] // 16, steps.outputs.shape[2]
-    index, twice, _, allowed, _ = buffers
+    index, twice, _, allowed, continuous, _ = buffers
     rows, slots, start = 0, 0, 0
     while start < count:
         width = lanes_for(count - start)
@@ -151,7 +151,7 @@ def play_envs(layers, packed, norms, large, nonzero, x, first, second, scores, x
                             following.outputs[rows, o] = scores[o * width + lane]
                         rows += 1
                     continue
-                status = step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, allowed, envs, steps, ended)  # fmt: skip
+                status = step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, allowed, continuous, envs, steps, ended)  # fmt: skip
                 if status == GOES_ON:
                     continue
                 if status == TRUNCATED:
@@ -184,7 +184,7 @@ class SegmentBuffers:
         self.steps = Steps(
             observations=np.empty((count, horizon, size), np.uint8),
             action_masks=np.empty((count, horizon, actions), np.int8),
-            actions=np.empty((count, horizon), np.int8),
+            actions=game.recorded_actions(count, horizon),
             rewards=np.empty((count, horizon), np.int32),
             ends=np.zeros((count, horizon), np.uint8),
             outputs=np.empty((count, horizon, outputs), np.float32),
@@ -212,7 +212,7 @@ class SegmentBuffers:
         transitions = Transitions(
             observations=steps.observations.reshape(len(ends), steps.observations.shape[2]),
             action_masks=steps.action_masks.reshape(len(ends), steps.action_masks.shape[2]) if masked else None,
-            actions=steps.actions.ravel(),
+            actions=steps.actions.reshape(len(ends), *steps.actions.shape[2:]),
             rewards=(steps.rewards.ravel() / 1000.0).astype(np.float32),
             ends=ends,
             outputs=steps.outputs.reshape(len(ends), steps.outputs.shape[2]),
@@ -241,6 +241,6 @@ def play_segment(
     alone = np.empty(2 * int(np.prod(game.shape)), np.float32), np.empty(2 * outputs, np.float32)
     ending = play_envs(
         *kernel, *alone, written.state, game.rules, written.masked, game.shape, RULES[how.kind], how.epsilon,
-        buffers_for(game.actions), written.envs, written.steps, written.following, written.ended,
+        buffers_for(game), written.envs, written.steps, written.following, written.ended,
     )  # fmt: skip
     return written.result(*ending)

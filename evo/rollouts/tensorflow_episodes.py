@@ -18,7 +18,7 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled import game as contract
 from evo.compiled.game import CompiledGame, observe_many
 from evo.records import GOES_ON, ActionRule
-from evo.rollouts.action_rules import RULES, choose_action
+from evo.rollouts.action_rules import RULES, decide, write_action
 
 kernel_cache.use(__name__)
 
@@ -34,7 +34,7 @@ def play_episodes(
     arrays: dict[str, NDArray[Any]],
     batch: tuple[int, int],
     trace: bool = False,
-) -> tuple[int, int, list[NDArray[np.int8]]]:
+) -> tuple[int, int, list[NDArray[np.generic]]]:
     """Play every episode with each of K candidates; `score` is asked for a full `batch`, [N >= K, B] environments.
 
     Writes "returns", "lengths" [K, E] and "episode_metrics" [K, E, M] of `arrays`. `finite` [K]: who plays at all;
@@ -45,8 +45,8 @@ def play_episodes(
     seen, allowed = np.empty((batch[0] * batch[1], *game.shape), np.float32), np.ones(game.actions, np.int8)
     episode = np.full(batch, -1)  # that each environment plays, -1: none
     begun = np.where(finite, 0, episodes)
-    actions = np.zeros(batch, np.int8)
-    steps: list[tuple[NDArray[np.int64], NDArray[np.int8]]] = []
+    actions, continuous = game.recorded_actions(*batch), game.action_buffer()
+    steps: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
     arrays["returns"][finite] = 0
     _begin(state, game.rules, seeds, episode, begun)
     frames = slots = 0
@@ -57,7 +57,7 @@ def play_episodes(
         frames += _advance(
             state, game.rules, masked, score(seen.reshape(*batch, *game.shape)), RULES[how.kind], how.epsilon, seeds,
             (episode, begun, finite), (arrays["returns"], arrays["lengths"], arrays["episode_metrics"]), actions,
-            allowed,
+            allowed, continuous,
         )  # fmt: skip
         slots += len(seen)
         if trace:
@@ -67,17 +67,18 @@ def play_episodes(
 
 
 def _traces(
-    steps: list[tuple[NDArray[np.int64], NDArray[np.int8]]], candidates: int, episodes: int
-) -> list[NDArray[np.int8]]:
+    steps: list[tuple[NDArray[np.int64], NDArray[Any]]], candidates: int, episodes: int
+) -> list[NDArray[np.generic]]:
     """Return the actions of each episode of each candidate in order, from which environment played which one."""
     if not steps:
         return [np.empty(0, np.int8)] * (candidates * episodes)
     playing = np.stack([playing for playing, _ in steps], 2)[:candidates]  # [K, B, T]
-    chosen = np.stack([chosen for _, chosen in steps], 2)[:candidates]
+    chosen = np.stack([chosen for _, chosen in steps], 2)[:candidates]  # [K, B, T] or [K, B, T, D]
+    chosen = chosen.reshape(-1, *chosen.shape[3:])
     number = np.where(playing >= 0, playing + episodes * np.arange(candidates)[:, None, None], -1).ravel()
     order = np.argsort(number, kind="stable")  # one environment plays an episode, so its steps stand in their order
     bounds = np.searchsorted(number[order], np.arange(candidates * episodes + 1))
-    return [chosen.ravel()[order[a:b]] for a, b in pairwise(bounds)]
+    return [chosen[order[a:b]] for a, b in pairwise(bounds)]
 
 
 @kernel_cache.with_game
@@ -95,12 +96,12 @@ def _begin(state, rules, seeds, episode, begun):  # type: ignore[no-untyped-def]
 
 @kernel_cache.with_game
 @njit(cache=True, error_model="numpy")
-def _advance(state, rules, masked, scores, rule, epsilon, seeds, playing, results, actions, allowed):  # type: ignore[no-untyped-def]  # fmt: skip
+def _advance(state, rules, masked, scores, rule, epsilon, seeds, playing, results, actions, allowed, continuous):  # type: ignore[no-untyped-def]  # fmt: skip
     """Choose and play one action in every environment that has an episode; return how many.
 
     An environment whose episode ends becomes free, and its row of `lengths` and `episode_metrics` is written. A
     candidate with a score that is not finite ends. `playing` is (episode [N, B], begun [K], finite [K]), `results` is
-    (returns, lengths [K, E], episode_metrics [K, E, M]), `allowed` [A] a buffer.
+    (returns, lengths [K, E], episode_metrics [K, E, M]), `allowed` [A] and `continuous` are buffers.
     """
     episode, begun, finite = playing
     returns, lengths, episode_metrics = results
@@ -115,11 +116,11 @@ def _advance(state, rules, masked, scores, rule, epsilon, seeds, playing, result
             if masked is not None:
                 contract.mask(state, rules, b, allowed)
             step = contract.steps(state, rules, b)
-            action = choose_action(scores[candidate, place], 1, 0, allowed, rule, epsilon, seeds[e], step)
-            if action < 0:
+            action, known = decide(scores[candidate, place], 1, 0, allowed, rule, epsilon, seeds[e], step, continuous)
+            if not known:
                 finite[candidate] = False
                 break
-            actions[candidate, place] = action
+            write_action(actions[candidate], place, action, continuous)
             reward, status = contract.step(state, rules, b, action)
             played += 1
             returns[candidate, e] += reward

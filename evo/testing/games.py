@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from evo.environments.environment import Environment
 from evo.environments.game import GameEnvironment
+from evo.environments.plain import random_action
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
@@ -19,7 +20,6 @@ from evo.rollouts.replay import replay_segment
 from evo.rollouts.rollout import Rollout
 
 EMPTY = np.empty((0, 0), np.float32)
-SOFTMAX = ActionRule("softmax")
 SEEDS = np.arange(20, dtype=np.uint64)
 NONE = np.full(1, -1, np.int32)
 FRESH = WeightSource(NONE, NONE, np.array([5], np.uint64), np.zeros(1, np.float32))  # a network without a parent
@@ -42,6 +42,11 @@ class Plain(Environment):
         return self._environment.actions
 
     @property
+    def continuous(self) -> bool:
+        """Return the game's."""
+        return self._environment.continuous
+
+    @property
     def episode_metrics(self) -> tuple[str, ...]:
         """Return the game's."""
         return self._environment.episode_metrics
@@ -61,11 +66,18 @@ class GameTests:
     environment: GameEnvironment
 
     def _rollout(self, environment: Environment) -> Rollout:
-        policy = Policy(kind="mlp", dense=[8])
-        return Rollout(Network.build(policy, environment.shape, environment.actions, 0), environment)
+        policy, spreads = Policy(kind="mlp", dense=[8]), environment.actions if environment.continuous else 0
+        return Rollout(Network.build(policy, environment.shape, environment.actions, spreads), environment)
 
     def _played(self, environment: Environment, task: Task) -> Result:
         return self._rollout(environment).play(task, EMPTY)
+
+    @property
+    def _rule(self) -> ActionRule:
+        return ActionRule("gaussian" if self.environment.continuous else "softmax")
+
+    def _action(self, seed: int, step: int) -> Any:
+        return random_action(self.environment.definition, self.environment.actions, None, seed, step)
 
     def test_the_game_keeps_the_contract(self) -> None:
         """No mistake is found in a few episodes."""
@@ -73,7 +85,7 @@ class GameTests:
 
     def test_compiled_episodes_are_those_of_plain_python(self) -> None:
         """Returns, lengths, metrics, observations, masks, actions, rewards and ends agree bit for bit."""
-        task = Task(FRESH, Episodes(SEEDS), SOFTMAX, record_actions=True, record_transitions=True)
+        task = Task(FRESH, Episodes(SEEDS), self._rule, record_actions=True, record_transitions=True)
         compiled, plain = self._played(self.environment, task), self._played(Plain(self.environment), task)
         for name in ("returns", "lengths", "episode_metrics"):
             np.testing.assert_array_equal(getattr(compiled, name), getattr(plain, name), name)
@@ -89,16 +101,16 @@ class GameTests:
         """Two segments are the halves of one of twice the length, and a replay of the actions gives the same."""
         rollout, game = self._rollout(self.environment), self.environment.game
         envs = game.begin(SEEDS)
-        whole = rollout.play(Task(FRESH, Segment(envs, 60), SOFTMAX), EMPTY)
-        first = rollout.play(Task(FRESH, Segment(envs, 30), SOFTMAX), EMPTY)
+        whole = rollout.play(Task(FRESH, Segment(envs, 60), self._rule), EMPTY)
+        first = rollout.play(Task(FRESH, Segment(envs, 30), self._rule), EMPTY)
         assert first.envs is not None
-        second = rollout.play(Task(FRESH, Segment(first.envs, 30), SOFTMAX), EMPTY)
+        second = rollout.play(Task(FRESH, Segment(first.envs, 30), self._rule), EMPTY)
         for name in ("observations", "actions", "rewards"):
             halves = [_by_env(result, name, 30) for result in (first, second)]
             np.testing.assert_array_equal(np.concatenate(halves, axis=1), _by_env(whole, name, 60), name)
         assert whole.envs is not None
         steps: Any = whole.transitions
-        again, left = replay_segment(game, envs, steps.actions.reshape(len(envs), 60))
+        again, left = replay_segment(game, envs, _by_env(whole, "actions", 60))
         for name in ("observations", "rewards", "ends", "next_observations"):
             np.testing.assert_array_equal(getattr(again, name), getattr(steps, name), name)
         np.testing.assert_array_equal(left.snapshots, whole.envs.snapshots)
@@ -118,7 +130,7 @@ class GameTests:
         ended = np.zeros(count, np.bool_)
         for step in range(100):
             np.testing.assert_array_equal(seen, np.stack([one[0] for one in alone]), f"step {step}")
-            actions = (np.arange(count) + step) % self.environment.actions
+            actions = np.stack([self._action(i, step) for i in range(count)])
             seen, rewards, terminated, truncated, _ = vector.step(actions)
             for i, env in enumerate(singles):
                 if ended[i]:
