@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
 
 from evo.errors import ConfigurationError
@@ -47,3 +49,18 @@ def test_who_breaks_the_contract_is_told_how(told: str, tmp_path: Path, monkeypa
     environment = game_tests("broken").environment
     with pytest.raises(ConfigurationError, match=re.escape(told)):
         environment.check()
+
+
+def test_games_are_registered_with_gymnasium() -> None:
+    env = gymnasium.make("evo/catch-v0", rows=6, render_mode="rgb_array")
+    assert env.reset(seed=3)[0].shape == (6, 5, 1)
+    assert env.render().shape == (6, 5, 3)
+    assert env.metadata["render_modes"] == ["rgb_array"]
+    envs = gymnasium.make_vec("evo/catch-v0", 3, autoreset_mode="SameStep", rows=6)
+    seen, _ = envs.reset(seed=3)
+    np.testing.assert_array_equal(seen[0], env.reset(seed=3)[0])
+    for _ in range(5):
+        _, rewards, terminated, _, info = envs.step(np.ones(3, np.int64))
+    assert terminated.all()
+    assert set(rewards) <= {-1.0, 1.0}
+    assert info["final_obs"][2].shape == (6, 5, 1)

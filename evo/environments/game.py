@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
@@ -205,6 +206,39 @@ class GameEnvironment(environment.Environment):
     def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         """Return the metrics of an episode that was played through Gymnasium's interface."""
         return tuple(int(info[name]) for name in self.episode_metrics)
+
+
+def register(module: str, version: int = 0) -> None:
+    """Register the game in a module with Gymnasium, as "evo/NAME-v0"; `gymnasium.make` takes the game's options."""
+    from gymnasium.envs.registration import register
+
+    register(
+        id=f"evo/{module.rpartition('.')[2]}-v{version}",
+        entry_point="evo.environments.game:make_env",
+        vector_entry_point="evo.environments.game:make_vector_env",
+        kwargs={"module": module},
+    )
+
+
+def make_env(module: str, render_mode: str | None = None, **options: Any) -> GameEnv:
+    """Return the game in a module, with these options, behind Gymnasium's interface."""
+    from evo.environments.game_envs import GameEnv
+
+    return GameEnv(_made(module, options), render_mode)
+
+
+def make_vector_env(
+    module: str, num_envs: int = 1, autoreset_mode: Any = "NextStep", copy: bool = True, **options: Any
+) -> GameVectorEnv:
+    """Return so many environments of the game in a module behind Gymnasium's interface for vectors."""
+    from evo.environments.game_envs import GameVectorEnv
+
+    return GameVectorEnv(_made(module, options), num_envs, autoreset_mode=autoreset_mode, copy=copy)
+
+
+def _made(module: str, options: dict[str, Any]) -> GameEnvironment:
+    make: Game = import_module(module).make
+    return make(make.options(id=module.rpartition(".")[2], **options))
 
 
 _checked: list[GameEnvironment] = []

@@ -1,0 +1,53 @@
+"""Write a commented game, environment or algorithm to start from, with its tests and an experiment."""
+
+from __future__ import annotations
+
+import keyword
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from evo.errors import ConfigurationError
+from evo.files.durable import resources
+from evo.plugins import registry
+
+SKELETONS = Path(__file__).parent.parent / "skeletons"
+NAMES = {
+    "game": ("my_game", "MyGame"),
+    "environment": ("my_env", "MyEnv"),
+    "algorithm": ("my_algorithm", "MyAlgorithm"),
+}
+FOLDERS = {"game": "environments", "environment": "environments", "algorithm": "algorithms"}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("kind", metavar="KIND", choices=sorted(NAMES), help="game, environment or algorithm")
+    parser.add_argument("name", metavar="NAME", help="its name: small letters, digits and _, as in my_game")
+
+
+def main(arguments: Namespace) -> int:
+    """Write NAME.py, test_NAME.py and NAME.toml into this directory; ConfigurationError where one exists."""
+    kind, name = arguments.kind, arguments.name
+    if not name.isidentifier() or name != name.lower() or not name.isascii() or keyword.iskeyword(name):
+        raise ConfigurationError(f"{name}: a name has small letters, digits and _, as my_game does")
+    if name in registry.names(FOLDERS[kind]):
+        raise ConfigurationError(f"{name}: there is one of this name already (evo list)")
+    files = {f"{name}.py": f"{kind}.py", f"test_{name}.py": f"{kind}_tests.py", f"{name}.toml": f"{kind}.toml"}
+    for file in map(Path, files):
+        if file.exists():
+            raise ConfigurationError(f"{file}: exists already, and is left as it is")
+    for target, skeleton in files.items():
+        text = (SKELETONS / skeleton).read_text(encoding="utf-8")
+        for before, after in zip(NAMES[kind], (name, _class_name(name)), strict=True):
+            text = text.replace(before, after)
+        with resources("write", Path(target)):
+            Path(target).write_text(text, encoding="utf-8")
+    print(f"wrote {', '.join(files)}; next:")
+    print(f"python -m pytest test_{name}.py")
+    print(f"python -m evo.run {name}.toml --plugin {name}")
+    return 0
+
+
+def _class_name(name: str) -> str:
+    """Return a name as classes have it, my_game as MyGame."""
+    return "".join(part.capitalize() for part in name.split("_"))
