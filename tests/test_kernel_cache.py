@@ -204,7 +204,8 @@ import numpy as np
 import toy
 from evo.compiled import game
 print(toy.game.begin(np.zeros(1, np.uint64)).snapshots[0, 0], sum(game._begin_many.stats.cache_hits.values()))
-print(game.kernel_cache.is_kept(game._begin_many), game.kernel_cache.is_kept(game.observe_many))
+state = toy.game.make_state(1)
+print(game.kernel_cache.is_kept(game._begin_many, state), game.kernel_cache.is_kept(game.observe_many, state))
 """
 
 
@@ -214,6 +215,13 @@ def test_an_edited_game_never_runs_old_machine_code_in_kernels_that_play_any_gam
         (sources / "toy.py").write_text(GAME.replace("PAID = 0", f"PAID = {paid}"))
         told.append(run(sources, cache, PLAYED))
     assert told == [[value, hits, "True", "False"] for value, hits in (("3", "0"), ("3", "1"), ("4", "0"), ("3", "1"))]
+
+
+def test_a_game_that_is_gone_keeps_no_other_from_being_played(sources: Path) -> None:
+    for name in ("toy", "joy"):
+        (sources / f"{name}.py").write_text(GAME.replace("PAID = 0", "PAID = 3"))
+        assert run(sources, sources / "cache", PLAYED.replace("toy", name))[:2] == ["3", "0"]
+        (sources / f"{name}.py").unlink()
 
 
 def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(

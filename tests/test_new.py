@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from calling import called, summary_of
+from calling import ROOT, called, summary_of
 
 TAKEN = {"game": "catch", "environment": "snake", "algorithm": "ga"}
 
@@ -29,7 +30,8 @@ def test_what_is_written_passes_its_tests_and_runs(kind: str, tmp_path: Path) ->
     assert out.splitlines()[1:] == [
         "python -m pytest test_corridor.py", "python -m evo.run corridor.toml --plugin corridor",
     ]  # fmt: skip
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "test_corridor.py"], cwd=tmp_path, capture_output=True)
+    words, found = [sys.executable, "-m", "pytest", "-q", "test_corridor.py"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, env=found)
     assert done.returncode == 0, done.stdout.decode()
     summary = summary_of(tmp_path, "corridor.toml", "--plugin", "corridor", "--generations", 2, apart=True)
     assert summary["status"] == "done"

@@ -21,7 +21,7 @@ import numba
 import numpy as np
 from llvmlite import binding
 from numba import types
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 config: Any = numba.config
 KERNEL_SOURCE = b"numba"  # a source file that contains this is hashed
@@ -89,17 +89,33 @@ def with_game(kernel: Any) -> Any:
 
 def is_kept(kernel: Any, *arguments: Any) -> bool:
     """Return whether machine code of this kernel lies in the cache, for arguments that begin with such types."""
-    wanted = tuple(map(numba.typeof, arguments))
-    return any(key[0][: len(wanted)] == wanted for key in kernel._cache._cache_file._load_index())
+    wanted, cache = tuple(map(numba.typeof, arguments)), kernel._cache
+    file = cache.file_of(wanted) if isinstance(cache, _OfGame) else cache._cache_file
+    return any(key[0][: len(wanted)] == wanted for key in file._load_index())
 
 
 class _OfGame(FunctionCache):  # type: ignore[misc]
-    """Numba's cache of a kernel, where the game's sources are part of what is looked up."""
+    """Numba's cache of a kernel, with files of their own for every game and every version of its sources.
 
-    def _index_key(self, sig: Any, codegen: Any) -> Any:
-        games = {*_states(sig)} & _modules.keys()
+    To read such a file is to import the game, which is elsewhere or nowhere while others are played.
+    """
+
+    def file_of(self, kinds: Iterable[Any]) -> IndexDataCacheFile:
+        """Return the file that holds machine code for arguments of these types."""
+        games = {*_states(kinds)} & _modules.keys()
+        names = sorted(f"{game.__module__}.{game.__qualname__}" for game in games)
         sources = sorted(_sources(module) for game in games for module in _modules[game])
-        return (*super()._index_key(sig, codegen), *sources)
+        suffix = hashlib.sha256(repr((names, sources)).encode()).hexdigest()[:16]
+        stamp = self._impl.locator.get_source_stamp()
+        return IndexDataCacheFile(self._cache_path, f"{self._impl.filename_base}-{suffix}", stamp)
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        self._cache_file = self.file_of(sig)
+        return super()._load_overload(sig, target_context)
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        self._cache_file = self.file_of(sig)
+        super()._save_overload(sig, data)
 
 
 def _states(kinds: Iterable[Any]) -> Iterator[type]:
