@@ -16,8 +16,11 @@ from evo.testing import game_tests
 
 GAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "evo" / "games").glob("[!_]*.py"))
 
+QUICK = ("catch", "pendulum")  # the others in the long tests: each is compiled for a quarter of a minute
+
 for name in GAMES:
-    globals()[f"Test_{name}"] = game_tests(name)
+    found = game_tests(name)
+    globals()[f"Test_{name}"] = found if name in QUICK else pytest.mark.long(found)
 
 
 BROKEN = {

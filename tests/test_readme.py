@@ -52,7 +52,8 @@ def parsed(words: list[str]) -> None:
     if "--help" in arguments:
         return
     given = parser.parse_args(arguments)
-    if name == "run" and given.experiment and not given.experiment.isupper() and given.experiment != "EXPERIMENT.toml":
+    reader_s = name == "run" and (given.experiment or "EXPERIMENT").startswith(("EXPERIMENT", "my_"))
+    if name == "run" and not reader_s and not given.experiment.isupper():
         loading.load(ROOT / given.experiment, given.set, flags(given))
 
 

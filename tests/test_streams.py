@@ -78,6 +78,7 @@ def test_the_numbers_of_the_purposes_are_part_of_the_file_formats() -> None:
         "REPLAY": 13,
         "MIRROR": 14,
         "EXPLORE": 15,
+        "GAME": 16,
     }
     assert action_rules.ACTION == 9
 

@@ -1,4 +1,4 @@
-"""Write a commented game, environment or algorithm to start from, with its tests and an experiment."""
+"""Write a game, an environment or an algorithm to start from."""
 
 from __future__ import annotations
 
