@@ -9,6 +9,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from calling import called
 
 from evo.errors import ConfigurationError
 from evo.games import catch
@@ -52,6 +53,15 @@ def test_who_breaks_the_contract_is_told_how(told: str, tmp_path: Path, monkeypa
     environment = game_tests("broken").environment
     with pytest.raises(ConfigurationError, match=re.escape(told)):
         environment.check()
+
+
+def test_a_game_that_cannot_be_compiled_is_told_by_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Path(catch.__file__).read_text().replace("state.row[b] += 1", "state.row[b] += {0: 1, 1: 1}[1]")
+    (tmp_path / "uncompiled.py").write_text(source)
+    (tmp_path / "uncompiled.toml").write_text('[environment]\nid = "uncompiled"\n[policy]\nkind = "mlp"\n')
+    words = ("uncompiled.toml", "--plugin", "uncompiled", "--backend", "serial")
+    told = called(tmp_path, *words, code=2)[1].splitlines()[-1]
+    assert "uncompiled.py:38: Numba cannot compile `state.row[b] += {0: 1, 1: 1}[1]`; functions of a game" in told
 
 
 def test_games_are_registered_with_gymnasium() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from traceback import walk_tb
@@ -14,6 +15,8 @@ from evo.plugins import registry
 MOST_CHOICES = 128  # an action is recorded in a byte
 PASSED_ON = (EvoError, MemoryError, OSError)  # what code of others may raise without being to blame
 OURS = ("evo", "snake")
+NUMBA = "numba.core.errors"
+FROM_NUMBA = re.compile(r'File "([^"]+)", line (\d+):\n(.*?)\^', re.DOTALL)  # file, line, and the source up to it
 EXPECTED = {
     "make": "it must return what its options describe",
     "shape": "it must be a tuple of positive whole numbers",
@@ -34,6 +37,8 @@ def raised(error: BaseException) -> ConfigurationError | None:
     """Return the mistake that an exception from the code of a loaded plug-in stands for; None: it is from elsewhere."""
     if isinstance(error, EvoError | MemoryError):
         return None
+    if type(error).__module__ == NUMBA:
+        return _not_compiled(str(error))
     packages = {name.partition(".")[0] for name in registry.loaded()} - {*OURS}
     frames = [(frame, line) for frame, line in walk_tb(error.__traceback__)]
     guilty = [pair for pair in frames if str(pair[0].f_globals.get("__name__")).partition(".")[0] in packages]
@@ -42,6 +47,19 @@ def raised(error: BaseException) -> ConfigurationError | None:
     frame, line = guilty[-1]
     where = f"{Path(frame.f_code.co_filename).name}:{line}"
     return _mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, f"{described(error)} ({where})")
+
+
+def _not_compiled(told: str) -> ConfigurationError | None:
+    """Return the line of a game that Numba's message is about; None: it is about none."""
+    for file, number, source in FROM_NUMBA.findall(told):
+        path = Path(file).resolve()
+        if "site-packages" not in path.parts and (registry.ROOT not in path.parents or path.parent.name == "games"):
+            line = source.rstrip().rpartition("\n")[2].strip()
+            return ConfigurationError(
+                f"{path.name}:{number}: Numba cannot compile `{line}`; functions of a game use numbers and arrays of "
+                "numbers alone"
+            )
+    return None
 
 
 def of_hook(owner: object, hook: str, error: BaseException) -> ConfigurationError:
