@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -95,20 +96,47 @@ def test_an_unknown_environment_is_a_mistake_in_the_configuration(name: str) -> 
         make(Options(id="gymnasium:" + name)).env()
 
 
-class Switches(gymnasium.Env):
-    observation_space, action_space = gymnasium.spaces.Box(0, 1, (2,)), gymnasium.spaces.MultiBinary(3)
-
-
 class Choices(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    """Shows what it was last told to do, and samples of a space."""
 
-    def __init__(self, count: int) -> None:
-        self.action_space = gymnasium.spaces.Discrete(count)
+    def __init__(self, actions: gymnasium.Space, observations: gymnasium.Space | None = None, **options: Any) -> None:
+        self.action_space, self.told = actions, np.zeros(1)
+        self.observation_space = gymnasium.spaces.Box(0, 1, (2,)) if observations is None else observations
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.action_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self.told = action
+        return self.observation_space.sample(), 1.0, False, False, {}
 
 
-gymnasium.register("Switches-v0", Switches)
-gymnasium.register("Most-v0", Choices, kwargs={"count": 128})
-gymnasium.register("Many-v0", Choices, kwargs={"count": 129})
+SPACES = gymnasium.spaces
+NUMBERS, FEW = SPACES.Box(-1, 1, (3,)), SPACES.Discrete(2)
+TAKEN = {  # actions, what they become, an action, and what it is there
+    "Late": (SPACES.Discrete(3, start=5), 3, 2, 7),
+    "Several": (SPACES.MultiDiscrete([2, 3]), 6, 4, [1, 1]),
+    "Grid": (SPACES.MultiDiscrete([[2, 3], [1, 4]], start=[[0, 1], [0, 0]]), 24, 23, [[1, 3], [0, 3]]),
+    "Switches": (SPACES.MultiBinary(3), 8, 3, [0, 1, 1]),
+    "Sheet": (SPACES.Box(-1, 1, (2, 2)), 4, np.arange(4, dtype=np.float32) / 4, [[0, 0.25], [0.5, 0.75]]),
+}
+SHOWN = {  # observations, and the shape that they become
+    "Place": (SPACES.Discrete(16), (16,)),
+    "Parts": (SPACES.Dict({"a": SPACES.Discrete(3), "b": SPACES.Box(-1, 1, (2, 2))}), (7,)),
+    "Pair": (SPACES.Tuple([SPACES.MultiBinary(4), SPACES.MultiDiscrete([2, 3])]), (9,)),
+}
+for name, (space, *_) in TAKEN.items():
+    gymnasium.register(f"{name}-v0", Choices, max_episode_steps=3, kwargs={"actions": space})
+for name, (space, _) in SHOWN.items():
+    gymnasium.register(f"{name}-v0", Choices, max_episode_steps=3, kwargs={"actions": FEW, "observations": space})
+gymnasium.register("Most-v0", Choices, kwargs={"actions": SPACES.Discrete(128)})
+gymnasium.register("Many-v0", Choices, kwargs={"actions": SPACES.Discrete(129)})
+gymnasium.register("Buttons-v0", Choices, kwargs={"actions": SPACES.MultiBinary(8)})
+gymnasium.register("List-v0", Choices, kwargs={"actions": FEW, "observations": SPACES.Sequence(NUMBERS)})
 
 
 def test_as_many_choices_as_a_byte_holds_are_taken() -> None:
@@ -116,11 +144,49 @@ def test_as_many_choices_as_a_byte_holds_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "what"), [("Switches-v0", "actions"), ("Many-v0", "at most 128"), ("FrozenLake-v1", "observations")]
+    ("name", "what"),
+    [("Buttons-v0", "combinations"), ("Many-v0", "at most 128"), ("List-v0", "obs")],
 )
 def test_spaces_that_do_not_fit_are_named(name: str, what: str) -> None:
     with pytest.raises(ConfigurationError, match=what):
         make(Options(id="gymnasium:" + name)).env()
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_actions_of_every_kind_reach_the_environment(name: str) -> None:
+    _, count, action, there = TAKEN[name]
+    environment = make(Options(id=f"gymnasium:{name}-v0"))
+    assert environment.actions == count
+    env = environment.env()
+    env.reset(seed=1)
+    env.step(action)
+    np.testing.assert_array_equal(env.unwrapped.told, there)
+    network = Network.build(Policy(kind="linear"), environment.shape, environment.actions)
+    zeros = np.zeros((1, network.size), np.float32)
+    assert play(Rollout(network, environment), zeros, SEEDS).lengths.tolist() == [[3] * len(SEEDS)]
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_observations_that_are_no_arrays_are_flattened(name: str) -> None:
+    space, shape = SHOWN[name]
+    environment = make(Options(id=f"gymnasium:{name}-v0"))
+    assert environment.shape == shape
+    seen, _ = environment.env().reset(seed=4)
+    space.seed(4)
+    np.testing.assert_array_equal(seen, SPACES.flatten(space, space.sample()))
+
+
+def test_the_newest_observations_are_shown_beside_each_other() -> None:
+    one, three = (make(Options(id="gymnasium:CartPole-v1", stack=stack)) for stack in (1, 3))
+    assert (one.shape, three.shape) == ((4,), (12,))
+    single, stacked = one.env(), three.env()
+    shown = [single.reset(seed=1)[0]] * 3
+    np.testing.assert_array_equal(stacked.reset(seed=1)[0], np.concatenate(shown))
+    for action in (0, 1, 1):
+        shown = [*shown[1:], single.step(action)[0]]
+        np.testing.assert_array_equal(stacked.step(action)[0], np.concatenate(shown))
+    assert "stack" not in one.options.model_dump()
+    assert three.options.model_dump()["stack"] == 3
 
 
 @pytest.fixture

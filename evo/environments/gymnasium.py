@@ -1,7 +1,8 @@
-"""Any registered Gymnasium environment with array observations, and discrete or continuous actions."""
+"""Any registered Gymnasium environment with discrete or continuous actions; observations are arrays, or flattened."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -29,12 +30,14 @@ class Options(EnvironmentOptions):
         0, ge=0, le=1_000_000_000, description="steps after which an episode is truncated; 0 = as registered"
     )
 
+    stack: int = Field(1, ge=1, le=64, description="newest observations that are shown together, as more channels")
     kwargs: dict[str, JsonValue] = Field({}, description="further arguments of gymnasium.make, as in {gravity = 9.8}")
 
     @model_serializer(mode="wrap")
     def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # No arguments are not a key of a run's identity, so that the hashes of older runs stay as they are.
-        return {key: value for key, value in dump(self).items() if key != "kwargs" or value}
+        # What is not asked for is not a key of a run's identity, so that the hashes of older runs stay as they are.
+        usual: dict[str, Any] = {"kwargs": {}, "stack": 1}
+        return {key: value for key, value in dump(self).items() if key not in usual or value != usual[key]}
 
     @field_validator("id")
     @classmethod
@@ -48,12 +51,16 @@ class Options(EnvironmentOptions):
 
 @dataclass(frozen=True)
 class Environment(environment.Environment):
-    """A Gymnasium environment; observations are flattened to float32."""
+    """A Gymnasium environment with observations of float32."""
 
     options: Options
 
     def env(self) -> gymnasium.Env[Any, Any]:
-        """Return a fresh environment; ConfigurationError where it is unknown or its spaces do not fit."""
+        """Return a fresh environment; ConfigurationError where it is unknown or its spaces do not fit.
+
+        Observations that are no Box are flattened to one, several choices are one of all their combinations, and a Box
+        of actions has one dimension.
+        """
         import gymnasium
 
         name, arguments = self.options.id.removeprefix(PREFIX), dict[str, Any](self.options.kwargs)
@@ -66,19 +73,7 @@ class Environment(environment.Environment):
         except (Exception, SystemExit) as error:
             key = "kwargs" if self.options.kwargs else "id"
             raise ConfigurationError(f"environment.{key}: {mistakes.described(error)}") from error
-        taken = env.action_space
-        if isinstance(taken, gymnasium.spaces.Box):
-            known = len(taken.shape) == 1 and np.issubdtype(taken.dtype, np.floating)
-        else:
-            known = isinstance(taken, gymnasium.spaces.Discrete) and bool(taken.start == 0 and taken.n <= MOST_CHOICES)
-        if not known:
-            raise ConfigurationError(
-                f"environment.id: {name} has actions {taken}; discrete ones from 0 on, at most {MOST_CHOICES}, or a "
-                "one-dimensional Box are needed"
-            )
-        if not isinstance(env.observation_space, gymnasium.spaces.Box):
-            raise ConfigurationError(f"environment.id: {name} has observations {env.observation_space}, not an array")
-        return env
+        return with_known_actions(with_array_observations(env, name, self.options.stack), name)
 
     @cached_property
     def _spaces(self) -> tuple[tuple[int, ...], int, bool]:
@@ -105,6 +100,65 @@ class Environment(environment.Environment):
     def continuous(self) -> bool:
         """Return whether actions are numbers, not choices."""
         return self._spaces[2]
+
+
+def with_array_observations(env: gymnasium.Env[Any, Any], name: str, stack: int) -> gymnasium.Env[Any, Any]:
+    """Return an environment that shows arrays, the last `stack` of them beside each other on their last axis.
+
+    ConfigurationError where its observations cannot be flattened.
+    """
+    import gymnasium
+    from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TransformObservation
+
+    if not isinstance(env.observation_space, gymnasium.spaces.Box):
+        if not env.observation_space.is_np_flattenable:
+            raise ConfigurationError(f"environment.id: {name} has observations {env.observation_space}, not an array")
+        env = FlattenObservation(env)
+    if stack > 1:
+        env = FrameStackObservation(env, stack)
+        seen: Any = env.observation_space
+        low, high = _side_by_side(seen.low), _side_by_side(seen.high)
+        env = TransformObservation(env, _side_by_side, gymnasium.spaces.Box(low, high, dtype=seen.dtype))
+    return env
+
+
+def _side_by_side(frames: Any) -> Any:
+    """Return frames beside each other on their last axis.  # [K, ..., C] -> [..., K C]"""
+    return np.concatenate(list(frames), axis=-1) if np.ndim(frames) > 1 else np.asarray(frames)
+
+
+def with_known_actions(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
+    """Return an environment with Discrete actions from 0 on, or with a one-dimensional Box of them.
+
+    ConfigurationError where its actions are others, or more than can be recorded.
+    """
+    from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+    from gymnasium.wrappers import TransformAction
+
+    taken: Any = env.action_space
+    if isinstance(taken, MultiDiscrete | MultiBinary):
+        sides = np.asarray(taken.nvec if isinstance(taken, MultiDiscrete) else np.full(taken.shape, 2))
+        start = np.asarray(getattr(taken, "start", np.zeros(sides.shape)), taken.dtype)
+        count = math.prod(sides.ravel().tolist())
+        if count <= MOST_CHOICES:
+
+            def combination(action: Any) -> Any:
+                """Return the choices that a combination stands for, the last one counting fastest."""
+                places = np.unravel_index(int(action), sides.ravel())
+                return (np.array(places).reshape(sides.shape) + start).astype(taken.dtype)
+
+            return TransformAction(env, combination, Discrete(count))
+    elif isinstance(taken, Discrete) and taken.n <= MOST_CHOICES:
+        first = int(taken.start)
+        return TransformAction(env, lambda action: action + first, Discrete(taken.n)) if first else env
+    elif isinstance(taken, Box) and np.issubdtype(taken.dtype, np.floating):
+        shape = taken.shape
+        flat = Box(taken.low.ravel(), taken.high.ravel(), dtype=taken.dtype)
+        return env if len(shape) == 1 else TransformAction(env, lambda action: action.reshape(shape), flat)
+    raise ConfigurationError(
+        f"environment.id: {name} has actions {taken}; at most {MOST_CHOICES} choices or combinations of choices, or a "
+        "Box of numbers are needed"
+    )
 
 
 def make(options: Options) -> Environment:
