@@ -25,8 +25,8 @@ for name in GAMES:
 
 
 BROKEN = {
-    "out[9, 0, 0] unwritten": ("out[:] = 0.0", "out[:9] = 0.0"),
-    "observe wrote inf to out[0, 0, 0]": ("out[:] = 0.0", "out[:] = 1e39"),
+    "observe wrote nan to out[9, 2, 0]": ("state.paddle[b], 0] = 1.0", "state.paddle[b], 0] = float('nan')"),
+    "observe wrote inf to out[0, ": ("state.column[b], 0] = 1.0", "state.column[b], 0] = 1e39"),
     "step failed outside of its arrays": ("state.row[b] += 1", "state.row[b + 7] += 1"),
     "step failed outside of its arrays (broken.py:38": ("state.row[b] += 1", "state.row[b, 1] += 1"),
     "begin changed row of another environment": ("state.row[b] = 0", "state.row[0] = 5"),

@@ -89,8 +89,7 @@ def _observed(game: PlainGame) -> bytes:
         seen = game.observe(WATCHED)
     if not np.isfinite(seen).all():
         place = tuple(int(n) for n in np.argwhere(~np.isfinite(seen))[0])
-        value = "left out{} unwritten, or wrote what is no number" if np.isnan(seen[place]) else "wrote inf to out{}"
-        raise _broken(game.definition.module, "observe", value.format(list(place)))
+        raise _broken(game.definition.module, "observe", f"wrote {seen[place]} to out{list(place)}")
     return seen.tobytes()
 
 

@@ -15,6 +15,7 @@ from numba import njit
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.game import Playing, register
+from evo.compiled.views import flat_of
 from evo.environments import drawing
 from evo.environments.drawing import Random
 from evo.randomness.philox_compiled import draw
@@ -131,9 +132,19 @@ def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | 
 
     @njit(**LEAN)
     def observe(playing, options, b, out):  # type: ignore[no-untyped-def]
+        out[...] = 0.0
         author_observes(playing.state, options, b, out)
 
+    @njit(**LEAN)
+    def observe_lanes(playing, options, index, out):  # type: ignore[no-untyped-def]
+        values = flat_of(out)
+        for i in range(values.shape[0]):  # at once: a single lane's zeros would lie one in each line of the cache
+            values[i] = 0.0
+        for lane in range(index.shape[0]):
+            author_observes(playing.state, options, index[lane], out[..., lane])
+
     made: dict[str, Any] = {"begin": begin, "step": step, "steps": steps, "observe": observe}
+    made["observe_lanes"] = observe_lanes
     if functions.mask is not None:
         author_masks = compiler.compiled(functions.mask)
 

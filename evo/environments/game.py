@@ -59,7 +59,7 @@ class Game:
     `arrays` returns the state of one environment, a NamedTuple of numbers and arrays, of which only types and shapes
     count; the functions are given arrays with a place for each environment b first. They are
     begin(state, options, b, random), step(state, options, b, action, random), which returns a reward and whether the
-    episode has ended, and observe(state, options, b, out), which writes every value of `out`, float32 [*shape].
+    episode has ended, and observe(state, options, b, out), which writes what is not zero to `out`, float32 [*shape].
     mask(state, options, b, out) writes 1 for actions that are allowed, metrics(state, options, b, out) a whole number
     for each of `episode_metrics`. render(state, options, b) is never compiled, and returns a picture, uint8 [H, W, 3].
     """

@@ -63,8 +63,8 @@ class PlainGame:
         return float(reward), status
 
     def observe(self, b: int) -> NDArray[np.float32]:
-        """Return what environment b shows; what the game does not write is NaN."""
-        out = np.full(self.shape, np.nan, np.float32)
+        """Return what environment b shows."""
+        out = np.zeros(self.shape, np.float32)
         self.definition.observe(self.state, self.rules, b, out)
         return out
 

@@ -43,7 +43,6 @@ def step(state, options, b, action, random):
 
 def observe(state, options, b, out):
     """Show the ball and the paddle as ones on a board of zeros."""
-    out[:] = 0.0
     out[state.row[b], state.column[b], 0] = 1.0
     out[options.rows - 1, state.paddle[b], 0] = 1.0
 

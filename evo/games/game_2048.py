@@ -115,7 +115,6 @@ def metrics(state, options, b, out):
 
 def observe(state, options, b, out):
     """Show each tile as a one in the plane of its exponent; an empty cell has plane 0."""
-    out[:] = 0.0
     for cell in range(16):
         out[cell // 4, cell % 4, min(state.board[b, cell], PLANES - 1)] = 1.0
 
