@@ -47,7 +47,7 @@ def step(state, options, b, action, random):
 
 
 def observe(state, options, b, out):
-    """Write every value of `out`, float32, which has the shape below."""
+    """Write what is not zero to `out`, float32, which has the shape below."""
     out[0] = 2.0 * state.walker[b] / (options.cells - 1) - 1.0
     out[1] = 1.0 if state.door[b] > 0 else -1.0
 
