@@ -108,13 +108,15 @@ def baselines(
 ) -> Mapping[str, Baseline]:
     """Return the test scores of players that need no learning; empty where there are none.
 
-    They play the first test episodes of a block, each player as many as `seconds` of processor time allow.
+    They play the first test episodes of a block, each player as many as `seconds` of processor time allow after the
+    first one, in which kernels may be compiled.
     """
     scores = {}
     for name, play in environment.players.items():
-        began, played = time.process_time(), list[float]()
-        while len(played) < episodes and (not played or time.process_time() - began < seconds):
+        played, began = list[float](), float("inf")
+        while len(played) < episodes and time.process_time() - began < seconds:
             (seed,) = seeds_of_test_episodes(1, block * BLOCK + len(played)).tolist()
             played.append(play(seed))
+            began = min(began, time.process_time())
         scores[name] = Baseline(len(played), *mean_interval(played, environment.score_bounds))
     return scores
