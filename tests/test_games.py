@@ -77,3 +77,13 @@ def test_games_are_registered_with_gymnasium() -> None:
     assert terminated.all()
     assert set(rewards) <= {-1.0, 1.0}
     assert info["final_obs"][2].shape == (6, 5, 1)
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_arrays_of_a_vector_are_used_again_where_copies_are_not_asked_for(copy: bool) -> None:
+    envs = gymnasium.make_vec("evo/catch-v0", 3, copy=copy)
+    first, _ = envs.reset(seed=3)
+    before = first.copy()
+    second = envs.step(np.ones(3, np.int64))[0]
+    assert (second is not first) == copy
+    assert (first.tobytes() == before.tobytes()) == copy

@@ -23,7 +23,8 @@ from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED
 
 kernel_cache.use(__name__)
 
-LEAN: Any = {"error_model": "numpy", "_nrt": False}
+# Inlined, since a call copies the shapes and strides of every array of the state.
+LEAN: Any = {"error_model": "numpy", "_nrt": False, "forceinline": True}
 GAME = np.int64(drawing.GAME)
 
 

@@ -83,7 +83,7 @@ def advance(state, rules, mode, actions, first, episode, rewards, status, metric
 class Batch:
     """So many environments of a game, with the arrays that its kernels write."""
 
-    def __init__(self, environment: GameEnvironment, count: int, mode: int = DISABLED) -> None:
+    def __init__(self, environment: GameEnvironment, count: int, mode: int = DISABLED, fresh: bool = False) -> None:
         game = environment.game
         self.names, self.masked, self.rules, self.mode = game.episode_metrics, game.masked, game.rules, mode
         self.state, self.actions, self.continuous = game.make_state(count), game.actions, game.continuous
@@ -93,6 +93,7 @@ class Batch:
         self.metrics = np.zeros((count, len(self.names)), np.int32)
         self.out, self.masks = np.empty((count, *game.shape), np.float32), np.ones((count, game.actions), np.int8)
         self.final, self.final_masks = np.empty_like(self.out), np.ones_like(self.masks)
+        self.fresh = fresh  # whether observations are written to a new array each time
 
     def begin(self, chosen: NDArray[np.bool_], seeds: Sequence[int | None], random: np.random.Generator) -> None:
         """Begin an episode in the environments that are chosen: that of its seed, or the next one of its sequence."""
@@ -102,7 +103,7 @@ class Batch:
                 self.first[b] = int(random.integers(SEED_LIMIT, dtype=np.uint64)) if seed is None else seed
                 self.episode[b] = NEVER_BEGUN
         begin_next(self.state, self.rules, chosen, self.first, self.episode, self.status)
-        show(self.state, self.rules, self.out, self.masks)
+        self._show()
 
     def step(self, actions: NDArray[Any]) -> None:
         """Play an action in every environment; ValueError where there is no such action."""
@@ -117,6 +118,11 @@ class Batch:
             self.state, self.rules, self.mode, chosen, self.first, self.episode, self.rewards, self.status,
             self.metrics, self.final, self.final_masks,
         )  # fmt: skip
+        self._show()
+
+    def _show(self) -> None:
+        if self.fresh:
+            self.out = np.empty_like(self.out)
         show(self.state, self.rules, self.out, self.masks)
 
 
@@ -189,7 +195,7 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self.single_action_space = action_space(definition, environment.actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._batch, self._copy = Batch(environment, num_envs, MODES[mode]), copy
+        self._batch = Batch(environment, num_envs, MODES[mode], fresh=copy)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -204,7 +210,7 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
         self._batch.begin(chosen, seeds, self.np_random)
-        return self._handed_out(self._batch.out), self._masks(self._batch.masks, chosen)
+        return self._batch.out, self._masks(self._batch.masks, chosen)
 
     def step(
         self, actions: NDArray[Any]
@@ -231,10 +237,7 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
             else:
                 info |= told
         rewards = batch.rewards.copy()
-        return self._handed_out(batch.out), rewards, status == TERMINATED, status == TRUNCATED, info
-
-    def _handed_out(self, array: Observation) -> Observation:
-        return array.copy() if self._copy else array
+        return batch.out, rewards, status == TERMINATED, status == TRUNCATED, info
 
     def _masks(self, masks: NDArray[np.int8], valid: NDArray[np.bool_]) -> Info:
         return {"action_mask": masks.copy(), "_action_mask": valid.copy()} if self._batch.masked else {}

@@ -1,0 +1,56 @@
+"""What MinAtar's games share (Young and Tian, 2019; package minatar 1.0.15): options, sticky actions and colours."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from evo.game import GameOptions, uniform
+
+NONE, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
+
+
+class Options(GameOptions):
+    """What the [environment] sections of all of them have."""
+
+    max_steps: int = Field(5000, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
+    actions: Literal["minimal", "full"] = Field(
+        "minimal", description="those that matter in the game, or all six: none, left, up, right, down, fire"
+    )
+    sticky: float = Field(0.1, ge=0.0, le=1.0, description="probability that the action before is played again")
+
+
+class RampingOptions(Options):
+    """What those of games that get harder have too."""
+
+    ramping: bool = Field(True, description="whether the game gets harder with time")
+
+
+def count(options, minimal):
+    """Return the number of actions, of which `minimal` are those that matter."""
+    return len(minimal) if options.actions == "minimal" else 6
+
+
+def played(state, options, b, action, random, minimal):
+    """Return what is played, one of all six actions: the one that is chosen or, at times, that of the step before."""
+    if not (options.sticky > 0.0 and uniform(random, 0.0, 1.0) < options.sticky):
+        state.last[b] = minimal[action] if options.actions == 0 else action
+    return state.last[b]
+
+
+def picture(observe, state, options, b, channels):
+    """Draw the board in the colours of MinAtar's window: black, or that of the last channel that is set in a cell."""
+    seen = np.zeros((10, 10, channels), np.float32)
+    observe(state, options, b, seen)
+    return palette(channels)[(seen * np.arange(1, channels + 1)).max(axis=2).astype(np.int64)]
+
+
+def palette(channels):
+    """Return black and so many colours of a helix through the cube of colours (Green, 2011), as seaborn spaces them."""
+    lightness = (256 * np.arange(1, channels + 1) // (channels + 1))[:, None] / 255
+    angle = 2 * np.pi * (0.5 / 3 - 1.5 * lightness)
+    turned = np.cos(angle) * (-0.14861, -0.29227, 1.97294) + np.sin(angle) * (1.78277, -0.90649, 0.0)
+    colours = lightness + lightness * (1 - lightness) / 2 * turned
+    return np.rint(np.vstack([np.zeros(3), colours]).clip(0, 1) * 255).astype(np.uint8)
