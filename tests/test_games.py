@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
-from calling import called
+from calling import ROOT, called, command, summary_of
 
 from evo.errors import ConfigurationError
 from evo.games import catch
@@ -30,7 +33,7 @@ BROKEN = {
     "step failed outside of its arrays": ("state.row[b] += 1", "state.row[b + 7] += 1"),
     "step failed outside of its arrays (broken.py:38": ("state.row[b] += 1", "state.row[b, 1] += 1"),
     "begin changed row of another environment": ("state.row[b] = 0", "state.row[0] = 5"),
-    "two episodes of seed 1 differ at step 0": (
+    "two episodes of seed 1 differ in what begin writes": (
         "below(random, options.columns)",
         "begin.__dict__.setdefault('n', []).append(0) or len(begin.__dict__['n']) % 5",
     ),
@@ -55,13 +58,52 @@ def test_who_breaks_the_contract_is_told_how(told: str, tmp_path: Path, monkeypa
         environment.check()
 
 
-def test_a_game_that_cannot_be_compiled_is_told_by_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Path(catch.__file__).read_text().replace("state.row[b] += 1", "state.row[b] += {0: 1, 1: 1}[1]")
-    (tmp_path / "uncompiled.py").write_text(source)
-    (tmp_path / "uncompiled.toml").write_text('[environment]\nid = "uncompiled"\n[policy]\nkind = "mlp"\n')
-    words = ("uncompiled.toml", "--plugin", "uncompiled", "--backend", "serial")
-    told = called(tmp_path, *words, code=2)[1].splitlines()[-1]
-    assert "uncompiled.py:38: Numba cannot compile `state.row[b] += {0: 1, 1: 1}[1]`; functions of a game" in told
+UNCOMPILED = {
+    "dictionary": "state.row[b] += {0: 1, 1: 1}[1]",
+    "list": "state.row[b] += len([x for x in (1,) if x])",
+    "import": "import math; state.row[b] += int(math.sqrt(1))",
+    "memory": "state.row[b] += int(state.row.copy()[b] >= 0)",
+}
+
+
+@pytest.mark.parametrize("kind", UNCOMPILED)
+def test_a_game_that_cannot_be_compiled_is_told_by_its_line(kind: str, tmp_path: Path) -> None:
+    line = UNCOMPILED[kind]
+    source = Path(catch.__file__).read_text().replace("state.row[b] += 1", line)
+    (tmp_path / f"uncompiled_{kind}.py").write_text(source)
+    words = ("--set", "policy.kind=mlp", "--backend", "serial", "--plugin", f"uncompiled_{kind}")
+    (tmp_path / "uncompiled.toml").write_text(f'[environment]\nid = "uncompiled_{kind}"\n')
+    told = called(tmp_path, "uncompiled.toml", *words, code=2)[1].splitlines()[-1]
+    number = 1 + source.splitlines().index(f"    {line}")
+    assert f"uncompiled_{kind}.py:{number}: Numba cannot compile `{line}`; functions of a game use numbers" in told
+
+
+@pytest.mark.long
+def test_a_game_that_has_changed_is_not_played_on_and_what_it_scores_is_told_to_be_of_another(tmp_path: Path) -> None:
+    source = Path(catch.__file__).read_text()
+    (tmp_path / "changing.py").write_text(source)
+    (tmp_path / "changing.toml").write_text('[environment]\nid = "changing"\n[policy]\nkind = "mlp"\ndense = [4]\n')
+    words = ("--plugin", "changing", "--set", "ga.population=128", "--generations")
+    summary_of(tmp_path, "changing.toml", *words, 1, "--run-dir", "run", apart=True)
+    (tmp_path / "changing.py").write_text(source.replace("1.0 if state.paddle", "2.0 if state.paddle"))
+    with command(tmp_path, "--resume", "run", *words[:2], "--generations", 2) as process:
+        told = process.communicate(timeout=300)[1]
+    assert process.returncode == 2
+    assert "game.sources: " in told
+    line = [sys.executable, "-m", "evo", "evaluate", "run", *words[:2], "--episodes", "10"]
+    found = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, cwd=tmp_path, env=found, capture_output=True, text=True, check=True)
+    assert "changing has changed since this run was begun" in done.stderr
+
+
+def test_a_state_that_begin_does_not_write_is_zero() -> None:
+    source = dataclasses.replace(catch.make, begin=lambda state, options, b, random: None)
+    environment = source(catch.Options(id="catch"))
+    plain = environment.plain()
+    for array in plain.state:
+        array[0] = 3
+    plain.begin(0, 1)
+    assert [array[0] for array in plain.state] == [0, 0, 0]
 
 
 def test_games_are_registered_with_gymnasium() -> None:

@@ -135,6 +135,12 @@ def _sources(module: str) -> str:
     return digest(_place(module))
 
 
+def sources_of(modules: Iterable[str], but: str) -> str:
+    """Return a hash of these modules, less those of the package `but`."""
+    others = sorted(module for module in modules if module.partition(".")[0] != but)
+    return hashlib.sha256(repr([_sources(module) for module in others]).encode()).hexdigest()[:16]
+
+
 def _place(module: str) -> Path:
     """Return where a package or a module lies, also one that is not imported yet."""
     spec = find_spec(module)

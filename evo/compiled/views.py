@@ -87,4 +87,21 @@ def _copies(to_row: bool) -> Any:
     return copy
 
 
+@intrinsic
+def clear_row(typing, arrays, b):  # type: ignore[no-untyped-def]
+    """Write zeros into row `b` of every array of a tuple, also of tuples inside of it."""
+    places = list(_places(arrays))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = context.cast(builder, arguments[1], b, types.intp)
+        for path, kind in places:
+            array = context.make_array(kind)(context, builder, builder.extract_value(arguments[0], path))
+            size = builder.extract_value(array.strides, 0)
+            row = builder.gep(builder.bitcast(array.data, cgutils.voidptr_t), [builder.mul(number, size)])
+            cgutils.memset(builder, row, size, 0)
+        return context.get_dummy_value()
+
+    return types.none(arrays, b), generate
+
+
 copy_to_row, copy_from_row = _copies(True), _copies(False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,24 +46,27 @@ class Experiment:
     path: Path = field(default=Path("experiment.toml"), compare=False)
 
     @classmethod
-    def load(cls, file: str | Path, *changes: str, **flags: object) -> Experiment:
+    def load(cls, file: str | Path, *changes: str, plugins: Sequence[str] = (), **flags: object) -> Experiment:
         """Return the experiment of a TOML file.
 
-        `changes` are as those of --set, "ga.sigma=0.2"; `flags` are algorithm, seed, generations, workers, backend.
+        `changes` are as those of --set, "ga.sigma=0.2"; `plugins` are modules as those of --plugin; `flags` are
+        algorithm, seed, generations, workers, backend.
         ConfigurationError: all mistakes, a line each.
         """
         from evo.config import loading
 
+        registry.load(plugins)
         return loading.load(file, changes, flags)
 
     @classmethod
-    def build(cls, **sections: Mapping[str, object]) -> Experiment:
+    def build(cls, *, plugins: Sequence[str] = (), **sections: Mapping[str, object]) -> Experiment:
         """Return the experiment of these sections, as of a TOML file: `run={"seed": 3}, ga={"population": 64}`.
 
         ConfigurationError: all mistakes, a line each.
         """
         from evo.config import loading
 
+        registry.load(plugins)
         return loading.of_sections(sections)
 
     @property
@@ -123,6 +126,8 @@ class Experiment:
             "validation": self.validation.model_dump(),
             self.algorithm: self.options.model_dump(exclude={"generations"}),
         }
+        if sources := environment_of(self.environment).sources:
+            identity["game"] = {"sources": sources}
         if self.learns:
             identity["learner"] = self.learner.identity()
         elif not lanes:  # as configured; how many fill a call on a GPU changes no bit

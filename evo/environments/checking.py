@@ -34,8 +34,9 @@ def check_game(make: Callable[[int], PlainGame]) -> None:
         first, again = _episode(make(3), seed), _episode(make(3), seed)
         for number, (one, other) in enumerate(zip(first, again, strict=True)):
             if one != other:
-                raise _broken(module, "", f"two episodes of seed {seed} differ at step {number}: draw random numbers "
-                              "with below and uniform alone, and keep what changes in the state")  # fmt: skip
+                where = f"after step {number}" if number else "in what begin writes"
+                raise _broken(module, "", f"two episodes of seed {seed} differ {where}: draw random numbers with "
+                              "below, uniform and normal alone, and keep what changes in the state")  # fmt: skip
 
 
 def _check_declaration(game: PlainGame) -> None:
@@ -59,13 +60,13 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
     """Return everything that an episode shows, step by step."""
     module = game.definition.module
     before = _bytes_of_others(game)
-    with _named(module, "begin"):
+    with _named(game, "begin"):
         game.begin(WATCHED, seed)
     _hold_others(game, before, "begin")
     shown: list[tuple[object, ...]] = [(_observed(game),)]
     for step in range(MOST_STEPS):
         action = random_action(game.definition, game.actions, _mask(game), seed, step)
-        with _named(module, "step"):
+        with _named(game, "step"):
             taken, random = game.playable(action), Random(game.clock, WATCHED)
             returned = game.definition.step(game.state, game.rules, WATCHED, taken, random)
         if not isinstance(returned, tuple) or len(returned) != 2:
@@ -85,7 +86,7 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
 
 
 def _observed(game: PlainGame) -> bytes:
-    with _named(game.definition.module, "observe"):
+    with _named(game, "observe"):
         seen = game.observe(WATCHED)
     if not np.isfinite(seen).all():
         place = tuple(int(n) for n in np.argwhere(~np.isfinite(seen))[0])
@@ -94,7 +95,7 @@ def _observed(game: PlainGame) -> bytes:
 
 
 def _mask(game: PlainGame) -> Any:
-    with _named(game.definition.module, "mask"):
+    with _named(game, "mask"):
         mask = game.mask(WATCHED)
     if not np.isin(mask, (0, 1)).all() or not mask.any():
         raise _broken(game.definition.module, "mask", f"wrote {mask.tolist()}: 0 or 1 for every action, at least one 1")
@@ -102,7 +103,7 @@ def _mask(game: PlainGame) -> Any:
 
 
 def _check_metrics(game: PlainGame) -> None:
-    with _named(game.definition.module, "metrics"):
+    with _named(game, "metrics"):
         game.metrics(WATCHED)
 
 
@@ -119,18 +120,20 @@ def _hold_others(game: PlainGame, before: list[bytes], function: str) -> None:
 
 
 @contextmanager
-def _named(module: str, function: str) -> Iterator[None]:
+def _named(game: PlainGame, function: str) -> Iterator[None]:
     """Name the function whose call fails."""
     try:
         with np.errstate(all="ignore"):
             yield
     except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
         frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).parent != HERE]
-        frame = frames[-1] if frames else extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name}:{frame.lineno}"
+        code = getattr(game.definition, function).__code__
+        file, line = (frames[-1].filename, frames[-1].lineno) if frames else (code.co_filename, code.co_firstlineno)
+        where = f"{Path(file).name}:{line}"
         outside = " outside of its arrays" if isinstance(error, IndexError) else ""
         told = " ".join(str(error).split())
-        raise _broken(module, function, f"failed{outside} ({where}): {type(error).__name__}: {told}") from error
+        what = f"failed{outside} ({where}): {type(error).__name__}: {told}"
+        raise _broken(game.definition.module, function, what) from error
 
 
 def _broken(module: str, function: str, text: str) -> ConfigurationError:

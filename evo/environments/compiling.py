@@ -15,7 +15,7 @@ from numba import njit
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.game import Playing, register
-from evo.compiled.views import flat_of
+from evo.compiled.views import clear_row, flat_of
 from evo.environments import drawing
 from evo.environments.drawing import Random
 from evo.randomness.philox_compiled import draw
@@ -54,9 +54,9 @@ class Compiler:
                     copy.__globals__[name] = self.compiled(value)
         return self._done[function]
 
-    def modules(self, state_type: type) -> set[str]:
-        """Return the modules that a game with such a state is written in."""
-        return {state_type.__module__, *(function.__module__ for function in self._done)}
+    def modules(self) -> set[str]:
+        """Return the modules of all functions that were compiled."""
+        return {function.__module__ for function in self._done}
 
 
 def names_in(code: CodeType) -> set[str]:
@@ -108,10 +108,9 @@ def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | 
 
     @njit(**LEAN)
     def begin(playing, options, b, seed):  # type: ignore[no-untyped-def]
+        clear_row(playing, b)
         clock = playing.clock
         clock.seed[b] = seed
-        clock.drawn[b] = 0
-        clock.steps[b] = 0
         author_begins(playing.state, options, b, Random(clock, b))
 
     @njit(**LEAN)
@@ -162,10 +161,18 @@ def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | 
             author_measures(playing.state, options, b, out)
 
         made["metrics"] = metrics
-    register(state_type, compiler.modules(state_type), **made)
+    register(state_type, {state_type.__module__, *compiler.modules()}, **made)
 
 
 _adapted: dict[type, Functions] = {}
+
+
+def sources_of(functions: Functions) -> str:
+    """Return a hash of the files that a game's functions, and what they call, are written in."""
+    compiler = Compiler()
+    for function in filter(None, functions):
+        compiler.compiled(function)  # nothing is compiled before the first call
+    return kernel_cache.sources_of(compiler.modules(), but="evo")
 
 
 def rules_of(values: Mapping[str, Any]) -> Any:

@@ -62,6 +62,11 @@ class Environment(Protocol):
         """Play the actions of an episode again; return every position, the first one too, and the score."""
         return [], 0.0
 
+    @property
+    def sources(self) -> str:
+        """A hash of the files that say what is played, where a run must not go on with others."""
+        return ""
+
     def check(self) -> None:
         """Raise ConfigurationError where its code breaks the contract, as far as a moment's look can tell."""
         return

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
@@ -17,6 +19,8 @@ from evo.environments import environment
 from evo.environments.checking import check_game
 from evo.environments.pictures import Picture
 from evo.environments.plain import PlainEnv, PlainGame, random_action
+from evo.errors import ConfigurationError
+from evo.plugins import mistakes
 from evo.plugins.options import EnvironmentOptions
 from evo.records import GOES_ON
 
@@ -39,16 +43,20 @@ class GameOptions(EnvironmentOptions):
 
     @property
     def numbers(self) -> dict[str, int | float]:
-        """Return the options as numbers, by their names; TypeError where one is none."""
+        """Return the options as numbers, by their names; ConfigurationError where one is none."""
         numbers: dict[str, int | float] = {}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if isinstance(value, str):
-                value = get_args(field.annotation).index(value) if name != "id" else None
-            if isinstance(value, int | float):
-                numbers[name] = value if isinstance(value, float) else int(value)
-            elif name != "id":
-                raise TypeError(f"the option {name} is a {type(value).__name__}, and functions of games take numbers")
+            if name == "id":
+                continue
+            if isinstance(value, str) and value in get_args(field.annotation):
+                value = get_args(field.annotation).index(value)
+            if not isinstance(value, int | float):
+                raise ConfigurationError(
+                    f"game {type(self).__module__}: the option {name} is a {type(value).__name__}; options of games "
+                    "are int, float, bool, or Literal of texts"
+                )
+            numbers[name] = value if isinstance(value, float) else int(value)
         return numbers
 
 
@@ -94,8 +102,14 @@ class Game:
         return GameEnvironment(self, options)
 
     def of(self, value: Any, options: Any) -> Any:
-        """Return a value that may depend on options."""
-        return value(options) if callable(value) else value
+        """Return a value that may depend on options; ConfigurationError where its function fails."""
+        if not callable(value):
+            return value
+        try:
+            return value(options)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            where = f"{Path(value.__code__.co_filename).name}:{value.__code__.co_firstlineno}"
+            raise ConfigurationError(f"game {self.module}: {where}: {type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -134,6 +148,20 @@ class GameEnvironment(environment.Environment):
         return bounds
 
     @property
+    def sources(self) -> str:
+        """Return a hash of the files of a game that is not ours."""
+        from evo.environments.compiling import sources_of
+
+        ours = self.definition.module.partition(".")[0] in mistakes.OURS
+        return "" if ours else sources_of(self._functions)
+
+    @property
+    def _functions(self) -> Any:
+        from evo.environments.compiling import Functions
+
+        return Functions(*(getattr(self.definition, name) for name in Functions._fields))
+
+    @property
     def players(self) -> Mapping[str, Callable[[int], float]]:
         """Return the random player."""
         return {"random": partial(play_at_random, self)}
@@ -142,12 +170,11 @@ class GameEnvironment(environment.Environment):
     def game(self) -> CompiledGame:
         """Return the compiled game."""
         from evo.compiled.game import CompiledGame
-        from evo.environments.compiling import Functions, adapt, batch_of, rules_of
+        from evo.environments.compiling import adapt, batch_of, rules_of
 
         definition, example = self.definition, self.definition.arrays(self.options)
-        functions = Functions(*(getattr(definition, name) for name in Functions._fields))
         bounds = (definition.action_low, definition.action_high) if definition.continuous else None
-        adapt(type(example), functions, bounds)
+        adapt(type(example), self._functions, bounds)
         return CompiledGame(
             make_state=partial(batch_of, example),
             rules=rules_of(self.options.numbers),
@@ -209,11 +236,18 @@ class GameEnvironment(environment.Environment):
 
 
 def register(module: str, version: int = 0) -> None:
-    """Register the game in a module with Gymnasium, as "evo/NAME-v0"; `gymnasium.make` takes the game's options."""
-    from gymnasium.envs.registration import register
+    """Register the game in a module with Gymnasium, as "evo/NAME-v0"; `gymnasium.make` takes the game's options.
 
+    ModuleNotFoundError where there is no such module.
+    """
+    from gymnasium.envs.registration import register, registry
+
+    name = f"evo/{module.rpartition('.')[2]}-v{version}"
+    if find_spec(module) is None:
+        raise ModuleNotFoundError(f"no module {module}")
+    registry.pop(name, None)
     register(
-        id=f"evo/{module.rpartition('.')[2]}-v{version}",
+        id=name,
         entry_point="evo.environments.game:make_env",
         vector_entry_point="evo.environments.game:make_vector_env",
         kwargs={"module": module},

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from evo.environments.drawing import Random, clock_of
+from evo.errors import did_you_mean
 from evo.randomness.philox import draw
 from evo.randomness.streams import Purpose
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
@@ -30,19 +31,28 @@ class PlainArray(np.ndarray[Any, Any]):
         return found.item() if isinstance(found, np.generic) else found
 
 
+class Numbers(SimpleNamespace):
+    """The options of a game, as its functions are given them."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"options have no {name}{did_you_mean(name, vars(self))}")
+
+
 class PlainGame:
     """So many environments of a game, played one at a time."""
 
     def __init__(self, definition: Game, options: GameOptions, shape: tuple[int, ...], actions: int, count: int = 1):
         self.definition, self.options, self.shape, self.actions = definition, options, shape, actions
-        self.rules = SimpleNamespace(**options.numbers)
+        self.rules = Numbers(**options.numbers)
         example = definition.arrays(options)
         arrays = [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in example]
         self.state, self.clock = type(example)(*(array.view(PlainArray) for array in arrays)), clock_of(count)
 
     def begin(self, b: int, seed: int) -> None:
         """Begin the episode of `seed`."""
-        self.clock.seed[b], self.clock.drawn[b], self.clock.steps[b] = seed, 0, 0
+        for array in (*self.state, *self.clock):
+            array[b] = 0
+        self.clock.seed[b] = seed
         self.definition.begin(self.state, self.rules, b, Random(self.clock, b))
 
     def playable(self, action: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import operator
 import re
 from collections.abc import Mapping
@@ -16,7 +17,8 @@ MOST_CHOICES = 128  # an action is recorded in a byte
 PASSED_ON = (EvoError, MemoryError, OSError)  # what code of others may raise without being to blame
 OURS = ("evo", "snake")
 NUMBA = "numba.core.errors"
-FROM_NUMBA = re.compile(r'File "([^"]+)", line (\d+):\n(.*?)\^', re.DOTALL)  # file, line, and the source up to it
+FILE_FROM_NUMBA = re.compile(r'File "([^"]+)", line (\d+):')
+PLACE_FROM_NUMBA = re.compile(r"(?:from|at) (\S+\.py) \((\d+)\)")
 EXPECTED = {
     "make": "it must return what its options describe",
     "shape": "it must be a tuple of positive whole numbers",
@@ -51,13 +53,13 @@ def raised(error: BaseException) -> ConfigurationError | None:
 
 def _not_compiled(told: str) -> ConfigurationError | None:
     """Return the line of a game that Numba's message is about; None: it is about none."""
-    for file, number, source in FROM_NUMBA.findall(told):
+    for file, number in [*FILE_FROM_NUMBA.findall(told), *PLACE_FROM_NUMBA.findall(told)]:
         path = Path(file).resolve()
         if "site-packages" not in path.parts and (registry.ROOT not in path.parents or path.parent.name == "games"):
-            line = source.rstrip().rpartition("\n")[2].strip()
+            line = linecache.getline(str(path), int(number)).strip()
             return ConfigurationError(
                 f"{path.name}:{number}: Numba cannot compile `{line}`; functions of a game use numbers and arrays of "
-                "numbers alone"
+                "numbers alone, and take no new memory"
             )
     return None
 

@@ -80,13 +80,14 @@ def prepare(spec: RunSpec) -> None:
         parents = np.zeros((1, rollout.network.size), np.float32)
         source = replace(WeightSource.of_row(), sigmas=np.ones(1, np.float32))
         seeds = np.zeros(int(game is not None), np.uint64)  # none where nothing is compiled: that could hang
+        drawn = ActionRule("gaussian" if rollout.environment.continuous else "softmax")
         rollout.play(Task(source, Episodes(seeds)), parents)
         if game is None:
             rollout.score(np.zeros((1, *rollout.environment.shape), np.float32))
         elif spec.transitions_from == "segments":
-            rollout.play(Task(source, Segment(game.begin(seeds), 1), ActionRule("softmax")), parents)
+            rollout.play(Task(source, Segment(game.begin(seeds), 1), drawn), parents)
         elif spec.transitions_from == "episodes":
-            rollout.play(Task(source, Episodes(seeds), ActionRule("softmax"), record_transitions=True), parents)
+            rollout.play(Task(source, Episodes(seeds), drawn, record_transitions=True), parents)
 
 
 def worst(spec: RunSpec, task: Task) -> Result:

@@ -31,7 +31,7 @@ class AlgorithmTests:
             workers={"backend": "serial"},
             validation={"episodes": 8},
             test={"episodes": 8},
-            **{self.algorithm: self.options},
+            **{self.algorithm: dict(self.options)},  # type: ignore[arg-type]
         )
 
     def _hash(self, directory: Path, **how: int) -> str:

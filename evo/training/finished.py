@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from evo.config import loading
 from evo.config.experiment import Experiment, environment_of, evaluator_of
-from evo.errors import ConfigurationError, DataError
+from evo.errors import ConfigurationError, DataError, notice
+from evo.plugins import registry
 from evo.store import sandbox
 from evo.store.champion import WEIGHTS
 from evo.store.metrics import MetricsFile
@@ -38,7 +39,8 @@ class Run:
     DataError: it is neither. Plug-ins that it needs are loaded before, by `evo.plugins.registry.load`.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, *, plugins: Sequence[str] = ()) -> None:
+        registry.load(plugins)
         self.directory = Path(directory)
 
     @cached_property
@@ -132,6 +134,8 @@ def look_at(directory: Path, flags: Mapping[str, object] | None = None) -> Finis
     experiment = loading.load(directory / CONFIG, (), flags, resolved=True)
     if experiment.policy.model_dump() != store.identity.get("policy"):
         raise DataError(f"{directory / CONFIG}: its [policy] is not the one that the run was begun with")
+    if environment_of(experiment.environment).sources != store.identity.get("game", {}).get("sources", ""):
+        notice(f"{experiment.environment.id} has changed since this run was begun; what is played now is another game")
     champion = champion_of(directory, experiment.network(), lambda _: champion or sandbox.read_champion(directory))
     for mistake in () if store.notices else of_another_run(champion, store.identity, store.lines):
         raise DataError(f"{directory / WEIGHTS}: is not of this run: {mistake}; to use it by itself, name the file")

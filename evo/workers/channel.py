@@ -212,5 +212,7 @@ class Ending:
         if self.status == -signal.SIGKILL:
             return f"was killed by SIGKILL at {self.megabytes} MB, as the system does when memory is short"
         if self.status < 0:
-            return f"was killed by {signal.Signals(-self.status).name}"
+            number = signal.Signals(-self.status)
+            why = ", as code is that reads or writes outside of its arrays" if number == signal.SIGSEGV else ""
+            return f"was killed by {number.name}{why}"
         return f"exited with status {self.status}"
