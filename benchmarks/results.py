@@ -31,6 +31,11 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "dqn_snake_6x6": ((1, 2, 3), 5000),
     "pqn_snake_6x6": ((1, 2, 3), 5000),
     "ppo_cartpole": ((1, 2, 3), 1000),
+    **{
+        f"games/{method}_{game}": ((1, 2, 3), 5000)
+        for game in ("catch", "cartpole", "acrobot", "pendulum", "swingup")
+        for method in ("ga", "ppo")
+    },
     "a2c_snake": ((1, 2, 3), 5000),
     "ga_snake": ((1, 2, 3), 5000),
     "ppo_snake": ((1, 2, 3, 4, 5), 5000),

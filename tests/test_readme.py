@@ -110,6 +110,9 @@ def test_every_experiment_that_is_written_out_loads(page: Path, tmp_path: Path) 
 def test_every_experiment_is_on_a_page_of_its_own_command() -> None:
     index = (ROOT / "docs" / "experiments.md").read_text()
     pages = "".join(path.read_text() for path in (ROOT / "docs" / "experiments").glob("*.md"))
+    games = (ROOT / "docs" / "games.md").read_text()
+    for experiment in (ROOT / "experiments" / "games").glob("*.toml"):
+        assert f"(../experiments/games/{experiment.name})" in games
     for experiment in (ROOT / "experiments").glob("*.toml"):
         command = f"python -m evo.run experiments/{experiment.name}"
         assert f"`{command}`" in index
