@@ -29,9 +29,10 @@ RESULTS, RATIOS, README = HERE / "RESULTS.md", HERE / "ratios.json", ROOT / "REA
 # In this order: what plays with TensorFlow in this process comes late, and what starts it first has one thread. The
 # longest section, in processes of its own, is last.
 SECTIONS = (
-    "game", "populations", "generations", "startup", "scaling", "safety", "simulation", "rollout", "bfloat16", "ppo",
+    "game", "games", "populations", "generations", "startup", "scaling", "safety", "simulation", "rollout", "bfloat16",
+    "ppo",
 )  # fmt: skip
-SMOKE = ("game", "generations", "startup", "rollout")
+SMOKE = ("game", "games", "generations", "startup", "rollout")
 AGAIN = 2  # times that a section with a bad ratio is measured once more: the machine may have had other work
 BUSY = 0.5  # load of other processes above which absolute figures are unreliable
 
