@@ -32,7 +32,7 @@ def main(arguments: Namespace) -> int:
         for title, entries in groups.items():
             print(f"{title}:")
             for name, (sentence, _) in entries.items():
-                print(f"  {name:<12} {sentence}")
+                print(f"  {name:<14} {sentence}")
             print()
         print("all options of one: evo list NAME")
         print(f"experiments to start from: {_experiments()}")
