@@ -30,7 +30,7 @@ from evo.rollouts import tensorflow_episodes, tensorflow_segments
 from evo.rollouts.replay import replay_segment
 from evo.rollouts.rollout import Rollout
 from tests.calling import summary_of
-from tests.catch import Catch, Options, PlainCatch
+from tests.falling import Catch, Options, PlainCatch
 from tests.readable_segment import ReadableLane
 
 NAMES = ("observations", "action_masks", "actions", "rewards", "ends", "outputs", "next_observations", "next_outputs")
@@ -161,12 +161,12 @@ def test_a_game_that_lacks_a_function_is_named() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("algorithm", ["ga", "ppo"])
 def test_a_run_of_a_plug_in_game_plays_it_by_compiled_rollouts(algorithm: str, tmp_path: Path) -> None:
-    (tmp_path / "catch.toml").write_text(
-        '[run]\ngenerations = 2\n[environment]\nid = "catch"\n[policy]\nkind = "mlp"\ndense = [4]\n'
+    (tmp_path / "falling.toml").write_text(
+        '[run]\ngenerations = 2\n[environment]\nid = "falling"\n[policy]\nkind = "mlp"\ndense = [4]\n'
         "[workers]\ncount = 1\n[validation]\nepisodes = 8\n[test]\nepisodes = 8\n"
         "[ga]\npopulation = 16\nparents = 4\nelites = 1\nepisodes = 8\n"
     )
-    words = ["catch.toml", "--plugin", "tests.catch", "--run-dir", "run", "--algorithm", algorithm]
+    words = ["falling.toml", "--plugin", "tests.falling", "--run-dir", "run", "--algorithm", algorithm]
     summary = summary_of(tmp_path, *words, apart=True)
     assert summary["status"] == "done"
     assert summary["champion"]["test"]["mean"] >= 0

@@ -20,7 +20,7 @@ from evo.testing import game_tests
 
 GAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "evo" / "games").glob("[!_]*.py"))
 
-QUICK = ("catch", "pendulum")  # the others in the long tests: each is compiled for a quarter of a minute
+QUICK = ("catch",)  # the others in the long tests: each is compiled for a quarter of a minute
 
 for name in GAMES:
     found = game_tests(name)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from calling import SMALL, called
-from catch import make_balls
+from falling import make_balls
 
 from evo.cli.terminal import display, show
 from evo.cli.terminal.show import kernels_are_missing

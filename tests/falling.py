@@ -90,7 +90,7 @@ register(Balls, begin=begin, step=step, steps=steps, observe=observe, mask=mask,
 
 
 class Options(EnvironmentOptions):
-    id: Literal["catch"] = "catch"
+    id: Literal["falling"] = "falling"
     max_steps: int = 8
     masked: bool = False
 
