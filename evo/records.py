@@ -17,6 +17,7 @@ Metrics = dict[str, float]
 # The first word of a fingerprint where an environment does not follow its seed, so that no result can be repeated.
 NOT_DETERMINISTIC = "environment-not-deterministic"
 WORST = np.iinfo(np.int64).min  # the return of an episode whose scores or rewards were not finite
+LARGEST_REWARD = (1 << 31) - 1  # thousandths, as recorded steps have them
 LARGEST_RETURN = 1 << 42  # thousandths; the sum of a million such returns fits into int64
 
 

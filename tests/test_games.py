@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import pytest
 from calling import ROOT, called, command, summary_of
 
+from evo.environments.game_envs import GameVectorEnv
 from evo.errors import ConfigurationError
+from evo.game import Game, GameOptions
 from evo.games import catch
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.records import WORST, Episodes, Segment, Task, WeightSource
+from evo.rollouts.rollout import Rollout
 from evo.testing import game_tests
 
 GAMES = sorted(path.stem for path in (Path(__file__).parent.parent / "evo" / "games").glob("[!_]*.py"))
@@ -92,18 +100,94 @@ def test_a_game_that_has_changed_is_not_played_on_and_what_it_scores_is_told_to_
     assert "game.sources: " in told
     line = [sys.executable, "-m", "evo", "evaluate", "run", *words[:2], "--episodes", "10"]
     found = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(line, cwd=tmp_path, env=found, capture_output=True, text=True, check=True)
+    done = subprocess.run([*line, "--json"], cwd=tmp_path, env=found, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout.splitlines()[-1])["max"] == 2.0  # compiled anew
     assert "changing has changed since this run was begun" in done.stderr
 
 
-def test_a_state_that_begin_does_not_write_is_zero() -> None:
-    source = dataclasses.replace(catch.make, begin=lambda state, options, b, random: None)
-    environment = source(catch.Options(id="catch"))
-    plain = environment.plain()
-    for array in plain.state:
-        array[0] = 3
-    plain.begin(0, 1)
-    assert [array[0] for array in plain.state] == [0, 0, 0]
+class Count(NamedTuple):
+    """Steps that were played, as only `step` writes them."""
+
+    played: Any
+
+
+def nothing(state: Any, options: Any, b: int, random: Any) -> None:
+    pass
+
+
+def count(state: Any, options: Any, b: int, action: Any, random: Any) -> tuple[float, bool]:
+    state.played[b] += 1
+    return (1e300 * 1e300 if action[0] > 1.5 else 1.0), state.played[b] == 3
+
+
+def show(state: Any, options: Any, b: int, out: Any) -> None:
+    out[0] = state.played[b]
+
+
+counting = Game(
+    options=GameOptions, arrays=lambda options: Count(0), shape=(1,), actions=1, continuous=True, action_high=2.0,
+    begin=nothing, step=count, observe=show,
+)  # fmt: skip
+
+
+def test_a_state_that_begin_does_not_write_is_zero_in_every_episode() -> None:
+    environment = counting(GameOptions(id="counting"))
+    for env in (environment.env(), environment.plain_env()):
+        for seed in range(2):
+            assert env.reset(seed=seed)[0].tolist() == [0.0]
+            assert [env.step(np.zeros(1))[0].tolist() for _ in range(3)] == [[1.0], [2.0], [3.0]]
+
+
+@pytest.mark.parametrize("play", [Episodes(np.arange(2, dtype=np.uint64)), None], ids=["episodes", "segment"])
+def test_a_candidate_with_a_reward_that_is_not_finite_has_no_finite_result(play: Any) -> None:
+    environment = counting(GameOptions(id="counting"))
+    rollout = Rollout(Network.build(Policy(kind="linear"), (1,), 1, 1), environment)
+    play = play or Segment(environment.game.begin(np.arange(2, dtype=np.uint64)), 7)
+    task = Task(WeightSource.of_row(0), play)
+    for mean in (1.0, 5.0):  # the bias of the action, which is clipped to 2
+        weights = np.array([[0.0, 0.0, mean, 0.0]], np.float32)
+        result = rollout.play(task, weights)
+        assert result.finite.tolist() == [mean < 2]
+        if mean < 2:
+            assert set(result.returns.ravel().tolist()) == {3000}
+        elif isinstance(play, Episodes):
+            assert set(result.returns.ravel().tolist()) == {WORST}
+
+
+def test_two_games_with_one_state_and_different_bounds_are_refused() -> None:
+    assert counting(GameOptions(id="counting")).game.continuous
+    other = dataclasses.replace(counting, action_high=3.0)
+    with pytest.raises(TypeError, match=r"two games have the state .*Count"):
+        _ = other(GameOptions(id="counting")).game
+
+
+def test_a_vector_that_resets_in_the_same_step_hands_out_what_ended() -> None:
+    environment = catch.make(catch.Options(id="catch", rows=5))
+    vector = GameVectorEnv(environment, 3, autoreset_mode="SameStep")
+    singles = [environment.env() for _ in range(3)]
+    seen, _ = vector.reset(seed=np.int64(4))
+    alone = [env.reset(seed=4 + i)[0] for i, env in enumerate(singles)]
+    for step in range(9):
+        np.testing.assert_array_equal(seen, alone)
+        actions = [(step + i) % 3 for i in range(3)]
+        seen, _, terminated, _, info = vector.step(np.array(actions))
+        alone = [env.step(np.int64(action))[0] for env, action in zip(singles, actions, strict=True)]
+        assert terminated.all() == (step % 4 == 3)
+        if terminated.all():
+            np.testing.assert_array_equal(np.stack(info["final_obs"]), alone)
+            alone = [env.reset()[0] for env in singles]
+
+
+def test_a_vector_that_resets_nothing_asks_for_it_and_resets_what_is_chosen() -> None:
+    vector = GameVectorEnv(catch.make(catch.Options(id="catch", rows=3)), 2, autoreset_mode="Disabled")
+    vector.reset(seed=1)
+    for _ in range(2):
+        seen, *_ = vector.step(np.ones(2))
+    with pytest.raises(RuntimeError, match="call reset"):
+        vector.step(np.ones(2))
+    after, _ = vector.reset(options={"reset_mask": np.array([True, False])})
+    assert after[0].any(axis=(1, 2)).tolist() == [True, False, True]
+    np.testing.assert_array_equal(after[1], seen[1])
 
 
 def test_games_are_registered_with_gymnasium() -> None:

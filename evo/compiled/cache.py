@@ -143,6 +143,11 @@ def sources_of(modules: Iterable[str], but: str) -> str:
 
 def _place(module: str) -> Path:
     """Return where a package or a module lies, also one that is not imported yet."""
+    if module == "__main__":  # a script has no specification
+        file = vars(sys.modules[module]).get("__file__")
+        if file is None:
+            raise TypeError("a game lies in a file, so that changes of it are seen: write it to one, and import that")
+        return Path(file)
     spec = find_spec(module)
     assert spec is not None
     if spec.submodule_search_locations:

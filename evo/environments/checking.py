@@ -13,7 +13,7 @@ import numpy as np
 from evo.environments.drawing import Random
 from evo.environments.plain import PlainGame, random_action
 from evo.errors import ConfigurationError
-from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED
+from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
 WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and that nothing may change meanwhile
@@ -24,8 +24,8 @@ KINDS = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u
 def check_game(make: Callable[[int], PlainGame]) -> None:
     """Play a few episodes with random actions; `make` returns so many environments in plain Python.
 
-    ConfigurationError names the function that breaks the contract: an observation of another shape, a value that is
-    not finite, an index outside of an array, a change of another environment, or randomness from elsewhere.
+    ConfigurationError names the function that breaks the contract: a value that is not finite, an index outside of an
+    array, a change of another environment, or randomness from elsewhere.
     """
     game = make(3)
     module = game.definition.module
@@ -72,8 +72,8 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise _broken(module, "step", f"returned {returned!r:.60}, and must return a reward and whether it ended")
         reward, ended = returned
-        if not isinstance(reward, int | float) or not abs(reward) * 1000 <= LARGEST_RETURN:
-            raise _broken(module, "step", f"gave the reward {reward!r:.60}, and it must be a finite number")
+        if not isinstance(reward, int | float) or not abs(reward) * 1000 <= LARGEST_REWARD:
+            raise _broken(module, "step", f"gave the reward {reward!r:.60}, and it must be a number within two million")
         if ended not in (GOES_ON, TERMINATED, TRUNCATED):
             raise _broken(module, "step", f"returned {ended!r:.60} as its end: False, True, or TRUNCATED are known")
         game.clock.steps[WATCHED] += 1

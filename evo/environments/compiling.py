@@ -19,13 +19,14 @@ from evo.compiled.views import clear_row, flat_of
 from evo.environments import drawing
 from evo.environments.drawing import Random
 from evo.randomness.philox_compiled import draw
-from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED
+from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 kernel_cache.use(__name__)
 
 # Inlined, since a call copies the shapes and strides of every array of the state.
 LEAN: Any = {"error_model": "numpy", "_nrt": False, "forceinline": True}
 GAME = np.int64(drawing.GAME)
+LOST = np.int64(-(1 << 62))  # whatever is added to it in an episode, the return is beyond LARGEST_RETURN
 
 
 @njit(**LEAN)
@@ -92,15 +93,27 @@ def _clipped(low: float, high: float) -> Any:
     return clip
 
 
+def _of_state(function: Any) -> Any:
+    """Return a function that gives an author's function the state without its clock."""
+
+    @njit(**LEAN)
+    def write(playing, options, b, out):  # type: ignore[no-untyped-def]
+        function(playing.state, options, b, out)
+
+    return write
+
+
 def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | None = None) -> None:
     """Have rollouts play the game with this type of state by `functions`, with the clock that the trainer keeps.
 
-    `bounds` are those of continuous actions. TypeError where another game has the same type of state.
+    `bounds` are those of continuous actions. A reward that is not finite, or beyond LARGEST_REWARD, is LOST.
+    TypeError where another game has the same type of state.
     """
-    if _adapted.setdefault(state_type, functions) is not functions:
-        if _adapted[state_type] != functions:
+    if state_type in _adapted:
+        if _adapted[state_type] != (functions, bounds):
             raise TypeError(f"two games have the state {state_type.__module__}.{state_type.__qualname__}")
         return
+    _adapted[state_type] = functions, bounds
     compiler = Compiler()
     author_begins, author_steps = compiler.compiled(functions.begin), compiler.compiled(functions.step)
     author_observes = compiler.compiled(functions.observe)
@@ -122,8 +135,8 @@ def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | 
         if status == GOES_ON and clock.steps[b] >= options.max_steps:
             status = np.int64(TRUNCATED)
         thousandths = np.rint(reward * 1000.0)
-        if not abs(thousandths) <= LARGEST_RETURN:  # also where it is NaN
-            return np.int64(-LARGEST_RETURN), np.int64(TERMINATED)
+        if not abs(thousandths) <= LARGEST_REWARD:  # also where it is NaN
+            return LOST, np.int64(TERMINATED)
         return np.int64(thousandths), status
 
     @njit(**LEAN)
@@ -146,25 +159,13 @@ def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | 
     made: dict[str, Any] = {"begin": begin, "step": step, "steps": steps, "observe": observe}
     made["observe_lanes"] = observe_lanes
     if functions.mask is not None:
-        author_masks = compiler.compiled(functions.mask)
-
-        @njit(**LEAN)
-        def mask(playing, options, b, out):  # type: ignore[no-untyped-def]
-            author_masks(playing.state, options, b, out)
-
-        made["mask"] = mask
+        made["mask"] = _of_state(compiler.compiled(functions.mask))
     if functions.metrics is not None:
-        author_measures = compiler.compiled(functions.metrics)
-
-        @njit(**LEAN)
-        def metrics(playing, options, b, out):  # type: ignore[no-untyped-def]
-            author_measures(playing.state, options, b, out)
-
-        made["metrics"] = metrics
+        made["metrics"] = _of_state(compiler.compiled(functions.metrics))
     register(state_type, {state_type.__module__, *compiler.modules()}, **made)
 
 
-_adapted: dict[type, Functions] = {}
+_adapted: dict[type, tuple[Functions, tuple[float, float] | None]] = {}
 
 
 def sources_of(functions: Functions) -> str:
@@ -175,16 +176,12 @@ def sources_of(functions: Functions) -> str:
     return kernel_cache.sources_of(compiler.modules(), but="evo")
 
 
-def rules_of(values: Mapping[str, Any]) -> Any:
+def rules_of(values: Mapping[str, float]) -> Any:
     """Return options as the record of whole and other numbers that compiled functions are given.
 
-    A truth is 0 or 1. TypeError names an option that is no number.
+    A truth is 0 or 1.
     """
-    kinds = {}
-    for name, value in values.items():
-        if not isinstance(value, int | float):
-            raise TypeError(f"option {name} is a {type(value).__name__}, and compiled functions take numbers")
-        kinds[name] = np.float64 if isinstance(value, float) else np.int64
+    kinds = {name: np.float64 if isinstance(value, float) else np.int64 for name, value in values.items()}
     record = np.zeros(1, np.dtype(list(kinds.items())))
     for name, value in values.items():
         record[0][name] = value

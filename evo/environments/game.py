@@ -60,7 +60,7 @@ class GameOptions(EnvironmentOptions):
         return numbers
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Game:
     """A game: its options, its state, and its functions in plain Python, which Numba compiles.
 
@@ -197,7 +197,7 @@ class GameEnvironment(environment.Environment):
         """Play a few episodes in plain Python, once a process; ConfigurationError says what breaks the contract."""
         if self not in _checked:
             check_game(self.plain)
-            _checked.append(self)
+            _checked.add(self)
 
     def env(self) -> GameEnv:
         """Return the compiled game behind Gymnasium's interface."""
@@ -275,7 +275,7 @@ def _made(module: str, options: dict[str, Any]) -> GameEnvironment:
     return make(make.options(id=module.rpartition(".")[2], **options))
 
 
-_checked: list[GameEnvironment] = []
+_checked: set[GameEnvironment] = set()
 
 
 def play_at_random(environment: GameEnvironment, seed: int) -> float:

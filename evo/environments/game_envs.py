@@ -204,9 +204,10 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         chosen = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_)), np.bool_)
         if chosen.shape != (self.num_envs,):
             raise ValueError(f"reset_mask has a place for each of {self.num_envs} environments")
-        if isinstance(seed, int):
-            super().reset(seed=seed)
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed or [None] * self.num_envs
+        if isinstance(seed, int | np.integer):
+            super().reset(seed=int(seed))
+            seed = [int(seed) + i for i in range(self.num_envs)]
+        seeds = [None] * self.num_envs if seed is None else seed
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
         self._batch.begin(chosen, seeds, self.np_random)

@@ -17,7 +17,7 @@ from evo.compiled import game as contract
 from evo.compiled.game import CompiledGame
 from evo.compiled.views import shaped
 from evo.kernels.lanes import forward
-from evo.records import GOES_ON, TRUNCATED, Episodes, Task, Transitions
+from evo.records import GOES_ON, LARGEST_RETURN, TRUNCATED, Episodes, Task, Transitions
 from evo.rollouts.action_rules import RULES, decide, write_action
 
 kernel_cache.use(__name__)
@@ -162,6 +162,11 @@ def trace_of(game: CompiledGame, steps: int) -> Trace:
     return Trace(np.empty(steps, np.int64), game.recorded_actions(steps))
 
 
+def are_finite(returns: NDArray[np.int64]) -> bool:
+    """Return whether every return is within LARGEST_RETURN: those of rewards that were not finite are beyond it."""
+    return bool((np.abs(returns) <= LARGEST_RETURN).all())
+
+
 class GameEpisodes:
     """Plays whole episodes of a compiled game with one candidate after the other."""
 
@@ -191,6 +196,7 @@ class GameEpisodes:
 
         if not (task.record_actions or task.record_transitions):
             _, finite = play_on(self._nothing, None)
+            finite = finite and are_finite(one["returns"])
             return int(progress[FRAMES]), int(progress[SLOTS]), finite, [self._nothing.actions] * len(seeds), None
         traces, records = [], []
         record, finite = self._record(len(seeds)) if task.record_transitions else None, True
@@ -205,7 +211,7 @@ class GameEpisodes:
             if not len(seeds):
                 break
         frames, slots = int(progress[FRAMES]), int(progress[SLOTS])
-        if not finite:
+        if not finite or not are_finite(one["returns"]):
             return frames, slots, False, [], None
         # An episode is played by one lane, so its steps stand in their order.
         order = np.argsort(np.concatenate([trace.episodes for trace in traces]), kind="stable")

@@ -20,7 +20,7 @@ from evo.kernels.lanes import forward
 from evo.randomness.philox_compiled import episode_seed
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Transitions
 from evo.rollouts.action_rules import RULES, decide, write_action
-from evo.rollouts.episodes import buffers_for, lanes_for
+from evo.rollouts.episodes import are_finite, buffers_for, lanes_for
 
 kernel_cache.use(__name__)
 
@@ -207,6 +207,7 @@ class SegmentBuffers:
         steps, following, ended = self.steps, self.following, self.ended
         ends = steps.ends.ravel()
         over = (steps.ends == TERMINATED) | (steps.ends == TRUNCATED)
+        finite = finite and are_finite(ended.returns[over])
         order = np.argsort(following.steps[:rows])
         masked = self.masked is not None
         transitions = Transitions(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled import game as contract
 from evo.compiled.game import CompiledGame, observe_many
-from evo.records import GOES_ON, ActionRule
+from evo.records import GOES_ON, LARGEST_RETURN, ActionRule
 from evo.rollouts.action_rules import RULES, decide, write_action
 
 kernel_cache.use(__name__)
@@ -63,6 +63,7 @@ def play_episodes(
         if trace:
             steps.append((before, actions.copy()))
         _begin(state, game.rules, seeds, episode, begun)
+    finite &= (np.abs(arrays["returns"]) <= LARGEST_RETURN).all(axis=1)
     return frames, slots, _traces(steps, candidates, episodes) if trace else []
 
 
