@@ -26,15 +26,18 @@ class WeightSource:
     """How a worker comes by the weights of K candidates: by name, never by value.
 
     A candidate is row `rows[k]` of the published matrix, crossed with row `mates[k]` unless that is -1, plus
-    `sigmas[k]` times the noise of `keys[k]`. A row of -1 is a fresh network drawn from the key alone.
+    `sigmas[k]` times the noise of `keys[k]`. A row of -1 is a fresh network drawn from the key alone. Two candidates of
+    one key and opposite sigmas are an antithetic pair. Where `scale` names a row, that row holds a standard deviation
+    for each weight, by which the noise is multiplied first.
     """
 
     rows: NDArray[np.int32]  # [K]
     mates: NDArray[np.int32]  # [K], -1: no crossover
     keys: NDArray[np.uint64]  # [K]
-    sigmas: NDArray[np.float32]  # [K], 0: the parent itself
+    sigmas: NDArray[np.float32]  # [K], 0: the parent itself; negative: the other one of an antithetic pair
     crossover: Literal["none", "uniform", "layers"] = "none"
     published: str = ""  # the file, relative to the run directory; filled in when a request is published
+    scale: int = -1  # row of the published matrix; -1: every weight has the same standard deviation
 
     @classmethod
     def of_row(cls, row: int = 0, published: str = "") -> WeightSource:
@@ -199,6 +202,13 @@ class Algorithm(Protocol):
         `records` are those of every generation of the run, oldest first, read as they are asked for. There are none
         where the state is another run's (a fork); the record of the generation that a fork began with is empty.
         """
+
+    def retrace(self, number: int, record: Arrays) -> None:
+        """Become what a recorded generation left, without playing it, as far as later candidates depend on that.
+
+        NotImplementedError: records do not say enough.
+        """
+        raise NotImplementedError
 
     def fingerprint(self) -> str:
         """Return what computes the updates, where results depend on it; empty: exact on every machine."""

@@ -14,40 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.networks.network import Network
-from evo.plugins.options import AlgorithmOptions, Setup
+from evo.evolution.population import FITNESS_WORST, LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
+from evo.evolution.sigmas import OCTAVE, STEPS, drawn_steps, sigma_table
+from evo.plugins.options import Setup
 from evo.randomness.philox import draw
-from evo.randomness.philox_arrays import draws, philox
+from evo.randomness.philox_arrays import draws
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
-from evo.records import (
-    WORST,
-    Algorithm,
-    Arrays,
-    Episodes,
-    Finalists,
-    Generation,
-    Metrics,
-    Request,
-    Result,
-    Task,
-    WeightSource,
-)
-
-FITNESS_WORST = -(1 << 62)
-OCTAVE = 8  # steps that double sigma: one is a factor of 2^(1/8)
-STEPS = range(-96, 97)  # of sigma around the base, twelve doublings either way
-EIGHTHS = (1.0, 1.0905077, 1.1892071, 1.2968396, 1.4142135, 1.5422108, 1.6817929, 1.8340081)  # 2^(k / 8)
+from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource
 
 
-class Options(AlgorithmOptions):
+class Options(PopulationOptions):
     """The [ga] section."""
 
-    population: int = Field(512, ge=2, le=1_000_000, description="candidates per generation")
-    parents: int = Field(64, ge=1, le=1_000_000, description="candidates that may have children")
+    parents: int = Field(64, ge=1, le=LARGEST_POPULATION, description="candidates that may have children")
     elites: int = Field(
-        64, ge=0, le=1_000_000, description="best candidates that stay unchanged, and are evaluated again"
+        64, ge=0, le=LARGEST_POPULATION, description="best candidates that stay unchanged, and are evaluated again"
     )
-    episodes: int = Field(32, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
     memory: int = Field(
         1, ge=1, le=1000, description="generations that the fitness of an elite is averaged over; 1 = only the last"
     )
@@ -66,8 +48,6 @@ class Options(AlgorithmOptions):
         "none", description="crossover of two parents by single weights (uniform) or whole layers"
     )
     crossover_rate: float = Field(0.5, ge=0, le=1, description="probability that a child has two parents")
-    alive_bonus: float = Field(0.0, ge=0, le=1000, description="fitness per step survived, a multiple of 0.001")
-    alive_steps: int = Field(100, ge=0, le=10_000_000, description="steps per episode that earn the bonus, at most")
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
@@ -79,23 +59,7 @@ class Options(AlgorithmOptions):
             raise ValueError(f"elites: all {self.elites} candidates stay, so none is new")
         if self.tournament > self.population:
             raise ValueError(f"tournament: {self.tournament} of a population of {self.population}")
-        if round(self.alive_bonus * 1000) / 1000 != self.alive_bonus:
-            raise ValueError(f"alive_bonus: {self.alive_bonus} is not a multiple of 0.001")
         return self
-
-    def candidates(self) -> int:
-        """Return the size of the population."""
-        return self.population
-
-    def candidates_per_task(self, network: Network) -> int:
-        """Return how many candidates one task holds: fewer of a larger network."""
-        return max(1, min(16, 500_000 // network.flops))
-
-
-def sigma_table(base: float) -> NDArray[np.float32]:
-    """Return base * 2^(k / 8) for every k of STEPS, from a fixed table and powers of two.  # [193] float32"""
-    steps = np.array([np.float32(EIGHTHS[k % OCTAVE]) * np.float32(2.0 ** (k // OCTAVE)) for k in STEPS], np.float32)
-    return np.float32(base) * steps
 
 
 class Individual:
@@ -139,16 +103,13 @@ class GeneticAlgorithm(Algorithm):
         source, steps = self._candidates(number)
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
         published = self._parents if len(self._parents) else None
-        results = yield Request(published, self._split(source, seeds))
-        returns = np.concatenate([result.returns for result in results])  # [N, E]
-        lengths = np.concatenate([result.lengths for result in results])  # [N, E]
-        fitness, ages = self._remember(self._rank_by(returns, lengths))
+        results = yield Request(published, tasks_of(source, seeds, self._per_task))
+        outcome = Outcome(results)
+        fitness, ages = self._remember(outcome.fitness(options))
         population = [self._individual(i, value) for i, value in enumerate(fitness)]
         chosen = [individual.number for individual in self.toolbox.select(population, options.parents)]
-        finite = fitness > FITNESS_WORST
-        self.logbook.record(
-            generation=number, **self.statistics.compile([i for i in population if finite[i.number]] or population)
-        )
+        finite = [individual for individual in population if outcome.finite[individual.number]]
+        self.logbook.record(generation=number, **self.statistics.compile(finite or population))
         survivors = self._rebuilt(source.some(chosen))
         self._parents, self._steps = survivors, steps[chosen]
         self._ages, self._means = ages[chosen], fitness[chosen]
@@ -157,11 +118,25 @@ class GeneticAlgorithm(Algorithm):
             "mate": source.mates,
             "key": source.keys,
             "sigma": source.sigmas,
-            "return": np.where(finite, returns.sum(axis=1, where=returns != WORST), WORST),
-            "frames": lengths.sum(axis=1, dtype=np.int64),
+            **outcome.record(),
             "survivors": np.array(chosen, np.int32),
         }
-        return self._metrics(returns, lengths, finite, results)
+        per = 1000.0 * options.episodes
+        return {
+            **outcome.metrics(),
+            "best_fitness": self.logbook[-1]["best"] / per if finite else float("nan"),
+            "mean_fitness": self.logbook[-1]["mean"] / per if finite else float("nan"),
+            "sigma": float(np.median(source.sigmas)),
+            "improving": self._improving(source, outcome.fitness(options)),
+        }
+
+    def _improving(self, source: WeightSource, fitness: NDArray[np.int64]) -> float:
+        """Return the share of children that beat their parent on the same episodes; NaN where no parent plays."""
+        numbers = np.arange(len(source))
+        stay = int(((source.sigmas == 0) & (source.rows == numbers)).sum())  # elites, which come first
+        children = np.flatnonzero((source.rows >= 0) & (source.rows < stay) & (numbers >= stay))
+        better = fitness[children] > fitness[source.rows[children]]
+        return float(better.mean()) if len(children) else float("nan")
 
     def finalists(self, count: int) -> Finalists:
         """Return the best of the survivors."""
@@ -190,24 +165,11 @@ class GeneticAlgorithm(Algorithm):
         rows[new] = draws(names, 0, len(self._parents))
         mates[new] = np.where(draws(names, 1, 65536) < crossed, draws(names, 2, len(self._parents)), -1)
         keys[new] = streams(Purpose.MUTATION)
-        words = philox(streams(Purpose.SIGMA), 0, 0, 0, 0)[0]
-        # (popcount - 16) / sqrt(8) is a standard normal; 8 / ln 2 steps of sigma are a factor of e.
-        spread = np.rint((np.bitwise_count(words).astype(np.int64) - 16) * options.sigma_spread * 4.0805567)
         centers = self._steps[rows[new]] if options.adapt else schedule
+        spread = drawn_steps(streams(Purpose.SIGMA), options.sigma_spread)
         steps[new] = np.clip(centers + spread, STEPS.start, STEPS.stop - 1)
         sigmas[new] = np.maximum(self._sigmas[steps[new] - STEPS.start], np.float32(options.sigma_floor))
         return WeightSource(rows, mates, keys, sigmas, options.crossover), steps
-
-    def _split(self, source: WeightSource, seeds: NDArray[np.uint64]) -> list[Task]:
-        n = len(source)
-        parts = [list(range(i, min(i + self._per_task, n))) for i in range(0, n, self._per_task)]
-        return [Task(source.some(part), Episodes(seeds)) for part in parts]
-
-    def _rank_by(self, returns: NDArray[np.int64], lengths: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the fitness: summed returns and the bonus for steps survived, in thousandths.  # [N]"""
-        bonus = round(self.options.alive_bonus * 1000) * np.minimum(lengths, self.options.alive_steps).astype(np.int64)
-        worst = (returns == WORST).any(axis=1)
-        return np.where(worst, FITNESS_WORST, np.where(returns == WORST, 0, returns + bonus).sum(axis=1))
 
     def _remember(self, fitness: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return fitness and age; the fitness of an elite is its mean over up to `memory` generations.  # [N] each"""
@@ -237,29 +199,9 @@ class GeneticAlgorithm(Algorithm):
         return elites + tools.selBest(sorted(winners, key=lambda winner: winner.number), len(winners))  # type: ignore[no-any-return]
 
     def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
-        """Return the weights of candidates, read-only so that they are neither copied nor hashed again.  # [S, P]"""
         from evo.networks.candidates import Rebuilder
 
-        rebuilder, weights = Rebuilder(self.network), np.empty((len(source), self.network.size), np.float32)
-        for k, row in enumerate(weights):
-            rebuilder.rebuild(self._parents, source, k, row)
-        weights.setflags(write=False)
-        return weights
-
-    def _metrics(self, returns: Any, lengths: Any, finite: Any, results: Sequence[Result]) -> Metrics:
-        log, means = self.logbook[-1], returns[finite].mean(axis=1) / 1000.0
-        per = 1000.0 * self.options.episodes
-        return {
-            "best": float(means.max()) if len(means) else float("nan"),
-            "mean": float(means.mean()) if len(means) else float("nan"),
-            "best_fitness": log["best"] / per if len(means) else float("nan"),
-            "mean_fitness": log["mean"] / per if len(means) else float("nan"),
-            "mean_length": float(lengths.mean()),
-            "sigma": float(np.median(self._record["sigma"])),
-            "nonfinite": float((~finite).sum()),
-            "frames": float(sum(result.frames for result in results)),
-            "slots": float(sum(result.lane_slots for result in results)),
-        }
+        return Rebuilder(self.network).all(self._parents, source)
 
     def state(self) -> Arrays:
         """Return the parents, their sigma steps, ages and mean fitness."""
@@ -281,6 +223,13 @@ class GeneticAlgorithm(Algorithm):
         self._ages = np.asarray(state["ages"], np.int32)
         self._means = np.asarray(state["means"], np.int64)
         self._record = dict(records[-1]) if records else {}
+
+    def retrace(self, number: int, record: Arrays) -> None:
+        """Rebuild the survivors that a record names."""
+        source, steps = self._candidates(number)
+        chosen = record["survivors"].tolist()
+        self._parents, self._steps = self._rebuilt(source.some(chosen)), steps[chosen]
+        self._ages, self._means = np.ones(len(chosen), np.int32), np.zeros(len(chosen), np.int64)
 
 
 def make(options: Options, setup: Setup) -> GeneticAlgorithm:

@@ -112,7 +112,6 @@ class Experiment:
     def identity(self) -> dict[str, Any]:
         """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""
         from evo.kernels.lanes import arithmetic
-        from evo.networks.candidates import NOISE_RECIPE
 
         lanes = self.policy.player == "lanes"
         identity: dict[str, Any] = {
@@ -120,7 +119,7 @@ class Experiment:
             "arithmetic": arithmetic(self.policy) if lanes else "tensorflow",
             "environment": self.environment.model_dump(),
             "init_from": _content(self.run.init_from),
-            "noise": NOISE_RECIPE,
+            "noise": self.options.noise_recipe,
             "policy": self.policy.model_dump(),
             "seed": self.run.seed,
             "validation": self.validation.model_dump(),

@@ -1,7 +1,7 @@
 """Rebuild the weights of a candidate from its parent, its mate and the key of its noise.
 
-Noise recipe 1: child[i] = parent[i] + sigma * z[i] in float32, with separate multiplication and addition. The noise
-z[i] = (popcount(u[i]) - 16) / sqrt(8) has mean 0 and variance 1; u[i] is word i of the Philox stream of the key. A
+Noise recipe 1: child[i] = parent[i] + sigma * z[i] in float32, with separate multiplication and addition. Recipe 2, where
+weights have standard deviations of their own: child[i] = parent[i] + sigma * (scale[i] * z[i]). The noise z[i] = (popcount(u[i]) - 16) / sqrt(8) has mean 0 and variance 1; u[i] is word i of the Philox stream of the key. A
 fresh network is z * sqrt(2 / fan_in) with biases 0 (He et al., 2015), gamma 1 and beta 0. No mathematical library is
 called, so the weights have the same bits on every machine.
 """
@@ -21,7 +21,6 @@ from evo.records import WeightSource
 
 kernel_cache.use(__name__)
 
-NOISE_RECIPE = 1
 NOISE, CROSSOVER = 1, 2  # the third word of the Philox counter: what the numbers are used for
 CROSSOVERS = ("none", "uniform", "layers")
 SCALE = np.float32(1) / np.sqrt(np.float32(8))
@@ -35,19 +34,19 @@ def _normal(word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def noise(key, out):  # type: ignore[no-untyped-def]
-    """Fill `out` [P] with the noise of `key`."""
+def noise_from(key, first, out):  # type: ignore[no-untyped-def]
+    """Fill `out` [M] with the noise of `key` from weight 4 * first on."""
     size = out.shape[0]
     zero, purpose = np.uint64(0), np.uint64(NOISE)
     for block in range(size // 4):
-        w0, w1, w2, w3 = philox(key, np.uint64(block), zero, purpose, zero)
+        w0, w1, w2, w3 = philox(key, np.uint64(first + block), zero, purpose, zero)
         out[4 * block] = _normal(w0)
         out[4 * block + 1] = _normal(w1)
         out[4 * block + 2] = _normal(w2)
         out[4 * block + 3] = _normal(w3)
     if size % 4:
         block = size // 4
-        w0, w1, w2, w3 = philox(key, np.uint64(block), zero, purpose, zero)
+        w0, w1, w2, w3 = philox(key, np.uint64(first + block), zero, purpose, zero)
         out[4 * block] = _normal(w0)
         if size % 4 > 1:
             out[4 * block + 1] = _normal(w1)
@@ -56,9 +55,21 @@ def noise(key, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
+def noise(key, out):  # type: ignore[no-untyped-def]
+    """Fill `out` [P] with the noise of `key`."""
+    noise_from(key, 0, out)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
 def _mutate(parent, sigma, out):  # type: ignore[no-untyped-def]
     for i in range(out.shape[0]):
         out[i] = parent[i] + sigma * out[i]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _mutate_scaled(parent, sigma, scale, out):  # type: ignore[no-untyped-def]
+    for i in range(out.shape[0]):
+        out[i] = parent[i] + sigma * (scale[i] * out[i])
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -96,8 +107,10 @@ class Rebuilder:
         Raises DataError where the candidate names a row that is not published.
         """
         row, mate, key, sigma = int(source.rows[k]), int(source.mates[k]), source.keys[k], source.sigmas[k]
-        if not (-1 <= row < len(parents) and -1 <= mate < len(parents)):
-            raise DataError(f"candidate {k} names row {row} and mate {mate} of {len(parents)} published rows")
+        rows = {"row": row, "mate": mate, "scale": source.scale}
+        if not all(-1 <= named < len(parents) for named in rows.values()):
+            which = ", ".join(f"{name} {named}" for name, named in rows.items())
+            raise DataError(f"candidate {k} names {which} of {len(parents)} published rows")
         if row < 0:
             self.fresh(key, out)
             return
@@ -112,7 +125,18 @@ class Rebuilder:
             out[:] = parent
         else:
             noise(key, out)
-            _mutate(parent, np.float32(sigma), out)
+            if source.scale < 0:
+                _mutate(parent, np.float32(sigma), out)
+            else:
+                _mutate_scaled(parent, np.float32(sigma), parents[source.scale], out)
+
+    def all(self, parents: NDArray[np.float32], source: WeightSource) -> NDArray[np.float32]:
+        """Return the weights of every candidate, read-only so that they are neither copied nor hashed again.  # [K, P]"""
+        weights = np.empty((len(source), self.network.size), np.float32)
+        for k, row in enumerate(weights):
+            self.rebuild(parents, source, k, row)
+        weights.setflags(write=False)
+        return weights
 
     def fresh(self, key: np.uint64, out: NDArray[np.float32]) -> None:
         """Write freshly initialised weights, drawn from `key`, into `out` [P]."""

@@ -35,6 +35,7 @@ class AlgorithmOptions(Section):
     """The section of an algorithm, with what the trainer needs to know of any algorithm."""
 
     learns: ClassVar[bool] = False  # whether it computes gradients, and so uses [learner]
+    noise_recipe: ClassVar[int] = 1  # of its candidates; 2 where weights have standard deviations of their own
 
     generations: int = Field(0, ge=0, le=10_000_000, description="number of generations; 0 = run.generations")
 

@@ -123,6 +123,10 @@ class Validated:
         """Return what the algorithm did in the last generation."""
         return self.algorithm.record()
 
+    def retrace(self, number: int, record: Arrays) -> None:
+        """Become what a recorded generation of the algorithm left, without its champion."""
+        self.algorithm.retrace(number, record)
+
     def fingerprint(self) -> str:
         """Return what computes the algorithm's updates."""
         return self.algorithm.fingerprint()

@@ -21,13 +21,15 @@ from evo.training.generation import addressed, make_algorithm
 if TYPE_CHECKING:
     from evo.records import Generation
     from evo.store.published import Published
+    from evo.training.validation import Validated
 
 
 def replay_candidate(directory: Path, generation: int, number: int, candidate: int) -> str:
     """Replay one candidate of round `number` of a generation; return a line that describes its result.
 
+    Where the checkpoint before the generation is not kept, the candidate's ancestors are rebuilt from the records.
     Raises PoisonError where it ends its worker, ConfigurationError where there is no such candidate, and DataError
-    where the checkpoint before the generation is not kept.
+    where neither a checkpoint nor records lead to it.
     """
     store = Store.read(directory)
     try:
@@ -37,8 +39,7 @@ def replay_candidate(directory: Path, generation: int, number: int, candidate: i
     if generation > store.next_generation:
         raise ConfigurationError(f"--generation: must be 0 to {store.next_generation}")
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
-    if generation:
-        algorithm.restore(store.read_state(generation - 1), store.records()[:generation])
+    _restore(algorithm, store, generation)
     with temporary() as published:
         tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, published)
         task = _task_of_candidate(tasks, candidate)
@@ -46,6 +47,23 @@ def replay_candidate(directory: Path, generation: int, number: int, candidate: i
         with closing(evaluator_of(alone, published.directory, attempts=1)) as evaluator:
             (result,) = evaluator.map([task]).results
     return _described(result)
+
+
+def _restore(algorithm: Validated, store: Store, generation: int) -> None:
+    """Bring an algorithm to where a generation begins: from the newest checkpoint before it, then by the records."""
+    first, missing = generation, None
+    while first:
+        try:
+            algorithm.restore(store.read_state(first - 1), store.records()[:first])
+            break
+        except DataError as error:
+            missing = missing or error
+            first -= 1
+    try:
+        for number in range(first, generation):
+            algorithm.retrace(number, store.read_record(number))
+    except (KeyError, NotImplementedError):  # the record of a fork's first generation is empty
+        raise (missing or DataError(f"{store.directory}: records do not lead to generation {generation}")) from None
 
 
 def _tasks_of_round(experiment: Experiment, rounds: Generation, number: int, published: Published) -> list[Task]:

@@ -1,0 +1,80 @@
+"""The plain (mu/mu, lambda) evolution strategy with self-adaptive step size (Beyer and Schwefel, 2002)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.evolution.constants import ln
+from evo.evolution.exponential import exp
+from evo.evolution.noise_sums import noise_sum, norm
+from evo.evolution.ranking import shared_by_rank
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.plugins.options import Setup
+from evo.randomness.philox_arrays import philox
+from evo.randomness.streams import Purpose, candidate_keys
+from evo.records import Arrays, Metrics, WeightSource
+
+
+class Options(StrategyOptions):
+    """The [es] section."""
+
+    parents: int = Field(64, ge=1, le=1_000_000, description="best candidates whose mean is the next mean (mu)")
+    sigma_spread: float = Field(
+        0.0, ge=0, le=4, description="log-normal spread tau of a candidate's sigma; 0 = 1 / sqrt(2 P)"
+    )
+    sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a candidate; 0 = none")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.parents >= self.population:
+            raise ValueError(f"parents: {self.parents} of a population of {self.population}")
+        return self
+
+
+class SelfAdaptive(Distribution):
+    """A normal distribution whose candidates each have a standard deviation of their own."""
+
+    def __init__(self, options: Options, setup: Setup) -> None:
+        self.options, self.mean = options, first_mean(setup)
+        self.log_sigma = ln(options.sigma)
+        self._spread = options.sigma_spread or 1 / math.sqrt(2 * len(self.mean))
+        count = options.population
+        self._weights = np.where(np.arange(count) < options.parents, 1 / options.parents, 0.0)  # [N] best first
+
+    def candidates(self, seed: int, number: int) -> WeightSource:
+        """Return the mean and candidates around it, with log-normal standard deviations."""
+        words = philox(candidate_keys(seed, Purpose.SIGMA, number, 0, self.options.population), 0, 0, 0, 0)[0]
+        normal = (np.bitwise_count(words).astype(np.float64) - 16) / math.sqrt(8)
+        sigmas = np.maximum(exp(self.log_sigma + self._spread * normal), self.options.sigma_floor)
+        return around_mean(seed, number, sigmas.astype(np.float32))
+
+    def published(self) -> NDArray[np.float32]:
+        """Return the mean.  # [1, P]"""
+        return self.mean[np.newaxis].astype(np.float32)
+
+    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+        """Take the mean of the best candidates, and of the logarithms of their standard deviations."""
+        weights = shared_by_rank(fitness, self._weights)
+        sigmas = source.sigmas.astype(np.float64)
+        step = noise_sum(source.keys, weights * sigmas, len(self.mean))
+        self.mean = self.mean + step
+        self.log_sigma = math.fsum(w * ln(s) for w, s in zip(weights.tolist(), sigmas.tolist(), strict=True) if w)
+        return {"sigma": float(np.median(sigmas)), "step_norm": norm(step)}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the logarithm of sigma."""
+        return {"log_sigma": np.array([self.log_sigma])}
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from a state."""
+        self.log_sigma = float(state["log_sigma"][0])
+
+
+def make(options: Options, setup: Setup) -> EvolutionStrategy:
+    """Return the strategy; `setup.start` [P] becomes the first mean."""
+    return EvolutionStrategy(options, setup, SelfAdaptive(options, setup))

@@ -1,0 +1,177 @@
+"""NSGA-II: a genetic algorithm for several objectives, selected by DEAP (Deb et al., 2002).
+
+Survivors play every generation again, on its new episodes: no network stays in the front by one lucky score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.errors import ConfigurationError
+from evo.evolution.population import FITNESS_WORST, LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
+from evo.evolution.sigmas import STEPS, drawn_steps, sigma_table
+from evo.plugins.options import Setup
+from evo.randomness.philox_arrays import draws
+from evo.randomness.streams import Purpose, candidate_keys, episode_keys
+from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource
+
+
+class Options(PopulationOptions):
+    """The [nsga2] section."""
+
+    population: int = Field(256, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
+    survivors: int = Field(128, ge=1, le=LARGEST_POPULATION, description="candidates that stay, and have the children")
+    objectives: list[str] = Field(
+        ["return", "-length"],
+        min_length=1,
+        max_length=8,
+        description='what is maximised: "return", "length" or a metric of an episode; with "-" it is minimised',
+    )
+    sigma: float = Field(0.1, gt=0, le=1000, description="standard deviation of the mutation noise")
+    sigma_spread: float = Field(
+        0.7,
+        ge=0,
+        le=4,
+        description="log-normal spread of a child's sigma: sigma * exp(sigma_spread * N(0, 1)); 0 = none",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.survivors >= self.population:
+            raise ValueError(f"survivors: {self.survivors} of a population of {self.population}, so none is new")
+        if len({name.removeprefix("-") for name in self.objectives}) < len(self.objectives):
+            raise ValueError(f"objectives: {self.objectives} names one twice")
+        return self
+
+
+class Individual:
+    """What DEAP ranks: a candidate's number and its objectives."""
+
+    def __init__(self, number: int, fitness: Any) -> None:
+        self.number, self.fitness = number, fitness
+
+
+class Nsga2(Algorithm):
+    """A population, stored as its survivors."""
+
+    def __init__(self, options: Options, setup: Setup) -> None:
+        from deap import base
+
+        metrics = () if setup.environment is None else setup.environment.episode_metrics
+        known = ("return", "length", *metrics)
+        if wrong := [name for name in options.objectives if name.removeprefix("-") not in known]:
+            raise ConfigurationError(f"nsga2.objectives: {', '.join(wrong)} unknown here; there are {', '.join(known)}")
+        self.options, self.seed, self.network = options, setup.seed, setup.network
+        self._per_task = setup.candidates_per_task
+        self._columns = [known.index(name.removeprefix("-")) for name in options.objectives]
+        signs = tuple(-1 if name.startswith("-") else 1 for name in options.objectives)
+        self._fitness = type("Fitness", (base.Fitness,), {"weights": signs})
+        self._worst = tuple(sign * FITNESS_WORST for sign in signs)
+        self._sigmas = sigma_table(options.sigma)
+        start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
+        self._survivors = start.astype(np.float32)  # [S, P] the best front first
+        self._record: dict[str, NDArray[Any]] = {}
+
+    def generation(self, number: int) -> Generation:
+        """Play survivors and children on the same episodes, and choose who survives."""
+        from deap import tools
+
+        options, source = self.options, self._candidates(number)
+        seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
+        published = self._survivors if len(self._survivors) else None
+        results = yield Request(published, tasks_of(source, seeds, self._per_task))
+        outcome = Outcome(results)
+        values = self._values(outcome, np.concatenate([result.episode_metrics for result in results]))
+        population = [self._individual(k, row, outcome.finite[k]) for k, row in enumerate(values.tolist())]
+        survivors = tools.selNSGA2(population, options.survivors)
+        chosen = [individual.number for individual in survivors]
+        front = len(tools.sortNondominated(survivors, len(survivors), first_front_only=True)[0])
+        self._survivors = self._rebuilt(source.some(chosen))
+        self._record = {
+            "parent": source.rows,
+            "key": source.keys,
+            "sigma": source.sigmas,
+            **outcome.record(),
+            "objectives": values,
+            "survivors": np.array(chosen, np.int32),
+        }
+        best = {
+            f"best_{name.lstrip('-')}": _best(values[outcome.finite, k], name)
+            for k, name in enumerate(options.objectives)
+        }
+        per = {name: value / options.episodes for name, value in best.items()}
+        return {**outcome.metrics(), "front": float(front), "sigma": float(np.median(source.sigmas)), **per}
+
+    def _candidates(self, number: int) -> WeightSource:
+        """Return the source of every candidate: survivors first and unchanged, then children."""
+        count, stay = self.options.population, len(self._survivors)
+        rows, keys, sigmas = np.full(count, -1, np.int32), np.zeros(count, np.uint64), np.zeros(count, np.float32)
+        rows[:stay] = np.arange(stay)
+
+        def streams(purpose: Purpose) -> NDArray[np.uint64]:
+            return candidate_keys(self.seed, purpose, number, stay, count)
+
+        if stay:
+            rows[stay:], keys[stay:] = draws(streams(Purpose.PARENT), 0, stay), streams(Purpose.MUTATION)
+            steps = np.clip(drawn_steps(streams(Purpose.SIGMA), self.options.sigma_spread), STEPS.start, STEPS.stop - 1)
+            sigmas[stay:] = self._sigmas[steps.astype(np.int64) - STEPS.start]
+        else:
+            keys[:] = streams(Purpose.INITIAL)
+        return WeightSource(rows, np.full(count, -1, np.int32), keys, sigmas)
+
+    def _values(self, outcome: Outcome, metrics: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the objectives, summed over episodes; returns, in thousandths, have the bonus.  # [N, M]"""
+        table = [outcome.fitness(self.options), outcome.lengths.sum(axis=1, dtype=np.int64)]
+        table += list(metrics.sum(axis=1, dtype=np.int64).T)
+        return np.stack([table[column] for column in self._columns], axis=1)
+
+    def _individual(self, number: int, values: Sequence[int], finite: bool) -> Individual:
+        fitness = self._fitness()
+        fitness.values = tuple(values) if finite else self._worst
+        return Individual(number, fitness)
+
+    def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
+        from evo.networks.candidates import Rebuilder
+
+        return Rebuilder(self.network).all(self._survivors, source)
+
+    def finalists(self, count: int) -> Finalists:
+        """Return the first of the survivors, those of the highest returns before others."""
+        survivors = self._record.get("survivors")
+        if survivors is None:  # after a fork, before a generation is played
+            return Finalists(self._survivors[:count])
+        order = np.argsort(-self._record["return"][survivors], kind="stable")[:count]
+        return Finalists(self._survivors[order], survivors[order].tolist())
+
+    def state(self) -> Arrays:
+        """Return the survivors."""
+        return {"weights": self._survivors}
+
+    def record(self) -> Arrays:
+        """Return parent, key, sigma, summed return, frames and objectives of every candidate, and who survived."""
+        return self._record
+
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Continue from the survivors of a state, and the record of the generation that left them."""
+        self._survivors = np.ascontiguousarray(state["weights"], np.float32)
+        self._record = dict(records[-1]) if records else {}
+
+    def retrace(self, number: int, record: Arrays) -> None:
+        """Rebuild the survivors that a record names."""
+        self._survivors = self._rebuilt(self._candidates(number).some(record["survivors"].tolist()))
+
+
+def _best(values: NDArray[np.int64], name: str) -> float:
+    scale = 1000.0 if name.lstrip("-") == "return" else 1.0
+    best = (values.min() if name.startswith("-") else values.max()) if len(values) else np.nan
+    return float(best) / scale
+
+
+def make(options: Options, setup: Setup) -> Nsga2:
+    """Return NSGA-II; `setup.start` [P] is the first survivor. ConfigurationError: an objective is unknown."""
+    return Nsga2(options, setup)

@@ -1,0 +1,79 @@
+"""OpenAI-ES: a gradient of the mean from ranked antithetic noise, followed by Adam or ClipUp (Salimans et al., 2017)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.evolution.noise_sums import noise_sum, norm
+from evo.evolution.optimizers import OPTIMIZERS
+from evo.evolution.ranking import centred_ranks
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.learning.schedules import annealed
+from evo.plugins.options import Setup
+from evo.records import Arrays, Metrics, WeightSource
+
+
+class Options(StrategyOptions):
+    """The [openai_es] section."""
+
+    sigma_final: float = Field(0.03, gt=0, le=1000, description="final standard deviation of every weight")
+    sigma_generations: int = Field(0, ge=0, description="generations over which sigma is annealed; 0 = constant")
+    optimizer: Literal["adam", "clipup"] = Field("adam", description="what follows the estimated gradient")
+    learning_rate: float = Field(0.02, gt=0, le=1000, description="initial learning rate; of ClipUp, length of a step")
+    learning_rate_final: float = Field(0.005, gt=0, le=1000, description="final learning rate")
+    learning_rate_generations: int = Field(
+        0, ge=0, description="generations over which the learning rate is annealed; 0 = constant"
+    )
+    weight_decay: float = Field(0.0, ge=0, le=1, description="share of every weight that its gradient takes off")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.population % 2:
+            raise ValueError(f"population: {self.population} is odd, and candidates come in antithetic pairs")
+        return self
+
+
+class Gaussian(Distribution):
+    """A normal distribution of the same standard deviation in all directions."""
+
+    def __init__(self, options: Options, setup: Setup) -> None:
+        self.options, self.mean = options, first_mean(setup)
+        self._optimizer = OPTIMIZERS[options.optimizer](len(self.mean))
+
+    def candidates(self, seed: int, number: int) -> WeightSource:
+        """Return the mean and antithetic pairs around it."""
+        options = self.options
+        sigma = annealed(options.sigma, options.sigma_final, options.sigma_generations, number)
+        return around_mean(seed, number, np.full(options.population, sigma, np.float32), antithetic=True)
+
+    def published(self) -> NDArray[np.float32]:
+        """Return the mean.  # [1, P]"""
+        return self.mean[np.newaxis].astype(np.float32)
+
+    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+        """Step along the gradient of the mean rank: sum of ranks * noise / (N sigma) (algorithm 2)."""
+        options, sigma = self.options, float(source.sigmas[0])
+        ranks = centred_ranks(fitness)
+        factors = (ranks[::2] - ranks[1::2]) / (options.population * sigma)  # of a pair, which shares its noise
+        gradient = noise_sum(source.keys[::2], factors, len(self.mean)) - options.weight_decay * self.mean
+        rate = annealed(options.learning_rate, options.learning_rate_final, options.learning_rate_generations, number)
+        step = self._optimizer.step(gradient, rate)
+        self.mean = self.mean + step
+        return {"sigma": sigma, "gradient_norm": norm(gradient), "step_norm": norm(step)}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the optimizer's state."""
+        return self._optimizer.state()
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from an optimizer's state."""
+        self._optimizer.restore(state)
+
+
+def make(options: Options, setup: Setup) -> EvolutionStrategy:
+    """Return OpenAI-ES; `setup.start` [P] becomes the first mean."""
+    return EvolutionStrategy(options, setup, Gaussian(options, setup))

@@ -1,0 +1,87 @@
+"""PGPE: policy gradients with parameter-based exploration, symmetric samples, ranks (Sehnke et al., 2010)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.evolution.noise_sums import noise_sums, norm
+from evo.evolution.optimizers import OPTIMIZERS
+from evo.evolution.ranking import centred_ranks
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.plugins.options import Setup
+from evo.records import Arrays, Metrics, WeightSource
+
+
+class Options(StrategyOptions):
+    """The [pgpe] section."""
+
+    noise_recipe: ClassVar[int] = 2
+
+    optimizer: Literal["adam", "clipup"] = Field("clipup", description="what follows the gradient of the mean")
+    learning_rate: float = Field(
+        0.1, gt=0, le=1000, description="learning rate of the mean; of ClipUp, length of a step"
+    )
+    sigma_learning_rate: float = Field(0.1, ge=0, le=1, description="learning rate of the standard deviations")
+    sigma_change: float = Field(
+        0.2, gt=0, lt=1, description="largest relative change of a standard deviation in a generation"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.population % 2:
+            raise ValueError(f"population: {self.population} is odd, and candidates come in symmetric pairs")
+        return self
+
+
+class Diagonal(Distribution):
+    """A normal distribution with a standard deviation for each weight."""
+
+    def __init__(self, options: Options, setup: Setup) -> None:
+        self.options, self.mean = options, first_mean(setup)
+        self.sigmas = np.full(len(self.mean), options.sigma)  # [P]
+        self._optimizer = OPTIMIZERS[options.optimizer](len(self.mean))
+
+    def candidates(self, seed: int, number: int) -> WeightSource:
+        """Return the mean and symmetric pairs around it."""
+        return around_mean(seed, number, np.ones(self.options.population, np.float32), antithetic=True, scale=1)
+
+    def published(self) -> NDArray[np.float32]:
+        """Return the mean and the standard deviations.  # [2, P]"""
+        return np.stack((self.mean, self.sigmas)).astype(np.float32)
+
+    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+        """Step along the likelihood gradients of the mean rank (Sehnke et al., section 2.3)."""
+        ranks, pairs = centred_ranks(fitness), len(fitness) // 2
+        towards = (ranks[::2] - ranks[1::2]) / (2 * pairs)
+        spread = (ranks[::2] + ranks[1::2]) / (2 * pairs)  # ranks have mean 0: the baseline
+        noise, squares = noise_sums(source.keys[::2], towards, spread, len(self.mean))
+        mean_gradient = self.sigmas * noise
+        sigma_gradient = self.sigmas * (squares - float(spread.cumsum()[-1]))
+        step = self._optimizer.step(mean_gradient, self.options.learning_rate)
+        self.mean = self.mean + step
+        most = self.options.sigma_change * self.sigmas
+        change = self.options.sigma_learning_rate * sigma_gradient
+        self.sigmas = self.sigmas + np.clip(change, -most, most)
+        return {
+            "sigma": float(np.median(self.sigmas)),
+            "gradient_norm": norm(mean_gradient),
+            "step_norm": norm(step),
+        }
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the standard deviations and the optimizer's state."""
+        return {"sigmas": self.sigmas, **self._optimizer.state()}
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from a state."""
+        self.sigmas = np.array(state["sigmas"], np.float64)
+        self._optimizer.restore(state)
+
+
+def make(options: Options, setup: Setup) -> EvolutionStrategy:
+    """Return PGPE; `setup.start` [P] becomes the first mean."""
+    return EvolutionStrategy(options, setup, Diagonal(options, setup))

@@ -1,0 +1,71 @@
+"""SNES: separable natural evolution strategy, a natural gradient of mean and sigma per weight (Schaul et al., 2011)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from evo.evolution.constants import ln, recombination_weights
+from evo.evolution.exponential import exp
+from evo.evolution.noise_sums import noise_sums, norm
+from evo.evolution.ranking import shared_by_rank
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.plugins.options import Setup
+from evo.records import Arrays, Metrics, WeightSource
+
+
+class Options(StrategyOptions):
+    """The [snes] section."""
+
+    noise_recipe: ClassVar[int] = 2
+
+    learning_rate: float = Field(1.0, gt=0, le=10, description="learning rate eta_mu of the mean")
+    sigma_learning_rate: float = Field(
+        0.0, ge=0, le=1, description="learning rate eta_sigma of the standard deviations; 0 = (3 + ln P) / (5 sqrt P)"
+    )
+
+
+class Diagonal(Distribution):
+    """A normal distribution with a standard deviation for each weight."""
+
+    def __init__(self, options: Options, setup: Setup) -> None:
+        self.options, self.mean = options, first_mean(setup)
+        size, count = len(self.mean), options.population
+        self.sigmas = np.full(size, options.sigma)  # [P]
+        self._sigma_rate = options.sigma_learning_rate or (3 + ln(size)) / (5 * math.sqrt(size))
+        self._utilities = recombination_weights(count) - 1 / count  # [N] best first (section 2.3)
+
+    def candidates(self, seed: int, number: int) -> WeightSource:
+        """Return the mean and candidates around it."""
+        return around_mean(seed, number, np.ones(self.options.population, np.float32), scale=1)
+
+    def published(self) -> NDArray[np.float32]:
+        """Return the mean and the standard deviations.  # [2, P]"""
+        return np.stack((self.mean, self.sigmas)).astype(np.float32)
+
+    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+        """Follow the natural gradient of the utilities (algorithm 2)."""
+        utilities = shared_by_rank(fitness, self._utilities)
+        noise, squares = noise_sums(source.keys, utilities, utilities, len(self.mean))
+        step = self.options.learning_rate * self.sigmas * noise
+        self.mean = self.mean + step
+        spread = squares - float(utilities.cumsum()[-1])  # sum of utilities * (noise^2 - 1)
+        self.sigmas = self.sigmas * exp(0.5 * self._sigma_rate * spread)
+        return {"sigma": float(np.median(self.sigmas)), "step_norm": norm(step)}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the standard deviations."""
+        return {"sigmas": self.sigmas}
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from a state."""
+        self.sigmas = np.array(state["sigmas"], np.float64)
+
+
+def make(options: Options, setup: Setup) -> EvolutionStrategy:
+    """Return SNES; `setup.start` [P] becomes the first mean."""
+    return EvolutionStrategy(options, setup, Diagonal(options, setup))

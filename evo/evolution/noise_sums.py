@@ -1,0 +1,72 @@
+"""Weighted sums of named noise: what the update of a search distribution is made of.
+
+The noise of a candidate is drawn again from its key, so no matrix of noise is ever held. Every weight has a sum of its
+own, added up in float64 in the order of the candidates: the bits are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from evo.compiled import cache as kernel_cache
+from evo.networks.candidates import noise_from
+
+kernel_cache.use(__name__)
+
+CHUNK = 2048  # weights at a time: their sums stay in the first cache
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _add(keys, factors, total):  # type: ignore[no-untyped-def]
+    z = np.empty(CHUNK, np.float32)
+    for start in range(0, total.shape[0], CHUNK):
+        part = total[start : start + CHUNK]
+        for k in range(keys.shape[0]):
+            noise_from(keys[k], start // 4, z[: part.shape[0]])
+            for i in range(part.shape[0]):
+                part[i] += factors[k] * np.float64(z[i])
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _add_squares(keys, factors, square_factors, total, squares):  # type: ignore[no-untyped-def]
+    z = np.empty(CHUNK, np.float32)
+    for start in range(0, total.shape[0], CHUNK):
+        part, other = total[start : start + CHUNK], squares[start : start + CHUNK]
+        for k in range(keys.shape[0]):
+            noise_from(keys[k], start // 4, z[: part.shape[0]])
+            for i in range(part.shape[0]):
+                value = np.float64(z[i])
+                part[i] += factors[k] * value
+                other[i] += square_factors[k] * (value * value)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _norm(vector):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for i in range(vector.shape[0]):
+        total += vector[i] * vector[i]
+    return np.sqrt(total)
+
+
+def noise_sum(keys: NDArray[np.uint64], factors: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """Return the sum over k of factors[k] z[k], z[k] being the noise of a key.  # [K], [K] -> [size]"""
+    total = np.zeros(size)
+    _add(keys, np.ascontiguousarray(factors, np.float64), total)
+    return total
+
+
+def noise_sums(
+    keys: NDArray[np.uint64], factors: NDArray[np.float64], square_factors: NDArray[np.float64], size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the sums over k of factors[k] z[k] and of square_factors[k] z[k]^2.  # [K] each -> [size] each"""
+    total, squares = np.zeros(size), np.zeros(size)
+    given = (np.ascontiguousarray(array, np.float64) for array in (factors, square_factors))
+    _add_squares(keys, *given, total, squares)
+    return total, squares
+
+
+def norm(vector: NDArray[np.float64]) -> float:
+    """Return the Euclidean norm, summed in the order of the vector.  # [P]"""
+    return float(_norm(vector))

@@ -1,0 +1,106 @@
+"""What every evolutionary algorithm asks and counts: tasks of named candidates, their fitness, their returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.plugins.options import AlgorithmOptions
+from evo.records import WORST, Episodes, Metrics, Result, Task, WeightSource
+
+if TYPE_CHECKING:
+    from evo.networks.network import Network
+
+FITNESS_WORST = -(1 << 62)
+LARGEST_POPULATION = 1 << 20
+
+
+class PopulationOptions(AlgorithmOptions):
+    """Options of every algorithm that plays many networks per generation."""
+
+    population: int = Field(512, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
+    episodes: int = Field(32, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
+    alive_bonus: float = Field(0.0, ge=0, le=1000, description="fitness per step survived, a multiple of 0.001")
+    alive_steps: int = Field(100, ge=0, le=10_000_000, description="steps per episode that earn the bonus, at most")
+
+    @model_validator(mode="after")
+    def _whole_thousandths(self) -> Self:
+        if round(self.alive_bonus * 1000) / 1000 != self.alive_bonus:
+            raise ValueError(f"alive_bonus: {self.alive_bonus} is not a multiple of 0.001")
+        return self
+
+    def candidates(self) -> int:
+        """Return the size of the population."""
+        return self.population
+
+    def candidates_per_task(self, network: Network) -> int:
+        """Return how many candidates one task holds: fewer of a larger network."""
+        return max(1, min(16, 500_000 // network.flops))
+
+
+class Outcome:
+    """What the N candidates of a generation did in E episodes each."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self.returns: NDArray[np.int64] = np.concatenate([result.returns for result in results])  # [N, E]
+        self.lengths: NDArray[np.int32] = np.concatenate([result.lengths for result in results])  # [N, E]
+        self.finite: NDArray[np.bool_] = ~(self.returns == WORST).any(axis=1)  # [N]
+        self._results = results
+
+    def fitness(self, options: PopulationOptions) -> NDArray[np.int64]:
+        """Return summed returns and the bonus for steps survived, in thousandths; FITNESS_WORST if not finite.  # [N]"""
+        bonus = round(options.alive_bonus * 1000) * np.minimum(self.lengths, options.alive_steps).astype(np.int64)
+        total = np.where(self.returns == WORST, 0, self.returns + bonus).sum(axis=1)
+        return np.where(self.finite, total, FITNESS_WORST)
+
+    def record(self) -> dict[str, NDArray[Any]]:
+        """Return the summed return, WORST if not finite, and the frames of every candidate, by name."""
+        total = self.returns.sum(axis=1, where=self.returns != WORST)
+        return {
+            "return": np.where(self.finite, total, WORST),
+            "frames": self.lengths.sum(axis=1, dtype=np.int64),
+        }
+
+    def means(self) -> NDArray[np.float64]:
+        """Return the mean return of every candidate whose scores are finite.  # [M]"""
+        means: NDArray[np.float64] = self.returns[self.finite].mean(axis=1) / 1000.0
+        return means
+
+    def signal_to_noise(self) -> float:
+        """Return the variance between candidates over that of luck in their mean returns; NaN where that is unknown.
+
+        All candidates play the same episodes, so an episode that is hard for all of them is not luck: luck is the
+        interaction of candidate and episode (two-way analysis of variance without repetition).
+        """
+        returns = self.returns[self.finite].astype(np.float64)
+        candidates, episodes = returns.shape
+        if candidates < 2 or episodes < 2:
+            return float("nan")
+        means = returns.mean(axis=1)
+        rest = returns - means[:, np.newaxis] - returns.mean(axis=0) + means.mean()
+        luck = float((rest * rest).sum()) / ((candidates - 1) * (episodes - 1) * episodes)
+        return max(float(means.var(ddof=1)) - luck, 0.0) / luck if luck > 0 else float("nan")
+
+    def metrics(self) -> Metrics:
+        """Return the metrics that all evolutionary algorithms have; NaN where no candidate has finite scores."""
+        means = self.means()
+        return {
+            "best": float(means.max()) if len(means) else float("nan"),
+            "mean": float(means.mean()) if len(means) else float("nan"),
+            "mean_length": float(self.lengths.mean()),
+            "signal_to_noise": self.signal_to_noise(),
+            "nonfinite": float((~self.finite).sum()),
+            "frames": float(sum(result.frames for result in self._results)),
+            "slots": float(sum(result.lane_slots for result in self._results)),
+        }
+
+
+def tasks_of(source: WeightSource, seeds: NDArray[np.uint64], per_task: int) -> list[Task]:
+    """Return tasks of `per_task` candidates each, which all play these episodes.  # seeds [E]"""
+    count = len(source)
+    parts = [slice(first, min(first + per_task, count)) for first in range(0, count, per_task)]
+    return [Task(source.some(part), Episodes(seeds)) for part in parts]

@@ -1,0 +1,137 @@
+"""The engine of every evolution strategy: play the candidates of a search distribution, and move it by their ranks.
+
+A strategy is its distribution: how candidates are drawn, and how it follows from their fitness. Candidate 0 is the
+distribution's mean, which is only measured; it takes no round of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from evo.errors import ResourceError
+from evo.evolution.population import LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
+from evo.networks.candidates import Rebuilder
+from evo.plugins.options import Setup
+from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
+
+LARGEST = 1e150  # a mean or a standard deviation beyond it has diverged
+
+
+class StrategyOptions(PopulationOptions):
+    """Options of every evolution strategy."""
+
+    population: int = Field(256, ge=4, le=LARGEST_POPULATION, description="candidates per generation")
+    episodes: int = Field(16, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
+    sigma: float = Field(0.1, gt=0, le=1000, description="initial standard deviation of every weight")
+
+    def candidates(self) -> int:
+        """Return how many networks play in a generation: the candidates, and their distribution's mean."""
+        return self.population + 1
+
+
+class Distribution(Protocol):
+    """A search distribution over vectors of P weights."""
+
+    mean: NDArray[np.float64]  # [P]
+
+    def candidates(self, seed: int, number: int) -> WeightSource:
+        """Return the candidates of a generation, the mean as candidate 0."""
+
+    def published(self) -> NDArray[np.float32]:
+        """Return the rows that the candidates of this generation are made of; row 0 is the mean.  # [S, P]"""
+
+    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+        """Move by the fitness of a generation's candidates, without the mean; return metrics.  # fitness [N]"""
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return everything besides the mean that is needed to go on, by name."""
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from what `state` returned; the mean is restored before."""
+
+
+class EvolutionStrategy(Algorithm):
+    """Plays, ranks and records; its distribution is the strategy's mathematics."""
+
+    def __init__(self, options: StrategyOptions, setup: Setup, distribution: Distribution) -> None:
+        self.options, self.seed, self.distribution = options, setup.seed, distribution
+        self._per_task = setup.candidates_per_task
+        self._record: dict[str, NDArray[Any]] = {}
+
+    def generation(self, number: int) -> Generation:
+        """Play the mean and the candidates on the same episodes, and move the distribution."""
+        source = self.distribution.candidates(self.seed, number)
+        seeds = episode_keys(self.seed, Purpose.TRAINING, number, self.options.episodes)
+        results = yield Request(self.distribution.published(), tasks_of(source, seeds, self._per_task))
+        outcome = Outcome(results)
+        fitness = outcome.fitness(self.options)
+        moved = self._update(source, fitness, number)
+        named = {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}
+        self._record = {**named, **outcome.record(), "fitness": fitness}
+        centre = outcome.returns[0].mean() / 1000.0 if outcome.finite[0] else float("nan")
+        return {**outcome.metrics(), "centre": float(centre), **moved}
+
+    def _update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
+        moved = self.distribution.update(source.some(slice(1, None)), fitness[1:], number)
+        if not (np.abs(self.distribution.mean) < LARGEST).all():
+            raise ResourceError(f"generation {number}: the mean has diverged; use a smaller sigma or learning rate")
+        return moved
+
+    def finalists(self, count: int) -> Finalists:
+        """Return the mean."""
+        return Finalists(self.distribution.mean[np.newaxis].astype(np.float32))
+
+    def state(self) -> Arrays:
+        """Return the distribution."""
+        return {"mean": self.distribution.mean, **self.distribution.state()}
+
+    def record(self) -> Arrays:
+        """Return key, sigma, summed return, frames and fitness of the mean and every candidate."""
+        return self._record
+
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Go on from a distribution."""
+        self.distribution.mean = np.array(state["mean"], np.float64)
+        self.distribution.restore(state)
+
+    def retrace(self, number: int, record: Arrays) -> None:
+        """Move the distribution by the recorded fitness."""
+        self._update(self.distribution.candidates(self.seed, number), np.asarray(record["fitness"], np.int64), number)
+
+
+def first_mean(setup: Setup) -> NDArray[np.float64]:
+    """Return what a run starts from, or else a fresh network.  # [P]"""
+    if setup.start is not None:
+        return setup.start.astype(np.float64)
+    weights = np.empty(setup.network.size, np.float32)
+    Rebuilder(setup.network).fresh(np.uint64(stream(setup.seed, Purpose.INITIAL)), weights)
+    return weights.astype(np.float64)
+
+
+def around_mean(
+    seed: int, number: int, sigmas: NDArray[np.float32], *, antithetic: bool = False, scale: int = -1
+) -> WeightSource:
+    """Return the mean, and a candidate around it for each standard deviation.  # sigmas [N] -> N + 1 candidates
+
+    Antithetic candidates come in pairs of one key, the second of which has the opposite noise; N is even.
+    """
+    count = len(sigmas)
+    if antithetic:
+        keys = np.repeat(candidate_keys(seed, Purpose.MUTATION, number, 0, count // 2), 2)
+        sigmas = sigmas * np.tile(np.array([1, -1], np.float32), count // 2)
+    else:
+        keys = candidate_keys(seed, Purpose.MUTATION, number, 0, count)
+    rows = np.zeros(count + 1, np.int32)
+    return WeightSource(
+        rows=rows,
+        mates=rows - np.int32(1),
+        keys=np.concatenate((np.zeros(1, np.uint64), keys)),
+        sigmas=np.concatenate((np.zeros(1, np.float32), sigmas)),
+        scale=scale,
+    )
