@@ -203,12 +203,12 @@ class Algorithm(Protocol):
         where the state is another run's (a fork); the record of the generation that a fork began with is empty.
         """
 
-    def retrace(self, number: int, record: Arrays) -> None:
+    def retrace(self, number: int, record: Arrays) -> bool:
         """Become what a recorded generation left, without playing it, as far as later candidates depend on that.
 
-        NotImplementedError: records do not say enough.
+        Return whether records say enough; elsewhere nothing is changed.
         """
-        raise NotImplementedError
+        return False
 
     def fingerprint(self) -> str:
         """Return what computes the updates, where results depend on it; empty: exact on every machine."""

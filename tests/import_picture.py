@@ -17,8 +17,8 @@ ROOT = Path(__file__).parent.parent
 # Low to high: a folder imports only folders that stand before it.
 LAYERS = (
     "errors", "records", "plugins", "compiled", "randomness", "networks", "kernels", "snake", "environments", "game",
-    "games", "files", "workers", "rollouts", "evaluators", "learning", "evolution", "algorithms", "store", "config", "training",
-    "verify", "run", "testing", "cli", "__main__", "__init__",
+    "games", "files", "workers", "rollouts", "evaluators", "learning", "evolution", "algorithms", "store", "config",
+    "training", "verify", "run", "testing", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 Graph = Mapping[str, set[str]]

@@ -224,12 +224,13 @@ class GeneticAlgorithm(Algorithm):
         self._means = np.asarray(state["means"], np.int64)
         self._record = dict(records[-1]) if records else {}
 
-    def retrace(self, number: int, record: Arrays) -> None:
+    def retrace(self, number: int, record: Arrays) -> bool:
         """Rebuild the survivors that a record names."""
         source, steps = self._candidates(number)
         chosen = record["survivors"].tolist()
         self._parents, self._steps = self._rebuilt(source.some(chosen)), steps[chosen]
         self._ages, self._means = np.ones(len(chosen), np.int32), np.zeros(len(chosen), np.int64)
+        return True
 
 
 def make(options: Options, setup: Setup) -> GeneticAlgorithm:

@@ -101,11 +101,10 @@ class Nsga2(Algorithm):
             "survivors": np.array(chosen, np.int32),
         }
         best = {
-            f"best_{name.lstrip('-')}": _best(values[outcome.finite, k], name)
+            f"best_{name.lstrip('-')}": _best(values[outcome.finite, k], name) / options.episodes
             for k, name in enumerate(options.objectives)
         }
-        per = {name: value / options.episodes for name, value in best.items()}
-        return {**outcome.metrics(), "front": float(front), "sigma": float(np.median(source.sigmas)), **per}
+        return {**outcome.metrics(), "front": float(front), "sigma": float(np.median(source.sigmas)), **best}
 
     def _candidates(self, number: int) -> WeightSource:
         """Return the source of every candidate: survivors first and unchanged, then children."""
@@ -161,9 +160,10 @@ class Nsga2(Algorithm):
         self._survivors = np.ascontiguousarray(state["weights"], np.float32)
         self._record = dict(records[-1]) if records else {}
 
-    def retrace(self, number: int, record: Arrays) -> None:
+    def retrace(self, number: int, record: Arrays) -> bool:
         """Rebuild the survivors that a record names."""
         self._survivors = self._rebuilt(self._candidates(number).some(record["survivors"].tolist()))
+        return True
 
 
 def _best(values: NDArray[np.int64], name: str) -> float:

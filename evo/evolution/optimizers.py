@@ -45,7 +45,8 @@ class Adam(Optimizer):
         self._powers *= (one, two)
         mean = self._moments[0] / (1 - self._powers[0])
         square = self._moments[1] / (1 - self._powers[1])
-        return rate * mean / (np.sqrt(square) + self.EPSILON)
+        step: Vector = rate * mean / (np.sqrt(square) + self.EPSILON)
+        return step
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the moments of the gradient, and the powers of beta."""

@@ -52,7 +52,7 @@ class Outcome:
         self._results = results
 
     def fitness(self, options: PopulationOptions) -> NDArray[np.int64]:
-        """Return summed returns and the bonus for steps survived, in thousandths; FITNESS_WORST if not finite.  # [N]"""
+        """Return summed returns and bonuses for steps survived, in thousandths; FITNESS_WORST if not finite.  # [N]"""
         bonus = round(options.alive_bonus * 1000) * np.minimum(self.lengths, options.alive_steps).astype(np.int64)
         total = np.where(self.returns == WORST, 0, self.returns + bonus).sum(axis=1)
         return np.where(self.finite, total, FITNESS_WORST)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def centred_ranks(fitness: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return ranks from -0.5 for the worst to 0.5 for the best (Salimans et al., 2017), whose sum is 0.  # [N] -> [N]"""
+    """Return ranks from -0.5 for the worst to 0.5 for the best, whose sum is 0 (Salimans et al., 2017).  # [N]"""
     ordered = np.sort(fitness)
     worse = np.searchsorted(ordered, fitness, "left")
     better = len(fitness) - np.searchsorted(ordered, fitness, "right")

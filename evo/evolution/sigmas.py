@@ -22,4 +22,5 @@ def drawn_steps(streams: NDArray[np.uint64], spread: float) -> NDArray[np.float6
     """Return whole steps whose factors are log-normal: exp(spread * N(0, 1)), one from each stream.  # [N] -> [N]"""
     words = philox(streams, 0, 0, 0, 0)[0]
     # (popcount - 16) / sqrt(8) is a standard normal; 8 / ln 2 steps of sigma are a factor of e.
-    return np.rint((np.bitwise_count(words).astype(np.int64) - 16) * spread * 4.0805567)
+    steps: NDArray[np.float64] = np.rint((np.bitwise_count(words).astype(np.int64) - 16) * spread * 4.0805567)
+    return steps

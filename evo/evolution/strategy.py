@@ -20,7 +20,7 @@ from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
 
-LARGEST = 1e150  # a mean or a standard deviation beyond it has diverged
+LARGEST = 1e38  # a mean beyond it has diverged: float32 ends soon after
 
 
 class StrategyOptions(PopulationOptions):
@@ -62,7 +62,7 @@ class EvolutionStrategy(Algorithm):
     def __init__(self, options: StrategyOptions, setup: Setup, distribution: Distribution) -> None:
         self.options, self.seed, self.distribution = options, setup.seed, distribution
         self._per_task = setup.candidates_per_task
-        self._record: dict[str, NDArray[Any]] = {}
+        self._record: Arrays = {}
 
     def generation(self, number: int) -> Generation:
         """Play the mean and the candidates on the same episodes, and move the distribution."""
@@ -72,7 +72,7 @@ class EvolutionStrategy(Algorithm):
         outcome = Outcome(results)
         fitness = outcome.fitness(self.options)
         moved = self._update(source, fitness, number)
-        named = {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}
+        named: Arrays = {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}
         self._record = {**named, **outcome.record(), "fitness": fitness}
         centre = outcome.returns[0].mean() / 1000.0 if outcome.finite[0] else float("nan")
         return {**outcome.metrics(), "centre": float(centre), **moved}
@@ -100,9 +100,10 @@ class EvolutionStrategy(Algorithm):
         self.distribution.mean = np.array(state["mean"], np.float64)
         self.distribution.restore(state)
 
-    def retrace(self, number: int, record: Arrays) -> None:
+    def retrace(self, number: int, record: Arrays) -> bool:
         """Move the distribution by the recorded fitness."""
         self._update(self.distribution.candidates(self.seed, number), np.asarray(record["fitness"], np.int64), number)
+        return True
 
 
 def first_mean(setup: Setup) -> NDArray[np.float64]:

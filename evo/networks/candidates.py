@@ -1,7 +1,8 @@
 """Rebuild the weights of a candidate from its parent, its mate and the key of its noise.
 
-Noise recipe 1: child[i] = parent[i] + sigma * z[i] in float32, with separate multiplication and addition. Recipe 2, where
-weights have standard deviations of their own: child[i] = parent[i] + sigma * (scale[i] * z[i]). The noise z[i] = (popcount(u[i]) - 16) / sqrt(8) has mean 0 and variance 1; u[i] is word i of the Philox stream of the key. A
+Noise recipe 1: child[i] = parent[i] + sigma * z[i] in float32, with separate multiplication and addition. Recipe 2,
+where weights have standard deviations of their own: child[i] = parent[i] + sigma * (scale[i] * z[i]). The noise
+z[i] = (popcount(u[i]) - 16) / sqrt(8) has mean 0 and variance 1; u[i] is word i of the Philox stream of the key. A
 fresh network is z * sqrt(2 / fan_in) with biases 0 (He et al., 2015), gamma 1 and beta 0. No mathematical library is
 called, so the weights have the same bits on every machine.
 """
@@ -131,7 +132,7 @@ class Rebuilder:
                 _mutate_scaled(parent, np.float32(sigma), parents[source.scale], out)
 
     def all(self, parents: NDArray[np.float32], source: WeightSource) -> NDArray[np.float32]:
-        """Return the weights of every candidate, read-only so that they are neither copied nor hashed again.  # [K, P]"""
+        """Return the weights of all candidates; read-only, so that they are not hashed again.  # [K, P]"""
         weights = np.empty((len(source), self.network.size), np.float32)
         for k, row in enumerate(weights):
             self.rebuild(parents, source, k, row)

@@ -53,9 +53,9 @@ class CheckedAlgorithm(Algorithm):
         """Continue from a state."""
         self._algorithm.restore(state, records)
 
-    def retrace(self, number: int, record: Arrays) -> None:
-        """Become what a recorded generation left."""
-        self._algorithm.retrace(number, record)
+    def retrace(self, number: int, record: Arrays) -> bool:
+        """Become what a recorded generation left; return whether that is so."""
+        return self._algorithm.retrace(number, record)
 
     def fingerprint(self) -> str:
         """Return what computes the updates."""

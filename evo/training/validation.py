@@ -123,9 +123,9 @@ class Validated:
         """Return what the algorithm did in the last generation."""
         return self.algorithm.record()
 
-    def retrace(self, number: int, record: Arrays) -> None:
-        """Become what a recorded generation of the algorithm left, without its champion."""
-        self.algorithm.retrace(number, record)
+    def retrace(self, number: int, record: Arrays) -> bool:
+        """Become what a recorded generation of the algorithm left, without its champion; return whether that is so."""
+        return self.algorithm.retrace(number, record)
 
     def fingerprint(self) -> str:
         """Return what computes the algorithm's updates."""

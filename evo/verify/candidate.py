@@ -59,11 +59,10 @@ def _restore(algorithm: Validated, store: Store, generation: int) -> None:
         except DataError as error:
             missing = missing or error
             first -= 1
-    try:
-        for number in range(first, generation):
-            algorithm.retrace(number, store.read_record(number))
-    except (KeyError, NotImplementedError):  # the record of a fork's first generation is empty
-        raise (missing or DataError(f"{store.directory}: records do not lead to generation {generation}")) from None
+    for number in range(first, generation):
+        record = store.read_record(number)  # empty where a fork begins
+        if not record or not algorithm.retrace(number, record):
+            raise missing or DataError(f"{store.directory}: records do not lead to generation {generation}")
 
 
 def _tasks_of_round(experiment: Experiment, rounds: Generation, number: int, published: Published) -> list[Task]:
