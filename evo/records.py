@@ -108,6 +108,7 @@ class Task:
     action_rule: ActionRule = ActionRule()
     record_actions: bool = False  # also return every action of whole episodes, to show or check a replay
     record_transitions: bool = False  # also return every transition, to learn from; a segment always does
+    evaluation: bool = False  # in the environment as validation and test have it, where training has another
 
 
 GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END = range(4)  # what follows a transition; SEGMENT_END: its episode goes on

@@ -166,6 +166,21 @@ def environment_of(options: EnvironmentOptions) -> Environment:
     return environment
 
 
+def training_environment(options: EnvironmentOptions, environment: Environment) -> Environment:
+    """Return the environment of training; `environment` is that of validation and test.
+
+    ConfigurationError: a network of the one does not fit the other.
+    """
+    if not options.training:
+        return environment
+    training = environment_of(options.in_training())
+    for name in ("shape", "actions", "continuous", "episode_metrics"):
+        if getattr(training, name) != getattr(environment, name):
+            what = f"{getattr(training, name)} in training, {getattr(environment, name)} in validation and test"
+            raise ConfigurationError(f"environment.training: the environment's {name} would be {what}")
+    return training
+
+
 def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluator:
     """Return the evaluator of a run, of the backend of its [workers]; `how` goes to the backend's `make`."""
     from evo.rollouts.player import RunSpec

@@ -47,7 +47,7 @@ class GameOptions(EnvironmentOptions):
         numbers: dict[str, int | float] = {}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if name == "id":
+            if name in ("id", "training"):
                 continue
             if isinstance(value, str) and value in get_args(field.annotation):
                 value = get_args(field.annotation).index(value)

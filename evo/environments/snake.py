@@ -83,12 +83,12 @@ class Options(EnvironmentOptions):
     @property
     def of_game(self) -> dict[str, Any]:
         """Return the options that the game itself takes."""
-        return self.model_dump(exclude={"id"})
+        return self.model_dump(exclude={"id", "training"})
 
     @property
     def of_rules(self) -> dict[str, Any]:
         """Return the options of `snake.rules.Game`."""
-        return self.model_dump(exclude={"id", "observation", "window", "mask"})
+        return self.model_dump(exclude={"id", "training", "observation", "window", "mask"})
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +25,31 @@ class EnvironmentOptions(Section):
     """What every [environment] section has."""
 
     id: str  # the name of a module in evo/environments, and after a colon what it is to make
+    training: dict[str, JsonValue] = Field(
+        {},
+        exclude_if=lambda changes: not changes,
+        description="options that are others in training than in validation and test, as in {max_steps = 100}",
+    )
+
+    @model_validator(mode="after")
+    def _fit_for_training(self) -> Self:
+        if fixed := self.training.keys() & {"id", "training"}:
+            raise ValueError(f"training: {', '.join(sorted(fixed))} cannot be another one")
+        try:
+            self.in_training()
+        except ValidationError as error:
+            mistakes = [".".join(map(str, one["loc"])) + ": " + one["msg"] for one in error.errors()]
+            raise ValueError(f"training: {'; '.join(mistakes)}") from None
+        return self
+
+    def in_training(self) -> Self:
+        """Return the options that training episodes have."""
+        if not self.training:
+            return self
+        options = self.model_dump(exclude={"training"})
+        for name, value in self.training.items():
+            options[name] = {**options[name], **value} if isinstance(value, dict) and name in options else value
+        return type(self).model_validate(options)
 
     def described(self) -> str:
         """Return the environment in a few words, for the first line of a run."""

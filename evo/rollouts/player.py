@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,11 +47,41 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
 
     `files.matrix(name, size)` gives published weights, which without it are files of the run directory.
     """
-    rollout = _rollout(spec)
     if files is None:
         from evo.rollouts.published_weights import PublishedFiles
 
         files = PublishedFiles(spec.run_dir)
+    if spec.environment.training:
+        of_training = replace(spec, environment=spec.environment.in_training())
+        return TwoPlayers(_player(of_training, files), _player(spec, files))
+    return _player(spec, files)
+
+
+class TwoPlayers(Player):
+    """Plays in the environment of training, or in that of validation and test."""
+
+    def __init__(self, training: Player, evaluation: Player) -> None:
+        self._training, self._evaluation = training, evaluation
+        self.fingerprint, self.device = training.fingerprint, training.device
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What a user should know, of both."""
+        return tuple(dict.fromkeys([*self._training.notices, *self._evaluation.notices]))
+
+    @notices.setter
+    def notices(self, texts: Sequence[str]) -> None:
+        self._training.notices = self._evaluation.notices = texts
+
+    def play(self, task: Task) -> Result:
+        """Play the task where it belongs."""
+        player = self._evaluation if task.evaluation else self._training
+        result: Result = player.play(task)
+        return result
+
+
+def _player(spec: RunSpec, files: Any) -> Player:
+    rollout = _rollout(spec)
     if spec.inference == "tensorflow":
         from evo.rollouts.tensorflow_player import TensorFlowPlayer
 

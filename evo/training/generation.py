@@ -33,7 +33,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
 
     ConfigurationError, DataError: as `evo.training.init_from.start_of`.
     """
-    from evo.config.experiment import environment_of
+    from evo.config.experiment import environment_of, training_environment
     from evo.plugins.options import Setup
     from evo.plugins.registry import find, loaded
     from evo.training.init_from import start_of
@@ -41,6 +41,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     from evo.training.validation import Validated
 
     environment, start = environment or environment_of(experiment.environment), start_of(experiment)
+    environment = training_environment(experiment.environment, environment)
     setup = Setup(
         seed=experiment.run.seed,
         network=experiment.network(),

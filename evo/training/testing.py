@@ -68,7 +68,7 @@ def measure(
     source = WeightSource.of_row(published=publish(weights[np.newaxis]))
     episode_metrics, seeds = environment.episode_metrics, seeds_of_test_episodes(episodes, block * BLOCK)
     parts = [seeds[first : first + EPISODES_PER_TASK] for first in range(0, episodes, EPISODES_PER_TASK)]
-    played = evaluator.map([Task(source, Episodes(part), ActionRule(rule)) for part in parts])
+    played = evaluator.map([Task(source, Episodes(part), ActionRule(rule), evaluation=True) for part in parts])
     show(played.notices)
     for poison in played.poisoned:
         raise poison  # a score that ranks worst in training is no score here

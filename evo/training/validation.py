@@ -74,7 +74,9 @@ class Validated:
         """Play every finalist greedily, keep the best network, and return the mean return of each."""
         began, count = time.monotonic(), len(finalists.weights)
         parts = [self._seeds[i : i + EPISODES_PER_TASK] for i in range(0, len(self._seeds), EPISODES_PER_TASK)]
-        tasks = [Task(WeightSource.of_row(row), Episodes(part)) for row in range(count) for part in parts]
+        tasks = [
+            Task(WeightSource.of_row(row), Episodes(part), evaluation=True) for row in range(count) for part in parts
+        ]
         results = yield Request(finalists.weights, tasks)
         means = []
         for row in range(count):

@@ -64,9 +64,9 @@ def record(
 
     seeds = seeds_of_test_episodes(1, episode)
     source = WeightSource.of_row(published=published)
-    tasks = [Task(source, Episodes(seeds), record_actions=True)]
+    tasks = [Task(source, Episodes(seeds), record_actions=True, evaluation=True)]
     if outputs:
-        tasks.append(Task(source, Episodes(seeds), record_transitions=True))
+        tasks.append(Task(source, Episodes(seeds), record_transitions=True, evaluation=True))
     results = evaluator.map(tasks).results
     if not all(result.finite[0] for result in results):
         raise DataError("the champion's outputs are not finite")
