@@ -54,7 +54,7 @@ class Tab:
         deadline = time.monotonic() + PATIENCE
         while b"\0" not in self._pending:
             left = deadline - time.monotonic()
-            assert left > 0 and select.select([self._reading], [], [], left)[0], "Chromium does not answer"
+            assert select.select([self._reading], [], [], max(left, 0))[0], "Chromium does not answer"
             part = os.read(self._reading, 1 << 20)
             assert part, "Chromium has ended"
             self._pending += part
@@ -91,7 +91,8 @@ class Tab:
         """Click in the middle of an element."""
         place = f"document.querySelector({json.dumps(selector)})"
         self.value(f"{place}.scrollIntoView({{block: 'center'}})")
-        x, y = self.value(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({place}.getBoundingClientRect())")
+        middle = "({x, y, width, height}) => [x + width / 2, y + height / 2]"
+        x, y = self.value(f"({middle})({place}.getBoundingClientRect())")
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
@@ -105,9 +106,7 @@ class Tab:
 
     def screen(self, width: int, height: int, *, dark: bool = False, mobile: bool = False) -> None:
         """Set the size of the window in CSS pixels, and what the reader prefers."""
-        self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2, mobile=mobile
-        )
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2, mobile=mobile)
         self.send("Emulation.setTouchEmulationEnabled", enabled=mobile)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])

@@ -59,9 +59,8 @@ def test_random_numbers_are_those_of_the_trainer(tmp_path: Path) -> None:
     numbers = [0, 1, 999_999, 3_909_000_000, 4_000_999_999]
     words = list(zip(hexed(np.array(keys, np.uint64)), counters, strict=True))
     draws = [[key, counter[1], below] for (key, counter), below in zip(words, belows, strict=True)]
-    got = in_node(
-        tmp_path, {"kind": "philox", "items": words}, {"kind": "draw", "items": draws}, {"kind": "seeds", "items": numbers}
-    )
+    asked = {"philox": words, "draw": draws, "seeds": numbers}
+    got = in_node(tmp_path, *({"kind": kind, "items": items} for kind, items in asked.items()))
     assert got[0] == [list(philox.philox(key, tuple(c))) for key, c in zip(keys, counters, strict=True)]  # type: ignore[arg-type]
     assert got[1] == [philox.draw(key, int(d[1]), int(d[2])) for key, d in zip(keys, draws, strict=True)]
     assert [low | high << 32 for low, high in got[2]] == [int(seeds_of_test_episodes(1, n)[0]) for n in numbers]
@@ -199,9 +198,9 @@ def test_a_missing_rounding_would_be_found(run: Path, written: str, tmp_path: Pa
     """The comparison of outputs can fail: without one rounding, or with fused sums, hardly an output is equal."""
     data, core = data_of(written), core_of(written)
     job = {"kind": "test", "champion": data, "items": [data["first"] + k for k in range(FEW)]}
-    sums = "round(out[at + f] + round(weights[row + f] * value))"
+    sums = "round(sum0 + round(weights[row] * value))"
     assert sums in core
-    (answers,) = in_node(tmp_path, job, core=core.replace(sums, "out[at + f] + weights[row + f] * value"))
+    (answers,) = in_node(tmp_path, job, core=core.replace(sums, "sum0 + weights[row] * value"))
     same = [each["checksum"] for each in answers]
     assert sum(map(int.__eq__, same, data["recorded"]["checksums"])) < FEW / 2
 

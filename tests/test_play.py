@@ -39,7 +39,7 @@ class Terminal:
         deadline = time.monotonic() + seconds
         while not (found := re.search(wanted, self.text)):
             left = deadline - time.monotonic()
-            assert left > 0 and select.select([self.descriptor], [], [], left)[0], self.text
+            assert select.select([self.descriptor], [], [], max(left, 0))[0], self.text
             try:
                 self.text += os.read(self.descriptor, 1 << 16).decode()
             except OSError as end:  # the command has ended

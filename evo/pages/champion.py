@@ -18,8 +18,8 @@ EPISODES = 200  # that a page can verify, unless asked for another number
 def champion_page(run: Finished, title: str, command: str, episodes: int = EPISODES) -> str:
     """Return the page of a run's champion, the same for equal arguments.
 
-    The first `episodes` test episodes of the block on which the champion was tested are played for it. ConfigurationError:
-    a page cannot play this champion. DataError: its outputs are not finite.
+    For it, the champion plays the first `episodes` test episodes of the block on which it was tested.
+    ConfigurationError: a page cannot play this champion. DataError: its outputs are not finite.
     """
     experiment, champion = run.experiment, run.champion
     network, options = experiment.network(), experiment.environment

@@ -141,12 +141,14 @@ def _written(file: Path, write: Callable[[Path], None]) -> None:
 
 def _write(file: Path, kind: str, run: Finished) -> None:
     """Write the champion in one of FORMATS."""
-    {
-        "savedmodel": lambda: _model(run, kind).export(str(file), verbose=False),
-        "keras": lambda: _model(run, kind).save(str(file)),
-        "checkpoint": lambda: _checkpoint(file, run),
-        "npz": lambda: _npz(file, run),
-    }[kind]()
+    if kind == "savedmodel":
+        _model(run, kind).export(str(file), verbose=False)
+    elif kind == "keras":
+        _model(run, kind).save(str(file))
+    elif kind == "checkpoint":
+        _checkpoint(file, run)
+    else:
+        _npz(file, run)
 
 
 def _npz(file: Path, run: Finished) -> None:

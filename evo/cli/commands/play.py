@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    add(parser, "run_dir", nargs="?", help="play beside the champion of this run directory or champion.h5, by its rules")
+    add(parser, "run_dir", nargs="?", help="a run's directory, or a champion.h5, to play beside its champion")
     parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 (default: 0)")
     parser.add_argument("--speed", metavar="X", default="6", help="steps per second, 1 to 100 (default: 6)")
     add(parser, "--plugin")

@@ -21,7 +21,9 @@ class Network {
       const gamma = layer.norm ? take(filters) : null;
       const beta = layer.norm ? take(filters) : null;
       const out = new Float32Array(layer.outHeight * layer.outWidth * filters);
-      return { ...layer, weights: kernel, bias, gamma, beta, out };
+      const inputs = layer.kernel * layer.kernel * layer.channels; // of a pixel, at most
+      const values = new Float32Array(inputs), rows = new Int32Array(inputs);
+      return { ...layer, weights: kernel, bias, gamma, beta, out, values, rows };
     });
     if (at !== weights.length) throw new Error(`the network has ${at} weights, not ${weights.length}`);
   }
@@ -41,33 +43,59 @@ class Network {
 
 /** Write the sums of a convolution; a dense layer is one of 1 x 1 with all inputs as channels. */
 function computeLayer(layer, x) {
-  const { height, width, channels, filters, kernel, stride, pad, padLeft, weights, bias, out } = layer;
   let at = 0;
   for (let i = 0; i < layer.outHeight; i++) {
     for (let j = 0; j < layer.outWidth; j++) {
-      out.set(bias, at);
-      for (let r = 0; r < kernel; r++) {
-        const row = i * stride - pad + r;
-        if (row < 0 || row >= height) continue;
-        for (let c = 0; c < kernel; c++) {
-          const column = j * stride - padLeft + c;
-          if (column < 0 || column >= width) continue;
-          const source = (row * width + column) * channels;
-          addProducts(out, at, filters, x, source, channels, weights, (r * kernel + c) * channels * filters);
-        }
-      }
-      at += filters;
+      addProducts(layer, gather(layer, x, i, j), at);
+      at += layer.filters;
     }
   }
 }
 
-/** Add the products of one pixel's channels to the sums of all filters, which start at out[at]. */
-function addProducts(out, at, filters, x, source, channels, weights, first) {
-  for (let channel = 0; channel < channels; channel++) {
-    const value = x[source + channel];
-    if (value === 0) continue; // most inputs are 0, and a product with 0 changes no sum
-    const row = first + channel * filters;
-    for (let f = 0; f < filters; f++) out[at + f] = round(out[at + f] + round(weights[row + f] * value));
+/** Collect what is not 0 among the inputs of a pixel, in the kernel's order; products with 0 change no sum. */
+function gather(layer, x, i, j) {
+  const { height, width, channels, filters, kernel, values, rows } = layer;
+  let count = 0;
+  for (let r = 0; r < kernel; r++) {
+    const row = i * layer.stride - layer.pad + r;
+    if (row < 0 || row >= height) continue;
+    for (let c = 0; c < kernel; c++) {
+      const column = j * layer.stride - layer.padLeft + c;
+      if (column < 0 || column >= width) continue;
+      const source = (row * width + column) * channels, first = (r * kernel + c) * channels;
+      for (let channel = 0; channel < channels; channel++) {
+        const value = x[source + channel];
+        if (value === 0) continue;
+        values[count] = value;
+        rows[count++] = (first + channel) * filters; // where the weights of this input begin
+      }
+    }
+  }
+  return count;
+}
+
+/** Write the sums of all filters at out[at]. Four advance together: each waits for its own last addition only. */
+function addProducts(layer, count, at) {
+  const { filters, values, rows, weights, bias, out } = layer;
+  let f = 0;
+  for (; f + 4 <= filters; f += 4) {
+    let sum0 = bias[f], sum1 = bias[f + 1], sum2 = bias[f + 2], sum3 = bias[f + 3];
+    for (let k = 0; k < count; k++) {
+      const value = values[k], row = rows[k] + f;
+      sum0 = round(sum0 + round(weights[row] * value));
+      sum1 = round(sum1 + round(weights[row + 1] * value));
+      sum2 = round(sum2 + round(weights[row + 2] * value));
+      sum3 = round(sum3 + round(weights[row + 3] * value));
+    }
+    out[at + f] = sum0;
+    out[at + f + 1] = sum1;
+    out[at + f + 2] = sum2;
+    out[at + f + 3] = sum3;
+  }
+  for (; f < filters; f++) {
+    let sum = bias[f];
+    for (let k = 0; k < count; k++) sum = round(sum + round(weights[rows[k] + f] * values[k]));
+    out[at + f] = sum;
   }
 }
 
