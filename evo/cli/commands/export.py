@@ -1,4 +1,4 @@
-"""Write a run's champion for Keras, TensorFlow, NumPy, or as a page that plays."""
+"""Write a champion for Keras, TensorFlow or NumPy, or as a web page."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ function addProducts(layer, count, at) {
   }
 }
 
-/** ReLU. Math.max would do something else with NaN and -0. */
+/** ReLU as the kernel has it: a NaN stays a NaN, and -0 stays -0, which Math.max would turn into 0. */
 function rectify(out) {
   for (let k = 0; k < out.length; k++) out[k] = out[k] < 0 ? 0 : out[k];
 }
