@@ -283,12 +283,15 @@ def test_a_refusal_for_another_reason_is_not_tried_again(tmp_path: Path, monkeyp
         in_free_directory(Path("a.toml"), "ga", 1, refused)
 
 
-def test_a_wheel_holds_the_experiments_and_champions_and_list_says_where(tmp_path: Path) -> None:
+def test_a_wheel_holds_experiments_champions_and_pages_and_list_says_where(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        names = {name.partition(".data/data/")[2] for name in archive.namelist()}
+        members = set(archive.namelist())
+    names = {name.partition(".data/data/")[2] for name in members}
+    for path in (ROOT / "evo" / "pages" / "browser").iterdir():
+        assert f"evo/pages/browser/{path.name}" in members
     for folder, kind in (("experiments", "toml"), ("champions", "h5")):
         for path in (ROOT / folder).glob(f"*.{kind}"):
             assert f"share/snake-evo/{folder}/{path.name}" in names

@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from evo.errors import (
     CONTROL,
@@ -37,6 +37,10 @@ FORBIDDEN = {errno.EACCES, errno.EPERM}
 
 class Parser(argparse.ArgumentParser):
     """A parser whose mistakes are ConfigurationErrors, and which knows what was meant."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse; an argument that may be left out may also stand behind options."""
+        return self.parse_intermixed_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raise the mistake as a line that names the command."""

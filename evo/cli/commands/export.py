@@ -1,4 +1,4 @@
-"""Write a run's champion for TensorFlow, Keras or NumPy."""
+"""Write a champion for Keras, TensorFlow or NumPy, or as a web page."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.cli.arguments import add
-from evo.errors import ConfigurationError
+from evo.cli.arguments import add, whole
+from evo.errors import ConfigurationError, counted, printable
 from evo.plugins import registry
+from evo.store.paths import CHAMPION
 
 if TYPE_CHECKING:
     from evo.networks.network import Network
     from evo.training.finished import Finished
 
 FORMATS = ("savedmodel", "keras", "checkpoint", "npz")
-SUFFIXES = {"keras": ".keras", "npz": ".npz"}  # which those who read them insist on
+PAGE = "html"
+SUFFIXES = {"keras": ".keras", "npz": ".npz", PAGE: ".html"}  # which those who read them insist on
+MOST_EPISODES = 10_000
 LOADED = {
     "savedmodel": "model = tf.saved_model.load({file!r}); model.serve(observations)",
     "keras": "keras.models.load_model({file!r})(observations)",
@@ -32,28 +35,37 @@ READER = (
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir")
-    parser.add_argument("file", metavar="FILE", help="the file or directory to write, which must not exist yet")
     parser.add_argument(
-        "--to", choices=FORMATS, required=True, help="savedmodel and checkpoint are directories, keras and npz files"
+        "file", metavar="FILE", nargs="?", help="the file or directory to write, which must not exist yet"
+    )
+    parser.add_argument(
+        "--to",
+        choices=(*FORMATS, PAGE),
+        required=True,
+        help="savedmodel and checkpoint are directories, keras and npz files; html is a page in which the champion of "
+        "Snake plays with the same bits, and verifies it",
+    )
+    parser.add_argument("--output", metavar="FILE", help="the same as FILE; a page's default is NAME_OF_THE_RUN.html")
+    parser.add_argument(
+        "--episodes", metavar="N", help="test episodes that a page can verify, 1 to 10000 (default: 200)"
     )
     add(parser, "--plugin")
 
 
 def main(arguments: Namespace) -> int:
     """Write the champion; the run directory stays as it is, and stays the record."""
-    file, kind = Path(arguments.file), str(arguments.to)
-    suffix = SUFFIXES.get(kind, "")
-    if suffix and file.suffix != suffix:
-        raise ConfigurationError(f"{file}: the name of a file for --to {kind} ends with {suffix}")
-    if file.exists() or file.is_symlink():
-        raise ConfigurationError(f"{file}: is there already; nothing is written over")
-    if not file.parent.is_dir():
-        raise ConfigurationError(f"{file}: there is no directory {file.parent}")
+    kind, source = str(arguments.to), Path(arguments.run_dir)
+    episodes = whole("--episodes", arguments.episodes, 1, MOST_EPISODES)
+    if episodes and kind != PAGE:
+        raise ConfigurationError(f"--episodes goes with --to {PAGE}, not with --to {kind}")
+    file = _file(arguments, kind, source)
     from evo.training.finished import look_at
 
     registry.load(arguments.plugin)
-    run = look_at(Path(arguments.run_dir))
-    _written(file, kind, run)
+    run = look_at(source, {"backend": "serial"})
+    if kind == PAGE:
+        return _page(file, run, source, episodes)
+    _written(file, lambda place: _write(place, kind, run))
     network = run.experiment.network()
     beside = network.outputs - network.actions
     heads = f", then {beside} more (value and other heads)" if beside else ""
@@ -65,7 +77,50 @@ def main(arguments: Namespace) -> int:
     return 0
 
 
-def _written(file: Path, kind: str, run: Finished) -> None:
+def _file(arguments: Namespace, kind: str, source: Path) -> Path:
+    """Return the file to write; ConfigurationError where none is named, or nothing can be written there."""
+    if arguments.file and arguments.output:
+        raise ConfigurationError("name the file to write once, as FILE or as --output FILE")
+    named = arguments.file or arguments.output
+    if not named and kind != PAGE:
+        raise ConfigurationError(f"name the file to write: evo export RUN_DIR FILE --to {kind}")
+    file = Path(named or f"{_title(source)}.html")
+    suffix = SUFFIXES.get(kind, "")
+    if suffix and file.suffix != suffix:
+        raise ConfigurationError(f"{file}: the name of a file for --to {kind} ends with {suffix}")
+    if file.exists() or file.is_symlink():
+        raise ConfigurationError(f"{file}: is there already; nothing is written over")
+    if not file.parent.is_dir():
+        raise ConfigurationError(f"{file}: there is no directory {file.parent}")
+    return file
+
+
+def _title(source: Path) -> str:
+    """Return the name of a run, which is that of its directory, or of a champion's file elsewhere."""
+    place = source.resolve()
+    if place.name == CHAMPION:
+        return printable(place.parent.name)
+    return printable(place.stem if place.is_file() else place.name)
+
+
+def _page(file: Path, run: Finished, source: Path, episodes: int | None) -> int:
+    from evo.pages.champion import EPISODES, champion_page
+
+    # No folders: a page is shared, and pages of equal champions are equal wherever these are.
+    more = ["--episodes", str(episodes)] if episodes and episodes != EPISODES else []
+    command = registry.command("evo", "export", source.resolve().name, "--to", PAGE, *more)
+    text = champion_page(run, _title(source), printable(command), episodes or EPISODES).encode()
+
+    def write(place: Path) -> None:
+        place.write_bytes(text)
+
+    _written(file, write)
+    print(f"{file}: {file.stat().st_size / 1000:,.0f} kB, with {counted(episodes or EPISODES, 'game')} to verify")
+    print("open it in any browser; it needs no network and no other file")
+    return 0
+
+
+def _written(file: Path, write: Callable[[Path], None]) -> None:
     """Write beside the file under another name, and rename it when it is whole."""
     import shutil
     import warnings
@@ -73,21 +128,27 @@ def _written(file: Path, kind: str, run: Finished) -> None:
 
     from evo.files.durable import resources
 
-    write: Callable[[Path, Finished], None] = {
-        "savedmodel": lambda file, run: _model(run, kind).export(str(file), verbose=False),
-        "keras": lambda file, run: _model(run, kind).save(str(file)),
-        "checkpoint": _checkpoint,
-        "npz": _npz,
-    }[kind]
     with resources("write", file):
         place = Path(mkdtemp(prefix=f".{file.name[:32]}.", dir=file.parent))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Keras's own, about NumPy's future
-                write(place / file.name, run)
+                write(place / file.name)
             (place / file.name).rename(file)
         finally:
             shutil.rmtree(place, ignore_errors=True)
+
+
+def _write(file: Path, kind: str, run: Finished) -> None:
+    """Write the champion in one of FORMATS."""
+    if kind == "savedmodel":
+        _model(run, kind).export(str(file), verbose=False)
+    elif kind == "keras":
+        _model(run, kind).save(str(file))
+    elif kind == "checkpoint":
+        _checkpoint(file, run)
+    else:
+        _npz(file, run)
 
 
 def _npz(file: Path, run: Finished) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import select
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.cli.terminal.keys import keys
 from evo.errors import DataError
 
 if TYPE_CHECKING:
@@ -79,7 +77,7 @@ def watch(shown: Sequence[Shown], frames_per_second: float, caption: str = "") -
     """Show positions one after the other; return False where a key or Ctrl-C has skipped the rest."""
     colour = not os.environ.get("NO_COLOR")
     height = 0
-    with _keys() as pressed:
+    with keys() as read:
         sys.stdout.write(HIDE)
         try:
             for one in shown:
@@ -87,7 +85,7 @@ def watch(shown: Sequence[Shown], frames_per_second: float, caption: str = "") -
                 sys.stdout.write((UP.format(height) if height else "") + "\x1b[K\n".join(lines) + "\x1b[K\n")
                 sys.stdout.flush()
                 height = len(lines)
-                if pressed(1 / frames_per_second):
+                if read(1 / frames_per_second):
                     return False
         except KeyboardInterrupt:
             return False
@@ -95,33 +93,3 @@ def watch(shown: Sequence[Shown], frames_per_second: float, caption: str = "") -
             sys.stdout.write(SHOW)
             sys.stdout.flush()
     return True
-
-
-@contextmanager
-def _keys() -> Iterator[Any]:
-    """Yield a function that waits for so many seconds and returns whether a key was pressed meanwhile."""
-    try:
-        import termios
-        import tty
-
-        before = termios.tcgetattr(sys.stdin.fileno())
-        tty.setcbreak(sys.stdin.fileno())
-    except (ImportError, OSError, ValueError, termios.error):  # no terminal to press keys on
-
-        def sleep(seconds: float) -> bool:
-            time.sleep(seconds)
-            return False
-
-        yield sleep
-        return
-
-    def pressed(seconds: float) -> bool:
-        if not select.select([sys.stdin], [], [], seconds)[0]:
-            return False
-        os.read(sys.stdin.fileno(), 64)
-        return True
-
-    try:
-        yield pressed
-    finally:
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)

@@ -1,0 +1,90 @@
+"""Play Snake yourself in the terminal, alone or beside a champion."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evo.cli.arguments import add, whole
+from evo.errors import ConfigurationError
+from evo.plugins import registry
+
+if TYPE_CHECKING:
+    from evo.cli.terminal.human import Match, Opponent
+    from evo.environments.snake import Options as Snake
+    from evo.training.finished import Finished
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    add(parser, "run_dir", nargs="?", help="a run's directory, or a champion.h5, to play beside its champion")
+    parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 (default: 0)")
+    parser.add_argument("--speed", metavar="X", default="6", help="steps per second, 1 to 100 (default: 6)")
+    add(parser, "--plugin")
+
+
+def main(arguments: Namespace) -> int:
+    """Let a person play, until they leave."""
+    from evo.training.testing import BLOCK
+
+    episode = whole("--episode", arguments.episode, 0, BLOCK - 1) or 0
+    speed = whole("--speed", arguments.speed, 1, 100) or 1
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigurationError("evo play needs a terminal, to read keys and to show the board")
+    registry.load(arguments.plugin)
+    from evo.environments.snake import Options as Snake
+
+    if arguments.run_dir is None:
+        _play(Snake(), None, episode, speed)
+        return 0
+    from evo.training.finished import look_at
+
+    run = look_at(Path(arguments.run_dir), {"backend": "serial"})
+    options = run.experiment.environment
+    if not isinstance(options, Snake):
+        raise ConfigurationError(f"evo play: {options.id} cannot be played in a terminal, only Snake can")
+    _play(options, run, episode, speed)
+    return 0
+
+
+def _play(options: Snake, run: Finished | None, episode: int, speed: int) -> None:
+    from evo.cli.terminal.human import Match, play, sides
+    from evo.randomness.streams import seeds_of_test_episodes
+    from snake.rules import Game
+
+    needed, there = sides(options.size, 1 + (run is not None)), shutil.get_terminal_size()
+    if there.columns < needed[0] or there.lines < needed[1]:
+        wanted = f"{needed[0]} columns and {needed[1]} lines"
+        raise ConfigurationError(f"evo play: the terminal has {there.columns} x {there.lines}; enlarge it to {wanted}")
+    rules = {**options.of_rules, "actions": "absolute"}  # arrows are directions
+    with ExitStack() as stack:
+        opponent = None if run is None else _champion(run, stack)
+
+        def begin(number: int) -> Match:
+            (seed,) = seeds_of_test_episodes(1, number).tolist()
+            return Match(Game(seed=seed, **rules), opponent(number) if opponent else None)
+
+        play(begin, episode, speed)
+
+
+def _champion(run: Finished, stack: ExitStack) -> Callable[[int], Opponent]:
+    """Return a function that plays a test episode with the champion, by an evaluator that `stack` closes."""
+    from evo.cli.terminal import game_show
+    from evo.cli.terminal.human import Opponent
+    from evo.config.experiment import environment_of
+    from evo.training.finished import playing
+
+    environment = environment_of(run.experiment.environment)
+    evaluator, published = stack.enter_context(playing(run.experiment))
+    weights = published.publish(run.champion.weights[None])
+
+    def plays(number: int) -> Opponent:
+        recording = game_show.record(weights, evaluator, number, environment.episode_metrics)
+        return Opponent(recording.positions(environment), int(recording.score))
+
+    return plays

@@ -1,0 +1,61 @@
+"""What a page needs to play a champion: the rules, what is seen, the layers and the weights, as JSON values."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.environments.snake import Options as Snake
+from evo.errors import ConfigurationError
+from evo.networks.network import Network, Options
+from evo.plugins.options import EnvironmentOptions
+
+SIDES = {
+    "height": "height", "width": "width", "channels": "channels", "filters": "filters", "kernel": "kernel",
+    "stride": "stride", "pad": "pad", "pad_left": "padLeft", "out_height": "outHeight", "out_width": "outWidth",
+    "relu": "relu", "norm": "norm",
+}  # fmt: skip
+
+
+def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.float32]) -> dict[str, Any]:
+    """Return the game and the network as the scripts of a page read them.
+
+    ConfigurationError: another game than Snake, an inference that a browser cannot repeat, weights that are not finite.
+    """
+    if not isinstance(options, Snake):
+        raise ConfigurationError(f"--to html: {options.id} has no page yet, only Snake has one")
+    refuse_inference(network.options)
+    if not np.isfinite(weights).all():
+        raise ConfigurationError("--to html: some weights of the champion are not finite, so it cannot play")
+    side, _, planes = options.shape
+    return {
+        "rules": {
+            "size": options.size,
+            "startLength": options.start_length,
+            "starvation": options.starvation,
+            "maxSteps": options.max_steps,
+            "tailFatal": options.tail == "fatal",
+            "relative": options.actions == "relative",
+        },
+        "seen": {"kind": options.observation, "side": side, "planes": planes},
+        "mask": options.mask,
+        "actions": network.actions,
+        "layers": [{name: getattr(layer, own) for own, name in SIDES.items()} for layer in network.layers],
+        "weights": base64.b64encode(np.ascontiguousarray(weights, "<f4").tobytes()).decode("ascii"),
+    }
+
+
+def refuse_inference(policy: Options) -> None:
+    """Raise a ConfigurationError where the network is not played by the exact kernel in float32."""
+    if policy.activation != "relu":
+        raise ConfigurationError(
+            f"--to html: the network has {policy.activation}, whose bits depend on the machine; only relu has a page"
+        )
+    if policy.inference != "lanes":
+        raise ConfigurationError(
+            f'--to html: policy.inference is "{policy.inference}", whose bits depend on the machine; '
+            'only "lanes" has a page'
+        )
