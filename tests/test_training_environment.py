@@ -43,7 +43,7 @@ def test_training_episodes_end_by_their_own_rules_and_all_others_by_the_usual_on
 
 @pytest.mark.parametrize("evaluation", [False, True])
 def test_a_task_says_which_rules_it_is_played_by(evaluation: bool, tmp_path: Path) -> None:
-    options = {"id": "snake", "size": 6, "starvation": 30, "training": {"starvation": 4}}
+    options = {"id": "snake", "size": 6, "starvation": 30, "training": {"max_steps": 4}}
     with closing(make(serial, spec(tmp_path, environment=options, policy={"kind": "linear"}))) as evaluator:
         task = Task(WeightSource.of_row(-1), Episodes(SEEDS), evaluation=evaluation)
         (result,) = evaluator.map([task]).results
