@@ -350,3 +350,24 @@ def test_the_page_shows_the_plug_in_that_is_tested(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(root / "docs" / "examples" / "algorithms")
     tests = algorithm_tests("hill", population=8, episodes=2)()
     tests.test_a_resumed_run_is_the_straight_one(tmp_path)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_search_that_stands_still_begins_again_from_another_network(name: str) -> None:
+    algorithm = made(name, NETWORK, restart_after=3, **options_of(name))
+    first = algorithm.distribution.mean.copy()
+    metrics = [climbing.generation(algorithm, number, NETWORK, lambda x: 7.0) for number in range(5)]
+    assert [one["restarts"] for one in metrics] == [0, 0, 0, 1, 1]  # the first one rose from nothing
+    assert not np.array_equal(algorithm.distribution.mean, first)
+
+
+def test_a_restarted_search_goes_on_from_its_state() -> None:
+    algorithm, other = (made("sep_cma_es", NETWORK, restart_after=2, population=8) for _ in range(2))
+    for number in range(8):
+        climbing.generation(algorithm, number, NETWORK, lambda x: 7.0)
+        other.restore(algorithm.state(), ())
+        assert [array.tobytes() for array in other.state().values()] == [
+            array.tobytes() for array in algorithm.state().values()
+        ]
+        climbing.generation(other, number + 1, NETWORK, lambda x: 7.0)
+    assert algorithm.restarts == 2

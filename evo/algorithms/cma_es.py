@@ -18,7 +18,7 @@ from evo.errors import ConfigurationError
 from evo.evolution.constants import CmaConstants
 from evo.evolution.noise_sums import norm
 from evo.evolution.ranking import shared_by_rank
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
 from evo.networks.candidates import noise
 from evo.plugins.options import Setup
 from evo.records import Arrays, Metrics, WeightSource
@@ -41,8 +41,8 @@ class Options(StrategyOptions):
 class Full(Distribution):
     """A normal distribution of any shape: step size sigma, covariance matrix C = B D^2 B^T."""
 
-    def __init__(self, options: Options, setup: Setup) -> None:
-        self.options, self.mean = options, first_mean(setup)
+    def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
+        self.options, self.mean = options, mean
         size = len(self.mean)
         if size > MOST_WEIGHTS:
             raise ConfigurationError(
@@ -151,4 +151,4 @@ class CmaEs(EvolutionStrategy):
 
 def make(options: Options, setup: Setup) -> CmaEs:
     """Return CMA-ES; `setup.start` [P] becomes the first mean. ConfigurationError: too many weights."""
-    return CmaEs(options, setup, Full(options, setup))
+    return CmaEs(options, setup, Full)

@@ -13,7 +13,7 @@ from evo.evolution.constants import ln
 from evo.evolution.exponential import exp
 from evo.evolution.noise_sums import noise_sum, norm
 from evo.evolution.ranking import shared_by_rank
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
 from evo.plugins.options import Setup
 from evo.randomness.philox_arrays import philox
 from evo.randomness.streams import Purpose, candidate_keys
@@ -39,8 +39,8 @@ class Options(StrategyOptions):
 class SelfAdaptive(Distribution):
     """A normal distribution whose candidates each have a standard deviation of their own."""
 
-    def __init__(self, options: Options, setup: Setup) -> None:
-        self.options, self.mean = options, first_mean(setup)
+    def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
+        self.options, self.mean = options, mean
         self.log_sigma = ln(options.sigma)
         self._spread = options.sigma_spread or 1 / math.sqrt(2 * len(self.mean))
         count = options.population
@@ -77,4 +77,4 @@ class SelfAdaptive(Distribution):
 
 def make(options: Options, setup: Setup) -> EvolutionStrategy:
     """Return the strategy; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, SelfAdaptive(options, setup))
+    return EvolutionStrategy(options, setup, SelfAdaptive)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from evo.evolution.noise_sums import noise_sum, norm
 from evo.evolution.optimizers import OPTIMIZERS
 from evo.evolution.ranking import centred_ranks
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
 from evo.learning.schedules import annealed
 from evo.plugins.options import Setup
 from evo.records import Arrays, Metrics, WeightSource
@@ -40,8 +40,8 @@ class Options(StrategyOptions):
 class Gaussian(Distribution):
     """A normal distribution of the same standard deviation in all directions."""
 
-    def __init__(self, options: Options, setup: Setup) -> None:
-        self.options, self.mean = options, first_mean(setup)
+    def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
+        self.options, self.mean = options, mean
         self._optimizer = OPTIMIZERS[options.optimizer](len(self.mean))
 
     def candidates(self, seed: int, number: int) -> WeightSource:
@@ -76,4 +76,4 @@ class Gaussian(Distribution):
 
 def make(options: Options, setup: Setup) -> EvolutionStrategy:
     """Return OpenAI-ES; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, Gaussian(options, setup))
+    return EvolutionStrategy(options, setup, Gaussian)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from evo.evolution.noise_sums import noise_sums, norm
 from evo.evolution.optimizers import OPTIMIZERS
 from evo.evolution.ranking import centred_ranks
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
 from evo.plugins.options import Setup
 from evo.records import Arrays, Metrics, WeightSource
 
@@ -40,8 +40,8 @@ class Options(StrategyOptions):
 class Diagonal(Distribution):
     """A normal distribution with a standard deviation for each weight."""
 
-    def __init__(self, options: Options, setup: Setup) -> None:
-        self.options, self.mean = options, first_mean(setup)
+    def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
+        self.options, self.mean = options, mean
         self.sigmas = np.full(len(self.mean), options.sigma)  # [P]
         self._optimizer = OPTIMIZERS[options.optimizer](len(self.mean))
 
@@ -84,4 +84,4 @@ class Diagonal(Distribution):
 
 def make(options: Options, setup: Setup) -> EvolutionStrategy:
     """Return PGPE; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, Diagonal(options, setup))
+    return EvolutionStrategy(options, setup, Diagonal)

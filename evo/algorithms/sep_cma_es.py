@@ -13,7 +13,7 @@ from evo.compiled.exact import exp
 from evo.evolution.constants import CmaConstants
 from evo.evolution.noise_sums import noise_sums, norm
 from evo.evolution.ranking import shared_by_rank
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
 from evo.plugins.options import Setup
 from evo.records import Arrays, Metrics, WeightSource
 
@@ -29,8 +29,8 @@ class Options(StrategyOptions):
 class Diagonal(Distribution):
     """A normal distribution: step size sigma, and a variance for each weight relative to it."""
 
-    def __init__(self, options: Options, setup: Setup) -> None:
-        self.options, self.mean = options, first_mean(setup)
+    def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
+        self.options, self.mean = options, mean
         size = len(self.mean)
         self._constants = CmaConstants.of(size, options.population, separable=True)
         self.sigma = options.sigma
@@ -96,4 +96,4 @@ class Diagonal(Distribution):
 
 def make(options: Options, setup: Setup) -> EvolutionStrategy:
     """Return separable CMA-ES; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, Diagonal(options, setup))
+    return EvolutionStrategy(options, setup, Diagonal)

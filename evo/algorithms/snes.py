@@ -13,7 +13,7 @@ from evo.evolution.constants import ln, recombination_weights
 from evo.evolution.exponential import exp
 from evo.evolution.noise_sums import noise_sums, norm
 from evo.evolution.ranking import shared_by_rank
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
 from evo.plugins.options import Setup
 from evo.records import Arrays, Metrics, WeightSource
 
@@ -32,8 +32,8 @@ class Options(StrategyOptions):
 class Diagonal(Distribution):
     """A normal distribution with a standard deviation for each weight."""
 
-    def __init__(self, options: Options, setup: Setup) -> None:
-        self.options, self.mean = options, first_mean(setup)
+    def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
+        self.options, self.mean = options, mean
         size, count = len(self.mean), options.population
         self.sigmas = np.full(size, options.sigma)  # [P]
         self._sigma_rate = options.sigma_learning_rate or (3 + ln(size)) / (5 * math.sqrt(size))
@@ -68,4 +68,4 @@ class Diagonal(Distribution):
 
 def make(options: Options, setup: Setup) -> EvolutionStrategy:
     """Return SNES; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, Diagonal(options, setup))
+    return EvolutionStrategy(options, setup, Diagonal)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from evo.errors import ResourceError
-from evo.evolution.population import LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
+from evo.evolution.population import FITNESS_WORST, LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
 from evo.networks.candidates import Rebuilder
 from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
@@ -29,6 +29,12 @@ class StrategyOptions(PopulationOptions):
     population: int = Field(256, ge=4, le=LARGEST_POPULATION, description="candidates per generation")
     episodes: int = Field(16, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
     sigma: float = Field(0.1, gt=0, le=1000, description="initial standard deviation of every weight")
+    restart_after: int = Field(
+        0,
+        ge=0,
+        description="generations without a higher mean fitness of the candidates after which the search begins again "
+        "from a fresh network; 0 = never",
+    )
 
     def candidates(self) -> int:
         """Return how many networks play in a generation: the candidates, and their distribution's mean."""
@@ -39,6 +45,9 @@ class Distribution(Protocol):
     """A search distribution over vectors of P weights."""
 
     mean: NDArray[np.float64]  # [P]
+
+    def __init__(self, options: Any, mean: NDArray[np.float64]) -> None:
+        """Begin around this mean, with the options of the strategy."""
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the candidates of a generation, the mean as candidate 0."""
@@ -59,9 +68,12 @@ class Distribution(Protocol):
 class EvolutionStrategy(Algorithm):
     """Plays, ranks and records; its distribution is the strategy's mathematics."""
 
-    def __init__(self, options: StrategyOptions, setup: Setup, distribution: Distribution) -> None:
-        self.options, self.seed, self.distribution = options, setup.seed, distribution
-        self._per_task = setup.candidates_per_task
+    def __init__(self, options: StrategyOptions, setup: Setup, distribution: type[Distribution]) -> None:
+        self.options, self.seed, self.network = options, setup.seed, setup.network
+        self._kind, self._per_task = distribution, setup.candidates_per_task
+        self.restarts, self._best, self._stalled = 0, FITNESS_WORST, 0
+        start = self._fresh() if setup.start is None else setup.start.astype(np.float64)
+        self.distribution = distribution(options, start)
         self._record: Arrays = {}
 
     def generation(self, number: int) -> Generation:
@@ -75,21 +87,34 @@ class EvolutionStrategy(Algorithm):
         named: Arrays = {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}
         self._record = {**named, **outcome.record(), "fitness": fitness}
         centre = outcome.returns[0].mean() / 1000.0 if outcome.finite[0] else float("nan")
-        return {**outcome.metrics(), "centre": float(centre), **moved}
+        return {**outcome.metrics(), "centre": float(centre), **moved, "restarts": float(self.restarts)}
 
     def _update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
         moved = self.distribution.update(source.some(slice(1, None)), fitness[1:], number)
         if not (np.abs(self.distribution.mean) < LARGEST).all():
             raise ResourceError(f"generation {number}: the mean has diverged; use a smaller sigma or learning rate")
+        known = fitness[1:][fitness[1:] > FITNESS_WORST]
+        mean = int(known.sum()) // len(known) if len(known) else FITNESS_WORST
+        self._best, self._stalled = (mean, 0) if mean > self._best else (self._best, self._stalled + 1)
+        if 0 < self.options.restart_after <= self._stalled:
+            self.restarts, self._best, self._stalled = self.restarts + 1, FITNESS_WORST, 0
+            self.distribution = self._kind(self.options, self._fresh())
         return moved
+
+    def _fresh(self) -> NDArray[np.float64]:
+        """Return a fresh network, another one after every restart.  # [P]"""
+        weights = np.empty(self.network.size, np.float32)
+        Rebuilder(self.network).fresh(np.uint64(stream(self.seed, Purpose.INITIAL, 0, self.restarts)), weights)
+        return weights.astype(np.float64)
 
     def finalists(self, count: int) -> Finalists:
         """Return the mean."""
         return Finalists(self.distribution.mean[np.newaxis].astype(np.float32))
 
     def state(self) -> Arrays:
-        """Return the distribution."""
-        return {"mean": self.distribution.mean, **self.distribution.state()}
+        """Return the distribution, and what decides about a restart."""
+        progress = np.array([self.restarts, self._best, self._stalled], np.int64)
+        return {"mean": self.distribution.mean, "progress": progress, **self.distribution.state()}
 
     def record(self) -> Arrays:
         """Return key, sigma, summed return, frames and fitness of the mean and every candidate."""
@@ -97,6 +122,7 @@ class EvolutionStrategy(Algorithm):
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Go on from a distribution."""
+        self.restarts, self._best, self._stalled = (int(value) for value in state["progress"])
         self.distribution.mean = np.array(state["mean"], np.float64)
         self.distribution.restore(state)
 
@@ -104,15 +130,6 @@ class EvolutionStrategy(Algorithm):
         """Move the distribution by the recorded fitness."""
         self._update(self.distribution.candidates(self.seed, number), np.asarray(record["fitness"], np.int64), number)
         return True
-
-
-def first_mean(setup: Setup) -> NDArray[np.float64]:
-    """Return what a run starts from, or else a fresh network.  # [P]"""
-    if setup.start is not None:
-        return setup.start.astype(np.float64)
-    weights = np.empty(setup.network.size, np.float32)
-    Rebuilder(setup.network).fresh(np.uint64(stream(setup.seed, Purpose.INITIAL)), weights)
-    return weights.astype(np.float64)
 
 
 def around_mean(

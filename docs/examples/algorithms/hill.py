@@ -3,7 +3,7 @@
 import numpy as np
 
 from evo.evolution.noise_sums import noise_sum
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, first_mean
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
 
 plugs_into = "algorithms"
 
@@ -13,8 +13,8 @@ class Options(StrategyOptions):
 
 
 class Hill(Distribution):
-    def __init__(self, options, setup):
-        self.options, self.mean = options, first_mean(setup)
+    def __init__(self, options, mean):
+        self.options, self.mean = options, mean
 
     def candidates(self, seed, number):
         return around_mean(seed, number, np.full(self.options.population, self.options.sigma, np.float32))
@@ -35,4 +35,4 @@ class Hill(Distribution):
 
 
 def make(options, setup):
-    return EvolutionStrategy(options, setup, Hill(options, setup))
+    return EvolutionStrategy(options, setup, Hill)
