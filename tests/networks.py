@@ -34,7 +34,7 @@ def networks(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW) -> Network:
 
 @st.composite
 def layered(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW) -> Network:
-    """Draw a network of any hidden layers in any order that is allowed, for an image of any sides or a row of numbers."""
+    """Draw a network of hidden layers in any order that is allowed, for an image or a row of numbers."""
     shape = draw(st.sampled_from(((7, 8, 3), (9, 4, 1), (1, 5, 2), (3, 3, 17), (11,))))
     side, image = st.integers(1, 4), len(shape) == 3
     texts = [f"one_hot {draw(st.integers(2, 5))}"] if draw(st.booleans()) else []

@@ -1,4 +1,4 @@
-"""Layers in any order: how they are described, what they compute, and that nothing else changes where there are none."""
+"""Layers in any order: how they are described, what they compute, and that other networks are as they were."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import layered, plain_scores, random_observations, random_weights
 from hypothesis import given
 from hypothesis import strategies as st
+from networks import layered, plain_scores, random_observations, random_weights
 from pydantic import ValidationError
 from test_lanes import ZEROS, bits, scores_of_width
 
@@ -156,7 +156,7 @@ def test_weights_are_named_by_their_layer_and_fresh_ones_are_as_inputs_need() ->
             assert (array == name.endswith("gamma")).all()
     assert fit(weights, network_layers(network), network).tolist() == weights.tolist()
     other = Network.build(Options(layers=["norm", "conv 2 3 1", *texts[4:]]), SHAPE, 4)  # without its activations
-    with pytest.raises(ConfigurationError, match="3_max_pool_gamma is 2, here absent"):
+    with pytest.raises(ConfigurationError, match="2_max_pool_gamma is absent, here 2"):
         fit(weights, network_layers(network), other)
     flops = [100 * 7, 100 * 2 * 2 * 9, 0, 25 * 2 * (4 + 7), 25 * 2 * 7, 3 * 2 * 50, 4 * 2 * 3]
     assert [layer.flops for layer in network.layers] == flops
@@ -183,23 +183,25 @@ def test_a_line_is_read_as_it_is_written(kind: str) -> None:
         ('["conv 8 0 1"]', 'policy.layers[0]: "conv 8 0 1": kernel must be a whole number from 1 to 63'),
         ('["dense 1e3"]', 'policy.layers[0]: "dense 1e3": units must be a whole number from 1 to 65,536'),
         ('["one_hot 1"]', 'policy.layers[0]: "one_hot 1": codes must be a whole number from 2 to 256'),
-        ('["max_pool 2 smae"]', 'policy.layers[0]: "max_pool 2 smae": the padding is same or valid - did you mean `same`?'),
+        ('["max_pool 2 smae"]', 'policy.layers[0]: "max_pool 2 smae": the padding is same or valid - did you mean '
+         "`same`?"),
         ('["dense 8", "conv 8 3"]', 'policy.layers: "conv 8 3 1" is layer 2, behind a dense layer, whose output has no '
          "rows and columns"),
-        ('["relu", "one_hot 4"]', 'policy.layers: "one_hot 4" is layer 2, but only the observation has codes; it must be '
-         "the first"),
-        ('["one_hot"]', "policy.layers: the environment does not say how many codes its observations have; say it, as in "
-         '"one_hot 4"'),
-        ('["max_pool 20 2 valid"]', "policy.layers: a 19 x 19 input is too small for a valid 20 x 20 pool (layer 1); use "
-         'padding = "same" or a larger board'),
+        ('["relu", "one_hot 4"]', 'policy.layers: "one_hot 4" is layer 2, but only the observation has codes; it must '
+         "be the first"),
+        ('["one_hot"]', "policy.layers: the environment does not say how many codes its observations have; say it, "
+         'as in "one_hot 4"'),
+        ('["max_pool 20 2 valid"]', "policy.layers: a 19 x 19 input is too small for a valid 20 x 20 pool (layer 1); "
+         'use padding = "same" or a larger board'),
         ('["relu"]\ndense = [3]', "policy.dense: leave it out, since layers lists all hidden layers"),
         ('["relu"]\nembed = "one_hot"', "policy.embed: leave it out, since layers lists all hidden layers"),
         ('[["conv", 3]]', "policy.layers[0]: must be text in quotes, not a list"),
         ('"relu"', 'policy.layers: must be a list, as in ["relu"]'),
         ("[]\ncodes = 3", 'policy.codes: only embed = "one_hot" has codes'),
-        ('[]\nembed = "one-hot"', 'policy.embed: must be one of "none", "one_hot", not "one-hot" - did you mean `one_hot`?'),
-        ('[]\nembed = "one_hot"', "policy.embed: the environment does not say how many codes its observations have; say "
-         "it, as in policy.codes = 4"),
+        ('[]\nembed = "one-hot"', 'policy.embed: must be one of "none", "one_hot", not "one-hot" - did you mean '
+         "`one_hot`?"),
+        ('[]\nembed = "one_hot"', "policy.embed: the environment does not say how many codes its observations have; "
+         "say it, as in policy.codes = 4"),
     ],
 )  # fmt: skip
 def test_every_mistake_is_a_line_that_says_where_and_what_to_do(tmp_path: Path, layers: str, told: str) -> None:

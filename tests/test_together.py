@@ -14,7 +14,7 @@ from specs import spec
 
 from evo.config import loading
 from evo.config.experiment import environment_of
-from evo.errors import ConfigurationError, DeviceError
+from evo.errors import DeviceError
 from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow_setup import start_tensorflow
 from evo.networks.network import Network, Options
@@ -45,8 +45,8 @@ def tensorflow() -> Iterator[Any]:
         {"kind": "linear"},
         {"conv": [[5, 3, 2]], "dense": [6], "inference": "tensorflow-bfloat16"},
         {"conv": [[5, 3, 2]], "dense": [6], "embed": "one_hot", "codes": 3},
-        {"layers": ["one_hot 2", "norm", "conv 5 3 2", "norm", "max_pool 3 2", "relu", "norm", "average_pool 2 2 valid"]},
-        {"layers": ["average_pool 3", "tanh", "max_pool 2 1", "conv 4 2", "relu", "tanh", "dense 6", "norm", "dense 5"]},
+        {"layers": ["one_hot 2", "norm", "conv 5 3 2", "norm", "max_pool 3 2", "relu", "average_pool 2 2 valid"]},
+        {"layers": ["average_pool 3", "tanh", "max_pool 2 1", "conv 4 2", "relu", "dense 6", "norm", "dense 5"]},
         {"layers": ["one_hot 2", "conv 5 3 2", "max_pool 2", "relu"], "inference": "tensorflow-bfloat16"},
     ],
     ids=str,

@@ -29,7 +29,7 @@ VARIANCE_EPSILON = np.float32(EPSILON)
 
 @intrinsic(prefer_literal=True)
 def _pixel(typing, lanes, out, start, filters, packed, gamma, relu):  # type: ignore[no-untyped-def]
-    """Normalise out[start + f * lanes + lane] over f, with packed[gamma:] holding gamma, then beta; rectify if `relu`."""
+    """Normalise out[start + f * lanes + lane] over f, and rectify it if `relu`; packed[gamma:] is gamma, then beta."""
     if not isinstance(lanes, types.IntegerLiteral):
         return None
     width = lanes.literal_value
