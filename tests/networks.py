@@ -122,7 +122,7 @@ def plain_sums(x: np.ndarray, layer: Layer, kernel: np.ndarray, bias: np.ndarray
     out = np.empty((len(x), layer.out_height, layer.out_width, layer.filters), np.float32)
     for i in range(layer.out_height):
         for j in range(layer.out_width):
-            total = np.tile(bias, (len(x), 1))
+            total = np.tile(bias + np.float32(0), (len(x), 1))  # -0 counts as 0
             for row, column, r, c in cells(layer, i, j):
                 for channel in order:
                     product = kernel[r, c, channel][None, :] * x[:, row, column, channel][:, None]

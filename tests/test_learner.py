@@ -89,7 +89,7 @@ def test_a_network_learns_from_codes_what_another_learns_from_their_planes(dtype
         made.load({**data, "observations": seen.astype(np.float32)})
         for step in range(3):
             made.update(np.arange(step, 70, 2, dtype=np.int32), 0.01, {"scale": 1.0})
-        assert (made.weights() != before).all()
+        assert (made.weights() != before).mean() > 0.5
         learned.append(made.weights())
     np.testing.assert_allclose(*learned, rtol=1e-4, atol=1e-5 if dtype == "float32" else 1e-2)
 

@@ -78,7 +78,7 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
     bits = weights.view(np.uint32)
     offset = 0
     for i in range(layers.shape[0] - 1):
-        if is_weighted(layers[i]):
+        if is_weighted(layers[i]):  # type: ignore[no-untyped-call]
             offset = _pack_blocks(layers[i], bits, offset, packed)
         offset = pack_norm(layers[i], bits, offset, packed)
     pack_layer(layers[-1], weights, offset, packed.view(np.float32))

@@ -144,7 +144,7 @@ def _pixel(typing, lanes, out, start, filters, packed, gamma, relu):  # type: ig
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def normalise(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
     """Normalise the output of a layer [pixels, filters, lanes] in place, and rectify it; `lanes` is 16, 8, 4 or 2."""
-    filters, gamma, relu = layer.filters, layer.norm, rectifies(layer)
+    filters, gamma, relu = layer.filters, layer.norm, rectifies(layer)  # type: ignore[no-untyped-call]
     for pixel in range(layer.out_height * layer.out_width):
         start = pixel * filters * lanes
         if lanes == 16:
@@ -170,7 +170,7 @@ def _sum_plain(parts):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def normalise_plain(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
     """Compute the bits of `normalise` in plain loops, for any number of lanes."""
-    filters, gamma = layer.filters, layer.norm
+    filters, gamma, relu = layer.filters, layer.norm, rectifies(layer)  # type: ignore[no-untyped-call]
     count, parts = np.float32(filters), np.empty(PARTS, np.float32)
     for pixel in range(layer.out_height * layer.out_width):
         for lane in range(lanes):
@@ -186,4 +186,4 @@ def normalise_plain(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
             inverse = np.float32(1) / np.sqrt(_sum_plain(parts) / count + VARIANCE_EPSILON)
             for f in range(filters):
                 value = (out[start + f * lanes] - mean) * inverse * packed[gamma + f] + packed[gamma + filters + f]
-                out[start + f * lanes] = np.float32(0) if rectifies(layer) and value < np.float32(0) else value
+                out[start + f * lanes] = np.float32(0) if relu and value < np.float32(0) else value

@@ -152,7 +152,7 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     """Pack the weights of one layer, which begin at `offset`; return the offset of the next layer."""
-    if is_weighted(layer):
+    if is_weighted(layer):  # type: ignore[no-untyped-call]
         offset = _pack_blocks(layer, weights, offset, packed)
     return pack_norm(layer, weights, offset, packed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,10 @@ from pydantic import AfterValidator, Field, model_validator
 
 from evo.errors import ConfigurationError
 from evo.networks.described import WINDOWED, Described, checked, order_mistake, parse
-from evo.networks.layer import Layer, windows
+from evo.networks.layer import Kind, Layer, windows
 from evo.plugins.options import Section
+
+Inference = Literal["auto", "lanes", "lanes-bfloat16", "tensorflow", "tensorflow-bfloat16"]
 
 # What `preset = "seed"` expands to: the network of the snake-rl project that this one succeeds.
 PRESETS = {"seed": {"conv": [[100, 4, 1], [200, 3, 1]], "dense": [200], "padding": "valid"}}
@@ -63,7 +65,7 @@ class Options(Section):
         description='hidden layers in any order, as in ["one_hot", "conv 16 3 1", "norm", "relu", "max_pool 2 2", '
         '"dense 64", "tanh"], in place of the options above; [] = those',
     )
-    inference: Literal["auto", "lanes", "lanes-bfloat16", "tensorflow", "tensorflow-bfloat16"] = Field(
+    inference: Inference = Field(
         "auto",
         description="engine of the forward pass; only lanes gives the same bits on every machine; lanes-bfloat16 is "
         "for large networks on processors with AVX512-BF16; auto: lanes",
@@ -151,7 +153,7 @@ class Options(Section):
             **layers,  # type: ignore[arg-type]
         )
 
-    def _engine(self, hidden: bool) -> str:
+    def _engine(self, hidden: bool) -> Inference:
         """Return `inference` where it is decided; without a hidden layer of weights there is nothing to round."""
         exact = self.inference == "auto" or (self.inference == "lanes-bfloat16" and not hidden)
         return "lanes" if exact else self.inference
@@ -160,7 +162,7 @@ class Options(Section):
         """Return a layer with its padding, and with its codes if the environment says how many there are."""
         if layer.kind in WINDOWED:
             return replace(layer, padding=layer.padding or self.padding)
-        if layer.kind == "one_hot" and (known := _codes("layers", *(layer.numbers or (0,)), codes)):
+        if layer.kind == "one_hot" and (known := _codes("layers", sum(layer.numbers), codes)):
             return replace(layer, numbers=(known,))
         return layer
 
@@ -280,7 +282,7 @@ def _layer(options: Options, described: Described, layers: list[Layer], shape: t
     if len(shape) != 3:
         what, instead = ('kind: "cnn"', '; use "mlp"') if option == "conv" else (f'layers: "{described}"', "")
         raise ConfigurationError(f"policy.{what} needs an image, but the observation has shape {shape}{instead}")
-    *filters, kernel, stride = described.numbers
+    kernel, stride = described.numbers[-2:]
     out_height, pad = windows(height, kernel, stride, described.padding)
     out_width, pad_left = windows(width, kernel, stride, described.padding)
     if not out_height or not out_width:
@@ -289,7 +291,6 @@ def _layer(options: Options, described: Described, layers: list[Layer], shape: t
             f"policy.{option}: a {height} x {width} input is too small for a valid {kernel} x {kernel} {what} "
             f'(layer {len(layers) + 1}); use padding = "same" or a larger board'
         )
-    return Layer(
-        kind, height, width, channels, *(filters or [channels]), kernel, stride, pad, pad_left, out_height, out_width,
-        offset, padding=described.padding,
-    )  # type: ignore[arg-type]  # fmt: skip
+    filters = described.numbers[0] if kind == "conv" else channels
+    sides = height, width, channels, filters, kernel, stride, pad, pad_left, out_height, out_width
+    return Layer(cast(Kind, kind), *sides, offset, padding=described.padding)
