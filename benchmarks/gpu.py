@@ -69,7 +69,7 @@ class JaxPlayer(Player):
                     x = lax.conv_general_dilated(x, kernel, (layer.stride,) * 2, padding, dimension_numbers=dimensions)
                 else:
                     x = x.reshape(len(x), -1) @ kernel
-                x = jax.nn.relu(x + bias) if layer.relu else x + bias
+                x = jax.nn.relu(x + bias) if layer.activation else x + bias
             return x
 
         self._scores, self._put = jax.jit(jax.vmap(scores)), jax.device_put

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from hypothesis import strategies as st
 
 from evo.errors import ConfigurationError
+from evo.kernels.weightless import DENOMINATOR, NUMERATOR, SATURATED
+from evo.networks.layer import Layer
 from evo.networks.network import EPSILON, Network, Options
 
 FEW = st.integers(1, 19)
@@ -28,12 +32,34 @@ def networks(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW) -> Network:
         return Network.build(Options(**layers, padding="same"), (height, width, channels), actions)
 
 
+@st.composite
+def layered(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW) -> Network:
+    """Draw a network of hidden layers in any order that is allowed, for an image or a row of numbers."""
+    shape = draw(st.sampled_from(((7, 8, 3), (9, 4, 1), (1, 5, 2), (3, 3, 17), (11,))))
+    side, image = st.integers(1, 4), len(shape) == 3
+    texts = [f"one_hot {draw(st.integers(2, 5))}"] if draw(st.booleans()) else []
+    for _ in range(draw(st.integers(0, 6))):
+        kinds = ["norm", "relu", "tanh", "dense", *(["conv", "max_pool", "average_pool"] if image else [])]
+        kind = draw(st.sampled_from(kinds))
+        numbers = {"dense": [filters], "conv": [filters, side, side]}.get(kind, [side, side] if "_" in kind else [])
+        words = [kind, *(str(draw(number)) for number in numbers)]
+        texts.append(" ".join([*words, *(["same"] if len(words) > 2 else [])]))
+        image = image and kind != "dense"
+    texts = texts or ["tanh"]
+    valid = [text.replace("same", "valid") if draw(st.booleans()) else text for text in texts]
+    actions = draw(st.integers(1, 5))
+    try:
+        return Network.build(Options(layers=valid), shape, actions)
+    except ConfigurationError:  # too small for a valid window
+        return Network.build(Options(layers=texts), shape, actions)
+
+
 def random_weights(network: Network, seed: int) -> np.ndarray:
     """Return weights of a size that keeps scores near 1.  # [P]"""
     random = np.random.default_rng(seed)
     weights = random.standard_normal(network.size).astype(np.float32)
     for layer in network.layers:
-        kernel = slice(layer.offset, layer.offset + layer.fan_in * layer.filters)
+        kernel = slice(layer.offset, layer.offset + layer.kernel_size)
         weights[kernel] *= np.float32(np.sqrt(2 / layer.fan_in))
         if layer.norm:
             gamma = slice(layer.offset + layer.size - layer.norm_size, layer.offset + layer.size - layer.filters)
@@ -45,6 +71,8 @@ def random_observations(network: Network, count: int, seed: int, zeros: float = 
     """Return observations of both signs, a share of which is zero in all of them, and half of the rest.  # [E, ...]"""
     random = np.random.default_rng(seed)
     observations = random.standard_normal((count, *network.shape)).astype(np.float32)
+    if network.layers[0].kind == "one_hot":
+        observations = np.trunc(2 * observations)
     if zeros:
         observations *= (random.random(network.shape) >= zeros) & (random.random(observations.shape) < 0.5)
     return observations
@@ -65,31 +93,78 @@ def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray
     arrays = iter(network.split(weights))
     x = observations
     for layer in network.layers:
-        kernel, bias = next(arrays), next(arrays)
         x = x.reshape(len(x), layer.height, layer.width, layer.channels)
-        kernel = kernel.reshape(layer.kernel, layer.kernel, layer.channels, layer.filters)
-        order = list(range(layer.channels))
-        if pairs and layer is not network.layers[-1]:
-            x, kernel = rounded(x), rounded(kernel)
-            order.sort(key=lambda channel: (channel // 2, -channel))
-        out = np.empty((len(x), layer.out_height, layer.out_width, layer.filters), np.float32)
-        for i in range(layer.out_height):
-            for j in range(layer.out_width):
-                total = np.tile(bias, (len(x), 1))
-                for r in range(layer.kernel):
-                    for c in range(layer.kernel):
-                        row, column = i * layer.stride - layer.pad + r, j * layer.stride - layer.pad_left + c
-                        if 0 <= row < layer.height and 0 <= column < layer.width:
-                            for channel in order:
-                                product = kernel[r, c, channel][None, :] * x[:, row, column, channel][:, None]
-                                total = total + product
-                out[:, i, j] = total
+        if layer.weighted:
+            out = plain_sums(x, layer, next(arrays), next(arrays), pairs=pairs and layer is not network.layers[-1])
+        elif layer.kind == "one_hot":
+            out = np.repeat(x, layer.filters // layer.channels, -1)
+            codes = np.tile(np.arange(layer.filters // layer.channels), layer.channels)
+            out = np.where(np.isnan(out), out, (out == codes).astype(np.float32))
+        else:
+            out = x if layer.kind == "identity" else plain_pool(x, layer)
         if layer.norm:
             out = plain_norm(out, next(arrays), next(arrays))
-        if layer.relu:
+        if layer.activation == "relu":
             out = np.where(out < 0, np.float32(0), out)
+        if layer.activation == "tanh":
+            out = plain_tanh(out)
         x = out
     return x.reshape(len(x), network.actions)
+
+
+def plain_sums(x: np.ndarray, layer: Layer, kernel: np.ndarray, bias: np.ndarray, *, pairs: bool) -> np.ndarray:
+    """Return the sums of a convolution or a dense layer, as `plain_scores` says.  # [E, H, W, C] -> [E, h, w, F]"""
+    kernel = kernel.reshape(layer.kernel, layer.kernel, layer.channels, layer.filters)
+    order = list(range(layer.channels))
+    if pairs:
+        x, kernel = rounded(x), rounded(kernel)
+        order.sort(key=lambda channel: (channel // 2, -channel))
+    out = np.empty((len(x), layer.out_height, layer.out_width, layer.filters), np.float32)
+    for i in range(layer.out_height):
+        for j in range(layer.out_width):
+            total = np.tile(bias + np.float32(0), (len(x), 1))  # -0 counts as 0
+            for row, column, r, c in cells(layer, i, j):
+                for channel in order:
+                    product = kernel[r, c, channel][None, :] * x[:, row, column, channel][:, None]
+                    total = total + product
+            out[:, i, j] = total
+    return out
+
+
+def cells(layer: Layer, i: int, j: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield row and column of every real cell of a window, in the input and in the window."""
+    for r in range(layer.kernel):
+        for c in range(layer.kernel):
+            row, column = i * layer.stride - layer.pad + r, j * layer.stride - layer.pad_left + c
+            if 0 <= row < layer.height and 0 <= column < layer.width:
+                yield row, column, r, c
+
+
+def plain_pool(x: np.ndarray, layer: Layer) -> np.ndarray:
+    """Return the largest or the mean of each window's cells, taken in order.  # [E, H, W, C] -> [E, h, w, C]"""
+    out = np.empty((len(x), layer.out_height, layer.out_width, layer.channels), np.float32)
+    for i in range(layer.out_height):
+        for j in range(layer.out_width):
+            first, *rest = [x[:, row, column] for row, column, _, _ in cells(layer, i, j)]
+            for other in rest:
+                larger = np.where((other > first) | np.isnan(other), other, first)
+                first = larger if layer.kind == "max_pool" else first + other
+            out[:, i, j] = first if layer.kind == "max_pool" else first / np.float32(1 + len(rest))
+    return out
+
+
+def plain_tanh(x: np.ndarray) -> np.ndarray:
+    """Return tanh in float32: a continued fraction, cut off, as a quotient of polynomials by Horner's rule."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        z = x * x
+        above, below = np.zeros_like(x), np.zeros_like(x)
+        for coefficient in reversed(NUMERATOR):
+            above = coefficient + z * above
+        for coefficient in reversed(DENOMINATOR):
+            below = coefficient + z * below
+        quotient = x * above / below
+        beyond = (np.abs(x) > SATURATED) | (np.abs(quotient) > 1)
+        return np.where(beyond, np.sign(x), quotient).astype(np.float32)
 
 
 def plain_norm(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray) -> np.ndarray:

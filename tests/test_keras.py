@@ -66,6 +66,26 @@ def test_networks_without_convolutions_take_flat_and_image_observations(kind: st
         np.testing.assert_allclose(model(observations), lanes.scores(network, weights, observations), rtol=2e-5)
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, where it saves
+def test_layers_in_any_order_are_saved_and_loaded_without_our_code(tmp_path: Path) -> None:
+    import keras
+
+    from evo.networks.keras_form import build_keras, set_weights
+
+    texts = ["one_hot 4", "norm", "conv 5 3", "max_pool 2", "tanh", "norm", "average_pool 2", "dense 6", "relu"]
+    network = Network.build(Options(layers=texts), (7, 6, 2), 3)
+    weights = np.random.default_rng(1).normal(0, 0.5, network.size).astype(np.float32)
+    observations = np.random.default_rng(2).integers(-1, 5, (9, 7, 6, 2)).astype(np.float32)
+    model = build_keras(network)
+    set_weights(model, network, weights)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for array, part in zip(loaded.get_weights(), network.split(weights), strict=True):
+        np.testing.assert_array_equal(array, part)
+    np.testing.assert_array_equal(loaded(observations), model(observations))
+    np.testing.assert_allclose(loaded(observations), lanes.scores(network, weights, observations), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("size", "side", "stride", "padding", "channels", "filters"), STRIDED)
 def test_the_gradient_of_a_strided_convolutions_input_is_that_of_tensorflows_convolution(
     size: tuple[int, int], side: int, stride: int, padding: str, channels: int, filters: int

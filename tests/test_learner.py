@@ -74,6 +74,26 @@ def test_outputs_are_those_of_the_kernel_and_do_not_depend_on_how_many_are_asked
     assert forward(seen[CHUNK:]).tobytes() == outputs[CHUNK:].tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_network_learns_from_codes_what_another_learns_from_their_planes(dtype: Any) -> None:
+    hidden = {"conv": [[4, 3, 1]], "dense": [5]}
+    embedded = Network.build(Options(**hidden, embed="one_hot", codes=3), (4, 4, 2), 3)
+    plain = Network.build(Options(**hidden), (4, 4, 6), 3)
+    data, options = examples(plain), LearnerOptions(threads=1, dtype=dtype)
+    codes = np.random.default_rng(3).integers(0, 4, (70, 4, 4, 2))  # 3 is no code
+    planes = (codes[..., None] == np.arange(3)).reshape(70, 4, 4, 6)
+    learned = []
+    for network, seen in ((embedded, codes), (plain, planes)):
+        made = learner(network, options=options)
+        before = made.weights()
+        made.load({**data, "observations": seen.astype(np.float32)})
+        for step in range(3):
+            made.update(np.arange(step, 70, 2, dtype=np.int32), 0.01, {"scale": 1.0})
+        assert (made.weights() != before).mean() > 0.5
+        learned.append(made.weights())
+    np.testing.assert_allclose(*learned, rtol=1e-4, atol=1e-5 if dtype == "float32" else 1e-2)
+
+
 @pytest.mark.parametrize("norm", [0.0, 0.05])
 def test_updates_are_adam_on_the_clipped_mean_gradient(norm: float) -> None:
     made, data = learner(LINEAR, norm), examples(LINEAR)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import networks, random_observations, random_weights
+from networks import layered, networks, random_observations, random_weights
 from pydantic import ValidationError
 
 from evo.errors import ConfigurationError
@@ -14,8 +14,8 @@ from evo.kernels import lanes
 from evo.networks.network import Network, Options
 
 
-@settings(max_examples=15, deadline=None)
-@given(networks(), st.integers(0, 2**32 - 1))
+@settings(max_examples=25, deadline=None)
+@given(st.one_of(networks(), layered()), st.integers(0, 2**32 - 1))
 def test_scores_equal_keras_to_one_in_a_hundred_thousand(network: Network, seed: int) -> None:
     from evo.networks.keras_form import build_keras, set_weights
 
@@ -41,10 +41,10 @@ def test_the_layers_of_a_small_network_are_as_counted_by_hand() -> None:
     network = Network.build(Options(conv=[[8, 3, 2]], dense=[16]), (19, 19, 5), 3)
     assert [layer.offset for layer in network.layers] == [0, 368, 368 + 12_816]  # 3*3*5*8+8; 10*10*8*16+16
     assert network.size == 368 + 12_816 + 51
-    assert [(layer.out_height, layer.pad, layer.relu) for layer in network.layers] == [
-        (10, 1, True),
-        (1, 0, True),
-        (1, 0, False),
+    assert [(layer.out_height, layer.pad, layer.activation) for layer in network.layers] == [
+        (10, 1, "relu"),
+        (1, 0, "relu"),
+        (1, 0, ""),
     ]
 
 

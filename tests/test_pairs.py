@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import networks, plain_scores, random_observations, random_weights
+from networks import layered, networks, plain_scores, random_observations, random_weights
 from specs import make, spec
 
 from evo.evaluators import processes, serial
@@ -28,7 +28,12 @@ def bits(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array, np.float32).tobytes()
 
 
-@given(networks(), st.integers(0, 2**32 - 1), st.sampled_from(lanes.WIDTHS), st.sampled_from((0.0, 0.7)))
+@given(
+    st.one_of(networks(), layered()),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(lanes.WIDTHS),
+    st.sampled_from((0.0, 0.7)),
+)
 def test_scores_equal_a_plain_loop_of_rounded_numbers_bit_for_bit(
     network: Network, seed: int, width: int, zeros: float
 ) -> None:

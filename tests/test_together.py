@@ -14,7 +14,7 @@ from specs import spec
 
 from evo.config import loading
 from evo.config.experiment import environment_of
-from evo.errors import ConfigurationError, DeviceError
+from evo.errors import DeviceError
 from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow_setup import start_tensorflow
 from evo.networks.network import Network, Options
@@ -44,6 +44,10 @@ def tensorflow() -> Iterator[Any]:
         {"kind": "mlp", "dense": [7]},
         {"kind": "linear"},
         {"conv": [[5, 3, 2]], "dense": [6], "inference": "tensorflow-bfloat16"},
+        {"conv": [[5, 3, 2]], "dense": [6], "embed": "one_hot", "codes": 3},
+        {"layers": ["one_hot 2", "norm", "conv 5 3 2", "norm", "max_pool 3 2", "relu", "average_pool 2 2 valid"]},
+        {"layers": ["average_pool 3", "tanh", "max_pool 2 1", "conv 4 2", "relu", "dense 6", "norm", "dense 5"]},
+        {"layers": ["one_hot 2", "conv 5 3 2", "max_pool 2", "relu"], "inference": "tensorflow-bfloat16"},
     ],
     ids=str,
 )
@@ -54,6 +58,8 @@ def test_each_network_s_scores_are_those_of_keras(options: dict[str, Any]) -> No
     network = Network.build(Options(**options), (11, 11, 5), 3)
     weights = np.random.default_rng(1).normal(0, 0.3, (NETWORKS, network.size)).astype(np.float32)
     observations = np.random.default_rng(2).random((NETWORKS, BOARDS, 11, 11, 5), np.float32)
+    if network.layers[0].kind == "one_hot":
+        observations = np.floor(observations * 4)
     together, alone = BatchedNetworks(network, NETWORKS, BOARDS), BatchedNetworks(network, 1, BOARDS)
     together.set(weights)
     scores = together(observations)
@@ -102,19 +108,17 @@ def test_candidates_side_by_side_do_what_they_do_alone_those_that_are_not_finite
     assert (alone[0].lengths != alone[1].lengths).any()
 
 
-def test_auto_plays_with_tensorflow_what_the_exact_kernel_does_not_know(tmp_path: Path) -> None:
+def test_auto_plays_every_activation_with_the_exact_kernel(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text("")
     plain, tanh = (loading.load(path, [f'policy.activation="{name}"']) for name in ("relu", "tanh"))
-    assert (plain.policy.player, tanh.policy.player) == ("lanes", "tensorflow")
+    assert (plain.policy.player, tanh.policy.player) == ("lanes", "lanes")
     assert plain.identity() == loading.load(path).identity()
     assert "activation" not in plain.identity()["policy"]
     assert tanh.identity()["policy"]["activation"] == "tanh"
     path.write_text(tanh.to_toml())
     assert loading.load(path).identity() == tanh.identity()
-    with pytest.raises(ConfigurationError, match='"lanes" has no tanh'):
-        loading.load(path, ['policy.inference="lanes"'])
-    assert loading.load(path, ['policy.kind="linear"', 'policy.inference="lanes"']).policy.player == "lanes"
+    assert loading.load(path, ['policy.inference="tensorflow"']).policy.player == "tensorflow"
 
 
 SEGMENT_END = """

@@ -118,11 +118,12 @@ def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mista
             sections[name] = section
     mistakes += _algorithm_mistakes(tables, algorithms)
     if "policy" in sections:
-        policy = cast(Policy, sections["policy"]).resolved()
-        sections["policy"] = policy
+        policy = cast(Policy, sections["policy"])
         if "environment" in sections:
             chosen = sections.get(str(_given(tables, "run", "algorithm")))
-            mistakes += _network_mistakes(policy, sections["environment"], chosen)
+            policy, wrong = _fitted(policy, sections["environment"], chosen)
+            mistakes += wrong
+        sections["policy"] = policy
     return sections, mistakes
 
 
@@ -208,14 +209,17 @@ def _algorithm_mistakes(tables: Mapping[str, Any], known: Sequence[str]) -> list
     return [Mistake(path, _unknown(algorithm, known))]
 
 
-def _network_mistakes(policy: Policy, options: Any, algorithm: Section | None) -> list[Mistake]:
-    """Return what is wrong with the network for an environment, and with an algorithm that cannot act there."""
+def _fitted(policy: Policy, options: Any, algorithm: Section | None) -> tuple[Policy, list[Mistake]]:
+    """Return the policy resolved for an environment, and what is wrong with its network or the algorithm there."""
+    fitted = [policy]
 
     def build(environment: Any) -> None:
+        fitted[0] = policy.resolved(environment.codes if policy.has_codes else 0)
         extra = algorithm.extra_outputs(environment) if isinstance(algorithm, AlgorithmOptions) else 0
-        Network.build(policy, environment.shape, environment.actions, extra)
+        Network.build(fitted[0], environment.shape, environment.actions, extra)
 
-    return _made(options, build)
+    mistakes = _made(options, build)
+    return fitted[0], mistakes
 
 
 def _made(options: Any, use: Callable[[Any], object]) -> list[Mistake]:

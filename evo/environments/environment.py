@@ -29,6 +29,11 @@ class Environment(Protocol):
         return False
 
     @property
+    def codes(self) -> int:
+        """How many codes 0, 1, 2, ... the values of an observation are; 0 where they are not codes."""
+        return 0
+
+    @property
     def episode_metrics(self) -> tuple[str, ...]:
         """The names of the metrics of an episode."""
         return ()

@@ -119,6 +119,11 @@ class Environment(environment.Environment):
         """Return the number of actions."""
         return self.options.action_count
 
+    @property
+    def codes(self) -> int:
+        """Return 4 where one plane shows all: nothing, the head, the fruit and the body."""
+        return 4 if self.options.observation == "frame" else 0
+
     @cached_property
     def game(self) -> CompiledGame:
         """Return the compiled game."""

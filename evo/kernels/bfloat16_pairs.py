@@ -17,7 +17,7 @@ from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.layout import BLOCK, pack_layer
+from evo.kernels.layout import BLOCK, is_weighted, pack_layer, pack_norm
 from evo.kernels.layout import table as float_table
 from evo.kernels.multiply_add import pack_pairs
 from evo.networks.network import Network
@@ -28,7 +28,9 @@ kernel_cache.use(__name__)
 def table(network: Network) -> NDArray[np.void]:
     """Return the layers as `layout.table`, with the channels of hidden ones counted in pairs."""
     layers = float_table(network)
-    layers["channels"][:-1] = (layers["channels"][:-1] + 1) // 2
+    for i, layer in enumerate(network.layers[:-1]):
+        if layer.weighted:
+            layers["channels"][i] = (layer.channels + 1) // 2
     return layers
 
 
@@ -73,44 +75,44 @@ def _rounded(bits):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
     """Pack finite `weights` [P] into words as `layout.pack` does, two rows of channels per word."""
-    bits, zero = weights.view(np.uint32), np.uint32(0)
+    bits = weights.view(np.uint32)
     offset = 0
     for i in range(layers.shape[0] - 1):
-        pixels, channels, filters = (
-            layers[i].kernel * layers[i].kernel,
-            layers[i].unpaired,
-            layers[i].filters,
-        )
-        words = layers[i].channels
-        block_size = (pixels * words + 1) * BLOCK
-        biases = offset + pixels * channels * filters
-        for row in range(-1, pixels * words):
-            word = row % words
-            source = np.uint64(biases if row < 0 else offset + (row // words * channels + 2 * word) * filters)
-            target = np.uint64(layers[i].packed + (row + 1) * BLOCK)
-            unpaired = row >= 0 and 2 * word + 1 == channels
-            for f0 in range(0, filters, BLOCK):
-                full = f0 + BLOCK <= filters
-                if row >= 0 and full:
-                    first = np.int64(source)
-                    _pack_pair(BLOCK, packed, np.int64(target), bits, first, -1 if unpaired else first + filters)
-                else:
-                    for f in range(BLOCK if full else filters - f0):
-                        low = bits[source + np.uint64(f)]
-                        if row >= 0:
-                            high = zero if unpaired else _rounded(bits[source + np.uint64(filters + f)])
-                            low = _rounded(low) | high << np.uint32(16)
-                        elif low == np.uint32(1 << 31):  # -0, as in `layout.pack_layer`
-                            low = zero
-                        packed[target + np.uint64(f)] = low
-                source += np.uint64(BLOCK)
-                target += np.uint64(block_size)
-        offset = biases + filters
-        if layers[i].norm >= 0:
-            for k in range(2 * filters):
-                packed[layers[i].norm + k] = bits[offset + k]
-            offset += 2 * filters
+        if is_weighted(layers[i]):  # type: ignore[no-untyped-call]
+            offset = _pack_blocks(layers[i], bits, offset, packed)
+        offset = pack_norm(layers[i], bits, offset, packed)
     pack_layer(layers[-1], weights, offset, packed.view(np.float32))
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _pack_blocks(layer, bits, offset, packed):  # type: ignore[no-untyped-def]
+    """Pack the kernel and the biases of one layer; return the offset of what follows them."""
+    pixels, channels, filters = layer.kernel * layer.kernel, layer.unpaired, layer.filters
+    words, zero = layer.channels, np.uint32(0)
+    block_size = (pixels * words + 1) * BLOCK
+    biases = offset + pixels * channels * filters
+    for row in range(-1, pixels * words):
+        word = row % words
+        source = np.uint64(biases if row < 0 else offset + (row // words * channels + 2 * word) * filters)
+        target = np.uint64(layer.packed + (row + 1) * BLOCK)
+        unpaired = row >= 0 and 2 * word + 1 == channels
+        for f0 in range(0, filters, BLOCK):
+            full = f0 + BLOCK <= filters
+            if row >= 0 and full:
+                first = np.int64(source)
+                _pack_pair(BLOCK, packed, np.int64(target), bits, first, -1 if unpaired else first + filters)
+            else:
+                for f in range(BLOCK if full else filters - f0):
+                    low = bits[source + np.uint64(f)]
+                    if row >= 0:
+                        high = zero if unpaired else _rounded(bits[source + np.uint64(filters + f)])
+                        low = _rounded(low) | high << np.uint32(16)
+                    elif low == np.uint32(1 << 31):  # -0, as in `layout.pack_layer`
+                        low = zero
+                    packed[target + np.uint64(f)] = low
+            source += np.uint64(BLOCK)
+            target += np.uint64(block_size)
+    return biases + filters
 
 
 @intrinsic

@@ -5,7 +5,8 @@ kernel rows, columns, channels. Multiplication and addition are separate, never 
 weights the bits of a lane do not depend on the other lanes, on the vector width of the machine, or on which products
 with zero are skipped.
 
-`evo.kernels.tiles` computes layers, `sparse` large layers that skip zeros. `bfloat16_pairs` has an order of its own.
+`evo.kernels.tiles` computes layers, `sparse` large layers that skip zeros, `weightless` what has no weights.
+`bfloat16_pairs` has an order of its own.
 `forward` is the kernel; `forward_plain` is the same float32 arithmetic in plain loops, to read and to test against.
 """
 
@@ -20,9 +21,9 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
-from evo.kernels import bfloat16_pairs, sparse
+from evo.kernels import bfloat16_pairs, sparse, weightless
 from evo.kernels.layer_norm import normalise, normalise_plain
-from evo.kernels.layout import WIDE, activation_size, pack, packed_size, table
+from evo.kernels.layout import WIDE, activation_size, is_weighted, pack, packed_size, table
 from evo.kernels.tiles import compute
 from evo.networks.network import Network, Options
 
@@ -46,14 +47,18 @@ def forward(layers, packed, norms, large, nonzero, x, first, second, scores, lan
     for i in range(last):
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = first if i % 2 == 0 else second
-        inputs = bfloat16_pairs.view_as(source, packed)
-        bfloat16_pairs.pack_inputs(layers[i], inputs, lanes)  # type: ignore[no-untyped-call]
-        if large is not None and layers[i].group == WIDE:  # None by its type: Numba prunes the branch
-            sparse.compute(layers[i], packed, inputs, target, lanes, live, large)
+        if is_weighted(layers[i]):  # type: ignore[no-untyped-call]
+            inputs = bfloat16_pairs.view_as(source, packed)
+            bfloat16_pairs.pack_inputs(layers[i], inputs, lanes)  # type: ignore[no-untyped-call]
+            if large is not None and layers[i].group == WIDE:  # None by its type: Numba prunes the branch
+                sparse.compute(layers[i], packed, inputs, target, lanes, live, large)
+            else:
+                compute(layers[i], packed, inputs, target, lanes, nonzero)
         else:
-            compute(layers[i], packed, inputs, target, lanes, nonzero)
+            weightless.transform(layers[i], source, target, lanes)  # type: ignore[no-untyped-call]
         if norms is not None and layers[i].norm >= 0:
             normalise(layers[i], norms, target, lanes)
+        weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
     compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
 
 
@@ -92,9 +97,13 @@ def forward_plain(layers, packed, norms, large, nonzero, x, first, second, score
     for i in range(last + 1):
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = scores if i == last else (first if i % 2 == 0 else second)
-        _layer_plain(layers[i], packed, source, target, lanes)
+        if is_weighted(layers[i]):  # type: ignore[no-untyped-call]
+            _layer_plain(layers[i], packed, source, target, lanes)
+        else:
+            weightless.transform(layers[i], source, target, lanes)  # type: ignore[no-untyped-call]
         if norms is not None and layers[i].norm >= 0:
             normalise_plain(layers[i], norms, target, lanes)
+        weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
 
 
 def arithmetic(options: Options) -> str:
@@ -110,11 +119,14 @@ def packing(network: Network) -> tuple[NDArray[np.void], NDArray[Any], Callable[
 
 
 def nonzero_mask(network: Network) -> NDArray[np.uint64] | None:
-    """Return a buffer for a bit per input, and one word more; None with bfloat16 pairs.
+    """Return a buffer for a bit per input of the first weights, and one word more; None with bfloat16 pairs.
 
     There, adding a product with zero may flush a subnormal sum.
     """
-    return None if network.options.bfloat16_pairs else aligned(-(-int(np.prod(network.shape)) // 64) + 1, np.uint64)
+    if network.options.bfloat16_pairs:
+        return None
+    first = next(layer for layer in network.layers if layer.weighted)
+    return aligned(-(-first.height * first.width * first.channels // 64) + 1, np.uint64)
 
 
 def norm_weights(network: Network, packed: NDArray[Any]) -> NDArray[np.float32] | None:

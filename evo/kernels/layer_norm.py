@@ -1,4 +1,4 @@
-"""Layer normalisation over the channels of each pixel (Ba et al., 2016), then ReLU; the lane count changes no bit.
+"""Layer normalisation over the channels of each pixel (Ba et al., 2016), and ReLU; the lane count changes no bit.
 
 y = (x - mean) / sqrt(variance + EPSILON) * gamma + beta. A sum over filters is kept as eight partial sums, of every
 eighth filter in order. They are then reduced as a tree: (k, k + 4), (k, k + 2), (k, k + 1). Eight filters of all lanes
@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
 from evo.kernels import vectors
+from evo.kernels.layout import rectifies
 from evo.networks.network import EPSILON
 
 kernel_cache.use(__name__)
@@ -27,15 +28,15 @@ VARIANCE_EPSILON = np.float32(EPSILON)
 
 
 @intrinsic(prefer_literal=True)
-def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[no-untyped-def]
-    """Normalise and rectify out[start + f * lanes + lane] over f, with packed[gamma:] holding gamma, then beta."""
+def _pixel(typing, lanes, out, start, filters, packed, gamma, relu):  # type: ignore[no-untyped-def]
+    """Normalise out[start + f * lanes + lane] over f, and rectify it if `relu`; packed[gamma:] is gamma, then beta."""
     if not isinstance(lanes, types.IntegerLiteral):
         return None
     width = lanes.literal_value
-    signature = types.void(lanes, out, types.intp, types.intp, packed, types.intp)
+    signature = types.void(lanes, out, types.intp, types.intp, packed, types.intp, types.boolean)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, out_, start_, filters_, packed_, gamma_ = arguments
+        _, out_, start_, filters_, packed_, gamma_, relu_ = arguments
         single, narrow, wide = (ir.VectorType(ir.FloatType(), size) for size in (PARTS, width, PARTS * width))
         i32, i64 = ir.IntType(32), start_.type
 
@@ -112,7 +113,7 @@ def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[n
 
         def finish(value: Any, is_wide: bool, scale: Any, shift: Any) -> Any:
             distance = builder.fmul(centred(value, is_wide), inverse_wide if is_wide else inverse)
-            return vectors.rectify(builder, builder.fadd(builder.fmul(distance, scale), shift))
+            return vectors.rectify(builder, builder.fadd(builder.fmul(distance, scale), shift), relu_)
 
         with each_chunk() as chunk:
             first = builder.mul(chunk.index, integer(PARTS))
@@ -142,18 +143,18 @@ def _pixel(typing, lanes, out, start, filters, packed, gamma):  # type: ignore[n
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def normalise(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
-    """Normalise and rectify the output of a layer [pixels, filters, lanes] in place; `lanes` is 16, 8, 4 or 2."""
-    filters, gamma = layer.filters, layer.norm
+    """Normalise the output of a layer [pixels, filters, lanes] in place, and rectify it; `lanes` is 16, 8, 4 or 2."""
+    filters, gamma, relu = layer.filters, layer.norm, rectifies(layer)  # type: ignore[no-untyped-call]
     for pixel in range(layer.out_height * layer.out_width):
         start = pixel * filters * lanes
         if lanes == 16:
-            _pixel(16, out, start, filters, packed, gamma)
+            _pixel(16, out, start, filters, packed, gamma, relu)
         elif lanes == 8:
-            _pixel(8, out, start, filters, packed, gamma)
+            _pixel(8, out, start, filters, packed, gamma, relu)
         elif lanes == 4:
-            _pixel(4, out, start, filters, packed, gamma)
+            _pixel(4, out, start, filters, packed, gamma, relu)
         else:
-            _pixel(2, out, start, filters, packed, gamma)
+            _pixel(2, out, start, filters, packed, gamma, relu)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -169,7 +170,7 @@ def _sum_plain(parts):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def normalise_plain(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
     """Compute the bits of `normalise` in plain loops, for any number of lanes."""
-    filters, gamma = layer.filters, layer.norm
+    filters, gamma, relu = layer.filters, layer.norm, rectifies(layer)  # type: ignore[no-untyped-call]
     count, parts = np.float32(filters), np.empty(PARTS, np.float32)
     for pixel in range(layer.out_height * layer.out_width):
         for lane in range(lanes):
@@ -185,4 +186,4 @@ def normalise_plain(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
             inverse = np.float32(1) / np.sqrt(_sum_plain(parts) / count + VARIANCE_EPSILON)
             for f in range(filters):
                 value = (out[start + f * lanes] - mean) * inverse * packed[gamma + f] + packed[gamma + filters + f]
-                out[start + f * lanes] = np.float32(0) if value < np.float32(0) else value
+                out[start + f * lanes] = np.float32(0) if relu and value < np.float32(0) else value

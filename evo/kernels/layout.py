@@ -8,11 +8,12 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core.errors import TypingError
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.networks.network import Layer, Network
+from evo.networks.layer import Layer
+from evo.networks.network import Network
 
 kernel_cache.use(__name__)
 
@@ -27,18 +28,62 @@ LEAST = 3 * WIDE + 1  # filters of such a layer, at least: four blocks, whose su
 # follows; -1: no layer norm. group: filters packed together, BLOCK or WIDE. unpaired: channels before pairing.
 SHAPE = ("height", "width", "channels", "filters", "kernel", "stride", "pad", "pad_left", "out_height", "out_width")
 LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, "packed", "relu", "norm", "group", "unpaired")])
+# A layer of a network that has more than convolutions, dense layers and a ReLU behind each. By this type Numba compiles
+# other kernels, so those of the usual networks are free of what follows. kind: a place in KINDS; activation: one in
+# ACTIVATIONS, of what is left to do when the sums are taken (a ReLU without normalisation is done with them).
+ANY_LAYER = np.dtype([*LAYER.descr, ("kind", np.int64), ("activation", np.int64)])
+KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity")
+WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, _ = range(len(KINDS))
+ACTIVATIONS = ("", "relu", "tanh")
+_, RELU, TANH = range(len(ACTIVATIONS))
 
 
 def table(network: Network) -> NDArray[np.void]:
-    """Return the layers as the kernels read them.  # [layers] LAYER"""
+    """Return the layers as the kernels read them.  # [layers] LAYER or ANY_LAYER"""
     rows, packed = [], 0
+    usual = all(layer.weighted and layer.activation == "relu" for layer in network.layers[:-1])
     for i, layer in enumerate(network.layers):
         group = _group(network, i)
         norm = packed + _blocks_size(layer, group)
         shape = (getattr(layer, name) for name in SHAPE)
-        rows.append((*shape, packed, layer.relu and not layer.norm, norm if layer.norm else -1, group, layer.channels))
+        fused = layer.weighted and not layer.norm and layer.activation == "relu"
+        row = (*shape, packed, fused, norm if layer.norm else -1, group, layer.channels)
+        kind = KINDS.index("weighted" if layer.weighted else layer.kind)
+        rows.append(row if usual else (*row, kind, ACTIVATIONS.index("" if fused else layer.activation)))
         packed = norm + layer.norm_size
-    return np.array(rows, LAYER)
+    return np.array(rows, LAYER if usual else ANY_LAYER)
+
+
+def is_weighted(layer):  # type: ignore[no-untyped-def]
+    """Return whether a layer of a table has a kernel and a bias."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(is_weighted, inline="always")
+def _is_weighted(layer):  # type: ignore[no-untyped-def]
+    def always(layer):  # type: ignore[no-untyped-def]
+        return True
+
+    def by_kind(layer):  # type: ignore[no-untyped-def]
+        return layer.kind == WEIGHTED
+
+    return by_kind if "kind" in layer.fields else always
+
+
+def rectifies(layer):  # type: ignore[no-untyped-def]
+    """Return whether the normalisation of a layer ends with a ReLU."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(rectifies, inline="always")
+def _rectifies(layer):  # type: ignore[no-untyped-def]
+    def always(layer):  # type: ignore[no-untyped-def]
+        return True
+
+    def by_activation(layer):  # type: ignore[no-untyped-def]
+        return layer.activation == RELU
+
+    return by_activation if "activation" in layer.fields else always
 
 
 def packed_size(network: Network) -> int:
@@ -47,19 +92,30 @@ def packed_size(network: Network) -> int:
 
 
 def _blocks_size(layer: Layer, group: int) -> int:
-    return -(-layer.filters // group) * group * (layer.fan_in + 1)
+    return -(-layer.filters // group) * group * (layer.fan_in + 1) if layer.weighted else 0
 
 
 def _group(network: Network, i: int) -> int:
-    """Return how many filters of layer `i` are packed together: WIDE for a large layer behind a ReLU, else BLOCK."""
+    """Return how many filters of layer `i` are packed together: WIDE for a large layer behind zeros, else BLOCK."""
     layer = network.layers[i]
-    large = layer.filters >= LEAST and layer.filters * layer.fan_in >= LARGE
-    return WIDE if large and 0 < i < len(network.layers) - 1 and not network.options.bfloat16_pairs else BLOCK
+    large = layer.weighted and layer.filters >= LEAST and layer.kernel_size >= LARGE
+    skips = large and i < len(network.layers) - 1 and not network.options.bfloat16_pairs
+    return WIDE if skips and _gives_zeros(network, i - 1) else BLOCK
+
+
+def _gives_zeros(network: Network, i: int) -> bool:
+    """Return whether many outputs of layer `i` are zero: behind a ReLU, also when pooled, or where they are one-hot."""
+    if i < 0:
+        return False
+    layer = network.layers[i]
+    if layer.activation or layer.norm or layer.weighted:
+        return layer.activation == "relu"
+    return layer.kind == "one_hot" or _gives_zeros(network, i - 1)
 
 
 def activation_size(network: Network) -> int:
     """Return the float32 that the largest layer output takes in one lane, rounded up to a multiple of WIDE."""
-    return max(-(-layer.out_height * layer.out_width * layer.filters // WIDE) * WIDE for layer in network.layers)
+    return max(-(-layer.outputs // WIDE) * WIDE for layer in network.layers)
 
 
 @intrinsic
@@ -96,6 +152,24 @@ def pack(layers, weights, packed):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
 def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     """Pack the weights of one layer, which begin at `offset`; return the offset of the next layer."""
+    if is_weighted(layer):  # type: ignore[no-untyped-call]
+        offset = _pack_blocks(layer, weights, offset, packed)
+    return pack_norm(layer, weights, offset, packed)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
+def pack_norm(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+    """Copy gamma and beta of one layer, if it has them; return the offset of the next layer."""
+    if layer.norm >= 0:
+        for k in range(2 * layer.filters):
+            packed[layer.norm + k] = weights[offset + k]
+        offset += 2 * layer.filters
+    return offset
+
+
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
+def _pack_blocks(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+    """Pack the kernel and the biases of one layer; return the offset of what follows them."""
     fan_in, group = layer.kernel * layer.kernel * layer.channels, layer.group
     filters, at = layer.filters, layer.packed
     biases, to_next_group = offset + fan_in * filters, fan_in * group
@@ -115,9 +189,4 @@ def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     # A bias of -0 becomes 0: a sum that begins at 0 is never -0, so adding a product with zero changes no bit of it.
     for f in range(filters):
         packed[at + f // group * (fan_in + 1) * group + f % group] += np.float32(0)
-    offset = biases + filters
-    if layer.norm >= 0:
-        for k in range(2 * filters):
-            packed[layer.norm + k] = weights[offset + k]
-        offset += 2 * filters
-    return offset
+    return biases + filters

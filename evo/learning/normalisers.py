@@ -53,8 +53,11 @@ class ObservationNormaliser:
     """
 
     def __init__(self, network: Network) -> None:
-        """Prepare for a network; ConfigurationError where its first layer is a convolution, whose padding is 0."""
-        if network.layers[0].kind == "conv":
+        """Prepare for a network; ConfigurationError where its first layer is another than dense.
+
+        The padding of a convolution is 0, and codes and pools are of values as they are.
+        """
+        if network.layers[0].kind != "dense":
             raise ConfigurationError(
                 'normalise_observations: needs a first layer that is dense, as in policy.kind = "mlp"'
             )

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.networks.network import EPSILON, Layer, Network
+from evo.networks.layer import Layer
+from evo.networks.network import EPSILON, Network
 
 
 class BatchedNetworks:
@@ -24,10 +25,12 @@ class BatchedNetworks:
         import tensorflow as tf
 
         self.network, self.networks, self.envs = network, networks, envs
+        self._types = [tf.bfloat16 if network.options.dtype == "bfloat16" else tf.float32] * len(network.layers)
+        self._types[-1] = tf.float32
         self._parts: list[list[Any]] = []  # per layer: kernel [N, fan_in, F], bias [N, 1, F], gamma, beta
-        for layer in network.layers:
-            kind = tf.bfloat16 if network.options.dtype == "bfloat16" and layer.relu else tf.float32
-            shapes = [(networks, layer.fan_in, layer.filters)] + [(networks, 1, layer.filters)] * (len(layer.parts) - 1)
+        for layer, kind in zip(network.layers, self._types, strict=True):
+            rows = [layer.fan_in if part == "kernel" else 1 for part in layer.parts]
+            shapes = [(networks, count, layer.filters) for count in rows]
             self._parts.append([tf.Variable(tf.zeros(shape, kind), trainable=False) for shape in shapes])
         shape = (networks, envs, *network.shape)
         self._call = tf.function(self._forward, input_signature=[tf.TensorSpec(shape, tf.float32)], autograph=False)
@@ -52,15 +55,33 @@ class BatchedNetworks:
     def _forward(self, x: Any) -> Any:
         import tensorflow as tf
 
-        for layer, (kernel, bias, *norm) in zip(self.network.layers, self._parts, strict=True):
-            x = tf.cast(x, kernel.dtype)
-            rows = _patches(tf.reshape(x, (-1, layer.height, layer.width, layer.channels)), layer)
-            x = tf.matmul(tf.reshape(rows, (self.networks, -1, layer.fan_in)), kernel) + bias  # [N, B * pixels, F]
-            if norm:
-                x = _normalised(x, *norm)
-            if layer.relu:
-                x = tf.nn.relu(x) if self.network.options.activation == "relu" else tf.tanh(x)
+        for layer, parts, kind in zip(self.network.layers, self._parts, self._types, strict=True):
+            images = tf.reshape(x, (-1, layer.height, layer.width, layer.channels))
+            if layer.weighted:
+                kernel, bias = parts[:2]
+                rows = _patches(tf.cast(images, kind), layer)
+                x = tf.matmul(tf.reshape(rows, (self.networks, -1, layer.fan_in)), kernel) + bias  # [N, B * pixels, F]
+            else:
+                x = tf.reshape(_without_weights(images, layer, kind), (self.networks, -1, layer.filters))
+            if layer.norm:
+                x = _normalised(x, *parts[-2:])
+            if layer.activation:
+                x = tf.nn.relu(x) if layer.activation == "relu" else tf.tanh(x)
         return tf.reshape(x, (self.networks, self.envs, self.network.outputs))
+
+
+def _without_weights(x: Any, layer: Layer, kind: Any) -> Any:
+    """Return the output of a layer without weights.  # [M, H, W, C] -> [M, out_H, out_W, F]"""
+    import tensorflow as tf
+
+    if layer.kind == "one_hot":
+        codes, apart = np.arange(layer.filters // layer.channels, dtype=np.float32), x[..., None]
+        return tf.cast(tf.where(tf.math.is_nan(apart), apart, tf.cast(tf.equal(apart, codes), tf.float32)), kind)
+    x = tf.cast(x, kind)
+    if layer.kind == "identity":
+        return x
+    pool = tf.nn.max_pool2d if layer.kind == "max_pool" else tf.nn.avg_pool2d
+    return pool(x, layer.kernel, layer.stride, layer.padding.upper())
 
 
 def _patches(x: Any, layer: Layer) -> Any:

@@ -93,7 +93,7 @@ class Rebuilder:
         self.network = network
         self.fresh_scale = np.zeros(network.size, np.float32)  # [P] sqrt(2 / fan_in) for kernels, else 0
         for layer in network.layers:
-            kernel = slice(layer.offset, layer.offset + layer.fan_in * layer.filters)
+            kernel = slice(layer.offset, layer.offset + layer.kernel_size)
             self.fresh_scale[kernel] = np.sqrt(np.float32(2) / np.float32(layer.fan_in))
         self._gammas = [
             slice(layer.offset + layer.size - layer.norm_size, layer.offset + layer.size - layer.filters)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.networks.layer import Layer
 from evo.networks.network import EPSILON, Network
 from evo.networks.strided import conv_layer
 
@@ -20,9 +21,9 @@ def build_keras(
 ) -> keras.Model:
     """Return a Keras model from observations [B, ...] to scores [B, A], with weights in the order of `network.split`.
 
-    Hidden layers have the activation and normalisation of the network's options; the output is linear. Layers are named
-    as in `network.names()`; `0_norm` normalises layer 0. With `dtype` bfloat16 hidden layers compute in bfloat16; the
-    output layer stays float32, and so do all weights of a model that `learns`.
+    Hidden layers have the activations and normalisations of the network's options; the output is linear. Layers are
+    named as in `network.names()`; `0_norm` normalises layer 0. With `dtype` bfloat16 hidden layers compute in bfloat16;
+    the output layer stays float32, and so do all weights of a model that `learns`.
     """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
@@ -32,23 +33,42 @@ def build_keras(
     x = inputs
     flat = False
     for i, layer in enumerate(network.layers):
-        chosen, name = network.options.activation, f"{i}_{layer.kind}"
-        activation = chosen if layer.relu and not layer.norm else None
-        policy = low if dtype == "bfloat16" and layer.relu else "float32"
+        hidden, name = layer is not network.layers[-1], f"{i}_{layer.kind}"
+        policy = low if dtype == "bfloat16" and hidden else "float32"
+        if not flat and (layer.kind == "dense" or len(network.shape) != 3):
+            x, flat = keras.layers.Flatten(name="flatten", dtype=policy)(x), True
+        activation = layer.activation or None
+        fused = activation if layer.weighted and not layer.norm else None
         if layer.kind == "conv":
             conv = conv_layer() if policy == "mixed_bfloat16" and layer.stride > 1 else keras.layers.Conv2D
             x = conv(
-                layer.filters, layer.kernel, layer.stride, network.options.padding, activation=activation, name=name,
+                layer.filters, layer.kernel, layer.stride, layer.padding, activation=fused, name=name,
                 dtype=policy,
             )(x)  # fmt: skip
-        else:
-            if not flat:
-                x, flat = keras.layers.Flatten(name="flatten", dtype=policy)(x), True
-            x = keras.layers.Dense(layer.filters, activation=activation, name=name, dtype=policy)(x)
+        elif layer.kind == "dense":
+            x = keras.layers.Dense(layer.filters, activation=fused, name=name, dtype=policy)(x)
+        elif layer.kind == "one_hot":
+            x = _one_hot(x, layer)
+        elif layer.kind != "identity":
+            pool = keras.layers.MaxPooling2D if layer.kind == "max_pool" else keras.layers.AveragePooling2D
+            x = pool(layer.kernel, layer.stride, layer.padding, name=name, dtype=policy)(x)
         if layer.norm:
             x = keras.layers.LayerNormalization(axis=-1, epsilon=EPSILON, name=f"{i}_norm", dtype=policy)(x)
-            x = keras.layers.Activation(chosen, name=f"{i}_{chosen}", dtype=policy)(x)
+        if activation and not fused:
+            x = keras.layers.Activation(activation, name=f"{i}_{activation}", dtype=policy)(x)
     return keras.Model(inputs, x, name="network")
+
+
+def _one_hot(x: Any, layer: Layer) -> Any:
+    """Return planes of 1 where a plane has a code, else 0; a NaN stays one.  # [B, ..., C] -> [B, ..., C K]
+
+    Keras's own operations, so that a saved model loads without this file.
+    """
+    from keras import ops
+
+    codes, apart = np.arange(layer.filters // layer.channels, dtype=np.float32), ops.expand_dims(x, -1)
+    planes = ops.where(ops.isnan(apart), apart, ops.cast(ops.equal(apart, codes), "float32"))
+    return ops.reshape(planes, (-1, *x.shape[1:-1], layer.filters))
 
 
 def set_weights(model: keras.Model, network: Network, weights: NDArray[np.float32]) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from evo.errors import ConfigurationError
+from evo.networks.described import WINDOWED, Described, checked, order_mistake, parse
+from evo.networks.layer import Kind, Layer, windows
 from evo.plugins.options import Section
+
+Inference = Literal["auto", "lanes", "lanes-bfloat16", "tensorflow", "tensorflow-bfloat16"]
 
 # What `preset = "seed"` expands to: the network of the snake-rl project that this one succeeds.
 PRESETS = {"seed": {"conv": [[100, 4, 1], [200, 3, 1]], "dense": [200], "padding": "valid"}}
 
 EPSILON = 1e-3  # added to the variance by layer normalisation, as in Keras
-NORM_FLOPS = 7  # per value of layer normalisation: two sums, difference, square, scale, gamma, beta
+UNUSED: dict[str, object] = {  # what the options that `layers` replaces are beside it
+    "kind": "cnn", "preset": "", "embed": "none", "codes": 0, "conv": [], "dense": [], "norm": "none",
+    "activation": "relu",
+}  # fmt: skip
 
 
 class Options(Section):
@@ -28,6 +35,18 @@ class Options(Section):
     preset: Literal["", "seed"] = Field(
         "", description="a named architecture that sets conv, dense and padding; empty = none"
     )
+    embed: Literal["none", "one_hot"] = Field(
+        "none",
+        exclude_if=lambda name: name == "none",
+        description="one_hot: the network makes one plane per code of each plane whose values are codes 0, 1, 2, ...",
+    )
+    codes: int = Field(
+        0,
+        ge=0,
+        le=256,
+        exclude_if=lambda codes: not codes,
+        description="number of codes that embed knows; 0 = as many as the environment says",
+    )
     conv: list[list[int]] = Field(
         [[8, 3, 2], [8, 3, 2]], description="filters, kernel size, stride of each convolution"
     )
@@ -37,17 +56,31 @@ class Options(Section):
     activation: Literal["relu", "tanh"] = Field(
         "relu",
         exclude_if=lambda name: name == "relu",
-        description="activation of hidden layers; tanh needs TensorFlow, whose bits depend on the machine",
+        description="activation of hidden layers",
     )
-    inference: Literal["auto", "lanes", "lanes-bfloat16", "tensorflow", "tensorflow-bfloat16"] = Field(
+    layers: list[Annotated[str, AfterValidator(checked)]] = Field(
+        [],
+        exclude_if=lambda layers: not layers,
+        max_length=64,
+        description='hidden layers in any order, as in ["one_hot", "conv 16 3 1", "norm", "relu", "max_pool 2 2", '
+        '"dense 64", "tanh"], in place of the options above; [] = those',
+    )
+    inference: Inference = Field(
         "auto",
         description="engine of the forward pass; only lanes gives the same bits on every machine; lanes-bfloat16 is "
-        "for large networks on processors with AVX512-BF16; auto: lanes for relu, tensorflow for tanh",
+        "for large networks on processors with AVX512-BF16; auto: lanes",
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
         given = self.model_fields_set
+        if self.layers:
+            for name, unused in UNUSED.items():
+                if name in given and getattr(self, name) != unused:
+                    raise ValueError(f"{name}: leave it out, since layers lists all hidden layers")
+            if mistake := order_mistake([parse(text) for text in self.layers]):
+                raise ValueError(f"layers: {mistake}")
+            return self
         if self.preset and given & {"conv", "dense", "padding"} and self.expanded() != self.own():
             raise ValueError("preset: leave out conv, dense and padding, which the preset sets")
         for layer in self.conv:
@@ -61,9 +94,14 @@ class Options(Section):
             raise ValueError(f"dense: {self.dense} is not a list of 1 to 65536 units each")
         if self.kind == "cnn" and not self.preset and not self.conv:
             raise ValueError('conv: empty; use kind = "mlp" for dense layers only')
-        if self.player == "lanes" and self.inference != "auto" and self.activation != "relu" and self.kind != "linear":
-            raise ValueError(f'inference: "{self.inference}" has no {self.activation}; use "auto" or "tensorflow"')
+        if self.codes and self.embed == "none":
+            raise ValueError('codes: only embed = "one_hot" has codes')
         return self
+
+    @property
+    def has_codes(self) -> bool:
+        """Return whether the network begins with one-hot planes of codes."""
+        return self.embed != "none" or (bool(self.layers) and parse(self.layers[0]).kind == "one_hot")
 
     @property
     def player(self) -> Literal["lanes", "tensorflow"]:
@@ -88,80 +126,62 @@ class Options(Section):
         """Return the layers, with a preset expanded."""
         return PRESETS[self.preset] if self.preset else self.own()
 
-    def resolved(self) -> Options:
-        """Return the options with the preset expanded, `inference` decided, and unused options at their defaults."""
-        activation = self.activation if self.kind != "linear" else "relu"
-        inference = self.inference
-        if inference == "auto":
-            inference = "lanes" if activation == "relu" else "tensorflow"
+    def resolved(self, codes: int = 0) -> Options:
+        """Return the options with the preset expanded, `inference` decided, and unused options at their defaults.
+
+        `codes` is the number that the environment says. ConfigurationError where a smaller one is asked for.
+        """
+        if self.layers:
+            described = [self._completed(parse(text), codes) for text in self.layers]
+            layers = {**UNUSED, "layers": list(map(str, described))}
+            hidden = any(layer.kind in ("conv", "dense") for layer in described)
+            return Options.model_construct(inference=self._engine(hidden), **layers)  # type: ignore[arg-type]
         layers = self.expanded()
         if self.kind != "cnn":
             layers = {**layers, "conv": []}
         if self.kind == "linear":
             layers = {**layers, "dense": []}
-        if inference == "lanes-bfloat16" and not (layers["conv"] or layers["dense"]):
-            inference = "lanes"  # without a hidden layer there is nothing to round
-        norm = self.norm if self.kind != "linear" else "none"
+        plain = self.kind == "linear"
+        if self.embed != "none":
+            layers = {**layers, "embed": self.embed, "codes": _codes("codes", self.codes, codes)}
         return Options.model_construct(
             kind=self.kind,
             preset="",
-            norm=norm,
-            activation=activation,
-            inference=inference,
+            norm="none" if plain else self.norm,
+            activation="relu" if plain else self.activation,
+            inference=self._engine(bool(layers["conv"] or layers["dense"])),
             **layers,  # type: ignore[arg-type]
         )
 
+    def _engine(self, hidden: bool) -> Inference:
+        """Return `inference` where it is decided; without a hidden layer of weights there is nothing to round."""
+        exact = self.inference == "auto" or (self.inference == "lanes-bfloat16" and not hidden)
+        return "lanes" if exact else self.inference
 
-@dataclass(frozen=True)
-class Layer:
-    """One layer; a dense layer is a 1 x 1 convolution of a 1 x 1 image with all inputs as channels."""
+    def _completed(self, layer: Described, codes: int) -> Described:
+        """Return a layer with its padding, and with its codes if the environment says how many there are."""
+        if layer.kind in WINDOWED:
+            return replace(layer, padding=layer.padding or self.padding)
+        if layer.kind == "one_hot" and (known := _codes("layers", sum(layer.numbers), codes)):
+            return replace(layer, numbers=(known,))
+        return layer
 
-    kind: Literal["conv", "dense"]
-    height: int  # of the input
-    width: int
-    channels: int
-    filters: int
-    kernel: int
-    stride: int
-    pad: int  # rows of zeros before the first
-    pad_left: int  # columns of zeros before the first
-    out_height: int
-    out_width: int
-    offset: int  # of the kernel in the flat vector; bias, gamma and beta follow it
-    relu: bool
-    norm: bool
+    def hidden(self) -> list[Described]:
+        """Return the hidden layers in order, of options that are resolved."""
+        if self.layers:
+            return [parse(text) for text in self.layers]
+        weighted = [Described("conv", tuple(numbers), self.padding) for numbers in self.conv]
+        weighted += [Described("dense", (units,)) for units in self.dense]
+        after = ([Described("norm")] if self.norm == "layer" else []) + [Described(self.activation)]
+        embedded = [] if self.embed == "none" else [Described(self.embed, (self.codes,) if self.codes else ())]
+        return embedded + [layer for one in weighted for layer in (one, *after)]
 
-    @property
-    def fan_in(self) -> int:
-        """Return the number of inputs of one output."""
-        return self.kernel * self.kernel * self.channels
 
-    @property
-    def kernel_shape(self) -> tuple[int, ...]:
-        """Return the shape of the Keras kernel."""
-        if self.kind == "dense":
-            return (self.channels, self.filters)
-        return (self.kernel, self.kernel, self.channels, self.filters)
-
-    @property
-    def size(self) -> int:
-        """Return the number of weights, with biases and normalisation."""
-        return (self.fan_in + 1) * self.filters + self.norm_size
-
-    @property
-    def norm_size(self) -> int:
-        """Return the number of weights of the layer normalisation, gamma and beta."""
-        return 2 * self.filters if self.norm else 0
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Return the names of the layer's arrays, in the order of the flat vector."""
-        return ("kernel", "bias", "gamma", "beta") if self.norm else ("kernel", "bias")
-
-    @property
-    def flops(self) -> int:
-        """Return the floating-point operations of one forward pass, with borders counted in full."""
-        return self.out_height * self.out_width * self.filters * (2 * self.fan_in + (NORM_FLOPS if self.norm else 0))
+def _codes(name: str, asked: int, known: int) -> int:
+    """Return the number of codes: what is asked for, or else what the environment says."""
+    if 0 < asked < known:
+        raise ConfigurationError(f"policy.{name}: {asked} codes, but the observation has {known}")
+    return asked or known
 
 
 @dataclass(frozen=True)
@@ -184,39 +204,12 @@ class Network:
         """
         options = options.resolved()
         layers: list[Layer] = []
-        norm = options.norm == "layer"
-        offset = 0
-        if options.conv:
-            if len(shape) != 3:
-                raise ConfigurationError(
-                    f'policy.kind: "cnn" needs an image, but the observation has shape {shape}; use "mlp"'
-                )
-            height, width, channels = shape
-            for filters, kernel, stride in options.conv:
-                if options.padding == "same":
-                    out_height, out_width = -(-height // stride), -(-width // stride)
-                    pad = max((out_height - 1) * stride + kernel - height, 0) // 2  # as TensorFlow pads
-                    pad_left = max((out_width - 1) * stride + kernel - width, 0) // 2
-                else:
-                    out_height, out_width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
-                    pad = pad_left = 0
-                if options.padding == "valid" and min(height, width) < kernel:
-                    raise ConfigurationError(
-                        f"policy.conv: a {height} x {width} input is too small for a valid {kernel} x {kernel} "
-                        f'convolution (layer {len(layers) + 1}); use padding = "same" or a larger board'
-                    )
-                sides = height, width, channels, filters, kernel, stride, pad, pad_left, out_height, out_width
-                layers.append(Layer("conv", *sides, offset, True, norm))
-                offset += layers[-1].size
-                height, width, channels = out_height, out_width, filters
-            inputs = height * width * channels
-        else:
-            inputs = int(np.prod(shape))
-        for units in options.dense:
-            layers.append(Layer("dense", 1, 1, inputs, units, 1, 1, 0, 0, 1, 1, offset, True, norm))
-            offset += layers[-1].size
-            inputs = units
-        layers.append(Layer("dense", 1, 1, inputs, actions + extra, 1, 1, 0, 0, 1, 1, offset, False, False))
+        for described in options.hidden():
+            if described.kind in ("norm", "relu", "tanh"):
+                _normalise_or_activate(layers, described.kind, shape)
+            else:
+                layers.append(_layer(options, described, layers, shape))
+        layers.append(_layer(options, Described("dense", (actions + extra,)), layers, shape))
         return cls(options, tuple(shape), actions, tuple(layers))
 
     @property
@@ -240,13 +233,64 @@ class Network:
             raise ValueError(f"weights of shape {weights.shape} where the network has ({self.size},)")
         arrays = []
         for layer in self.layers:
-            end = layer.offset + layer.fan_in * layer.filters
-            arrays.append(weights[layer.offset : end].reshape(layer.kernel_shape))
-            for _ in layer.parts[1:]:
-                arrays.append(weights[end : end + layer.filters])
-                end += layer.filters
+            start = layer.offset
+            for part in layer.parts:
+                shape = layer.kernel_shape if part == "kernel" else (layer.filters,)
+                end = start + int(np.prod(shape))
+                arrays.append(weights[start:end].reshape(shape))
+                start = end
         return arrays
 
     def names(self) -> list[str]:
         """Return a name for each array of `split`."""
         return [f"{i}_{layer.kind}_{part}" for i, layer in enumerate(self.layers) for part in layer.parts]
+
+
+def _output_of(layers: list[Layer], shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return rows, columns and channels of the newest layer, or of the observation before there is one."""
+    if layers:
+        return layers[-1].out_height, layers[-1].out_width, layers[-1].filters
+    return shape if len(shape) == 3 else (1, 1, int(np.prod(shape)))
+
+
+def _normalise_or_activate(layers: list[Layer], kind: str, shape: tuple[int, ...]) -> None:
+    """Add a normalisation or an activation to the newest layer, or behind one that is done."""
+    if not layers or layers[-1].activation or (kind == "norm" and layers[-1].norm):
+        height, width, channels = _output_of(layers, shape)
+        offset = sum(layer.size for layer in layers)
+        layers.append(Layer("identity", height, width, channels, channels, 1, 1, 0, 0, height, width, offset))
+    layers[-1] = replace(layers[-1], norm=True) if kind == "norm" else replace(layers[-1], activation=kind)  # type: ignore[arg-type]
+
+
+def _layer(options: Options, described: Described, layers: list[Layer], shape: tuple[int, ...]) -> Layer:
+    """Return the layer behind these; ConfigurationError where it does not fit what they put out."""
+    height, width, channels = _output_of(layers, shape)
+    offset, kind = sum(layer.size for layer in layers), described.kind
+    if kind == "dense":
+        inputs = height * width * channels
+        return Layer("dense", 1, 1, inputs, described.numbers[0], 1, 1, 0, 0, 1, 1, offset)
+    option = "layers" if options.layers else "conv"
+    if kind == "one_hot":
+        if not described.numbers:
+            where = ("embed", "policy.codes = 4") if option == "conv" else ("layers", '"one_hot 4"')
+            raise ConfigurationError(
+                f"policy.{where[0]}: the environment does not say how many codes its observations have; say it, as in "
+                f"{where[1]}"
+            )
+        planes = channels * described.numbers[0]
+        return Layer("one_hot", height, width, channels, planes, 1, 1, 0, 0, height, width, offset)
+    if len(shape) != 3:
+        what, instead = ('kind: "cnn"', '; use "mlp"') if option == "conv" else (f'layers: "{described}"', "")
+        raise ConfigurationError(f"policy.{what} needs an image, but the observation has shape {shape}{instead}")
+    kernel, stride = described.numbers[-2:]
+    out_height, pad = windows(height, kernel, stride, described.padding)
+    out_width, pad_left = windows(width, kernel, stride, described.padding)
+    if not out_height or not out_width:
+        what = "convolution" if kind == "conv" else "pool"
+        raise ConfigurationError(
+            f"policy.{option}: a {height} x {width} input is too small for a valid {kernel} x {kernel} {what} "
+            f'(layer {len(layers) + 1}); use padding = "same" or a larger board'
+        )
+    filters = described.numbers[0] if kind == "conv" else channels
+    sides = height, width, channels, filters, kernel, stride, pad, pad_left, out_height, out_width
+    return Layer(cast(Kind, kind), *sides, offset, padding=described.padding)

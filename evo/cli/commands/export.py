@@ -160,20 +160,27 @@ def _npz(file: Path, run: Finished) -> None:
 
 
 def layers_of(network: Network) -> dict[str, Any]:
-    """Return what a player of exported arrays needs besides them: layers in order, strides, padding, activation."""
+    """Return what a player of exported arrays needs besides them: layers in order, windows, padding, activations."""
     import numpy as np
 
     from evo.networks.network import EPSILON
 
     names = [f"{i}_{layer.kind}" for i, layer in enumerate(network.layers)]
-    about: dict[str, Any] = {"layers": names, "activation": network.options.activation, "epsilon": np.float32(EPSILON)}
+    about: dict[str, Any] = {"layers": names, "epsilon": np.float32(EPSILON)}
     about |= {"shape": network.shape, "actions": network.actions}
+    about["activations"] = [layer.activation for layer in network.layers]
+    if not network.options.layers:  # all hidden layers have the same
+        about["activation"] = network.options.activation
     for name, layer in zip(names, network.layers, strict=True):
-        if layer.kind == "conv":
+        if layer.kind == "one_hot":
+            about[f"{name}_codes"] = layer.filters // layer.channels
+        elif layer.kind not in ("dense", "identity"):
             down = max((layer.out_height - 1) * layer.stride + layer.kernel - layer.height - layer.pad, 0)
             right = max((layer.out_width - 1) * layer.stride + layer.kernel - layer.width - layer.pad_left, 0)
             about[f"{name}_padding"] = [(0, 0), (layer.pad, down), (layer.pad_left, right), (0, 0)]
             about[f"{name}_stride"] = layer.stride
+            if not layer.weighted:
+                about[f"{name}_size"] = layer.kernel
     return about
 
 

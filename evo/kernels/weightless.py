@@ -1,0 +1,190 @@
+"""What has no weights: one-hot planes, pooling, and activations other than the ReLU that sums end with.
+
+Every lane is computed alone and in one order, so the bits depend on neither the number of lanes nor the machine. These
+are plain loops over neighbouring values, which Numba turns into vectors. A network without such layers has kernels that
+contain none of this: its table of layers has another type (`evo.kernels.layout`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from evo.compiled import cache as kernel_cache
+from evo.kernels import vectors
+from evo.kernels.layout import AVERAGE_POOL, MAX_POOL, ONE_HOT, RELU, TANH
+
+kernel_cache.use(__name__)
+
+ONE = np.float32(1)
+DEPTH = 13  # of the continued fraction of tanh
+SATURATED = np.float32(9)  # from here on tanh is 1 or -1 to a unit in the last place
+
+
+def convergent(depth: int) -> tuple[list[np.float32], list[np.float32]]:
+    """Return n and d of tanh x = x n(x^2) / d(x^2), cut off at `depth` (Lambert, 1770), lowest powers first.
+
+    tanh x = x / (1 + x^2 / (3 + x^2 / (5 + ...))). Every coefficient is positive, so sums lose no digits.
+    """
+    above, below = [1], [2 * depth - 1]
+    for odd in range(2 * depth - 3, 0, -2):
+        shifted = [0, *above] + [0] * (len(below) - len(above) - 1)
+        longer = below + [0] * (len(shifted) - len(below))
+        above, below = below, [odd * b + a for b, a in zip(longer, shifted, strict=True)]
+    return [np.float32(a / above[0]) for a in above], [np.float32(b / below[0]) for b in below]
+
+
+NUMERATOR, DENOMINATOR = convergent(DEPTH)
+_, N1, N2, N3, N4, N5, N6 = NUMERATOR
+_, D1, D2, D3, D4, D5, D6 = DENOMINATOR
+
+
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
+def tanh(x):  # type: ignore[no-untyped-def]
+    """Return the hyperbolic tangent of a float32, to seven units in the last place; a NaN stays one."""
+    z = x * x
+    above = ONE + z * (N1 + z * (N2 + z * (N3 + z * (N4 + z * (N5 + z * N6)))))
+    below = ONE + z * (D1 + z * (D2 + z * (D3 + z * (D4 + z * (D5 + z * D6)))))
+    y = x * above / below
+    y = ONE if (x > SATURATED) | (y > ONE) else y
+    return -ONE if (x < -SATURATED) | (y < -ONE) else y
+
+
+@intrinsic(prefer_literal=True)
+def _codes(typing, lanes, x, x_at, out, out_at, codes):  # type: ignore[no-untyped-def]
+    """out[out_at + code * lanes + lane] = 1 where x[x_at + lane] is the code, else 0; a NaN stays one."""
+    if not isinstance(lanes, types.IntegerLiteral):
+        return None
+    width = lanes.literal_value
+    signature = types.void(lanes, x, types.intp, out, types.intp, types.intp)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, x_, x_at_, out_, out_at_, codes_ = arguments
+        source, target = (
+            context.make_array(signature.args[k])(context, builder, array).data for k, array in ((1, x_), (3, out_))
+        )
+        vector = ir.VectorType(ir.FloatType(), width)
+        one, zero = (ir.Constant(vector, [value] * width) for value in (1.0, 0.0))
+        seen = vectors.load(builder, source, x_at_, vector)
+        otherwise = builder.select(builder.fcmp_unordered("uno", seen, seen), seen, zero)
+        with cgutils.for_range(builder, codes_) as loop:
+            number = builder.sitofp(loop.index, ir.FloatType())
+            code = builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+            code = vectors.shuffle(builder, code, code, [0] * width)
+            plane = builder.select(builder.fcmp_ordered("==", seen, code), one, otherwise)
+            at = builder.add(out_at_, builder.mul(loop.index, loop.index.type(width)))
+            vectors.store(builder, plane, target, at)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _one_hot(layer, x, out, lanes):  # type: ignore[no-untyped-def]
+    """Write a plane for each code of each channel: [pixels, channels, lanes] -> [pixels, channels, codes, lanes]."""
+    codes = layer.filters // layer.channels
+    for k in range(layer.height * layer.width * layer.channels):
+        at, to = k * lanes, k * codes * lanes
+        if lanes == 16:
+            _codes(16, x, at, out, to, codes)
+        elif lanes == 8:
+            _codes(8, x, at, out, to, codes)
+        elif lanes == 4:
+            _codes(4, x, at, out, to, codes)
+        elif lanes == 2:
+            _codes(2, x, at, out, to, codes)
+        else:
+            for i in range(codes * lanes):
+                value, code = x[at + i % lanes], np.float32(i // lanes)
+                out[to + i] = ONE if value == code else (value if value != value else np.float32(0))
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _pool(layer, x, out, lanes):  # type: ignore[no-untyped-def]
+    """Write the largest value, or the mean, of each window's cells inside of the input, by rows and columns."""
+    average, pixel = layer.kind == AVERAGE_POOL, layer.channels * lanes
+    for i in range(layer.out_height):
+        top = i * layer.stride - layer.pad
+        first_row, end_row = max(top, 0), min(top + layer.kernel, layer.height)
+        for j in range(layer.out_width):
+            left = j * layer.stride - layer.pad_left
+            first_column, end_column = max(left, 0), min(left + layer.kernel, layer.width)
+            to = (i * layer.out_width + j) * pixel
+            pooled = out[to : to + pixel]
+            for row in range(first_row, end_row):
+                for column in range(first_column, end_column):
+                    at = (row * layer.width + column) * pixel
+                    seen = x[at : at + pixel]
+                    if row == first_row and column == first_column:
+                        for k in range(pixel):
+                            pooled[k] = seen[k]
+                    elif average:
+                        for k in range(pixel):
+                            pooled[k] += seen[k]
+                    else:
+                        for k in range(pixel):  # a NaN stays one
+                            larger = (seen[k] > pooled[k]) | (seen[k] != seen[k])
+                            pooled[k] = seen[k] if larger else pooled[k]
+            if average:
+                count = np.float32((end_row - first_row) * (end_column - first_column))
+                for k in range(pixel):
+                    pooled[k] /= count
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _transformed(layer, x, out, lanes):  # type: ignore[no-untyped-def]
+    if layer.kind == ONE_HOT:
+        _one_hot(layer, x, out, lanes)
+    elif layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
+        _pool(layer, x, out, lanes)
+    else:
+        for k in range(layer.height * layer.width * layer.channels * lanes):
+            out[k] = x[k]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _activated(layer, out, lanes):  # type: ignore[no-untyped-def]
+    values = out[: layer.out_height * layer.out_width * layer.filters * lanes]
+    if layer.activation == TANH:
+        for k in range(values.shape[0]):
+            values[k] = tanh(values[k])
+    elif layer.activation == RELU and layer.norm < 0:
+        for k in range(values.shape[0]):
+            values[k] = np.float32(0) if values[k] < np.float32(0) else values[k]
+
+
+def transform(layer, x, out, lanes):  # type: ignore[no-untyped-def]
+    """Write the output of a layer without weights for any number of lanes."""
+    raise NotImplementedError("compiled code only")
+
+
+def activate(layer, out, lanes):  # type: ignore[no-untyped-def]
+    """Apply what activation is left to the output of a layer, in place."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(transform, jit_options={"error_model": "numpy", "_nrt": False})
+def _transform(layer, x, out, lanes):  # type: ignore[no-untyped-def]
+    def nothing(layer, x, out, lanes):  # type: ignore[no-untyped-def]
+        return None
+
+    def by_kind(layer, x, out, lanes):  # type: ignore[no-untyped-def]
+        _transformed(layer, x, out, lanes)
+
+    return by_kind if "kind" in layer.fields else nothing
+
+
+@overload(activate, jit_options={"error_model": "numpy", "_nrt": False})
+def _activate(layer, out, lanes):  # type: ignore[no-untyped-def]
+    def nothing(layer, out, lanes):  # type: ignore[no-untyped-def]
+        return None
+
+    def by_name(layer, out, lanes):  # type: ignore[no-untyped-def]
+        _activated(layer, out, lanes)
+
+    return by_name if "activation" in layer.fields else nothing
