@@ -135,7 +135,9 @@ def test_scripts_hold_nothing_that_ends_or_comments_out_their_element(written: s
     ("changes", "told"),
     [
         ({"environment": {"id": "catch"}}, "catch has no page yet, only Snake has one"),
-        ({"policy": {"activation": "tanh"}}, "the network has tanh, whose bits depend on the machine"),
+        ({"policy": {"activation": "tanh"}}, "the network has tanh; only convolutions and dense layers"),
+        ({"policy": {"layers": ["max_pool 2", "dense 4"]}}, "the network has max_pool; only"),
+        ({"policy": {"layers": ["dense 4", "norm"]}}, "the network has normalisation without relu; only"),
         ({"policy": {"inference": "tensorflow"}}, 'policy.inference is "tensorflow"'),
         ({"policy": {"inference": "lanes-bfloat16"}}, 'policy.inference is "lanes-bfloat16"'),
     ],

@@ -16,7 +16,7 @@ from evo.plugins.options import EnvironmentOptions
 SIDES = {
     "height": "height", "width": "width", "channels": "channels", "filters": "filters", "kernel": "kernel",
     "stride": "stride", "pad": "pad", "pad_left": "padLeft", "out_height": "outHeight", "out_width": "outWidth",
-    "relu": "relu", "norm": "norm",
+    "norm": "norm",
 }  # fmt: skip
 
 
@@ -28,6 +28,7 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
     if not isinstance(options, Snake):
         raise ConfigurationError(f"--to html: {options.id} has no page yet, only Snake has one")
     refuse_inference(network.options)
+    refuse_layers(network)
     if not np.isfinite(weights).all():
         raise ConfigurationError("--to html: some weights of the champion are not finite, so it cannot play")
     side, _, planes = options.shape
@@ -43,17 +44,28 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
         "seen": {"kind": options.observation, "side": side, "planes": planes},
         "mask": options.mask,
         "actions": network.actions,
-        "layers": [{name: getattr(layer, own) for own, name in SIDES.items()} for layer in network.layers],
+        "layers": [
+            {name: getattr(layer, own) for own, name in SIDES.items()} | {"relu": layer.activation == "relu"}
+            for layer in network.layers
+        ],
         "weights": base64.b64encode(np.ascontiguousarray(weights, "<f4").tobytes()).decode("ascii"),
     }
 
 
+def refuse_layers(network: Network) -> None:
+    """Raise a ConfigurationError where a layer is none of those that the scripts compute."""
+    for layer in network.layers:
+        what = layer.kind if not layer.weighted else layer.activation if layer.activation == "tanh" else ""
+        if layer.norm and layer.activation != "relu":
+            what = what or "normalisation without relu"
+        if what:
+            raise ConfigurationError(
+                f"--to html: the network has {what}; only convolutions and dense layers with relu have a page yet"
+            )
+
+
 def refuse_inference(policy: Options) -> None:
     """Raise a ConfigurationError where the network is not played by the exact kernel in float32."""
-    if policy.activation != "relu":
-        raise ConfigurationError(
-            f"--to html: the network has {policy.activation}, whose bits depend on the machine; only relu has a page"
-        )
     if policy.inference != "lanes":
         raise ConfigurationError(
             f'--to html: policy.inference is "{policy.inference}", whose bits depend on the machine; '
