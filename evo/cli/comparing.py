@@ -1,8 +1,8 @@
 """Trains the runs of a comparison, one after the other, each in a process of its own.
 
-TensorFlow is set up once in a process, so runs with other threads cannot share one; and a run that crashes a library, or
-that the system ends for memory, then ends itself only. A run that was begun is continued, and one that has ended is
-only read, so a comparison that was stopped in any way goes on by the same command.
+TensorFlow is set up once in a process, so runs with other threads cannot share one. A run that crashes a library, or
+that the system ends for memory, ends itself only. A run that was begun is continued, and one that has ended is only
+read, so a comparison that was stopped in any way goes on by the same command.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def _trained(member: Member, trainer: Trainer) -> Outcome:
 
 
 def in_own_process(member: Member) -> str:
-    """Begin or continue a run as `evo resume` does; return why it failed, or nothing. LockedError: it is being trained."""
+    """Begin or continue a run as `evo resume` does; return why it failed, or nothing.
+
+    LockedError: another process trains it.
+    """
     from evo.plugins import registry
     from evo.training.resuming import open_or_begin
 

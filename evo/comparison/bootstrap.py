@@ -1,8 +1,8 @@
 """Interquartile means and the probability of improvement, with bootstrap intervals (Agarwal et al., 2021).
 
-"Deep Reinforcement Learning at the Edge of the Statistical Precipice", sections 4.1 to 4.3. A table has one environment,
-so a method is one stratum: seeds are drawn with replacement among its own. Intervals are the percentiles of the draws,
-and too narrow for few seeds.
+"Deep Reinforcement Learning at the Edge of the Statistical Precipice", sections 4.1 to 4.3. A table has one
+environment, so a method is one stratum: seeds are drawn with replacement among its own. Intervals are percentiles of
+the draws, and too narrow for few seeds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def improvement_interval(first: Sequence[float], second: Sequence[float]) -> tup
 def _better(first: Sequence[float], second: Sequence[float]) -> NDArray[np.float64]:
     """Return 1 where a run of the first is better, 0.5 where it is equal.  # [S, T]"""
     difference = np.subtract.outer(np.sort(first), np.sort(second))
-    return (np.sign(difference) + 1) / 2
+    return np.asarray((np.sign(difference) + 1) / 2, np.float64)
 
 
 def _times(random: np.random.Generator, count: int) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Whether two methods differ: a permutation test of the means over seeds (Fisher, 1935; Pitman, 1937).
 
-If both methods are alike, every way to deal the scores to them is equally likely. The p value is the share of ways whose
-means differ at least as much as those that were seen. No assumption on the scores is needed but that runs are
+If both methods are alike, every way to deal the scores to them is equally likely. The p value is the share of ways
+whose means differ at least as much as those that were seen. No assumption on the scores is needed but that runs are
 independent, so a p value of at most 0.05 comes up in at most 5 % of comparisons of equal methods.
 """
 
@@ -25,8 +25,8 @@ ROUNDING = 1e-12  # relative; sums of the same scores in another order are equal
 def p_value(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the two-sided p value of the difference of the means.
 
-    It is exact up to 10 and 10 seeds. Beyond, it is of ways drawn at random, that which was seen among them, which keeps
-    its promise (Phipson and Smyth, 2010, equation 2).
+    It is exact up to 10 and 10 seeds. Beyond, it is of ways drawn at random with the one that was seen among them,
+    which has the same property (Phipson and Smyth, 2010, equation 2).
     """
     scores = np.asarray([*first, *second], np.float64)
     size, all_of_them = len(first), len(scores)

@@ -26,7 +26,9 @@ MOST_GENERATIONS = 10_000_000  # so that the budget ends a run
 class Comparison(Section):
     """The [comparison] section: what is compared, with how many seeds, and on what budget."""
 
-    experiments: list[str] = Field(min_length=1, max_length=100, description="experiment files, from this file's folder")
+    experiments: list[str] = Field(
+        min_length=1, max_length=100, description="experiment files, from this file's folder"
+    )
     algorithms: list[str] = Field([], description="algorithms of every experiment; empty = each its own")
     seeds: list[int] = Field(min_length=1, max_length=100, description="seeds of every method")
     frames: int = Field(0, ge=0, description="frames of a run; 0 = the experiment's own generations and budget")

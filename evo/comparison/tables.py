@@ -118,7 +118,9 @@ def _notes(methods: Sequence[Method], outcomes: Sequence[Outcome]) -> list[str]:
             notes.append(f"{method.name}: one seed: no interval, proves little")
         played = [run.frames for run in method.runs if run.score is not None]
         if played and max(played) > APART * min(played):
-            notes.append(f"{method.name}: its runs played unequal numbers of frames, {min(played):,} to {max(played):,}")
+            notes.append(
+                f"{method.name}: its runs played unequal numbers of frames, {min(played):,} to {max(played):,}"
+            )
     budgets = [method for method in methods if method.frames is not None]
     least, most = (pick(budgets, key=_frames, default=None) for pick in (min, max))
     if least and most and _frames(most) > APART * _frames(least):
@@ -136,5 +138,7 @@ def _frames(method: Method) -> float:
 
 
 def _listed(options: dict[str, Any], before: str = "", after: str = "") -> str:
-    told = ", ".join(f"{key} {value if isinstance(value, str) else value_text(value)}" for key, value in options.items())
+    told = ", ".join(
+        f"{key} {value if isinstance(value, str) else value_text(value)}" for key, value in options.items()
+    )
     return f"{before}{told}{after}" if told else ""

@@ -37,7 +37,7 @@ class EnvironmentOptions(Section):
 
     @property
     def scored(self) -> dict[str, Any]:
-        """Return the options of the game that is played and scored, without the league, and rewards that score nothing."""
+        """Return the options of the game that is played and scored: without its league, and without mere rewards."""
         return self.model_dump()
 
 
