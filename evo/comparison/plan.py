@@ -145,7 +145,7 @@ def _methods(
             text = f"another experiment is named {_plain(file.stem)} too; rename the file, or a copy of it"
             mistakes.append(Mistake((SECTION, "experiments", number), text))
             continue
-        for algorithm in section.algorithms or [None]:
+        for algorithm in (*section.algorithms,) or (None,):
             try:
                 experiment = _loaded(file, section, {**flags, "algorithm": algorithm})
             except ConfigurationError as error:

@@ -61,8 +61,11 @@ def place_of(experiment: Experiment) -> Place:
     return Place(f"{options.id}{_listed(game, ' (', ')')}", _listed(options.league))
 
 
-def report_of(outcomes: Sequence[Outcome]) -> Report:
-    """Return the tables, the verdicts and the notes of all runs of a comparison."""
+def report_of(outcomes: Sequence[Outcome], seconds: float = BASELINE_SECONDS) -> Report:
+    """Return the tables, the verdicts and the notes of all runs of a comparison.
+
+    Players that need no learning play for so many seconds of processor time each, and at least one episode.
+    """
     places: dict[Place, dict[str, list[Outcome]]] = {}
     for outcome in outcomes:
         places.setdefault(place_of(outcome.experiment), {}).setdefault(outcome.method, []).append(outcome)
@@ -81,7 +84,7 @@ def report_of(outcomes: Sequence[Outcome]) -> Report:
                 league=place.league,
                 methods=tuple(methods),
                 pairs=tuple(pair for pair in decided if pair.first in names),
-                baselines=_baselines(found),
+                baselines=_baselines(found, seconds),
                 notes=tuple(_notes(methods, found)),
             )
         )
@@ -96,12 +99,12 @@ def _sorted(methods: dict[str, list[Outcome]]) -> list[Method]:
     return sorted(rows, key=lambda row: (row.mean is None, -(row.mean or 0.0), row.name))
 
 
-def _baselines(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _baselines(outcomes: Sequence[Outcome], seconds: float) -> dict[str, Any]:
     """Return the scores of players that need no learning, on the first test episodes that most runs were tested on."""
     blocks = [outcome.score.block for outcome in outcomes if outcome.score] or [outcomes[0].experiment.test.block]
     block = max(sorted(set(blocks)), key=blocks.count)
     environment = environment_of(outcomes[0].experiment.environment)
-    return dict(baselines(environment, BASELINE_EPISODES, block, BASELINE_SECONDS))
+    return dict(baselines(environment, BASELINE_EPISODES, block, seconds))
 
 
 def _notes(methods: Sequence[Method], outcomes: Sequence[Outcome]) -> list[str]:
