@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from evo.cli.terminal.display import is_live
 from evo.errors import DataError, LockedError, ResourceError, first_line, printable
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _communicated(process: subprocess.Popen[str], member: Member) -> tuple[str, 
     """Return the output of a run; show on a terminal how far it is."""
     while True:
         try:
-            return process.communicate(timeout=SHOWN_EVERY if sys.stdout.isatty() else None)
+            return process.communicate(timeout=SHOWN_EVERY if is_live(sys.stdout) else None)
         except subprocess.TimeoutExpired:
             _progress(member)
 
@@ -127,7 +128,7 @@ def _progress(member: Member) -> None:
 
 
 def _show(line: str) -> None:
-    print(("\r\x1b[K" if sys.stdout.isatty() else "") + printable(line), flush=True)
+    print(("\r\x1b[K" if is_live(sys.stdout) else "") + printable(line), flush=True)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -1,4 +1,4 @@
-"""Train methods with several seeds, or take finished runs, and say which one wins."""
+"""Train methods with several seeds, and say which one wins."""
 
 from __future__ import annotations
 
