@@ -428,17 +428,21 @@ def test_a_run_whose_candidates_end_their_workers_fails_and_the_others_go_on(
 
 
 @pytest.mark.long
-def test_ctrl_c_ends_the_run_that_trains_and_the_same_command_goes_on(folder: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_comparison_takes_the_run_that_trains_with_it_and_the_same_command_goes_on(
+    folder: Path, number: signal.Signals
+) -> None:
     (folder / "both.toml").write_text(COMPARISON.replace("generations=2", "generations=100000"))
     with typed("both.toml", "--json") as process:
         manifest = folder / "runs" / "both" / "one-ga-seed1" / "manifest.jsonl"
         while not manifest.exists() or manifest.read_text().count("\n") < 3:
             assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert "the same command goes on with the rest" in err
-    assert json.loads(out.splitlines()[-1])["status"] == "interrupted"
+    if number == signal.SIGTERM:
+        assert process.returncode == 143
+        assert "the same command goes on with the rest" in err
+        assert json.loads(out.splitlines()[-1])["status"] == "interrupted"
     (folder / "both.toml").write_text(COMPARISON)
     with typed("both.toml") as process:  # its lock is free again
         out, err = process.communicate(timeout=600)

@@ -37,6 +37,7 @@ def test_the_interval_between_seeds_covers_the_mean_in_95_of_100_simulations(see
 def test_an_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
     assert bootstrap.interquartile_mean([100, 2, 3, 1]) == 2.5
     assert bootstrap.interquartile_mean([100, 2, 3, 4, 1]) == 3.0
+    assert bootstrap.interquartile_mean([1, 2, 3, 4, 6, 60]) == 3.75
     assert bootstrap.interquartile_mean([1, 2, 3, 4, 5, 6, 7, 80]) == 4.5
 
 
