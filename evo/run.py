@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evo.errors import counted
 from evo.training.accounting import Stopwatch
 from evo.training.generation import make_algorithm, play_out
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from evo.store.store import Store
     from evo.training.summary import Champion
     from evo.training.validation import Validated
-
-
-ROUNDED = ", since budgets are checked between generations"
 
 
 @dataclass(frozen=True)
@@ -108,16 +104,11 @@ class Session:
     @property
     def stopped(self) -> str:
         """Return a message that says which budget is spent; empty if none is."""
-        budget, store, algorithm = self.experiment.run.budget, self.store, self.algorithm
+        store, algorithm = self.store, self.algorithm
         if store.next_generation >= self.experiment.generations:
             return ""
-        if budget.frames and store.frames >= budget.frames:
-            return f"the budget of {counted(budget.frames, 'frame')} is spent; {store.frames:,} were played{ROUNDED}"
-        if budget.seconds and store.seconds >= budget.seconds:
-            return f"the budget of {budget.seconds:g} seconds is spent; training took {store.seconds:.0f}{ROUNDED}"
-        if budget.validation is not None and algorithm.best is not None and algorithm.fitness >= budget.validation:
-            return f"the champion's validation return {algorithm.fitness:z.3f} has reached {budget.validation:g}"
-        return ""
+        fitness = None if algorithm.best is None else algorithm.fitness
+        return self.experiment.run.budget.spent(store.frames, store.seconds, fitness)
 
     @property
     def done(self) -> bool:

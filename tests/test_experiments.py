@@ -11,7 +11,9 @@ from benchmarks.results import CHAMPIONS, KEPT, PAGE, page
 from evo.config import loading
 
 ROOT = Path(__file__).parent.parent
-EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.toml"))
+EXPERIMENTS = sorted(
+    set((ROOT / "experiments").rglob("*.toml")) - set((ROOT / "experiments" / "comparisons").iterdir())
+)
 PUBLISHED = json.loads(KEPT.read_text())
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from evo.errors import counted
 from evo.plugins.options import Section
+
+ROUNDED = ", since budgets are checked between generations"
 
 
 class Budget(Section):
@@ -13,6 +16,16 @@ class Budget(Section):
     frames: int = Field(0, ge=0, description="frames played in training; 0 = no limit")
     seconds: float = Field(0.0, ge=0, description="seconds of training, over all resumes; 0 = no limit")
     validation: float | None = Field(None, description="mean validation return of the champion")
+
+    def spent(self, frames: int, seconds: float, fitness: float | None) -> str:
+        """Return a message that says which limit is reached; empty if none is. `fitness` is None without a champion."""
+        if self.frames and frames >= self.frames:
+            return f"the budget of {counted(self.frames, 'frame')} is spent; {frames:,} were played{ROUNDED}"
+        if self.seconds and seconds >= self.seconds:
+            return f"the budget of {self.seconds:g} seconds is spent; training took {seconds:.0f}{ROUNDED}"
+        if self.validation is not None and fitness is not None and fitness >= self.validation:
+            return f"the champion's validation return {fitness:z.3f} has reached {self.validation:g}"
+        return ""
 
 
 class Run(Section):

@@ -39,6 +39,16 @@ class Options(EnvironmentOptions):
         usual: dict[str, Any] = {"kwargs": {}, "stack": 1}
         return {key: value for key, value in dump(self).items() if key not in usual or value != usual[key]}
 
+    @property
+    def league(self) -> dict[str, Any]:
+        """Return how many observations are shown together."""
+        return {"stack": self.stack}
+
+    @property
+    def scored(self) -> dict[str, Any]:
+        """Return all other options."""
+        return self.model_dump(exclude={"stack"})
+
     @field_validator("id")
     @classmethod
     def _plain(cls, value: str) -> str:

@@ -81,6 +81,17 @@ class Options(EnvironmentOptions):
         return f"snake {self.size}x{self.size}, seen as {self.observation} {'x'.join(map(str, self.shape))}"
 
     @property
+    def league(self) -> dict[str, Any]:
+        """Return what is seen of the board, and which actions there are."""
+        seen = f"{self.observation} {'x'.join(map(str, self.shape))}"
+        return {"observation": seen, "actions": self.actions, "mask": self.mask}
+
+    @property
+    def scored(self) -> dict[str, Any]:
+        """Return the rules; the score is the number of fruits, whatever the rewards are."""
+        return self.model_dump(exclude={"observation", "window", "actions", "mask", "rewards"})
+
+    @property
     def of_game(self) -> dict[str, Any]:
         """Return the options that the game itself takes."""
         return self.model_dump(exclude={"id", "training"})

@@ -55,6 +55,16 @@ class EnvironmentOptions(Section):
         """Return the environment in a few words, for the first line of a run."""
         return self.id
 
+    @property
+    def league(self) -> dict[str, Any]:
+        """Return the options that say what a player sees and may do; only players of one league are compared."""
+        return {}
+
+    @property
+    def scored(self) -> dict[str, Any]:
+        """Return the options of the game that is played and scored: without its league, and without mere rewards."""
+        return self.model_dump()
+
 
 class AlgorithmOptions(Section):
     """The section of an algorithm, with what the trainer needs to know of any algorithm."""

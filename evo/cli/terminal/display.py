@@ -169,9 +169,13 @@ def display_for(quiet: bool, output: TextIO | None = None) -> Display:
     """Return what suits the output: a table only where a person looks at a terminal that can show one."""
     if quiet:
         return Display()
-    output = output or sys.stdout
+    return Table() if is_live(output or sys.stdout) else Lines()
+
+
+def is_live(output: TextIO) -> bool:
+    """Return whether a person looks at a terminal whose lines can be written again."""
     able = output.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
-    return Table() if able and not os.environ.get("CI") else Lines()
+    return able and not os.environ.get("CI")
 
 
 def figures(row: Row, before: Mapping[str, str]) -> dict[str, str]:

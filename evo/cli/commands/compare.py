@@ -1,0 +1,121 @@
+"""Train methods with several seeds, and say which one wins."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evo.cli.arguments import add
+from evo.errors import ConfigurationError, ResourceError, counted, notice, printable_lines
+from evo.plugins import registry
+
+if TYPE_CHECKING:
+    from evo.comparison.outcomes import Outcome
+    from evo.comparison.plan import Plan
+
+FORMATS = ("markdown", "csv", "latex")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument(
+        "what", nargs="+", metavar="COMPARISON.toml | RUN_DIR", help="a comparison file, or the directories of runs"
+    )
+    parser.add_argument("--format", choices=FORMATS, default="markdown", help="form of the tables (default: markdown)")
+    parser.add_argument("--output", metavar="FILE", help="write the tables to a file as well")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be trained, and do not train")
+    add(parser, "--workers", "--backend", "--plugin", "--json")
+
+
+def main(arguments: Namespace) -> int:
+    """Train what is left to train, and print the tables."""
+    paths = [Path(word) for word in arguments.what]
+    files = [path for path in paths if path.is_file() or path.suffix == ".toml"]
+    if files and len(paths) > 1:
+        raise ConfigurationError(f"{files[0]}: give one comparison file, or directories of runs only")
+    registry.load(arguments.plugin)
+    if files:
+        from evo.comparison import plan
+
+        planned = plan.read(files[0], {"workers": arguments.workers, "backend": arguments.backend})
+        print(printable_lines(described(planned)), flush=True)
+        if arguments.dry_run:
+            return _planned(planned, arguments.json)
+        found = _trained(planned)
+    else:
+        for flag in ("workers", "backend", "dry_run"):
+            if getattr(arguments, flag):
+                raise ConfigurationError(f"--{flag.replace('_', '-')} goes with a comparison file, which trains")
+        from evo.comparison import outcomes
+
+        found = outcomes.of_directories(paths)
+    return _reported(found, arguments)
+
+
+def described(plan: Plan) -> str:
+    """Return what will be trained, in a few lines."""
+    from evo.comparison.methods import FEW, impossible
+    from evo.comparison.permutation import LEAST_SEEDS, LEVEL, least_p_value
+    from evo.comparison.plan import leagues
+
+    seeds, methods = len(plan.section.seeds), plan.methods
+    lines = [
+        f"{counted(len(plan.members), 'run')}: {counted(len(methods), 'method')}, {counted(seeds, 'seed')} each",
+        f"budget: {plan.section.budget}",
+        f"runs in {plan.directory}",
+        *(f"  {name}" for name in methods),
+    ]
+    groups = list(leagues(plan))
+    if len(groups) > 1:
+        lines.append(f"they see or play different things, so there will be {len(groups)} tables:")
+        lines += [f"  {', '.join(group)}" for group in groups]
+    pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups)
+    if pairs and seeds < LEAST_SEEDS:
+        lines.append(f"no winner can be named: {FEW}")
+    elif pairs and pairs * least_p_value(seeds, seeds) > LEVEL:
+        lines.append(impossible(pairs))
+    return "\n".join(lines)
+
+
+def _planned(plan: Plan, as_json: bool) -> int:
+    from evo.training.summary import one_line
+
+    if as_json:
+        runs = [
+            {"method": member.method, "seed": member.experiment.run.seed, "run_dir": str(member.directory)}
+            for member in plan.members
+        ]
+        print(one_line({"status": "planned", "error": None, "runs": runs}))
+    return 0
+
+
+def _trained(plan: Plan) -> list[Outcome]:
+    from evo.cli.comparing import train_all
+
+    try:
+        return train_all(plan)
+    except KeyboardInterrupt:
+        notice("what is trained is kept; the same command goes on with the rest")
+        raise
+
+
+def _reported(found: list[Outcome], arguments: Namespace) -> int:
+    """Print the report, and return 5 where no run has a score."""
+    from dataclasses import asdict
+
+    from evo.comparison import formats, tables
+    from evo.files.durable import replace_file, resources
+    from evo.training.summary import one_line
+
+    report = tables.report_of(found)
+    text = formats.FORMATS[arguments.format](report)
+    print(printable_lines(text), end="")
+    if arguments.output is not None:
+        with resources("write", Path(arguments.output)):
+            replace_file(Path(arguments.output), text.encode())
+    scored = any(outcome.score for outcome in found)
+    if arguments.json:
+        status, error = ("done", None) if scored else ("failed", "no run has a score")
+        print(one_line({"status": status, "error": error, **asdict(report)}))
+    return 0 if scored else ResourceError.exit_code

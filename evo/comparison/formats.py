@@ -1,0 +1,181 @@
+"""A report as text: Markdown, CSV or LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+
+from evo.comparison.methods import Interval, Method, Pair
+from evo.comparison.tables import Report, Table
+
+UNKNOWN = "-"
+TITLES = (
+    "method", "seeds", "mean score", "95 % between seeds", "IQM", "95 % of IQM", "lowest to highest seed",
+    "± within a champion", "frames a run", "training", "weights",
+)  # fmt: skip
+PAIR_TITLES = ("first", "second", "P(first > second)", "95 %", "p", "p, Holm", "verdict")
+COLUMNS = (
+    "environment", "league", "method", "algorithm", "seeds", "runs", "mean", "ci95_low", "ci95_high", "iqm", "iqm_low",
+    "iqm_high", "lowest", "highest", "within_half_width", "frames", "seconds", "weights",
+)  # fmt: skip
+PAIR_COLUMNS = (
+    "first", "second", "probability", "probability_low", "probability_high", "p_value", "p_adjusted", "winner",
+    "verdict",
+)  # fmt: skip
+NOT_IN_LATEX = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "<": r"$<$",
+    ">": r"$>$", **{character: f"\\{character}" for character in "&%$#_{}"},
+}  # fmt: skip
+
+Rows = Sequence[Sequence[str]]
+
+
+def markdown(report: Report) -> str:
+    """Return a heading, two tables and notes for every table."""
+    parts = []
+    for table in report.tables:
+        parts += [f"### {_title(table)}", _grid(TITLES, map(cells, table.methods))]
+        if table.pairs:
+            parts.append(_grid(PAIR_TITLES, map(pair_cells, table.pairs)))
+        if notes := _notes(table):
+            parts.append("\n".join(f"- {_escaped(note)}" for note in notes))
+    if report.notes:
+        parts.append("\n".join(f"- {_escaped(note)}" for note in report.notes))
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(report: Report) -> str:
+    """Return plain tabulars, which need no package, with the notes below."""
+    parts = []
+    for table in report.tables:
+        parts += [rf"\paragraph{{{_tex(_title(table))}}}", _tabular(TITLES, map(cells, table.methods))]
+        if table.pairs:
+            parts.append(_tabular(PAIR_TITLES, map(pair_cells, table.pairs)))
+        parts += [_tex(_sentence(note)) for note in _notes(table)]
+    parts += [_tex(_sentence(note)) for note in report.notes]
+    return "\n\n".join(parts) + "\n"
+
+
+def comma_separated(report: Report) -> str:
+    """Return all methods, all pairs and all notes, each with a header of its own and an empty line between them."""
+    methods = [
+        [
+            table.environment, table.league, method.name, method.algorithm, len(method.scores), len(method.runs),
+            method.mean, *_ends(method.ci95), method.interquartile_mean, *_ends(method.interquartile_ci95),
+            method.lowest, method.highest, method.within, method.frames, method.seconds, method.weights,
+        ]
+        for table in report.tables
+        for method in table.methods
+    ]  # fmt: skip
+    pairs = [
+        [
+            pair.first, pair.second, pair.probability, *_ends(pair.probability_ci95), pair.p_value, pair.p_adjusted,
+            pair.winner, pair.verdict,
+        ]
+        for table in report.tables
+        for pair in table.pairs
+    ]  # fmt: skip
+    notes = [[note] for table in report.tables for note in _notes(table)] + [[note] for note in report.notes]
+    blocks = [(COLUMNS, methods), (PAIR_COLUMNS, pairs), (("note",), notes)]
+    texts = []
+    for titles, rows in blocks:
+        if rows:
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([titles, *rows])
+            texts.append(text.getvalue())
+    return "\n".join(texts)
+
+
+FORMATS: dict[str, Callable[[Report], str]] = {"markdown": markdown, "csv": comma_separated, "latex": latex}
+
+
+def cells(method: Method) -> list[str]:
+    """Return the row of a method."""
+    seeds = str(len(method.scores))
+    if len(method.scores) < len(method.runs):
+        seeds += f" of {len(method.runs)}"
+    spread = UNKNOWN if method.lowest is None else f"{number(method.lowest)} to {number(method.highest)}"
+    return [
+        method.name,
+        seeds,
+        number(method.mean),
+        "one seed" if len(method.scores) == 1 else interval(method.ci95),
+        number(method.interquartile_mean),
+        interval(method.interquartile_ci95),
+        spread,
+        number(method.within),
+        UNKNOWN if method.frames is None else f"{method.frames:,.0f}",
+        UNKNOWN if method.seconds is None else f"{method.seconds:,.0f} s",
+        f"{method.weights:,}",
+    ]
+
+
+def pair_cells(pair: Pair) -> list[str]:
+    """Return the row of a pair."""
+    return [
+        pair.first,
+        pair.second,
+        number(pair.probability),
+        interval(pair.probability_ci95),
+        _p_value(pair.p_value),
+        _p_value(pair.p_adjusted),
+        pair.verdict,
+    ]
+
+
+def number(value: float | None) -> str:
+    """Return a score with two decimals."""
+    return UNKNOWN if value is None else f"{value:z.2f}"
+
+
+def interval(ends: Interval | None) -> str:
+    """Return both ends of an interval."""
+    return UNKNOWN if ends is None else f"{number(ends[0])} to {number(ends[1])}"
+
+
+def _p_value(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
+
+
+def _ends(ends: Interval | None) -> Interval | tuple[None, None]:
+    return ends or (None, None)
+
+
+def _title(table: Table) -> str:
+    return f"{table.environment}; {table.league}" if table.league else table.environment
+
+
+def _notes(table: Table) -> list[str]:
+    """Return the notes of a table, the baselines first."""
+    players = [
+        f"{name} {number(baseline.mean)} ({interval(baseline.ci95)}, {baseline.episodes} episodes)"
+        for name, baseline in table.baselines.items()
+    ]
+    told = [f"players that need no learning: {', '.join(players)}"] if players else []
+    return [*told, *table.notes]
+
+
+def _grid(titles: Sequence[str], rows: map[list[str]]) -> str:
+    lines = [titles, ["---", *["--:"] * (len(titles) - 1)], *([_escaped(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _tabular(titles: Sequence[str], rows: map[list[str]]) -> str:
+    lines = [" & ".join(map(_tex, row)) + r" \\" for row in [titles, *rows]]
+    columns = "l" + "r" * (len(titles) - 1)
+    body = "\n".join([r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"])
+    return f"\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}"
+
+
+def _tex(text: str) -> str:
+    return re.sub(r"[\\~^±<>&%$#_{}]", lambda match: NOT_IN_LATEX[match[0]], text.replace("\n", " "))
+
+
+def _sentence(note: str) -> str:
+    return f"{note[:1].upper()}{note[1:]}."

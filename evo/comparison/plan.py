@@ -1,0 +1,196 @@
+"""A comparison file: which experiments are trained with which algorithms and seeds, and on what budget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import Field, model_validator
+
+from evo.config import loading
+from evo.config.experiment import Experiment
+from evo.config.experiment_file import ExperimentFile
+from evo.config.mistakes import Mistake, shown, validate
+from evo.errors import ConfigurationError, did_you_mean
+from evo.plugins.options import Section
+
+SECTION = "comparison"
+GIVEN = {"run.seed": "seeds", "run.algorithm": "algorithms"}  # and cannot be set as well
+OF_BUDGET = ("run.budget", "run.generations")
+MOST_GENERATIONS = 10_000_000  # so that the budget ends a run
+
+
+class Comparison(Section):
+    """The [comparison] section: what is compared, with how many seeds, and on what budget."""
+
+    experiments: list[str] = Field(
+        min_length=1, max_length=100, description="experiment files, from this file's folder"
+    )
+    algorithms: list[str] = Field([], description="algorithms of every experiment; empty = each its own")
+    seeds: list[int] = Field(min_length=1, max_length=100, description="seeds of every method")
+    frames: int = Field(0, ge=0, description="frames of a run; 0 = the experiment's own generations and budget")
+    seconds: float = Field(0.0, ge=0, description="training seconds of a run; 0 = no limit")
+    set: list[str] = Field([], description="changes of every experiment, as those of --set")
+    directory: str = Field("", description="where the runs are; empty = runs/ and the name of this file")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Comparison:
+        wrong = []
+        for name in ("experiments", "algorithms", "seeds"):
+            values = getattr(self, name)
+            if twice := [value for place, value in enumerate(values) if value in values[:place]]:
+                wrong.append(f"{name}: {shown(twice[0])} is named twice")
+        if bad := [seed for seed in self.seeds if not 0 <= seed < 1 << 64]:
+            wrong.append(f"seeds: {shown(bad[0])} is not between 0 and 2^64 - 1")
+        if self.frames and self.seconds:
+            wrong.append("seconds: cannot go with frames; give one of them")
+        for assignment in self.set:
+            key = assignment.partition("=")[0].strip()
+            if key in GIVEN:
+                wrong.append(f"set: {key} is given by `{GIVEN[key]}`")
+            elif key.startswith(OF_BUDGET) and (self.frames or self.seconds):
+                wrong.append(f"set: {key} cannot go with frames or seconds, which are the budget")
+        if wrong:
+            raise ValueError("\n".join(wrong))
+        return self
+
+    @property
+    def budget(self) -> str:
+        """Return what ends a run, in words."""
+        if self.frames:
+            return f"{self.frames:,} frames a run, counted between generations"
+        if self.seconds:
+            return f"{self.seconds:g} training seconds a run, counted between generations"
+        return "the generations of each experiment"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run of a comparison."""
+
+    method: str  # its experiment and algorithm
+    experiment: Experiment
+    directory: Path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a comparison, in the order in which they are trained."""
+
+    file: Path
+    section: Comparison
+    directory: Path
+    members: tuple[Member, ...]
+
+    @property
+    def methods(self) -> Mapping[str, Experiment]:
+        """Return the experiment of the first run of every method."""
+        first: dict[str, Experiment] = {}
+        for member in self.members:
+            first.setdefault(member.method, member.experiment)
+        return first
+
+
+def read(path: Path, flags: Mapping[str, str | None] | None = None) -> Plan:
+    """Return the plan of a file, with flags as in `loading.load`; ConfigurationError: all mistakes, a line each."""
+    given = ExperimentFile.read(path)
+    section, mistakes = _section(given.tables)
+    if section is None or mistakes:
+        raise ConfigurationError("\n".join(given.lines_of(mistakes)))
+    methods, of_files = _methods(path, section, flags or {}, mistakes)
+    if lines := [*given.lines_of(mistakes), *dict.fromkeys(of_files)]:
+        raise ConfigurationError("\n".join(lines))
+    directory = Path(section.directory) if section.directory else Path("runs") / _plain(path.stem)
+    members = [
+        Member(
+            method,
+            replace(experiment, run=experiment.run.model_copy(update={"seed": seed})),
+            directory / f"{method}-seed{seed}",
+        )
+        for method, experiment in methods.items()
+        for seed in section.seeds
+    ]
+    return Plan(path, section, directory, tuple(members))
+
+
+def _section(tables: Mapping[str, Any]) -> tuple[Comparison | None, list[Mistake]]:
+    """Return the validated section, and all mistakes."""
+    mistakes = []
+    for name, value in tables.items():
+        if name != SECTION:
+            close = did_you_mean(name, [SECTION]) or f"; the only one is [{SECTION}]"
+            text = f"unknown section{close}" if isinstance(value, Mapping) else f"must be in the section [{SECTION}]"
+            mistakes.append(Mistake((name,), text))
+    values = tables.get(SECTION, {})
+    if not isinstance(values, Mapping):
+        return None, [*mistakes, Mistake((SECTION,), f"must be a section [{SECTION}], not {shown(values)}")]
+    if SECTION not in tables and mistakes:
+        return None, mistakes
+    section, wrong = validate(Comparison, SECTION, values)
+    return cast(Comparison | None, section), mistakes + wrong
+
+
+def _methods(
+    path: Path, section: Comparison, flags: Mapping[str, str | None], mistakes: list[Mistake]
+) -> tuple[dict[str, Experiment], list[str]]:
+    """Return the experiment of every method, and the lines of mistakes in other files; add those of this one."""
+    methods: dict[str, Experiment] = {}
+    lines: list[str] = []
+    files = [path.parent / name for name in section.experiments]
+    for number, file in enumerate(files):
+        if _plain(file.stem) in [_plain(other.stem) for other in files[:number]]:
+            text = f"another experiment is named {_plain(file.stem)} too; rename the file, or a copy of it"
+            mistakes.append(Mistake((SECTION, "experiments", number), text))
+            continue
+        for algorithm in (*section.algorithms,) or (None,):
+            try:
+                experiment = _loaded(file, section, {**flags, "algorithm": algorithm})
+            except ConfigurationError as error:
+                for line in str(error).splitlines():
+                    if mistake := _of_this_file(line, file, section, number, algorithm):
+                        mistakes.extend([mistake] if mistake not in mistakes else [])
+                    else:
+                        lines.append(line)
+            else:
+                methods[f"{_plain(file.stem)}-{experiment.algorithm}"] = experiment
+    return methods, lines
+
+
+def _loaded(file: Path, section: Comparison, flags: Mapping[str, str | None]) -> Experiment:
+    if not (section.frames or section.seconds):
+        return loading.load(file, section.set, flags)
+    key, most = ("frames", section.frames) if section.frames else ("seconds", section.seconds)
+    budget = f"run.budget={{{key} = {most}}}"
+    return loading.load(file, [*section.set, budget], {**flags, "generations": str(MOST_GENERATIONS)})
+
+
+def _of_this_file(line: str, file: Path, section: Comparison, number: int, algorithm: str | None) -> Mistake | None:
+    """Return the mistake of the comparison that a line about an experiment comes from; None: it is the experiment's."""
+    for assignment in section.set:
+        told = f"--set {assignment.partition('=')[0].strip()}"
+        if line.startswith((f"{told}: ", f"--set {assignment}: ")):
+            return Mistake((SECTION, "set"), line.removeprefix("--set "))
+    if line.startswith("--algorithm: ") and algorithm is not None:
+        place = section.algorithms.index(algorithm)
+        return Mistake((SECTION, "algorithms", place), line.removeprefix("--algorithm: "))
+    if line.startswith(f"{file}: "):  # it cannot be read
+        return Mistake((SECTION, "experiments", number), line)
+    return None
+
+
+def _plain(stem: str) -> str:
+    """Return a file's name as a part of a directory's name."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", stem).strip("-.")[:80] or "run"
+
+
+def leagues(plan: Plan) -> Iterator[list[str]]:
+    """Yield the methods of every league."""
+    from evo.comparison.tables import place_of
+
+    groups: dict[str, list[str]] = {}
+    for method, experiment in plan.methods.items():
+        groups.setdefault(place_of(experiment).key, []).append(method)
+    yield from groups.values()
