@@ -20,7 +20,8 @@ import evo
 from evo.environments.pictures import Picture
 from evo.environments.snake import Board
 from evo.errors import ConfigurationError, DataError
-from evo.report import differences, frames
+from evo.report import differences, frames, writing
+from evo.report.ancestry import ancestry_of
 from evo.report.curves import rising
 from evo.report.source import read_source
 from evo.store.champion import read_champion
@@ -47,14 +48,19 @@ def run(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
     return Path(shutil.copytree(made[0], tmp_path / "run"))
 
 
-def page_of(*runs: Path, output: Path | None = None, plugin: tuple[str, ...] = ()) -> Page:
-    """Type the command, and return the page that it wrote."""
-    place = ("--output", output) if output else ()
-    out, err = called(runs[0].parent, "report", *runs, *place, *plugin, program="evo")
-    assert err == ""
-    path = output or runs[0] / "report.html"
-    assert str(path) in out
-    return Page(path)
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The same with another seed, in a directory of a hostile name."""
+    place = tmp_path_factory.mktemp("other")
+    (place / "small.toml").write_text(MINUTES)
+    summary = summary_of(place, "small.toml", "--seed", "2", "--run-dir", HOSTILE)
+    return place / HOSTILE, summary
+
+
+def page_of(*runs: Path, output: Path | None = None) -> Page:
+    """Write a report in this process alone, and read it."""
+    sources = [read_source(run, trusted=True) for run in runs]
+    return Page(writing.write([writing.reported(source) for source in sources], output or runs[0] / "report.html"))
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:
@@ -71,7 +77,8 @@ def test_a_run_ends_with_the_report_that_the_command_writes_and_equal_runs_have_
     written = (run / "report.html").read_bytes()
     (run / "report.html").unlink()
     files = {path: path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
-    page_of(run)
+    out, err = called(run.parent, "report", "run", program="evo")
+    assert (out, err) == ("report     run/report.html\n", "")
     assert (run / "report.html").read_bytes() == written
     assert {path: path.read_bytes() for path in files} == files
     assert {path for path in run.rglob("*") if path.is_file()} == {*files, run / "report.html"}
@@ -123,36 +130,22 @@ def test_every_metric_is_shown_somewhere(run: Path) -> None:
 
 
 def test_the_replays_are_the_episode_as_it_was_played(run: Path) -> None:
-    page, champion = Page(run / "report.html"), read_champion(run)
+    page = Page(run / "report.html")
     labels = [replay["label"] for replay in page.data["replays"]]
     assert labels[0] == "Champion"
-    assert labels[-1] == "Median of the last generation"
+    assert labels[-1] == "Median parent of the last generation"
     replay = page.data["replays"][0]
-    seed = int(evo_seed(replay["episode"]))
-    game = Game(size=5, starvation=30, seed=seed)
-    shown = bodies(replay)
-    assert len(shown) == replay["steps"] + 1
-    policy = evo.Run(run).champion
-    assert policy.weights.tobytes() == champion.weights.tobytes()
-    from snake.envs import SnakeEnv
-
-    env = SnakeEnv(size=5, window=5, starvation=30)
-    observation, _ = env.reset(seed=seed)
-    for body, fruit in shown[:-1]:
+    out, _ = called(run.parent, "replay", run, "--episode", replay["episode"], "--json", program="evo")
+    played = json.loads(out.splitlines()[-1])
+    assert (played["score"], played["steps"]) == (replay["score"], replay["steps"])
+    game, shown = Game(size=5, starvation=30, actions="relative", seed=played["seed"]), bodies(replay)
+    for (body, fruit), action in zip(shown[:-1], played["actions"], strict=True):
         assert body == [row * 5 + column for row, column in game.body]
         assert game.fruit is not None
         assert fruit == game.fruit[0] * 5 + game.fruit[1]
-        action = policy(observation)
-        observation, *_ = env.step(action)
         game.step(action)
+    assert shown[-1][0] == [row * 5 + column for row, column in game.body]
     assert game.over
-    assert game.score == replay["score"]
-
-
-def evo_seed(episode: int) -> int:
-    from evo.randomness.streams import seeds_of_test_episodes
-
-    return int(seeds_of_test_episodes(1, episode)[0])
 
 
 def test_a_board_is_packed_without_loss(run: Path) -> None:
@@ -190,8 +183,6 @@ def test_of_very_many_pixels_every_so_many_frames_are_kept_and_the_last_one(monk
 
 def test_the_lineage_is_that_of_the_champion_back_to_its_first_ancestor(run: Path) -> None:
     source = read_source(run)
-    from evo.report.ancestry import ancestry_of
-
     found, about = ancestry_of(source), read_champion(run).about
     first, records = found.lineage[0], Store.read(run).records()
     assert (first.generation, first.candidate) == (about["generation"], about["candidate"])
@@ -258,20 +249,30 @@ def test_a_report_of_a_run_without_a_generation_has_no_charts(run: Path) -> None
     assert page.data["charts"] == []
 
 
-def test_a_report_of_one_generation_and_of_a_hostile_name(run: Path, tmp_path: Path) -> None:
+def test_a_report_of_one_generation_says_that_it_is_little(tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text(SMALL)
-    called(tmp_path, "one.toml", "--generations", "1", "--run-dir", HOSTILE)
-    page = Page(tmp_path / HOSTILE / "report.html")
-    assert page.elements.count("script") == 2
-    assert HOSTILE in page.text
+    called(tmp_path, "one.toml", "--generations", "1", "--run-dir", "run")
+    page = Page(tmp_path / "run" / "report.html")
+    assert "(1 generation, " in page.sentence
     assert "too few validations" in page.text
-    both = page_of(run, tmp_path / HOSTILE, output=tmp_path / "both.html")
-    assert both.elements.count("script") == 2
-    assert [one["name"] for one in both.data["runs"]] == ["run", HOSTILE]
-    labels = [series["label"] for series in both.data["charts"][0]["series"]]
-    assert labels == ["run", HOSTILE]
-    assert "run.generations" in both.text
-    assert len(both.data["replays"]) == 2
+
+
+def test_several_runs_are_overlaid_whatever_their_names_are(
+    made: tuple[Path, dict[str, Any]], other: tuple[Path, dict[str, Any]], run: Path, tmp_path: Path
+) -> None:
+    alone = Page(other[0] / "report.html")
+    assert alone.elements.count("script") == 2
+    assert HOSTILE in alone.text
+    page = page_of(run, other[0], output=tmp_path / "both.html")
+    assert page.elements.count("script") == 2
+    assert [one["name"] for one in page.data["runs"]] == ["run", HOSTILE]
+    charts = {chart["title"]: chart for chart in page.data["charts"]}
+    test = charts["Test score of the champion"]
+    assert [series["label"] for series in test["series"]] == ["run", HOSTILE]
+    assert len({series["colour"] for series in test["series"]}) == len(test["spans"]) == 2
+    assert [replay["label"] for replay in page.data["replays"]] == ["run", HOSTILE]
+    means = [summary["champion"]["test"]["mean"] for summary in (made[1], other[1])]
+    assert f"They differ in their seed alone: the mean of their scores is {sum(means) / 2:.2f}, " in page.text
 
 
 def test_metrics_that_nobody_would_write_are_escaped_or_left_out(run: Path) -> None:
@@ -286,22 +287,14 @@ def test_metrics_that_nobody_would_write_are_escaped_or_left_out(run: Path) -> N
     assert not {"Return", "sigma", "x" * 100} & {chart["title"] for chart in page.data["charts"]}
 
 
-def test_a_champion_of_another_run_and_a_damaged_one_are_left_out_and_named(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.toml").write_text(SMALL)
-    called(tmp_path, "other.toml", "--seed", "9", "--run-dir", "other", "--no-report")
-    shutil.copy(tmp_path / "other" / "champion.h5", run / "champion.h5")
+def test_a_champion_of_another_run_and_a_damaged_one_are_left_out_and_named(
+    run: Path, other: tuple[Path, dict[str, Any]]
+) -> None:
+    shutil.copy(other[0] / "champion.h5", run / "champion.h5")
     assert "champion.h5 is not of this run: its seed is not the run's" in page_of(run).text
     (run / "champion.h5").write_bytes(b"nothing")
-    assert "not a readable HDF5 file" in page_of(run).text
-
-
-def test_several_seeds_have_a_mean_and_a_spread(made: tuple[Path, dict[str, Any]], run: Path, tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(MINUTES)
-    other = summary_of(tmp_path, "small.toml", "--seed", "2", "--run-dir", "other")
-    page = page_of(run, tmp_path / "other", output=tmp_path / "seeds.html")
-    means = [summary["champion"]["test"]["mean"] for summary in (made[1], other)]
-    assert f"the mean of their scores is {sum(means) / 2:.2f}" in page.text
-    assert "They differ in their seed alone" in page.text
+    evo.write_report(run)
+    assert "not a readable HDF5 file" in Page(run / "report.html").text
 
 
 def test_an_episode_of_another_game_is_drawn_from_its_pictures(tmp_path: Path) -> None:

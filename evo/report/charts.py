@@ -66,7 +66,9 @@ class Charts:
             total = [before + (value or 0.0) for before, value in zip(total, columns[name], strict=True)]
             shown = [rounded(value, 4) for value in total]
             series.append({"run": 0, "label": TIMES[name], "values": shown, "own": columns[name]})
-        return {"kind": "stack", "series": series, "y": "seconds per generation"}
+        usual = sorted(total)[(len(total) - 1) * 9 // 10]
+        top = 2 * usual if max(total) > 4 * usual > 0 else max(total)
+        return {"kind": "stack", "series": series, "y": "seconds", "top": rounded(top), "longest": max(total)}
 
     def others(self) -> list[tuple[str, Chart]]:
         """Return a small chart of every other column that changes, by the column's name."""

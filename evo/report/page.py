@@ -16,7 +16,7 @@ from evo.report.charts import Chart, Charts
 from evo.report.markup import Markup, details, element, escaped, joined, json_in_script, quiet, section
 from evo.report.replays import Replays
 from evo.report.source import Source
-from evo.report.verdict import verdict, verdict_of_several
+from evo.report.verdict import duration, verdict, verdict_of_several
 from evo.training.testing import Baseline
 
 STYLES = ("uPlot.min.css", "report.css")
@@ -157,7 +157,10 @@ class Page:
         if not any(run.metrics for run in self.runs):
             return Markup("")
         lost = [tables.lost_workers(run) for run in self.runs]
-        return section("Time", self._figure(self.charts.time(), "Where the time went"), tables.times(self.runs), *lost)
+        chart, about = self.charts.time(), "seconds per generation"
+        if chart is not None and chart["longest"] > chart["top"]:
+            about += f"; the longest, of {duration(chart['longest'])}, does not fit"
+        return section("Time", self._figure(chart, "Where the time went", about), tables.times(self.runs), *lost)
 
     def _others(self) -> Markup:
         small = [self._figure(chart, name) for name, chart in self.charts.others()]

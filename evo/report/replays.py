@@ -1,4 +1,4 @@
-"""Episodes to look at: the champion, the first champion, and a median candidate play the same test episode."""
+"""Episodes to look at: the champion, the first champion, and a median parent play the same test episode."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from evo.config import loading
 from evo.errors import DataError, PoisonError
-from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.records import WORST, Episodes, Result, Task, WeightSource
+from evo.records import Episodes, Result, Task, WeightSource
 from evo.report.frames import packed
 from evo.store.run_directory import CONFIG
 from evo.training.finished import playing
@@ -113,9 +112,9 @@ def _shown(run: Source, label: str, result: Result, seed: int) -> Shown | None:
 
 
 def _others(run: Source) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Yield the best network of the first generation, and a median candidate of the newest, where they are kept."""
+    """Yield the best network of the first generation, and a median parent of the newest, where they are kept."""
     size = run.experiment.network().size
-    for label, find in (("Best of the first generation", _first), ("Median of the last generation", _median)):
+    for label, find in (("Best of the first generation", _first), ("Median parent of the last generation", _median)):
         try:
             weights = find(run)
         except (DataError, KeyError, IndexError, TypeError, ValueError):  # not kept, or not as ours are
@@ -133,24 +132,9 @@ def _first(run: Source) -> NDArray[np.float32] | None:
 
 
 def _median(run: Source) -> NDArray[np.float32] | None:
-    """Return the candidate of the median return of the newest generation; None where there are no candidates.  # [P]"""
+    """Return the median of the parents that the newest generation left; None where it left none.  # [P]"""
     newest = run.store.next_generation - 1
-    record = run.store.read_record(newest)
-    if "parent" not in record or newest < 1:
+    if "record/survivors" not in run.store.lines[newest].arrays:
         return None
-    returns = np.asarray(record["return"])
-    order = returns.argsort(kind="stable")[int((returns == WORST).sum()) :]
-    candidate = int(order[len(order) // 2])
-    names = ("parent", "mate", "key", "sigma")
-    rows, mates, keys, sigmas = (np.asarray(record[name])[candidate : candidate + 1] for name in names)
-    crossover = getattr(run.experiment.options, "crossover", "none")
-    source = WeightSource(
-        rows.astype(np.int32), mates.astype(np.int32), keys.astype(np.uint64), sigmas.astype(np.float32), crossover
-    )
-    parents = np.ascontiguousarray(run.store.read_state(newest - 1)["weights"], np.float32)
-    network = run.experiment.network()
-    if parents.ndim != 2 or parents.shape[1] != network.size:
-        return None
-    weights = np.empty(network.size, np.float32)
-    Rebuilder(network).rebuild(parents, source, 0, weights)
-    return weights
+    parents = np.asarray(run.store.read_state(newest)["weights"], np.float32)
+    return parents[len(parents) // 2]

@@ -148,7 +148,7 @@ const report = JSON.parse(document.getElementById("data").textContent);
       });
     }
     drawing.legend.markers = { width: 0, fill: (_, i) => i ? line(number(i)) : "transparent" };
-    drawing.scales.y = { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] };
+    drawing.scales.y = { range: () => [0, chart.top > 0 ? chart.top * 1.05 : 1] };
     drawing.cursor.points = { show: false };
     return new uPlot(drawing, [report.runs[0][over], ...layers.map((layer) => layer.values)], place);
   }
