@@ -288,7 +288,9 @@ def test_a_wheel_holds_the_experiments_and_champions_and_list_says_where(tmp_pat
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        names = {name.partition(".data/data/")[2] for name in archive.namelist()}
+        files = set(archive.namelist())
+    names = {name.partition(".data/data/")[2] for name in files}
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "evo" / "report" / "assets").iterdir()} <= files
     for folder, kind in (("experiments", "toml"), ("champions", "h5")):
         for path in (ROOT / folder).glob(f"*.{kind}"):
             assert f"share/snake-evo/{folder}/{path.name}" in names

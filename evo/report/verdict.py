@@ -19,13 +19,9 @@ PLAYERS = {"shortest": "one that follows shortest paths", "hamiltonian": "one th
 
 
 def verdict(run: Source, baselines: Mapping[str, Baseline]) -> list[str]:
-    """Return the sentences about one run."""
-    return [
-        trained(run),
-        scored(run, baselines),
-        trend(run),
-        "One seed proves little: train others before you compare.",
-    ]
+    """Return paragraphs about one run, the most important first."""
+    doubt = "One seed proves little: train others before you compare."
+    return [f"{trained(run)} {scored(run)}", " ".join(filter(None, (beside(run, baselines), trend(run), doubt)))]
 
 
 def verdict_of_several(runs: Sequence[Source]) -> list[str]:
@@ -80,26 +76,28 @@ def _ended(run: Source) -> str:
     return "" if done >= asked else f"; {asked:,} generations were asked for, so it was stopped or still goes on"
 
 
-def scored(run: Source, baselines: Mapping[str, Baseline]) -> str:
-    """Say what the champion scores on test episodes, beside players that need no learning."""
+def scored(run: Source) -> str:
+    """Say what the champion scores on test episodes."""
     score = run.score
     if run.champion is None:
         return "It has no champion yet, so there is nothing to test."
     if score is None:
         return "Its champion is not tested yet."
-    unit = UNITS.get(run.experiment.environment.id, "")
-    amount, episodes = f"{figure(score.mean)} {unit}".rstrip(), counted(score.episodes, "unseen test episode")
-    text = f"Its champion scores {amount} on {episodes}"
+    amount = f"{figure(score.mean)} {UNITS.get(run.experiment.environment.id, '')}".rstrip()
+    text = f"Its champion scores {amount} on {counted(score.episodes, 'unseen test episode')}"
     text += f" (95 % interval {figure(score.ci95[0])} to {figure(score.ci95[1])})" if score.episodes > 1 else ""
-    if score.win_rate:
-        text += f" and wins {100 * score.win_rate:.3g} % of them"
-    if not baselines:
-        return f"{text}."
+    return text + (f" and wins {100 * score.win_rate:.3g} % of them." if score.win_rate else ".")
+
+
+def beside(run: Source, baselines: Mapping[str, Baseline]) -> str:
+    """Say what players that need no learning score there; nothing where there are none."""
+    if run.score is None or not baselines:
+        return ""
     others = [f"{PLAYERS.get(name, f'a {name} player')} {figure(other.mean)}" for name, other in baselines.items()]
     listed = others[0] if len(others) == 1 else f"{', '.join(others[:-1])} and {others[-1]}"
     fewest = min(other.episodes for other in baselines.values())
-    fewer = f" (on the first {fewest} of them or more)" if fewest < score.episodes else ""
-    return f"{text}. On the same episodes{fewer}, {listed}."
+    fewer = f" (the first {fewest} of them, or more)" if fewest < run.score.episodes else ""
+    return f"On the same episodes{fewer}, {listed}."
 
 
 def trend(run: Source) -> str:
@@ -128,7 +126,7 @@ def large(value: float) -> str:
 def duration(seconds: float) -> str:
     """Return seconds as people say them."""
     if seconds < 120:
-        return f"{seconds:.3g} seconds"
+        return f"{seconds:.{1 if seconds < 10 else 0}f} seconds"
     if seconds < 7200:
-        return f"{seconds / 60:.3g} minutes"
-    return f"{seconds / 3600:.3g} hours"
+        return f"{seconds / 60:.1f} minutes"
+    return f"{seconds / 3600:.1f} hours"

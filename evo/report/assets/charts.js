@@ -49,6 +49,7 @@ const report = JSON.parse(document.getElementById("data").textContent);
       width: Math.max(place.clientWidth, 120),
       height: small ? 120 : 280,
       pxAlign: 0,
+      padding: [10, 12, 0, 0],
       scales: { x: { time: false } },
       axes: [
         { ...axis, size: small ? 22 : 26, space: 70, ...(small ? {} : { label, labelSize: 18, labelGap: 0 }) },
@@ -69,7 +70,7 @@ const report = JSON.parse(document.getElementById("data").textContent);
       const filter = series.points ? () => series.points : undefined;
       drawing.series.push({
         label: series.label, stroke: line(series.colour), width: small ? 1.5 : 2, dash: DASHES[series.dash],
-        spanGaps: true, value: (_, value) => short(value), points: { show: few || !!series.points, size: 5, filter },
+        spanGaps: true, value: (_, value) => short(value), points: { show: few || !!series.points, size: 5, fill: colour("paper"), filter },
       });
     }
     drawing.legend.markers = {
@@ -94,6 +95,7 @@ const report = JSON.parse(document.getElementById("data").textContent);
     ctx.save();
     ctx.font = font(11 * ratio);
     ctx.textAlign = "left";
+    ctx.textBaseline = "alphabetic";
     for (const { label, value } of [...all].sort((one, other) => other.value - one.value)) {
       const y = plot.valToPos(value, "y", true), last = named[named.length - 1];
       ctx.strokeStyle = colour("quiet");
