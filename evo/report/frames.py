@@ -82,7 +82,7 @@ def _pictures(pictures: Sequence[NDArray[np.uint8]], captions: Sequence[str]) ->
 def _numbers(picture: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return every pixel as one number.  # [H, W, 3] -> [H, W]"""
     red, green, blue = (picture[..., channel].astype(np.uint32) for channel in range(3))
-    return red << 16 | green << 8 | blue
+    return np.asarray(red << 16 | green << 8 | blue, np.uint32)
 
 
 def _text(data: bytes) -> str:

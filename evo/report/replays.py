@@ -137,4 +137,4 @@ def _median(run: Source) -> NDArray[np.float32] | None:
     if "record/survivors" not in run.store.lines[newest].arrays:
         return None
     parents = np.asarray(run.store.read_state(newest)["weights"], np.float32)
-    return parents[len(parents) // 2]
+    return np.array(parents[len(parents) // 2])

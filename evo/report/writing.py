@@ -68,7 +68,8 @@ def reported_at_end(
         run = read_source(directory, trusted=True)
         return Reported(run, _replays(lambda run: play(run, evaluator, publish), run), ancestry_of(run))
     except Exception as error:
-        return _no_report(error)
+        _no_report(error)
+        return None
 
 
 def write_at_end(found: Reported | None, baselines: Mapping[str, Baseline]) -> str:
