@@ -24,11 +24,11 @@ UNKNOWN = "-"
 
 def scores(runs: Sequence[Source], baselines: Mapping[str, Baseline]) -> Markup:
     """Return the test scores of champions and of players that need no learning."""
-    heads = ["player", "mean score", "95 % interval", "episodes", "median", "best", "won", "steps per episode"]
+    heads = ["player", "mean score", "95 % interval", "episodes", "median", "best", "won", "mean steps"]
     tested = [(run.name, run.score) for run in runs if run.score is not None]
     rows = [_score("champion" if len(runs) == 1 else name, score) for name, score in tested]
     for name, other in baselines.items():
-        rows.append([f"{name} player", figure(other.mean), interval(other.ci95), f"{other.episodes:,}", *[""] * 4])
+        rows.append([name, figure(other.mean), interval(other.ci95), f"{other.episodes:,}", *[""] * 4])
     return table(heads, rows, range(1, 8)) if tested else Markup("")
 
 
