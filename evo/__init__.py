@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
     from evo.errors import EvoError
+    from evo.report.writing import write_report
     from evo.run import Row, train
     from evo.training.finished import Policy, Run
     from evo.training.generation import AskTell, make_algorithm
     from evo.training.testing import Score
 
-__all__ = ["AskTell", "EvoError", "Experiment", "Policy", "Row", "Run", "Score", "make_algorithm", "train"]
+__all__ = [
+    "AskTell",
+    "EvoError",
+    "Experiment",
+    "Policy",
+    "Row",
+    "Run",
+    "Score",
+    "make_algorithm",
+    "train",
+    "write_report",
+]
 
 _HOMES = {
     "AskTell": "evo.training.generation",
@@ -25,6 +37,7 @@ _HOMES = {
     "Score": "evo.training.testing",
     "make_algorithm": "evo.training.generation",
     "train": "evo.run",
+    "write_report": "evo.report.writing",
 }
 
 

@@ -288,10 +288,10 @@ def test_a_wheel_holds_experiments_champions_and_pages_and_list_says_where(tmp_p
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        members = set(archive.namelist())
-    names = {name.partition(".data/data/")[2] for name in members}
-    for path in (ROOT / "evo" / "pages" / "browser").iterdir():
-        assert f"evo/pages/browser/{path.name}" in members
+        files = set(archive.namelist())
+    names = {name.partition(".data/data/")[2] for name in files}
+    for folder in ("pages/browser", "report/assets"):
+        assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "evo" / folder).iterdir()} <= files
     for folder, kind in (("experiments", "toml"), ("champions", "h5")):
         for path in (ROOT / folder).glob(f"*.{kind}"):
             assert f"share/snake-evo/{folder}/{path.name}" in names

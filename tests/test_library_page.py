@@ -13,7 +13,18 @@ import pytest
 import evo
 
 ROOT = Path(__file__).parent.parent
-EXPORTED = {"AskTell", "EvoError", "Experiment", "Policy", "Row", "Run", "Score", "make_algorithm", "train"}
+EXPORTED = {
+    "AskTell",
+    "EvoError",
+    "Experiment",
+    "Policy",
+    "Row",
+    "Run",
+    "Score",
+    "make_algorithm",
+    "train",
+    "write_report",
+}
 
 
 def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

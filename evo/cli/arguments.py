@@ -43,6 +43,7 @@ def add_of_training(parser: ArgumentParser) -> None:
     drift = "when resuming: accept a machine whose arithmetic gives other results"
     parser.add_argument("--allow-drift", action="store_true", help=drift)
     add(parser, "--json")
+    parser.add_argument("--no-report", action="store_true", help="do not write report.html when the run has ended")
     parser.add_argument("--quiet", action="store_true", help="do not show generations")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from evo.errors import counted, notice
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from evo.run import Session
     from evo.store.store import Store
     from evo.training.summary import Summary
+    from evo.training.testing import Baseline
     from evo.training.validation import Validated
 
 
@@ -22,10 +23,12 @@ def train_to_the_end(
     quiet: bool,
     summary: Summary,
     allow_drift: bool = False,
+    report: bool = True,
 ) -> int:
     """Train what is left to train, test the champion, close everything in order, and show how it ended.
 
-    `opened` returns the store, and the algorithm where it continues from the state of another run.
+    `opened` returns the store, and the algorithm where it continues from the state of another run. With `report`, a run
+    that has trained ends with a report.
     """
     from evo.cli.terminal import show
     from evo.cli.terminal.display import display_for
@@ -38,7 +41,7 @@ def train_to_the_end(
     from evo.workers.process import ignored
 
     store, forked = opened()
-    game, stopped = None, ""
+    game, stopped, reported = None, "", None
     try:
         _notices(experiment, store)
         _fill(summary, store)
@@ -62,6 +65,10 @@ def train_to_the_end(
                     display.say(f"stopped after {counted(store.next_generation, 'generation')}: {stopped}")
                 _fill(summary, store, session)
                 game = show.record_game(session) if show.watched(display) else None
+                if report:
+                    from evo.report.writing import reported_at_end
+
+                    reported = reported_at_end(store.directory, session.evaluator, store.publish)
     finally:
         with ignored():
             try:
@@ -69,8 +76,25 @@ def train_to_the_end(
             finally:
                 _fill(summary, store)  # only now it is certain how much of it is committed
     summary.status = "done"
-    show.ending(experiment, summary, display, game, stopped)
+    baselines = _baselines(experiment, summary)
+    page = ""
+    if reported is not None:
+        from evo.report.writing import write_at_end
+
+        page = write_at_end(reported, baselines)
+    show.ending(experiment, summary, display, game, stopped, baselines, page)
     return 0
+
+
+def _baselines(experiment: Experiment, summary: Summary) -> Mapping[str, Baseline]:
+    """Return what players that need no learning score on the champion's test episodes, if it has played any."""
+    from evo.config.experiment import environment_of
+    from evo.training.testing import BASELINE_SECONDS, baselines
+
+    if summary.champion is None or summary.champion.test is None:
+        return {}
+    score = summary.champion.test
+    return baselines(environment_of(experiment.environment), score.episodes, score.block, BASELINE_SECONDS)
 
 
 def _notices(experiment: Experiment, store: Store) -> None:

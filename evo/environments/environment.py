@@ -49,6 +49,11 @@ class Environment(Protocol):
         return {}
 
     @property
+    def player_seconds(self) -> Mapping[str, float]:
+        """About how many seconds of processor time an episode of each of these players takes, where that is known."""
+        return {}
+
+    @property
     def symmetry(self) -> Literal["", "mirror", "dihedral"]:
         """Which transforms of an observation [H, W, C] show as good a state: columns mirrored, or turned as well."""
         return ""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from evo.environments.pictures import Shown
 
 LARGEST = float(np.finfo(np.float32).max)
+STEP_SECONDS = 2e-5  # of one environment behind Gymnasium's interface
 
 
 class GameOptions(EnvironmentOptions):
@@ -165,6 +166,11 @@ class GameEnvironment(environment.Environment):
     def players(self) -> Mapping[str, Callable[[int], float]]:
         """Return the random player."""
         return {"random": partial(play_at_random, self)}
+
+    @property
+    def player_seconds(self) -> Mapping[str, float]:
+        """Return what the random player takes where every episode lasts until it is truncated."""
+        return {"random": STEP_SECONDS * self.options.max_steps}
 
     @cached_property
     def game(self) -> CompiledGame:

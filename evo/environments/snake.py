@@ -162,6 +162,15 @@ class Environment(environment.Environment):
         return {name: partial(play, name, **self.options.of_rules) for name in PLAYERS}
 
     @property
+    def player_seconds(self) -> Mapping[str, float]:
+        """Return what the players take, as measured on boards of 36 and of 100 cells."""
+        cells = self.options.size**2 / 100
+        return {
+            "random": 0.001 * cells, "greedy": 0.005 * cells**1.5, "shortest": 0.55 * cells**2.6,
+            "hamiltonian": 0.06 * cells**2,
+        }  # fmt: skip
+
+    @property
     def symmetry(self) -> Literal["mirror", "dihedral"]:
         """Return "mirror" where the head looks up in every observation, else "dihedral"."""
         return "mirror" if self.options.observation in ("ego", "window") else "dihedral"

@@ -55,7 +55,7 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
 def refuse_layers(network: Network) -> None:
     """Raise a ConfigurationError where a layer is none of those that the scripts compute."""
     for layer in network.layers:
-        what = layer.kind if not layer.weighted else layer.activation if layer.activation == "tanh" else ""
+        what: str = layer.kind if not layer.weighted else layer.activation if layer.activation == "tanh" else ""
         if layer.norm and layer.activation != "relu":
             what = what or "normalisation without relu"
         if what:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 EPISODES_PER_TASK = 64
 BLOCK = 1_000_000  # test episodes of a block
 LAST_BLOCK = 4000
+BASELINE_SECONDS = 0.5  # of processor time that one baseline player may take, about
+USUAL_SECONDS = 0.005  # of an episode of a player whose environment does not say
+PATIENCE = 4.0  # times as long as expected, on a slow machine
 
 Publish = Callable[[NDArray[np.float32]], str]
 
@@ -108,13 +111,18 @@ def baselines(
 ) -> Mapping[str, Baseline]:
     """Return the test scores of players that need no learning; empty where there are none.
 
-    They play the first test episodes of a block, each player as many as `seconds` of processor time allow after the
-    first one, in which kernels may be compiled.
+    They play the first test episodes of a block: as many as take `seconds` by `player_seconds`, which is the same
+    number on every machine, and at least two, for an interval. A player that would take too long even so is left out.
+    Of one that takes much longer than it should, fewer episodes count.
     """
     scores = {}
     for name, play in environment.players.items():
+        each = environment.player_seconds.get(name, USUAL_SECONDS)
+        if 2 * each > PATIENCE * seconds:
+            continue
+        count = episodes if seconds == float("inf") else min(episodes, max(2, int(seconds / each)))
         played, began = list[float](), float("inf")
-        while len(played) < episodes and time.process_time() - began < seconds:
+        while len(played) < count and time.process_time() - began < PATIENCE * seconds:
             (seed,) = seeds_of_test_episodes(1, block * BLOCK + len(played)).tolist()
             played.append(play(seed))
             began = min(began, time.process_time())

@@ -54,7 +54,8 @@ def main(arguments: Namespace) -> int:
         print(one_line({**asdict(score), "mode": arguments.mode}))
     else:
         print(show.described(score))
-        if others := show.baselines(run.experiment, score):
+        baselines = testing.baselines(environment, score.episodes, score.block, testing.BASELINE_SECONDS)
+        if others := show.beside(baselines, score):
             print(f"baselines on the same episodes:\n{others}")
         if looked:
             print(f"evaluated on block {block} {counted(looked, 'time')} before: choose nothing by this score")

@@ -74,17 +74,17 @@ def _play(options: Snake, run: Finished | None, episode: int, speed: int) -> Non
 
 def _champion(run: Finished, stack: ExitStack) -> Callable[[int], Opponent]:
     """Return a function that plays a test episode with the champion, by an evaluator that `stack` closes."""
-    from evo.cli.terminal import game_show
     from evo.cli.terminal.human import Opponent
     from evo.config.experiment import environment_of
     from evo.training.finished import playing
+    from evo.verify.recording import record
 
     environment = environment_of(run.experiment.environment)
     evaluator, published = stack.enter_context(playing(run.experiment))
     weights = published.publish(run.champion.weights[None])
 
     def plays(number: int) -> Opponent:
-        recording = game_show.record(weights, evaluator, number, environment.episode_metrics)
+        recording = record(weights, evaluator, number, environment.episode_metrics)
         return Opponent(recording.positions(environment), int(recording.score))
 
     return plays

@@ -45,6 +45,7 @@ def main(arguments: Namespace) -> int:
     from evo.files.durable import resources
     from evo.training.finished import look_at, playing
     from evo.training.summary import one_line
+    from evo.verify.recording import record
 
     if arguments.gif:
         film = Path(arguments.gif)
@@ -62,7 +63,7 @@ def main(arguments: Namespace) -> int:
         )
     with playing(run.experiment) as (evaluator, published):
         weights = published.publish(run.champion.weights[None])
-        game = game_show.record(weights, evaluator, episode, environment.episode_metrics, outputs=arguments.json)
+        game = record(weights, evaluator, episode, environment.episode_metrics, outputs=arguments.json)
     shown = game.positions(environment) if visible else []
     filmed = ""
     if arguments.gif:

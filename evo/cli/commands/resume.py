@@ -59,5 +59,6 @@ def main(arguments: Namespace) -> int:
         ),
         quiet=arguments.quiet,
         summary=summary,
+        report=not arguments.no_report,
         allow_drift=arguments.allow_drift,
     )

@@ -76,6 +76,7 @@ def main(arguments: Namespace) -> int:
         lambda: (begin(experiment, directory), None),
         quiet=arguments.quiet,
         summary=summary,
+        report=not arguments.no_report,
     )
 
 

@@ -10,15 +10,16 @@ from evo.errors import counted
 from evo.plugins.registry import command
 
 if TYPE_CHECKING:
-    from evo.cli.terminal.game_show import Recording
+    from collections.abc import Mapping
+
     from evo.config.experiment import Experiment
     from evo.run import Session
     from evo.training.summary import Summary
-    from evo.training.testing import Score
+    from evo.training.testing import Baseline, Score
+    from evo.verify.recording import Recording
 
 SECONDS = 5.0  # of a game
 FRAMES_PER_SECOND = 30.0
-BASELINE_SECONDS = 1.0  # of processor time for a player
 
 
 def headline(experiment: Experiment) -> str:
@@ -51,8 +52,8 @@ def record_game(session: Session) -> Recording | None:
     weights, scores = session.algorithm.best, session.report.scores
     if weights is None or scores is None:
         return None
-    from evo.cli.terminal.game_show import record
     from evo.config.experiment import environment_of
+    from evo.verify.recording import record
 
     environment = environment_of(session.experiment.environment)
     if not environment.visible:
@@ -63,9 +64,18 @@ def record_game(session: Session) -> Recording | None:
 
 
 def ending(
-    experiment: Experiment, summary: Summary, display: Display, game: Recording | None, stopped: str = ""
+    experiment: Experiment,
+    summary: Summary,
+    display: Display,
+    game: Recording | None,
+    stopped: str = "",
+    baselines: Mapping[str, Baseline] | None = None,
+    report: str = "",
 ) -> None:
-    """Show what came of a run, and commands to type next; `stopped` says which budget is spent, if one is."""
+    """Show what came of a run, and commands to type next.
+
+    `stopped` says which budget is spent, if one is; `report` is the file of the report, if one was written.
+    """
     from evo.config.experiment import environment_of
 
     champion = summary.champion
@@ -75,7 +85,7 @@ def ending(
         display.say(f"champion   validation return {champion.fitness:z.2f}")
         if champion.test is not None:
             display.say("test       " + described(champion.test).replace("\n", "\n" + 11 * " "))
-            if others := baselines(experiment, champion.test):
+            if others := beside(baselines or {}, champion.test):
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
     environment = environment_of(experiment.environment)
     if game is not None:
@@ -86,6 +96,8 @@ def ending(
         watch(game.positions(environment)[-last:], FRAMES_PER_SECOND, caption)
     directory = str(summary.run_dir)
     display.say(f"run        {shlex.quote(directory)}")
+    if report:
+        display.say(f"report     {shlex.quote(report)}")
     display.say("next:")
     if champion is not None and environment.visible:
         display.say(command("evo", "replay", directory))
@@ -107,14 +119,10 @@ def described(score: Score) -> str:
     )
 
 
-def baselines(experiment: Experiment, score: Score) -> str:
-    """Return the test scores of players that need no learning, a line each, on the episodes of `score` or the first."""
-    from evo.config.experiment import environment_of
-    from evo.training.testing import baselines
-
+def beside(baselines: Mapping[str, Baseline], score: Score) -> str:
+    """Return the test scores of players that need no learning, a line each, which say how many episodes they played."""
     lines = []
-    played = baselines(environment_of(experiment.environment), score.episodes, score.block, BASELINE_SECONDS)
-    for name, other in played.items():
+    for name, other in baselines.items():
         low, high = other.ci95
         interval = f" ({low:z.1f} to {high:z.1f})" if other.episodes > 1 else ""
         first = f", first {counted(other.episodes, 'episode')}" if other.episodes < score.episodes else ""

@@ -1,0 +1,33 @@
+"""Write a page about a run, or about several runs beside one another."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from evo.cli.arguments import add
+from evo.plugins import registry
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    add(parser, "run_dir", nargs="+", help="the directory of a run; of several runs the curves are overlaid")
+    parser.add_argument(
+        "--output", metavar="FILE", help="the file to write (default: report.html in the run directory)"
+    )
+    add(parser, "--plugin", "--json")
+
+
+def main(arguments: Namespace) -> int:
+    """Write the page, and say where it is."""
+    from evo.report.writing import write_report
+    from evo.training.summary import one_line
+
+    registry.load(arguments.plugin)
+    output = None if arguments.output is None else Path(arguments.output)
+    path = write_report(*arguments.run_dir, output=output)
+    if arguments.json:
+        print(one_line({"report": str(path)}))
+    else:
+        print(f"report     {path}")
+    return 0

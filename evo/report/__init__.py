@@ -1,0 +1,1 @@
+"""A page about runs: one file of HTML that needs nothing else."""

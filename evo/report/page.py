@@ -1,0 +1,176 @@
+"""The page: sections of HTML in order, and one file with its style, scripts and data inside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from evo.report import charts, tables
+from evo.report.ancestry import Ancestry
+from evo.report.charts import Chart, Charts
+from evo.report.markup import Markup, details, element, escaped, joined, json_in_script, quiet, section
+from evo.report.replays import Replays
+from evo.report.source import Source
+from evo.report.verdict import duration, verdict, verdict_of_several
+from evo.training.testing import Baseline
+
+STYLES = ("uPlot.min.css", "report.css")
+SCRIPTS = ("uPlot.iife.min.js", "charts.js", "replays.js")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src 'sha256-{}'"
+
+
+@dataclass(frozen=True)
+class Reported:
+    """Everything that a page says of one run."""
+
+    run: Source
+    replays: Replays
+    ancestry: Ancestry
+    baselines: Mapping[str, Baseline] = field(default_factory=dict)
+
+
+class Page:
+    """Collects sections, and the charts in them."""
+
+    def __init__(self, reported: Sequence[Reported]) -> None:
+        self.reported, self.runs = reported, [one.run for one in reported]
+        self.several = len(reported) > 1
+        self.charts = Charts(self.runs)
+        self._drawn: list[Chart] = []
+
+    def html(self) -> bytes:
+        """Return the whole file."""
+        title = ", ".join(run.name for run in self.runs[:3]) + (", ..." if len(self.runs) > 3 else "")
+        body = joined(self._sections())
+        data = {"runs": self.charts.axes(), "charts": self._drawn, "replays": self._episodes()}
+        script = "\n".join(asset(name) for name in SCRIPTS)
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        parts = {
+            "title": element("title", f"Report of {title}"),
+            "policy": escaped(POLICY.format(digest)),
+            "style": "\n".join(asset(name) for name in STYLES),
+            "body": body,
+            "data": json_in_script(data),
+            "script": script,
+        }
+        return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("report.html")).encode()
+
+    def _sections(self) -> Iterator[Markup]:
+        yield self._header()
+        yield self._scores()
+        yield self._replays()
+        if not self.several:
+            yield self._population(self.reported[0].ancestry)
+        yield self._time()
+        yield self._others()
+        yield section("Configuration", tables.configuration(self.runs))
+        facts = [tables.provenance(run) for run in self.runs]
+        named = [details(run.name, fact) for run, fact in zip(self.runs, facts, strict=True)]
+        yield section("Provenance", *(named if self.several else facts))
+
+    def _header(self) -> Markup:
+        if self.several:
+            title, sentences = f"{len(self.runs)} runs", verdict_of_several(self.runs)
+        else:
+            title, sentences = self.runs[0].name, verdict(self.runs[0], self.reported[0].baselines)
+        notes = [
+            element("li", f"{one.run.name}: " if self.several else "", note)
+            for one in self.reported
+            for note in [*one.run.notes, *one.ancestry.notes]
+        ]
+        first, *rest = sentences
+        others = [element("p", sentence) for sentence in rest]
+        listed = [element("ul", *notes, class_="notes")] if notes else []
+        return element("header", element("h1", title), element("p", first, class_="verdict"), *others, *listed)
+
+    def _figure(self, chart: Chart | None, title: str, about: str = "") -> Markup:
+        """Return the place of a chart, and nothing where there is no chart."""
+        if chart is None:
+            return Markup("")
+        self._drawn.append({**chart, "title": title})
+        caption = element("figcaption", element("b", title), *([", ", about] if about else []))
+        place = element("div", class_="plot", data_chart=len(self._drawn) - 1)
+        return element("figure", caption, place, class_=f"chart {chart['kind']}")
+
+    def _scores(self) -> Markup:
+        baselines = self._shared_baselines()
+        test, returns = self.charts.scores(baselines), self.charts.returns()
+        switch = element("fieldset", element("legend", "Over"), id="axis", class_="switch") if test or returns else ""
+        drawn = "validation (solid) and training (dashed)" if self.several else "the sum of rewards"
+        first = self.reported[0]
+        return section(
+            "Scores",
+            switch,
+            self._figure(test, "Test score of the champion", "with the 95 % interval of the last one"),
+            tables.scores(self.runs, baselines),
+            self._figure(returns, "Return", drawn),
+            "" if self.several else tables.optimism(first.run, first.ancestry, first.replays),
+        )
+
+    def _shared_baselines(self) -> Mapping[str, Baseline]:
+        """Return the baselines where all runs have the same."""
+        first = self.reported[0].baselines
+        return first if all(one.baselines == first for one in self.reported) else {}
+
+    def _replays(self) -> Markup:
+        notes = list(dict.fromkeys(one.replays.note for one in self.reported if one.replays.note))
+        shown = [one.replays for one in self.reported if one.replays.shown]
+        if not shown:
+            return section("Replays", *map(quiet, notes)) if notes else Markup("")
+        about = f"Test episode {shown[0].episode:,}"
+        if shown[0].episodes > 1:
+            about += f", in which the champion scores the median of the first {shown[0].episodes}"
+        if self.several:
+            about = "Each champion in the test episode of its median score"
+        place = element("div", id="replays")
+        return section("Replays", quiet(about, "."), place, element("noscript", "Replays need JavaScript."))
+
+    def _episodes(self) -> list[dict[str, Any]]:
+        """Return the episodes to be drawn; of several runs the champions' alone."""
+        return [
+            {"label": one.run.name if self.several else shown.label, "score": shown.score, "steps": shown.steps,
+             "episode": one.replays.episode, **shown.frames}
+            for one in self.reported for shown in one.replays.shown[: 1 if self.several else None]
+        ]  # fmt: skip
+
+    def _population(self, ancestry: Ancestry) -> Markup:
+        if not ancestry.lineage and ancestry.histogram is None:
+            return Markup("")
+        of_candidates = ancestry.histogram is not None and ancestry.histogram.what == "candidates"
+        return section(
+            "Population" if of_candidates else "Training episodes",
+            self._figure(
+                charts.heat(ancestry),
+                f"Returns of all {'candidates' if of_candidates else 'training episodes'}",
+                "a stronger colour: more of them",
+            ),
+            self._figure(charts.lineage(ancestry), "Lineage of the champion", "a dot: a new network"),
+            tables.ancestors(ancestry),
+        )
+
+    def _time(self) -> Markup:
+        if not any(run.metrics for run in self.runs):
+            return Markup("")
+        lost = [tables.lost_workers(run) for run in self.runs]
+        chart, about = self.charts.time(), "seconds per generation"
+        if chart is not None and chart["longest"] > chart["top"]:
+            about += f"; the longest, of {duration(chart['longest'])}, does not fit"
+        return section("Time", self._figure(chart, "Where the time went", about), tables.times(self.runs), *lost)
+
+    def _others(self) -> Markup:
+        small = [self._figure(chart, name) for name, chart in self.charts.others()]
+        still = [f"{name} {value:g}" for name, value in self.charts.constant()]
+        if not small and not still:
+            return Markup("")
+        constant = quiet("Constant: ", ", ".join(still), ".") if still else ""
+        return section("All other metrics", element("div", *small, class_="grid"), constant)
+
+
+def asset(name: str) -> str:
+    """Return a file of the page."""
+    return (files("evo.report") / "assets" / name).read_text("utf-8")

@@ -1,0 +1,142 @@
+"""Episodes to look at: the champion, the first champion, and a median parent play the same test episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.config import loading
+from evo.errors import DataError, PoisonError
+from evo.randomness.streams import seeds_of_test_episodes
+from evo.records import Episodes, Result, Task, WeightSource
+from evo.report.frames import packed
+from evo.store.run_directory import CONFIG
+from evo.training.finished import playing
+from evo.training.statistics import mean_interval
+from evo.training.testing import BLOCK, score_of
+from evo.training.validation import WEIGHTS
+from evo.verify.recording import Recording
+
+if TYPE_CHECKING:
+    from evo.records import Evaluator
+    from evo.report.source import Source
+
+EPISODES = 32  # of which the champion's median one is shown
+MOST_STEPS = 20_000  # of an episode that is shown
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An episode of one network."""
+
+    label: str
+    score: float
+    steps: int
+    frames: dict[str, Any]  # as `evo.report.frames.packed` returns them
+
+
+@dataclass(frozen=True)
+class Replays:
+    """What the networks of a run did in one test episode."""
+
+    episode: int = 0  # number of the test episode
+    episodes: int = 0  # the champion's score is the median one of so many
+    shown: tuple[Shown, ...] = ()
+    mean_return: float | None = None  # of the champion on these test episodes
+    ci95: tuple[float, float] | None = None
+    note: str = ""  # why there is nothing to see
+
+
+def replays_of(run: Source) -> Replays:
+    """Play in this process; nothing where the networks of the run cannot be played here in a moment."""
+    if run.experiment.policy.player == "tensorflow":
+        return Replays(note="TensorFlow plays this run, so its report shows an episode only where the run has made it.")
+    serial = loading.load(run.directory / CONFIG, (), {"backend": "serial"}, resolved=True)
+    with playing(serial) as (evaluator, published):
+        return play(run, evaluator, published.publish)
+
+
+def play(run: Source, evaluator: Evaluator, publish: Callable[[NDArray[np.float32]], str]) -> Replays:
+    """Play the first test episodes, and return the one of the champion's median score with all networks in it."""
+    if run.champion is None or not run.environment.visible:
+        return Replays(
+            note="There is no champion yet." if run.champion is None else "This environment draws no pictures."
+        )
+    networks = [("Champion", run.champion.weights), *_others(run)]
+    published = publish(np.stack([weights for _, weights in networks]))
+    block = (run.score.block if run.score else run.experiment.test.block) * BLOCK
+    episodes = min(EPISODES, run.experiment.test.episodes)
+    seeds = seeds_of_test_episodes(episodes, block)
+    champion, *_ = _played(evaluator, [WeightSource.of_row(published=published)], seeds)
+    scores = score_of(champion, run.environment.episode_metrics)
+    episode = int(scores.argsort(kind="stable")[(len(scores) - 1) // 2])
+    sources = [WeightSource.of_row(row, published) for row in range(len(networks))]
+    results = _played(evaluator, sources, seeds[episode : episode + 1], record=True)
+    shown = (
+        _shown(run, label, result, int(seeds[episode])) for (label, _), result in zip(networks, results, strict=True)
+    )
+    mean, interval = mean_interval((champion.returns[0] / 1000).tolist())
+    return Replays(
+        episode=episode,
+        episodes=episodes,
+        shown=tuple(one for one in shown if one),
+        mean_return=mean,
+        ci95=interval if episodes > 1 else None,
+    )
+
+
+def _played(
+    evaluator: Evaluator, sources: list[WeightSource], seeds: NDArray[np.uint64], *, record: bool = False
+) -> list[Result]:
+    """Return a result for each network. DataError: the champion, which is the first, cannot be played."""
+    try:
+        played = evaluator.map(
+            [Task(source, Episodes(seeds), record_actions=record, evaluation=True) for source in sources]
+        )
+    except PoisonError as poison:
+        raise DataError(f"a network ends its worker, which {poison.why}") from poison
+    if played.poisoned or not played.results[0].finite[0]:
+        raise DataError("the champion cannot be played again")
+    return list(played.results)
+
+
+def _shown(run: Source, label: str, result: Result, seed: int) -> Shown | None:
+    """Return the only episode of a result; None where it cannot be shown."""
+    if result.actions is None or not result.finite[0] or len(result.actions[0]) > MOST_STEPS:
+        return None
+    score = float(score_of(result, run.environment.episode_metrics)[0])
+    recording = Recording(seed, result.actions[0], score, np.empty((0, 0), np.float32))
+    return Shown(label, score, len(result.actions[0]), packed(recording.positions(run.environment)))
+
+
+def _others(run: Source) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Yield the best network of the first generation, and a median parent of the newest, where they are kept."""
+    size = run.experiment.network().size
+    for label, find in (("Best of the first generation", _first), ("Median parent of the last generation", _median)):
+        try:
+            weights = find(run)
+        except (DataError, KeyError, IndexError, TypeError, ValueError):  # not kept, or not as ours are
+            continue
+        if weights is not None and weights.shape == (size,) and np.isfinite(weights).all():
+            yield label, weights
+
+
+def _first(run: Source) -> NDArray[np.float32] | None:
+    """Return the champion that the first generation had.  # [P]"""
+    if run.origin == 0 or run.store.next_generation < 2:
+        return None
+    champions = np.asarray(run.store.read_state(0)[WEIGHTS], np.float32)
+    return champions[0] if len(champions) else None
+
+
+def _median(run: Source) -> NDArray[np.float32] | None:
+    """Return the median of the parents that the newest generation left; None where it left none.  # [P]"""
+    newest = run.store.next_generation - 1
+    if "record/survivors" not in run.store.lines[newest].arrays:
+        return None
+    parents = np.asarray(run.store.read_state(newest)["weights"], np.float32)
+    return np.array(parents[len(parents) // 2])

@@ -1,0 +1,149 @@
+"""The tables of a report: scores, what flatters them, ancestors, time, configuration and provenance."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evo.errors import counted, printable_lines
+from evo.plugins.registry import command
+from evo.report.ancestry import Ancestry
+from evo.report.charts import TIMES
+from evo.report.differences import differences, repeating
+from evo.report.markup import Markup, details, element, joined, quiet, table
+from evo.report.replays import Replays
+from evo.report.source import Source
+from evo.report.verdict import duration, figure, large
+from evo.training.testing import Baseline, Score
+
+MOST_ANCESTORS = 200  # rows of the lineage, newest first
+UNKNOWN = "-"
+
+
+def scores(runs: Sequence[Source], baselines: Mapping[str, Baseline]) -> Markup:
+    """Return the test scores of champions and of players that need no learning."""
+    heads = ["player", "mean score", "95 % interval", "episodes", "median", "best", "won", "mean steps"]
+    tested = [(run.name, run.score) for run in runs if run.score is not None]
+    rows = [_score("champion" if len(runs) == 1 else name, score) for name, score in tested]
+    for name, other in baselines.items():
+        rows.append([name, figure(other.mean), interval(other.ci95), f"{other.episodes:,}", *[""] * 4])
+    return table(heads, rows, range(1, 8)) if tested else Markup("")
+
+
+def _score(name: str, score: Score) -> list[object]:
+    won = UNKNOWN if score.win_rate is None else f"{100 * score.win_rate:.3g} %"
+    known = [figure(score.mean), interval(score.ci95), f"{score.episodes:,}", f"{score.median:g}", f"{score.max:g}"]
+    return [element("b", name), *known, won, figure(score.mean_length)]
+
+
+def interval(ends: Sequence[float] | None) -> str:
+    """Return an interval as people write it."""
+    if ends is None or not all(isinstance(end, int | float) and math.isfinite(end) for end in ends):
+        return UNKNOWN
+    return f"{figure(ends[0])} to {figure(ends[1])}"
+
+
+def optimism(run: Source, ancestry: Ancestry, replays: Replays) -> Markup:
+    """Return what the champion was chosen by, beside the same measure on test episodes."""
+    rows = list[tuple[str, float, str]]()
+    born = ancestry.lineage[0].mean_return if ancestry.lineage else None
+    if born is not None and run.origin is not None:
+        rows.append(("training return", born, f"of generation {run.origin + 1:,}, by which it was selected"))
+    if run.fitness is not None:
+        rows.append(("validation return", run.fitness, "by which it became the champion"))
+    test, about = replays.mean_return, f"on the first {counted(replays.episodes, 'test episode')}"
+    if replays.ci95:
+        about += f", 95 % interval {interval(replays.ci95)}"
+    if test is None and run.score is not None and "score" not in run.environment.episode_metrics:
+        test, about = run.score.mean, f"on {counted(run.score.episodes, 'test episode')}"
+    if test is None or not rows:
+        return Markup("")
+    listed = [[name, figure(value), figure(value - test), why] for name, value, why in rows]
+    listed.append(["test return", figure(test), "", about])
+    text = quiet("What a network was chosen by flatters it; test episodes do not.")
+    return joined([element("h3", "Optimism gap"), text, table(["measure", "mean", "less test", ""], listed, (1, 2))])
+
+
+def ancestors(ancestry: Ancestry) -> Markup:
+    """Return every ancestor of the champion that was new in its generation."""
+    born = [one for one in ancestry.lineage if not one.kept]
+    if not born:
+        return Markup("")
+    rows = [
+        (
+            f"{one.generation + 1:,}",
+            f"{one.candidate:,}",
+            UNKNOWN if one.mean_return is None else figure(one.mean_return),
+            f"{one.sigma:.3g}" if one.sigma else UNKNOWN,
+            "two parents" if one.mate else "",
+        )
+        for one in born[:MOST_ANCESTORS]
+    ]
+    heads = ["generation", "candidate", "training return", "mutation sigma", ""]
+    oldest = f"the first of generation {born[-1].generation + 1:,}{', drawn at random' if ancestry.founded else ''}"
+    title = f"The champion and its ancestors: {counted(len(born), 'network')}, {oldest}"
+    return details(title, table(heads, rows, (0, 1, 2, 3)))
+
+
+def times(runs: Sequence[Source]) -> Markup:
+    """Return how long the runs took, and the shares of its parts."""
+    rows = []
+    for run in runs:
+        seconds = sum(row.get("seconds", 0.0) for row in run.metrics)
+        parts = [sum(row.get(name, 0.0) for row in run.metrics) for name in TIMES]
+        shares = [f"{100 * part / seconds:.0f} %" if seconds > 0 else UNKNOWN for part in parts]
+        pace = large(run.store.frames / run.store.seconds) if run.store.seconds > 0 else UNKNOWN
+        rows.append([duration(run.store.seconds), large(run.store.frames), pace, *shares])
+        if len(runs) > 1:
+            rows[-1].insert(0, run.name)
+    heads = [*(["run"] if len(runs) > 1 else []), "time", "frames", "frames per second", *TIMES.values()]
+    return table(heads, rows, range(len(heads) - len(TIMES) - 3, len(heads)))
+
+
+def lost_workers(run: Source) -> Markup:
+    """Return in which generations workers died and were replaced; nothing where none did."""
+    lost = [(generation + 1, int(row.get("workers_replaced", 0))) for generation, row in enumerate(run.metrics)]
+    rows = [(f"{generation:,}", f"{count:,}") for generation, count in lost if count > 0]
+    if not rows:
+        return Markup("")
+    total = sum(count for _, count in lost)
+    text = quiet(
+        f"{counted(total, 'worker')} died and {'was' if total == 1 else 'were'} replaced; no result depends on it."
+    )
+    return joined([text, details("In which generations", table(["generation", "workers"], rows[:200], (0, 1)))])
+
+
+def configuration(runs: Sequence[Source]) -> Markup:
+    """Return every option that is not the default in one of the runs."""
+    found = [{one.name: one for one in differences(run.experiment)} for run in runs]
+    defaults = {name: one.default for each in found for name, one in each.items()}
+    rows = []
+    for name, default in defaults.items():
+        values = [each[name].value if name in each else default for each in found]
+        kind = "b" if len(set(values)) > 1 else "code"
+        rows.append([element("code", name), *(element(kind, value) for value in values), element("code", default)])
+    heads = ["option", *(["value"] if len(runs) == 1 else [run.name for run in runs]), "default"]
+    return joined([quiet("Every option that is not the default."), table(heads, rows, class_="configuration")])
+
+
+def provenance(run: Source) -> Markup:
+    """Return where a run comes from, and what to type for the same one."""
+    known: Mapping[str, Any] = run.provenance
+    versions = known.get("versions")
+    packages = [f"{name} {version}" for name, version in sorted(versions.items())] if isinstance(versions, dict) else []
+    rows: list[tuple[str, object]] = [
+        ("state hash", element("code", run.store.state_hash)),
+        ("generations", f"{run.store.next_generation:,} of {run.experiment.generations:,}"),
+        ("commit", known.get("git_commit") or "not recorded"),
+        ("machine", known.get("machine") or "not recorded"),
+        ("Python", known.get("python") or "not recorded"),
+        ("packages", ", ".join(packages) or "not recorded"),
+        *((name, element("code", text)) for name, text in sorted(run.fingerprints.items())),
+    ]
+    where = " on a machine with the same fingerprints" if run.fingerprints else ""
+    verify = element("code", command("evo", "verify", run.name))
+    text = quiet(f"These lines train the same again, to the same state hash{where}. ", verify, " checks this run.")
+    again = Markup(html.escape(printable_lines(repeating(run.experiment))))
+    return joined([table(["", ""], rows, class_="facts"), text, element("pre", again, tabindex="0")])

@@ -1,0 +1,132 @@
+"""The first sentences of a report: what was trained, what it scores beside other players, and how far to trust that."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from evo.errors import counted
+from evo.report.curves import rising
+from evo.report.source import Source
+from evo.training.testing import Baseline
+
+METHODS = {
+    "ga": "A genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
+}  # fmt: skip
+NETWORKS = {"cnn": "a convolutional network", "mlp": "a multilayer perceptron", "linear": "a linear network"}
+UNITS = {"snake": "fruits"}  # of a score
+PLAYERS = {"shortest": "one that follows shortest paths", "hamiltonian": "one that follows a Hamiltonian cycle"}
+
+
+def verdict(run: Source, baselines: Mapping[str, Baseline]) -> list[str]:
+    """Return paragraphs about one run, the most important first."""
+    doubt = "One seed proves little: train others before you compare."
+    return [f"{trained(run)} {scored(run)}", " ".join(filter(None, (beside(run, baselines), trend(run), doubt)))]
+
+
+def verdict_of_several(runs: Sequence[Source]) -> list[str]:
+    """Return the sentences about several runs."""
+    tested = [(run.name, run.score) for run in runs if run.score is not None]
+    sentences = [
+        f"{counted(len(runs), 'run')}, of which {len(tested)} {'has' if len(tested) == 1 else 'have'} a test score."
+    ]
+    if tested:
+        order = sorted(tested, key=lambda one: (-one[1].mean, one[0]))
+        scores = [score.mean for _, score in order]
+        best, worst = order[0], order[-1]
+        sentences.append(
+            f"{best[0]} scores highest, {figure(best[1].mean)}, and {worst[0]} lowest, {figure(worst[1].mean)}."
+        )
+        if _differ_in_seed_alone(runs) and len(scores) > 1:
+            spread = statistics.stdev(scores)
+            sentences.append(
+                f"They differ in their seed alone: the mean of their scores is {figure(statistics.fmean(scores))}, "
+                f"with a standard deviation of {figure(spread)} between seeds."
+            )
+        blocks = {(score.block, score.episodes) for _, score in tested}
+        if len(blocks) > 1:
+            sentences.append("They were not tested on the same episodes.")
+    return sentences
+
+
+def _differ_in_seed_alone(runs: Sequence[Source]) -> bool:
+    others = [{**run.store.identity, "seed": 0} for run in runs]
+    seeds = {run.experiment.run.seed for run in runs}
+    return len(seeds) == len(runs) and all(other == others[0] for other in others)
+
+
+def trained(run: Source) -> str:
+    """Say what was trained, and for how long."""
+    experiment, done = run.experiment, run.store.next_generation
+    method = METHODS.get(experiment.algorithm, experiment.algorithm)
+    network = NETWORKS.get(experiment.policy.kind, f"a network ({experiment.policy.kind})")
+    size = f"{network} of {experiment.network().size:,} weights"
+    what = f"{method} trained {size} on {experiment.environment.described()}"
+    if not done:
+        return f"{what}; no generation is committed yet."
+    length = f"{counted(done, 'generation')}, {large(run.store.frames)} frames, {duration(run.store.seconds)}"
+    return f"{what} ({length}, seed {experiment.run.seed}){_ended(run)}."
+
+
+def _ended(run: Source) -> str:
+    done, asked = run.store.next_generation, run.experiment.generations
+    stopped = run.fact("stopped", str)
+    if stopped and run.fact("generations") == done:
+        return f"; it ended early, for {stopped}"
+    return "" if done >= asked else f"; {asked:,} generations were asked for, so it was stopped or still goes on"
+
+
+def scored(run: Source) -> str:
+    """Say what the champion scores on test episodes."""
+    score = run.score
+    if run.champion is None:
+        return "It has no champion yet, so there is nothing to test."
+    if score is None:
+        return "Its champion is not tested yet."
+    amount = f"{figure(score.mean)} {UNITS.get(run.experiment.environment.id, '')}".rstrip()
+    text = f"Its champion scores {amount} on {counted(score.episodes, 'unseen test episode')}"
+    text += f" (95 % interval {figure(score.ci95[0])} to {figure(score.ci95[1])})" if score.episodes > 1 else ""
+    return text + (f" and wins {100 * score.win_rate:.3g} % of them." if score.win_rate else ".")
+
+
+def beside(run: Source, baselines: Mapping[str, Baseline]) -> str:
+    """Say what players that need no learning score there; nothing where there are none."""
+    if run.score is None or not baselines:
+        return ""
+    others = [f"{PLAYERS.get(name, f'a {name} player')} {figure(other.mean)}" for name, other in baselines.items()]
+    listed = others[0] if len(others) == 1 else f"{', '.join(others[:-1])} and {others[-1]}"
+    fewest = min(other.episodes for other in baselines.values())
+    fewer = f" (the first {fewest} of them, or more)" if fewest < run.score.episodes else ""
+    return f"On the same episodes{fewer}, {listed}."
+
+
+def trend(run: Source) -> str:
+    """Say whether a longer run may bring more."""
+    state = rising(run)
+    if state is None:
+        return "There are too few validations to say whether it was still improving."
+    if state:
+        return "Its validation return was still rising at the end, so a longer run may score higher."
+    return "Its validation return had levelled off at the end."
+
+
+def figure(value: float) -> str:
+    """Return a score as people write it, with two decimals or three figures."""
+    return f"{value:z.2f}" if abs(value) < 100 else f"{value:z.1f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def large(value: float) -> str:
+    """Return a large number with three figures and a word."""
+    for limit, word in ((1e9, "billion"), (1e6, "million")):
+        if value >= limit:
+            return f"{value / limit:.3g} {word}"
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people say them."""
+    if seconds < 120:
+        return f"{seconds:.{1 if seconds < 10 else 0}f} seconds"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} minutes"
+    return f"{seconds / 3600:.1f} hours"
