@@ -38,7 +38,7 @@ def browse(page: str, width: int, place: Path) -> tuple[dict[str, Any], list[str
     done = subprocess.run(
         [
             CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-            f"--user-data-dir={place / 'profile'}", "--virtual-time-budget=30000", "--window-size=1300,1600",
+            f"--user-data-dir={place / 'profile'}", "--virtual-time-budget=120000", "--window-size=1300,1600",
             "--dump-dom", f"file://{driver}",
         ],
         capture_output=True, text=True, timeout=300, check=False,
@@ -65,7 +65,7 @@ def test_a_report_works_at_a_desk_and_on_a_phone(made: Path, tmp_path: Path, wid
     assert found["played"]
     assert found["steps"] == ["0", "1", "2", "1"]
     assert found["begun"] != scores
-    assert re.search(r"test:\s*\d", found["legend"])
+    assert re.search(r"test\d", found["legend"])
     assert found["axis"].startswith("seconds")
 
 
