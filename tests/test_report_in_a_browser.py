@@ -38,7 +38,7 @@ def browse(page: str, width: int, place: Path) -> tuple[dict[str, Any], list[str
     done = subprocess.run(
         [
             CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
-            f"--user-data-dir={place / 'profile'}", "--virtual-time-budget=120000", "--window-size=1300,1600",
+            f"--user-data-dir={place / 'profile'}", "--virtual-time-budget=60000", "--window-size=1300,1600",
             "--dump-dom", f"file://{driver}",
         ],
         capture_output=True, text=True, timeout=300, check=False,

@@ -144,7 +144,7 @@
       host.dataset.step = String(step);
     }
     function pause() {
-      cancelAnimationFrame(playing);
+      clearInterval(playing);
       playing = 0;
       play.textContent = "Play";
     }
@@ -152,7 +152,8 @@
       if (step >= last) show(0);
       play.textContent = "Pause";
       let before = performance.now(), owed = 0;
-      const tick = (now) => {
+      playing = setInterval(() => {
+        const now = performance.now();
         owed += (now - before) / 1000 * speed;
         before = now;
         if (owed >= 1) {
@@ -160,9 +161,7 @@
           owed %= 1;
         }
         if (step >= last) pause();
-        else playing = requestAnimationFrame(tick);
-      };
-      playing = requestAnimationFrame(tick);
+      }, 1000 / 60);
     }
     const controls = element("div", { className: "controls" },
       play,
