@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from calling import ROOT, SMALL, called
 
 import evo
 from evo.cli import comparing
+from evo.cli.commands import compare
 from evo.comparison import formats, outcomes, plan, tables
 from evo.comparison.outcomes import Outcome
 from evo.comparison.plan import Member
@@ -56,8 +57,6 @@ def compared(planned: plan.Plan) -> dict[str, Any]:
 
 
 def formats_of(found: Sequence[Outcome]) -> Any:
-    from dataclasses import asdict
-
     return json.loads(json.dumps(asdict(report_of(found))))
 
 
@@ -98,9 +97,7 @@ def mistakes(path: Path, text: str) -> list[str]:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
 def test_a_published_comparison_loads_and_can_name_a_winner(path: Path) -> None:
-    from evo.cli.commands.compare import described
-
-    told = described(plan.read(path))
+    told = compare.described(plan.read(path))
     assert "no winner" not in told
     assert "tables" not in told
 
@@ -344,6 +341,7 @@ def test_every_format_has_every_method_every_verdict_and_every_note(folder: Path
     ]
     assert [row["winner"] for row in blocks[1]] == ["b"]
     assert any("unequal budgets" in row["note"] for row in blocks[2])
+    assert set(formats.FORMATS) == set(compare.FORMATS)
     tex = formats.latex(report)
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 2
     assert r"a\_1" in tex
