@@ -30,8 +30,9 @@ SHAPE = ("height", "width", "channels", "filters", "kernel", "stride", "pad", "p
 LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, "packed", "relu", "norm", "group", "unpaired")])
 # A layer of a network that has more than convolutions, dense layers and a ReLU behind each. By this type Numba compiles
 # other kernels, so those of the usual networks are free of what follows. kind: a place in KINDS; activation: one in
-# ACTIVATIONS, of what is left to do when the sums are taken (a ReLU without normalisation is done with them).
-ANY_LAYER = np.dtype([*LAYER.descr, ("kind", np.int64), ("activation", np.int64)])
+# ACTIVATIONS, of what is left to do when the sums are taken (a ReLU without normalisation is done with them). They come
+# first: Numba takes a record that only adds fields at its end for the shorter one, and warns.
+ANY_LAYER = np.dtype([("kind", np.int64), ("activation", np.int64), *LAYER.descr])
 KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity")
 WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, _ = range(len(KINDS))
 ACTIVATIONS = ("", "relu", "tanh")
@@ -49,7 +50,7 @@ def table(network: Network) -> NDArray[np.void]:
         fused = layer.weighted and not layer.norm and layer.activation == "relu"
         row = (*shape, packed, fused, norm if layer.norm else -1, group, layer.channels)
         kind = KINDS.index("weighted" if layer.weighted else layer.kind)
-        rows.append(row if usual else (*row, kind, ACTIVATIONS.index("" if fused else layer.activation)))
+        rows.append(row if usual else (kind, ACTIVATIONS.index("" if fused else layer.activation), *row))
         packed = norm + layer.norm_size
     return np.array(rows, LAYER if usual else ANY_LAYER)
 
