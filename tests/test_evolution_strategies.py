@@ -35,12 +35,12 @@ STRATEGIES = ("openai_es", "pgpe", "snes", "sep_cma_es", "cma_es", "es")
 NETWORK = network_of(4, 2)  # ten weights
 FITNESS = st.lists(st.integers(-5, 5), min_size=2, max_size=20).map(lambda values: np.array(values, np.int64))
 
-TestOpenAiEs = algorithm_tests("evo.algorithms.openai_es", population=8, episodes=2)
-TestPgpe = algorithm_tests("evo.algorithms.pgpe", population=8, episodes=2)
-TestSnes = algorithm_tests("evo.algorithms.snes", population=8, episodes=2)
 TestSeparableCmaEs = algorithm_tests("evo.algorithms.sep_cma_es", population=8, episodes=2)
-TestCmaEs = algorithm_tests("evo.algorithms.cma_es", population=8, episodes=2)
-TestEs = algorithm_tests("evo.algorithms.es", population=8, parents=2, episodes=2)
+TestCmaEs = pytest.mark.long(algorithm_tests("evo.algorithms.cma_es", population=8, episodes=2))
+TestOpenAiEs = pytest.mark.long(algorithm_tests("evo.algorithms.openai_es", population=8, episodes=2))
+TestPgpe = pytest.mark.long(algorithm_tests("evo.algorithms.pgpe", population=8, episodes=2, optimizer="adam"))
+TestSnes = pytest.mark.long(algorithm_tests("evo.algorithms.snes", population=8, episodes=2))
+TestEs = pytest.mark.long(algorithm_tests("evo.algorithms.es", population=8, parents=2, episodes=2))
 
 
 def noise_of(key: int, size: int) -> NDArray[np.float64]:

@@ -109,7 +109,7 @@ def test_a_network_of_strided_convolutions_in_bfloat16_has_the_outputs_and_gradi
     import keras
     import tensorflow as tf
 
-    from evo.networks.keras_form import build_keras
+    from evo.networks.keras_form import build_keras, set_weights
     from evo.networks.strided import conv_layer
 
     network = Network.build(Options(conv=[[4, 3, 2], [8, 3, 2]], dense=[16], padding="same"), (19, 19, 3), 4)
@@ -121,7 +121,9 @@ def test_a_network_of_strided_convolutions_in_bfloat16_has_the_outputs_and_gradi
         return kind.from_config(layer.get_config())
 
     keras_own = keras.models.clone_model(ours, clone_function=plain)
-    keras_own.set_weights(ours.get_weights())
+    weights = np.random.default_rng(3).normal(0, 0.1, network.size).astype(np.float32)
+    for model in (ours, keras_own):
+        set_weights(model, network, weights)
     seen = tf.constant(np.random.default_rng(1).random((32, 19, 19, 3)) < 0.1, tf.float32)
     found = []
     for model in (ours, keras_own):

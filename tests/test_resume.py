@@ -61,6 +61,13 @@ TINY: dict[str, tuple[str, ...]] = {
         "[dqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nreplay_size = 100\nlearning_starts = 40\n"
         "frames_per_update = 8\nbatch_size = 16\nasynchronous = true\n",
     ),
+    "nsga2": ("[nsga2]\npopulation = 12\nsurvivors = 4\nepisodes = 3\n",),
+    "openai_es": ("[openai_es]\npopulation = 12\nepisodes = 3\nrestart_after = 2\n",),
+    "pgpe": ("[pgpe]\npopulation = 12\nepisodes = 3\n",),
+    "snes": ("[snes]\npopulation = 12\nepisodes = 3\n",),
+    "sep_cma_es": ("[sep_cma_es]\npopulation = 12\nepisodes = 3\n",),
+    "cma_es": ("[cma_es]\npopulation = 12\nepisodes = 3\n",),
+    "es": ("[es]\npopulation = 12\nparents = 3\nepisodes = 3\n",),
     "pqn": ("[pqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nepochs = 2\nminibatches = 3\nasynchronous = true\n",),
 }
 CHIEF = ("dqn", "ga", "ppo")  # what the others do is in these
@@ -166,7 +173,9 @@ def another(value: Any, annotation: Any) -> Any:
     if isinstance(value, str):
         return value + "x"
     if isinstance(value, list):
-        return value[:-1] if value else ["x" if get_args(annotation) == (str,) else 1]
+        return value[:-1] if value else ["relu" if "str" in str(annotation) else 1]
+    if isinstance(value, dict):
+        return {**value, "max_steps": 1}
     if isinstance(value, Section):
         name = next(iter(type(value).model_fields))
         return value.model_copy(update={name: another(getattr(value, name), None)})

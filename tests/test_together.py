@@ -12,6 +12,7 @@ import pytest
 from calling import summary_of
 from specs import spec
 
+from evo.compiled import cache as kernel_cache
 from evo.config import loading
 from evo.config.experiment import environment_of
 from evo.errors import DeviceError
@@ -24,6 +25,9 @@ from evo.training.generation import make_algorithm
 from evo.workers.placement import NO_GPU, VISIBLE
 
 NETWORKS, BOARDS = 5, 32  # boards: odd numbers of values would be computed one by one at their end, with other bits
+
+# Elsewhere TensorFlow adds up the product of a single matrix in another order, and a fingerprint tells the two apart.
+SAME_BITS = "+avx512f" in kernel_cache.features().split(",")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -69,7 +73,10 @@ def test_each_network_s_scores_are_those_of_keras(options: dict[str, Any]) -> No
         close = 0.03 if network.options.dtype == "bfloat16" else 1e-5
         np.testing.assert_allclose(theirs, model(seen), rtol=close, atol=close)
         alone.set(one[None])
-        np.testing.assert_array_equal(alone(seen[None])[0], theirs)
+        if SAME_BITS:
+            np.testing.assert_array_equal(alone(seen[None])[0], theirs)
+        else:
+            np.testing.assert_allclose(alone(seen[None])[0], theirs, rtol=close, atol=close)
     assert len(np.unique(scores)) > NETWORKS * BOARDS  # they differ at all
 
 

@@ -31,6 +31,9 @@ class EnvironmentOptions(Section):
         description="options that are others in training than in validation and test, as in {max_steps = 100}",
     )
 
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())  # some options are dicts, which have none
+
     @model_validator(mode="after")
     def _fit_for_training(self) -> Self:
         if fixed := self.training.keys() & {"id", "training"}:
