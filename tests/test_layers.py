@@ -49,8 +49,13 @@ WIDE = [
 ]
 
 
-@pytest.mark.parametrize("texts", WIDE)
-@pytest.mark.parametrize("large", [0, layout.LARGE])
+@pytest.mark.parametrize(
+    ("texts", "large"),
+    [
+        (WIDE[0], 0),
+        *(pytest.param(texts, large, marks=pytest.mark.long) for texts in WIDE for large in (0, layout.LARGE)),
+    ],
+)
 def test_wide_layers_in_any_order_have_the_bits_of_a_plain_loop(
     texts: list[str], large: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +258,7 @@ def test_networks_of_the_short_form_with_relus_have_the_kernels_of_before() -> N
     assert {layout.table(Network.build(options, SHAPE, 4)).dtype for options in others} == {layout.ANY_LAYER}
 
 
+@pytest.mark.long
 def test_the_first_weights_behind_one_hot_planes_skip_those_that_no_lane_has() -> None:
     network = Network.build(Options(preset="seed", embed="one_hot", codes=4), SHAPE, 4)
     mask = lanes.nonzero_mask(network)
