@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import pytest
-from calling import ROOT, called, command, summary_of
+from calling import ROOT, command, summary_of
 
 from evo.environments.game_envs import GameVectorEnv
 from evo.errors import ConfigurationError
@@ -81,7 +81,9 @@ def test_a_game_that_cannot_be_compiled_is_told_by_its_line(kind: str, tmp_path:
     (tmp_path / f"uncompiled_{kind}.py").write_text(source)
     words = ("--set", "policy.kind=mlp", "--backend", "serial", "--plugin", f"uncompiled_{kind}")
     (tmp_path / "uncompiled.toml").write_text(f'[environment]\nid = "uncompiled_{kind}"\n')
-    told = called(tmp_path, "uncompiled.toml", *words, code=2)[1].splitlines()[-1]
+    with command(tmp_path, "uncompiled.toml", *words) as process:  # a process of its own, as a user's
+        told = process.communicate(timeout=300)[1].splitlines()[-1]
+    assert process.returncode == 2
     number = 1 + source.splitlines().index(f"    {line}")
     assert f"uncompiled_{kind}.py:{number}: Numba cannot compile `{line}`; functions of a game use numbers" in told
 
