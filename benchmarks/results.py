@@ -36,8 +36,8 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
         for game in ("catch", "cartpole", "acrobot", "pendulum", "swingup")
         for method in ("ga", "ppo")
     },
-    "sep_cma_snake_6x6": ((1, 2, 3), 5000),
-    "sep_cma_snake": ((1, 2, 3), 5000),
+    "cma_snake_6x6": ((1, 2, 3), 5000),
+    "cma_snake": ((1, 2, 3), 5000),
     "a2c_snake": ((1, 2, 3), 5000),
     "ga_snake": ((1, 2, 3), 5000),
     "ppo_snake": ((1, 2, 3, 4, 5), 5000),
