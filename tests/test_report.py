@@ -96,7 +96,7 @@ def test_a_report_needs_nothing_else_and_shows_the_scores_of_the_run(
         f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src 'sha256-{digest}'"
     )
     assert page.sentence.startswith("A genetic algorithm trained a multilayer perceptron of ")
-    assert f"Its champion scores {test['mean']:.2f} fruits on 70 unseen test episodes" in page.text
+    assert f"Its champion scores {test['mean']:.2f} fruits on 70 test episodes" in page.text
     assert f"(95 % interval {test['ci95'][0]:.2f} to {test['ci95'][1]:.2f})" in page.text
     for said in (
         "a random player 0.",

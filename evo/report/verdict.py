@@ -84,7 +84,7 @@ def scored(run: Source) -> str:
     if score is None:
         return "Its champion is not tested yet."
     amount = f"{figure(score.mean)} {UNITS.get(run.experiment.environment.id, '')}".rstrip()
-    text = f"Its champion scores {amount} on {counted(score.episodes, 'unseen test episode')}"
+    text = f"Its champion scores {amount} on {counted(score.episodes, 'test episode')}"
     text += f" (95 % interval {figure(score.ci95[0])} to {figure(score.ci95[1])})" if score.episodes > 1 else ""
     return text + (f" and wins {100 * score.win_rate:.3g} % of them." if score.win_rate else ".")
 
