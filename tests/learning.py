@@ -11,6 +11,6 @@ from evo.learning.options import LearnerOptions
 
 @pytest.fixture(scope="session", autouse=True)
 def tensorflow() -> Any:
-    from evo.learning.tensorflow_setup import start_tensorflow
+    from evo.learning.tensorflow.setup import start_tensorflow
 
     return start_tensorflow(LearnerOptions(threads=1))

@@ -15,7 +15,7 @@ from specs import make, spec
 from evo.evaluators import processes, serial
 from evo.kernels import lanes
 from evo.learning.options import LearnerOptions
-from evo.learning.tensorflow_setup import start_tensorflow
+from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.records import WORST, ActionRule, Episodes, Task, WeightSource

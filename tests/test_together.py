@@ -17,7 +17,7 @@ from evo.config import loading
 from evo.config.experiment import environment_of
 from evo.errors import DeviceError
 from evo.learning.options import LearnerOptions
-from evo.learning.tensorflow_setup import start_tensorflow
+from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.records import ActionRule, Episodes, Task, WeightSource
 from evo.rollouts.player import make_player

@@ -17,6 +17,8 @@ C4, C5, C6 = -2.75573143513906633035e-07, 2.08757232129817482790e-09, -1.1359647
 LOG2_E, LN2_1, LN2_2 = 1.44269504088896338700e00, 6.93147180369123816490e-01, 1.90821492927058770002e-10
 P1, P2, P3 = 1.66666666666666019037e-01, -2.77777777770155933842e-03, 6.61375632143793436117e-05
 P4, P5 = -1.65339022054652515390e-06, 4.13813679705723846039e-08
+L1, L2, L3 = 6.666666666666735130e-01, 3.999999999940941908e-01, 2.857142874366239149e-01
+L4, L5, L6, L7 = 2.222219843214978396e-01, 1.818357216161805012e-01, 1.531383769920937332e-01, 1.479819860511658591e-01
 LARGEST_ANGLE = 1_000_000.0
 
 
@@ -86,6 +88,39 @@ def exp(x: float) -> float:
         power *= power
         count >>= 1
     return value * scale
+
+
+def log(x: float) -> float:
+    """Return the natural logarithm, to one unit in the last place; minus infinity of 0, NaN below."""
+    if not x > 0.0 or x == math.inf:
+        return -math.inf if x == 0.0 else x if x > 0.0 else math.nan
+    m, n = math.frexp(x)  # exact
+    if m < 0.7071067811865476:
+        m, n = 2.0 * m, n - 1
+    f = m - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    r = z * (L1 + z * (L2 + z * (L3 + z * (L4 + z * (L5 + z * (L6 + z * L7))))))
+    half = 0.5 * f * f
+    return n * LN2_1 - ((half - (s * (half + r) + n * LN2_2)) - f)
+
+
+def power(x: float, exponent: float) -> float:
+    """Return x^exponent for x >= 0 as e^(exponent log x), to about 1e-14 of it; 0^exponent is 0, and x^0 is 1."""
+    if exponent == 0.0:
+        return 1.0
+    return 0.0 if x == 0.0 else exp(exponent * log(x))
+
+
+def integer_power(x: float, count: int) -> float:
+    """Return x^count for count >= 0, by squaring."""
+    value = 1.0
+    while count:
+        if count & 1:
+            value *= x
+        x *= x
+        count >>= 1
+    return value
 
 
 def tanh(x: float) -> float:

@@ -100,9 +100,14 @@ class Experiment:
         return self.options.learns
 
     @property
+    def learns_in_tensorflow(self) -> bool:
+        """Return whether the algorithm computes gradients in TensorFlow."""
+        return self.learns and not self.learner.is_exact
+
+    @property
     def learner_devices(self) -> LearnerDevices | None:
-        """Return where the learner computes; None where nothing learns."""
-        return self.learner.place if self.learns else None
+        """Return where TensorFlow computes updates; None where it computes none."""
+        return self.learner.place if self.learns_in_tensorflow else None
 
     def network(self) -> Network:
         """Return the network that the policy describes for this environment and algorithm."""
@@ -186,7 +191,7 @@ def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluat
     from evo.rollouts.player import RunSpec
 
     workers = experiment.workers
-    if experiment.learns and workers.backend == "serial":  # one process has one number of TensorFlow's threads
+    if experiment.learns_in_tensorflow and workers.backend == "serial":  # one process has one number of TensorFlow's threads
         threads, threads_inter = experiment.learner.threading
         workers = workers.model_copy(update={"threads": threads, "threads_inter": threads_inter})
     spec = RunSpec(

@@ -21,7 +21,8 @@ from evo.plugins.options import Setup
 from evo.records import ActionRule, Arrays, Metrics, Transitions
 
 if TYPE_CHECKING:
-    from evo.learning.learner import Learner, Loss, Rows
+    from evo.learning.learner import Learner, Rows
+    from evo.learning.losses import PolicyLoss
 
 PARTS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")  # of the loss: metrics
 POLICY_INIT_SCALE = np.float32(0.01)  # of the initial policy head: all actions start about equally likely
@@ -107,7 +108,7 @@ class ActorCritic(Method):
         self._rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
         self._started = setup.start is not None  # from another run's weights
 
-    def loss(self) -> Loss:
+    def loss(self) -> PolicyLoss:
         """Return the loss of policy and value."""
         from evo.learning.losses import PolicyLoss
 

@@ -31,7 +31,8 @@ from evo.records import (
 )
 
 if TYPE_CHECKING:
-    from evo.learning.learner import BetweenNetworks, Learner, Loss
+    from evo.learning.learner import Learner
+    from evo.learning.losses import AnyLoss
 
 Stopped = Callable[[], bool]
 PENDING = "pending_"  # prefix of transitions that are not learned from yet
@@ -94,7 +95,7 @@ class Method(Protocol):
     heads: ClassVar[str]  # what outputs mean; a fork continues from a state of the same heads only
     replays: ClassVar[bool] = False  # it learns from a buffer of its own, not from the last generation
 
-    def loss(self) -> Loss | BetweenNetworks:
+    def loss(self) -> AnyLoss:
         """Return the loss."""
 
     def learn(

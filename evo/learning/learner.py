@@ -1,201 +1,73 @@
-"""The learner: a network's gradients and Adam (Kingma & Ba, 2015) as one compiled step, the same for every algorithm.
-
-A step is `gradients(batch) -> reduce -> clip -> apply`. Losses are sums over a batch divided by the number of examples
-in the whole batch, never means of means, and gradients are clipped after they are reduced; so a batch may be split over
-devices, as `evo.learning.distributed` does. A batch is computed in parts of one shape, whose gradients are added up in
-order, so memory does not grow with it. Where one process learns on its CPU, every thread computes parts of its own,
-since threads that share every operation would wait for each other at every one.
-"""
+"""What algorithms see of a learner: a network's weights, Adam's moments, and updates by batches of examples."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from math import prod, sqrt
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
 from evo.errors import ResourceError
-from evo.learning.losses import Target, components
-from evo.learning.tensorflow_setup import shortages_explained, start_tensorflow
-from evo.networks.keras_form import build_keras, flat_weights, set_weights
 from evo.networks.network import Network
 from evo.records import Arrays
 
-if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions as Options
-
-# Outputs [B, O], the batch's arrays [B, ...] and the settings' scalars, all tensors, to named values of every example
-# [B] float32. The gradient is of "loss"; other values are returned too (an error, an entropy).
-Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 Values = dict[str, NDArray[np.float32]]
 Rows = NDArray[np.int32]
 
-
-@runtime_checkable
-class BetweenNetworks(Protocol):
-    """A loss that asks a target network too; its learner has one."""
-
-    def between(self, own: Any, target: Any) -> Loss:
-        """Return the loss for these two Keras models, the learner's network and the target network."""
-
-
-EMPTY = -1  # the row of a place in a part that holds no example
-LEAST = 32  # places of a part
-PART_BYTES = 16 << 20  # of a part's activations; measured; it decides how sums are rounded
-BETAS = (0.9, 0.999)
+BETAS = (0.9, 0.999)  # of Adam
 EPSILON = 1e-5
-KNOWN = 64  # examples of the step that the fingerprint is of
-CHUNK = 1024  # observations that `Forward` computes at once
 
 
-def part_size(network: Network) -> int:
-    """Return the largest number of examples in a part: a power of two from 32 to 4096."""
-    floats = sum(layer.out_height * layer.out_width * layer.filters for layer in network.layers)
-    size = LEAST
-    while size < 4096 and 2 * size * floats * 4 <= PART_BYTES:
-        size *= 2
-    return size
+class TargetNetwork(Protocol):
+    """A second network of the same description, which follows the learner's."""
 
-
-def parts_at_a_time(options: Options) -> int:
-    """Return how many parts are computed at a time: one a thread where one process learns on its CPU, else 1."""
-    import tensorflow as tf
-
-    alone = options.strategy == "one" and not options.devices
-    return options.threads if alone and not tf.config.list_physical_devices("GPU") else 1
-
-
-class Forward:
-    """A network's outputs for many observations at once: the learner's own, or a target network with other weights."""
-
-    def __init__(self, network: Network, options: Options) -> None:
-        tf = start_tensorflow(options)
-        self.network = network
-        self.model = build_keras(network, options.dtype)
-        self._compiled = tf.function(self.model, input_signature=[tf.TensorSpec((CHUNK, *network.shape), tf.float32)])
+    def weights(self) -> NDArray[np.float32]:
+        """Return the weights.  # [P]"""
 
     def set(self, weights: NDArray[np.float32]) -> None:
         """Set the weights.  # [P]"""
-        set_weights(self.model, self.network, weights)
 
-    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the outputs, computed in parts of one fixed size, so that they do not depend on M.
-
-        observations [M, ...] -> [M, O] float32.
-        """
-        import tensorflow as tf
-
-        out = np.empty((len(observations), self.network.outputs), np.float32)
-        for start in range(0, len(observations), CHUNK):
-            part = observations[start : start + CHUNK]
-            if len(part) < CHUNK:
-                part = np.concatenate([part, np.zeros((CHUNK - len(part), *part.shape[1:]), np.float32)])
-            out[start : start + CHUNK] = self._compiled(tf.constant(part)).numpy()[: len(out) - start]
-        return out
+    def follow(self, tau: float, every: int) -> None:
+        """Move by the share `tau` towards the learner's weights; with `every`, copy them every so many updates."""
 
 
-def summed_gradients(
-    each: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]],
-    variables: Sequence[Any],
-    part: Callable[[Any], tuple[Mapping[str, Any], Any]],
-    parts: Any,
-    count: Any,
-    settings: Mapping[str, Any],
-    parts_at_a_time: int = 1,
-) -> tuple[list[Any], list[str], Any]:
-    """Sum the gradients of a batch's loss over its parts, in order.
-
-    `each(batch, settings)` gives the loss's values of a batch; `part(i)` a part's batch, and where it has examples
-    [P] bool; `count` is the number of examples that the sum is divided by. Returns the gradients of `variables`, the
-    names of the K values, and the values [N, K, P].
-    """
-    import tensorflow as tf
-
-    names: list[str] = []
-
-    def add(i: Any, sums: Any, values: Any) -> Any:
-        batch, present = part(i)
-        with tf.GradientTape() as tape:
-            told = each(batch, settings)
-            total = tf.reduce_sum(told["loss"] * tf.cast(present, tf.float32)) / count
-        gradients = tape.gradient(total, variables)
-        names[:] = sorted(told)
-        values = values.write(i, tf.stack([told[name] for name in names]))
-        return i + 1, [one + other for one, other in zip(sums, gradients, strict=True)], values
-
-    nothing = [tf.zeros(variable.shape) for variable in variables]
-    _, sums, values = tf.while_loop(
-        lambda i, *_: i < parts,
-        add,
-        (0, nothing, tf.TensorArray(tf.float32, parts)),
-        parallel_iterations=parts_at_a_time,
-    )
-    return sums, names, values.stack()
-
-
-class Learner:
+class Learner(ABC):
     """A network's weights, Adam's moments and the number of updates.
 
     `load` a generation's arrays once, then `update` by rows of them, any number of times.
     """
 
-    devices = 1  # that compute an update
+    target: TargetNetwork | None = None  # where the loss asks one
 
-    def __init__(
-        self, network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
-    ) -> None:
-        """Prepare a learner whose weights are all zero; with `max_gradient_norm` 0 gradients are not clipped."""
-        tf = start_tensorflow(options)
-        self.network, self.options, self.part = network, options, part_size(network)
-        self._parts_at_a_time = parts_at_a_time(options)
-        self._max_norm = max_gradient_norm
-        self.target: Target | None = None
-        with self._scope():
-            self.forward = Forward(network, options)
-            self.forward.set(np.zeros(network.size, np.float32))
-            self._variables = self.forward.model.trainable_variables
-            self._first = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
-            self._second = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
-            if isinstance(loss, BetweenNetworks):
-                self.target = Target(Forward(network, options), self)
-                loss = loss.between(self.forward.model, self.target.forward.model)
-        self._loss = loss
+    def __init__(self, network: Network) -> None:
+        self.network = network
         self.updates = 0  # in all
-        self._data: dict[str, Any] = {}
         self._buffer = np.empty(0, np.float32)
-        self._compiled_for: dict[int, Any] = {}  # the step, by the size of a part
-
-    def _scope(self) -> AbstractContextManager[Any]:
-        """Return the context in which variables are made."""
-        return nullcontext()
-
-    def load(self, data: Mapping[str, NDArray[Any]]) -> None:
-        """Load the arrays that batches are gathered from, each [M, ...]; "observations" are the network's inputs.
-
-        Names, types and shapes are the same every time, except M.
-        """
-        import tensorflow as tf
-
-        self._data = {}  # frees the memory of the arrays before
-
-        def tensor(array: NDArray[Any]) -> Any:
-            if array.size and np.shares_memory(array, self._buffer):
-                return tf.experimental.dlpack.from_dlpack(array.__dlpack__())  # the same memory
-            return tf.constant(array)
-
-        with shortages_explained():
-            self._data = {name: tensor(array) for name, array in data.items()}
 
     def buffer(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return a buffer for observations that `load` does not copy; the next call reuses its memory."""
         if self._buffer.size < prod(shape):
             self._buffer = aligned(prod(shape))
         return self._buffer[: prod(shape)].reshape(shape)
+
+    @abstractmethod
+    def load(self, data: Mapping[str, NDArray[Any]]) -> None:
+        """Load the arrays that batches are gathered from, each [M, ...]; "observations" are the network's inputs.
+
+        Names, types and shapes are the same every time, except M.
+        """
+
+    @abstractmethod
+    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
+        """Update the weights by the examples `rows` [B]; return the values of each.
+
+        Values are the loss's, [B] each, and the "gradient_norm" [1] before clipping. `settings` are the loss's scalars.
+        Raises ResourceError where the loss or a gradient is not finite.
+        """
 
     def updates_on(
         self, batches: Iterable[Rows], learning_rate: float, settings: Mapping[str, float]
@@ -204,52 +76,32 @@ class Learner:
         for rows in batches:
             yield rows, self.update(rows, learning_rate, settings)
 
-    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
-        """Update the weights by the examples `rows` [B]; return the values of each.
+    @abstractmethod
+    def weights(self) -> NDArray[np.float32]:
+        """Return the weights.  # [P]"""
 
-        Values are the loss's, [B] each, and the "gradient_norm" [1] before clipping. `settings` are the loss's scalars.
-        Raises ResourceError where the loss or a gradient is not finite.
-        """
-        import tensorflow as tf
+    @abstractmethod
+    def begin(self, weights: NDArray[np.float32]) -> None:
+        """Begin with these weights [P], with zero moments and no updates."""
 
-        part = self._part_of(len(rows))
-        if part not in self._compiled_for:
-            self._compiled_for[part] = self._compile(part, settings)
-        parts = np.full(-(-len(rows) // part) * part, EMPTY, np.int32)
-        parts[: len(rows)] = rows
-        powers = self._count()
-        scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
-        with shortages_explained():
-            values, norm = self._compiled_for[part](
-                self._data,
-                tf.constant(parts.reshape(-1, part)),
-                tf.constant(self._rate(learning_rate), tf.float32),
-                tf.constant(powers, tf.float32),
-                scalars,
-            )
-        return self._finite({name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}, norm)
+    @abstractmethod
+    def state(self) -> Arrays:
+        """Return "weights", Adam's moments "first" and "second" [P] float32, and "updates" [1]."""
 
-    def _part_of(self, count: int) -> int:
-        """Return the size of the parts of `count` examples: a power of two from LEAST on, so that few places are empty.
+    @abstractmethod
+    def restore(self, state: Arrays) -> None:
+        """Restore a state that `state` returned."""
 
-        Some threads may have no part where their number is large, or not a power of two.
-        """
-        share = -(-count // self._parts_at_a_time)
-        return min(self.part, max(LEAST, 1 << (share - 1).bit_length()))
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Return what the bits of an update depend on; empty: on nothing."""
 
-    def _count(self) -> list[float]:
-        """Count an update, and return Adam's betas to the number of updates."""
-        self.updates += 1
-        return [beta**self.updates for beta in BETAS]
-
-    def _rate(self, learning_rate: float) -> float:
-        """Return the learning rate, scaled by `learner.learning_rate` for batches that grow with the devices."""
-        factors = {"given": 1.0, "linear": float(self.devices), "root": sqrt(self.devices)}
-        return learning_rate * factors[self.options.learning_rate]
+    def close(self) -> None:
+        """End the threads or processes of the learner, if it has any."""
 
     def _finite(self, values: Values, norm: Any) -> Values:
         """Return values with the gradient's norm; ResourceError where they are not finite."""
-        values["gradient_norm"] = norm.numpy()[None]
+        values["gradient_norm"] = np.asarray(norm, np.float32).reshape(1)
         for name in ("loss", "gradient_norm"):
             if not np.isfinite(values[name]).all():
                 raise ResourceError(
@@ -257,121 +109,3 @@ class Learner:
                     "the last commit is intact: resume the run with a smaller learning rate (which needs --fork)"
                 )
         return values
-
-    def _compile(self, part: int, settings: Mapping[str, float]) -> Any:
-        import tensorflow as tf
-
-        specs = {name: tf.TensorSpec((None, *array.shape[1:]), array.dtype) for name, array in self._data.items()}
-        rows, one = tf.TensorSpec((None, part), tf.int32), tf.TensorSpec((), tf.float32)
-        signature = [specs, rows, one, tf.TensorSpec(len(BETAS), tf.float32), dict.fromkeys(settings, one)]
-        return tf.function(self._step, input_signature=signature, autograph=False)
-
-    def _step(self, data: Any, rows: Any, rate: Any, powers: Any, settings: Any) -> Any:
-        """Update the weights by the examples `rows` [N, part]; return their values and the gradient's norm."""
-        gradients, values = self._gradients(data, rows, settings)
-        return values, self._clip_and_apply([[gradient] for gradient in gradients], rate, powers)
-
-    def _gradients(self, data: Any, rows: Any, settings: Any) -> Any:
-        """Return the gradients of the mean loss, and every example's values by name."""
-        import tensorflow as tf
-
-        def part(i: Any) -> tuple[dict[str, Any], Any]:
-            batch = {name: tf.gather(array, tf.maximum(rows[i], 0)) for name, array in data.items()}
-            return batch, rows[i] > EMPTY
-
-        count = tf.reduce_sum(tf.cast(rows > EMPTY, tf.float32))
-        gradients, names, values = summed_gradients(
-            self.each, self._variables, part, tf.shape(rows)[0], count, settings, self._parts_at_a_time
-        )
-        return gradients, dict(zip(names, tf.unstack(tf.transpose(values, [1, 0, 2]), len(names)), strict=True))
-
-    def each(self, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the loss's values of every example of a batch, as tensors [B]."""
-        return self._loss(self.forward.model(batch["observations"], training=True), batch, settings)
-
-    def _clip_and_apply(self, gradients: Sequence[Sequence[Any]], rate: Any, powers: Any) -> Any:
-        """Update the weights by Adam, whose betas to the number of updates are `powers`; return the gradient's norm.
-
-        `gradients` has of every variable a copy per device of this process, or one for all of them. They are clipped to
-        the global norm that is allowed; the norm is the one before.
-        """
-        import tensorflow as tf
-
-        norm = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(copies[0])) for copies in gradients]))
-        for copies, variable, *moments in zip(gradients, self._variables, self._first, self._second, strict=True):
-            on_devices = zip(*map(components, (variable.value, *moments)), strict=True)
-            for i, (weights, first, second) in enumerate(on_devices):
-                with tf.device(weights.device):
-                    gradient = copies[min(i, len(copies) - 1)]
-                    if self._max_norm:
-                        gradient = gradient * (self._max_norm / tf.maximum(norm, self._max_norm))
-                    tf.raw_ops.ResourceApplyAdam(
-                        var=weights.handle, m=first.handle, v=second.handle, beta1_power=powers[0],
-                        beta2_power=powers[1], lr=rate, beta1=BETAS[0], beta2=BETAS[1], epsilon=EPSILON, grad=gradient,
-                    )  # fmt: skip
-        return norm
-
-    def weights(self) -> NDArray[np.float32]:
-        """Return the weights.  # [P]"""
-        return flat_weights(self.forward.model)
-
-    def state(self) -> Arrays:
-        """Return "weights", Adam's moments "first" and "second" [P] float32, and "updates" [1]."""
-        first, second = ([np.ravel(slot.numpy()) for slot in slots] for slots in (self._first, self._second))
-        return {
-            "weights": self.weights(),
-            "first": np.concatenate(first),
-            "second": np.concatenate(second),
-            "updates": np.array([self.updates], np.int64),
-        }
-
-    def restore(self, state: Arrays) -> None:
-        """Restore a state that `state` returned."""
-        self.begin(np.asarray(state["weights"], np.float32))
-        for slots, name in ((self._first, "first"), (self._second, "second")):
-            for slot, array in zip(slots, self.network.split(np.asarray(state[name], np.float32)), strict=True):
-                slot.assign(array)
-        self.updates = int(np.asarray(state["updates"], np.int64)[0])
-
-    def begin(self, weights: NDArray[np.float32]) -> None:
-        """Begin with these weights [P], with zero moments and no updates."""
-        self.forward.set(weights)
-        for slot in (*self._first, *self._second):
-            slot.assign(slot * 0)
-        self.updates = 0
-
-    def fingerprint(self) -> str:
-        """Return the versions and the device that compute, with a digest of one step on known data."""
-        import keras
-        import tensorflow as tf
-        from llvmlite import binding
-
-        from evo.networks.candidates import noise
-
-        def squares(outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-            return {"loss": tf.reduce_sum(tf.square(outputs - 1.0), 1)}
-
-        known = type(self)(self.network, self.options, squares)
-        weights = np.empty(self.network.size, np.float32)
-        observations = np.empty((KNOWN, *self.network.shape), np.float32)
-        noise(np.uint64(1), weights)
-        noise(np.uint64(2), observations.reshape(-1))
-        known.begin(weights * np.float32(0.05))
-        known.load({"observations": observations})
-        count = self.part * self._parts_at_a_time  # whole parts
-        known.update(np.resize(np.arange(KNOWN, dtype=np.int32), count), 1e-3, {})
-        digest = hashlib.sha256(known.weights().tobytes()).hexdigest()[:16]
-        gpus = tf.config.list_logical_devices("GPU")
-        machine = gpus[0].name if gpus else f"CPU {binding.get_host_cpu_name()}"
-        threads = f"{self.options.threads} threads" + (" side by side" if self._parts_at_a_time > 1 else "")
-        return (
-            f"tensorflow {tf.__version__}, keras {keras.__version__}, {machine}, {threads}, "
-            f"{self.options.dtype}, learning step {digest}{self._spread_over()}"
-        )
-
-    def _spread_over(self) -> str:
-        """Return the fingerprint's part on several devices."""
-        return ""
-
-    def close(self) -> None:
-        """End the processes of the learner, if it has any."""

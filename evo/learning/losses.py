@@ -15,7 +15,7 @@ from evo.networks.keras_form import flat_weights
 from evo.rollouts.action_rules import HIGHEST, LOWEST
 
 if TYPE_CHECKING:
-    from evo.learning.learner import Forward, Learner, Loss
+    from evo.learning.tensorflow.learner import Forward, Loss, TensorFlowLearner
 
 NEVER = -1e9  # the score of an action that is not allowed: its probability is 0 exactly
 NOT_ALLOWED = -1e30  # the value of an action that is not allowed
@@ -199,10 +199,13 @@ class Regression:
         return {"loss": huber_loss(error, self.huber_delta), "td_error": error, "q_value": chosen}
 
 
-class Target:
-    """The target network: it follows the learner's by a share of the difference, or by copies."""
+AnyLoss = PolicyLoss | QLoss | Regression
 
-    def __init__(self, forward: Forward, learner: Learner) -> None:
+
+class Target:
+    """The target network of a learner in TensorFlow: it follows the learner's by a share of the difference, or by copies."""
+
+    def __init__(self, forward: Forward, learner: TensorFlowLearner) -> None:
         self.forward, self._learner = forward, learner
         self._move: Any = None
 

@@ -8,8 +8,10 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from evo.plugins.options import Section
+from evo.workers import gpus
 from evo.workers.placement import LearnerDevices
 
+GRADIENT = "gradient-1"  # what exact updates compute: operations, their order and their rounding
 Strategy = Literal["one", "towers", "mirrored", "central", "multiworker", "parameter-server"]
 CLUSTERS = ("multiworker", "parameter-server")  # strategies of several processes
 OPERATIONS = 8  # that run in parallel where there are several devices
@@ -22,9 +24,14 @@ STALE = (
 class LearnerOptions(Section):
     """The [learner] section: how gradient methods compute their updates."""
 
+    arithmetic: Literal["auto", "exact", "tensorflow"] = Field(
+        "auto",
+        description="exact: the same bits on every machine and for any number of threads, on the CPU; auto: exact, "
+        "unless a GPU or an option that only TensorFlow knows is there",
+    )
     strategy: Strategy = Field("one", description="how updates are distributed over devices or processes")
     threads: int = Field(
-        2, ge=1, le=1024, description="CPU threads of an update; changes results; a power of two is best"
+        2, ge=1, le=1024, description="CPU threads of an update; change the results of TensorFlow, not of exact updates"
     )
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of hidden layers; weights are float32")
     devices: list[str] = Field(
@@ -45,6 +52,8 @@ class LearnerOptions(Section):
     @model_validator(mode="after")
     def _consistent(self) -> LearnerOptions:
         several = self.strategy in CLUSTERS
+        if self.arithmetic == "exact" and (needs := self._only_tensorflow()):
+            raise ValueError(f'arithmetic: "exact" computes on the CPU, in float32, in one process; leave out {needs}')
         for device in self.devices:
             if not re.fullmatch(r"[CG]PU:\d{1,3}", device):
                 raise ValueError(f'devices: "{device[:40]}" is not a device such as "GPU:0" or "CPU:1"')
@@ -66,6 +75,19 @@ class LearnerOptions(Section):
         if self.staleness and self.strategy != "parameter-server":
             raise ValueError('staleness: only strategy "parameter-server" has several updates in flight')
         return self
+
+    def _only_tensorflow(self) -> str:
+        """Return an option that only TensorFlow knows, if one is given."""
+        names = ("strategy", "devices", "logical_cpus", "dtype", "log_placement")
+        given = (name for name in names if getattr(self, name) != LearnerOptions.model_fields[name].default)
+        return next(given, "")
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether updates are computed by `evo.learning.exact`, not by TensorFlow."""
+        if self.arithmetic == "auto":
+            return not self._only_tensorflow() and not gpus.visible()
+        return self.arithmetic == "exact"
 
     @property
     def threading(self) -> tuple[int, int]:
@@ -100,5 +122,7 @@ class LearnerOptions(Section):
         return f"{names} {'is' if len(given) == 1 else 'are'} ignored: {algorithm} computes no gradients"
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that results depend on."""
-        return self.model_dump(exclude={"weight", "log_placement"})
+        """Return the options that results depend on; those of TensorFlow have no name of the arithmetic."""
+        if self.is_exact:
+            return {"arithmetic": GRADIENT}
+        return self.model_dump(exclude={"arithmetic", "weight", "log_placement"})

@@ -27,7 +27,7 @@ def begin(experiment: Experiment, directory: Path | None) -> Store:
     ConfigurationError: something is there already, the champion that it starts from does not fit, or TensorFlow is
     missing.
     """
-    if experiment.learns:
+    if experiment.learns_in_tensorflow:
         devices.require_tensorflow(devices.LEARNING)
     elif experiment.policy.player == "tensorflow":
         devices.require_tensorflow()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 TIMEOUT = 30.0  # seconds; an unloaded driver takes some
@@ -35,6 +37,16 @@ def found() -> list[Gpu]:
     except (OSError, subprocess.SubprocessError):
         return _of_driver(DRIVER)
     return listed(done.stdout)
+
+
+@cache
+def visible() -> tuple[str, ...]:
+    """Return the names of the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, where it is set."""
+    here = os.environ.get("CUDA_VISIBLE_DEVICES")
+    named = tuple(name for gpu in found() for name in gpu.names)
+    if here is None or not named:
+        return named
+    return tuple(name for name in map(str.strip, here.split(",")) if name and not name.startswith("-"))
 
 
 def listed(text: str) -> list[Gpu]:

@@ -11,21 +11,26 @@ from evo.workers import devices, gpus
 from evo.workers.placement import VISIBLE, listed
 
 if TYPE_CHECKING:
-    from evo.learning.learner import BetweenNetworks, Learner, Loss
+    from evo.learning.learner import Learner
+    from evo.learning.losses import AnyLoss
     from evo.learning.options import LearnerOptions
     from evo.networks.network import Network
 
 
 def make_learner(
-    network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
+    network: Network, options: LearnerOptions, loss: AnyLoss, max_gradient_norm: float = 0.0
 ) -> Learner:
     """Return the learner that [learner] describes; DeviceError where a device is missing."""
+    if options.is_exact:
+        from evo.learning.exact.learner import ExactLearner
+
+        return ExactLearner(network, options.threads, loss, max_gradient_norm)
     if options.strategy in CLUSTERS:
         from evo.learning.distributed.cluster import ClusterLearner
 
         return ClusterLearner(network, options, loss, max_gradient_norm)
     if options.strategy == "one" and not options.devices:
-        from evo.learning.learner import Learner as Made
+        from evo.learning.tensorflow.learner import TensorFlowLearner as Made
     else:
         from evo.learning.distributed.replicas import ReplicatedLearner as Made
     learner = Made(network, options, loss, max_gradient_norm)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError, notice
 from evo.learning.distributed.member import END, MemberSpec, described
 from evo.learning.distributed.messages import Message, decode, encode
-from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, part_size
-from evo.learning.losses import Target
+from evo.learning.learner import Learner, Rows, TargetNetwork, Values
 from evo.learning.options import LearnerOptions
+from evo.learning.tensorflow.learner import BetweenNetworks, Loss, part_size
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.workers import gpus
@@ -215,9 +215,9 @@ class ClusterLearner(Learner):
         self, network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
     ) -> None:
         """Start the processes; their weights are all zero."""
-        self.network, self.options, self.part = network, options, part_size(network)
+        super().__init__(network)
+        self.options, self.part = options, part_size(network)
         self.devices = options.processes
-        self.updates = 0
         text = described(network, options, loss, max_gradient_norm)
         self.cluster = Cluster(options)
         self._ask("make", text=text)
@@ -302,7 +302,7 @@ class ClusterLearner(Learner):
         return self.cluster.ask(Message(method, arrays or {}, numbers or {}, text))
 
 
-class RemoteTarget(Target):
+class RemoteTarget(TargetNetwork):
     """The target network, in the cluster like its learner."""
 
     def __init__(self, learner: ClusterLearner) -> None:

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError
 from evo.learning.distributed import private_network
 from evo.learning.distributed.messages import Message, decode, encode
-from evo.learning.learner import BetweenNetworks, Learner, Loss
+from evo.learning.learner import Learner
 from evo.learning.losses import PolicyLoss, QLoss, Regression
 from evo.learning.options import LearnerOptions
-from evo.learning.tensorflow_setup import explained, start_tensorflow
+from evo.learning.tensorflow.learner import BetweenNetworks, Loss, TensorFlowLearner
+from evo.learning.tensorflow.setup import explained, start_tensorflow
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Player

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DeviceError
-from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, Values, summed_gradients
-from evo.learning.tensorflow_setup import shortages_explained, start_tensorflow
+from evo.learning.learner import Rows, Values
+from evo.learning.tensorflow.learner import BetweenNetworks, Loss, TensorFlowLearner, summed_gradients
+from evo.learning.tensorflow.setup import shortages_explained, start_tensorflow
 from evo.networks.network import Network
 from evo.workers import devices
 
@@ -105,7 +106,7 @@ class Synchronous:
         return [list(strategy.experimental_local_results(one)) for one in sums]
 
 
-class ReplicatedLearner(Learner):
+class ReplicatedLearner(TensorFlowLearner):
     """A learner on several devices of this process, or of several processes that all call the same methods."""
 
     def __init__(

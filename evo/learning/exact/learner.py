@@ -1,0 +1,278 @@
+"""A learner whose updates have the same bits on every machine, for any number of threads, without TensorFlow.
+
+The arithmetic is float32; multiplications and additions are rounded apart, and every sum has one order, which
+`evo.learning.exact.passes` says. "gradient-1" is its name.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from math import sqrt
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.compiled.buffers import aligned
+from evo.compiled.exact import integer_power
+from evo.learning.exact import losses
+from evo.learning.exact.adam import follow, norm_of, step
+from evo.learning.exact.passes import add_sums, backward, forward, pack_weights, unpack
+from evo.learning.exact.plan import BLOCK, Plan, Workspace, plan, workspace
+from evo.learning.exact.products import WIDTH, rounded
+from evo.learning.learner import BETAS, Learner, Rows, Values
+from evo.learning.losses import AnyLoss, PolicyLoss, QLoss
+from evo.networks.network import Network
+from evo.records import Arrays
+
+SPARE = 8  # sums of blocks beyond one a thread: those that wait for their partner in the tree
+NOBODY = np.zeros((0, 0), np.bool_)  # action masks of an environment that has none
+
+
+class Weights:
+    """A network's weights, packed for the passes."""
+
+    def __init__(self, network: Network, made: Plan) -> None:
+        self._plan = made
+        widest = max(layer.filters for layer in network.layers)
+        weighted = [layer for layer in network.layers if layer.weighted]
+        self._flat = aligned(network.size + WIDTH * (widest + 1))  # squares are read beyond the end
+        self.vector: NDArray[np.float32] = self._flat[: network.size]
+        self._packed = aligned(made.packed)
+        self._room = aligned(max(rounded(layer.fan_in) * rounded(layer.filters) for layer in weighted))
+        self._stale = True
+
+    def changed(self) -> None:
+        """Say that `vector` was written."""
+        self._stale = True
+
+    def packed(self) -> NDArray[np.float32]:
+        """Return the packed kernels of the present weights."""
+        if self._stale:
+            pack_weights(self._plan.layers, self._flat, self._packed, self._room)
+            self._stale = False
+        return self._packed
+
+
+class ExactTarget:
+    """A target network: it follows the learner's by a share of the difference, or by copies."""
+
+    def __init__(self, network: Network, made: Plan, learner: ExactLearner) -> None:
+        self.network = Weights(network, made)
+        self._learner = learner
+
+    def weights(self) -> NDArray[np.float32]:
+        """Return the weights.  # [P]"""
+        return self.network.vector.copy()
+
+    def set(self, weights: NDArray[np.float32]) -> None:
+        """Set the weights.  # [P]"""
+        self.network.vector[:] = weights
+        self.network.changed()
+
+    def follow(self, tau: float, every: int) -> None:
+        """Move by the share `tau` towards the learner's weights; with `every`, copy them every so many updates."""
+        if every and self._learner.updates % every:
+            return
+        if every:
+            self.set(self._learner.network_weights.vector)
+        elif tau:
+            follow(self.network.vector, self._learner.network_weights.vector, np.float32(tau))
+            self.network.changed()
+
+
+class ExactLearner(Learner):
+    """A network's weights, Adam's moments and the number of updates."""
+
+    def __init__(self, network: Network, threads: int, loss: AnyLoss, max_gradient_norm: float = 0.0) -> None:
+        """Prepare a learner whose weights are all zero; with `max_gradient_norm` 0 gradients are not clipped."""
+        super().__init__(network)
+        self._plan, self._max_norm = plan(network), np.float32(max_gradient_norm)
+        self.network_weights = Weights(network, self._plan)
+        self._first, self._second = aligned(network.size), aligned(network.size)
+        self._gradient = aligned(network.size)
+        self._loss = loss
+        self.target = ExactTarget(network, self._plan, self) if isinstance(loss, QLoss) else None
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, "learner") if threads > 1 else None
+        self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
+        for _ in range(threads):
+            self._workspaces.put(workspace(self._plan))
+        self._sums: SimpleQueue[NDArray[np.float32]] = SimpleQueue()
+        self._data: dict[str, NDArray[Any]] = {}
+        self._observations = np.empty((0, 0), np.float32)
+
+    def load(self, data: Mapping[str, NDArray[Any]]) -> None:
+        """Load the arrays that batches are taken from, each [M, ...]; "observations" are the network's inputs."""
+        self._data = dict(data)
+        self._observations = _rows(data["observations"])
+
+    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
+        """Update the weights by the examples `rows` [B]; return the values of each.
+
+        Values are the loss's, [B] each, and the "gradient_norm" [1] before clipping. `settings` are the loss's scalars.
+        Raises ResourceError where the loss or a gradient is not finite.
+        """
+        values = self.gradients(rows, settings)
+        norm = norm_of(self._gradient)
+        self.updates += 1
+        self._finite(values, norm)
+        clips = self._max_norm > 0 and norm > self._max_norm
+        scale = self._max_norm / norm if clips else np.float32(1)
+        betas = [integer_power(beta, self.updates) for beta in BETAS]
+        rate = np.float32(learning_rate * sqrt(1.0 - betas[1]) / (1.0 - betas[0]))
+        step(self.network_weights.vector, self._first, self._second, self._gradient, np.float32(scale), rate)
+        self.network_weights.changed()
+        return values
+
+    def gradient(self) -> NDArray[np.float32]:
+        """Return the gradient of the newest batch, before it was clipped.  # [P]"""
+        return self._gradient.copy()
+
+    def gradients(self, rows: Rows, settings: Mapping[str, float]) -> Values:
+        """Compute the gradient of the mean loss over the examples `rows` [B]; return the values of each."""
+        rows = np.ascontiguousarray(rows, np.int32)
+        kernel, batch, given, names = self._prepared(rows, settings)
+        values = np.empty((len(names), len(rows)), np.float32)
+        layers, weights = self._plan.layers, self.network_weights
+        packed, last, group = weights.packed(), self._plan.layers[-1], self._plan.group
+
+        def block(begin: int) -> NDArray[np.float32]:
+            room, sums = self._workspaces.get(), self._sums.get()
+            sums[:] = 0
+            end = min(begin + BLOCK, len(rows))
+            for first in range(begin, end, group):
+                count = min(group, end - first)
+                forward(layers, weights.vector, packed, self._observations, rows, first, count, room)
+                kernel(last, room.floats, batch, given, rows, first, count, len(rows), values)
+                backward(layers, weights.vector, packed, count, room, sums)
+            self._workspaces.put(room)
+            return sums
+
+        self._provide(-(-len(rows) // BLOCK))
+        total = self._tree(self._map(block, range(0, len(rows), BLOCK)))
+        unpack(layers, total, self._gradient)
+        self._sums.put(total)
+        return dict(zip(names, values, strict=True))
+
+    def _provide(self, blocks: int) -> None:
+        """Provide sums for as many blocks as are held at once."""
+        wanted = min(blocks, self._threads + SPARE + blocks.bit_length())
+        while self._sums.qsize() < wanted:
+            self._sums.put(aligned(self._plan.sums))
+
+    def _map(self, function: Any, places: Iterable[int]) -> Iterator[Any]:
+        """Call the function for every place, by several threads; yield results in order."""
+        return map(function, places) if self._pool is None else self._pool.map(function, places)
+
+    def _tree(self, blocks: Iterable[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Return the sum of blocks, added in pairs: the first two, the next two, then these two sums, and so on."""
+        waiting: deque[tuple[int, NDArray[np.float32]]] = deque()  # how many blocks, and their sum
+
+        def join() -> None:
+            count, later = waiting.pop()
+            others, earlier = waiting.pop()
+            add_sums(earlier, later)
+            self._sums.put(later)
+            waiting.append((count + others, earlier))
+
+        for sums in blocks:
+            waiting.append((1, sums))
+            while len(waiting) > 1 and waiting[-1][0] == waiting[-2][0]:
+                join()
+        while len(waiting) > 1:
+            join()
+        return waiting[0][1]
+
+    def _prepared(self, rows: Rows, settings: Mapping[str, float]) -> tuple[Any, Any, Any, tuple[str, ...]]:
+        """Return the compiled loss, its arrays, its settings and the names of its values."""
+        loss, data = self._loss, self._data
+        if isinstance(loss, PolicyLoss):
+            kernel = losses.normal_policy if loss.is_gaussian else losses.softmax_policy
+            policy = losses.PolicyBatch(
+                data["actions"], data.get("action_masks", NOBODY), data["advantages"], data["returns"], data["values"],
+                data["log_probabilities"],
+            )  # fmt: skip
+            numbers = [float(settings[name]) for name in losses.PolicySettings._fields[:-1]]
+            return kernel, policy, losses.PolicySettings(*numbers, loss.clipped), losses.POLICY_VALUES
+        targets = self._targets(rows) if isinstance(loss, QLoss) else data["targets"]
+        importance = data["importance"] if isinstance(loss, QLoss) else np.ones(len(targets), np.float32)
+        batch = losses.QBatch(np.asarray(data["actions"], np.int32), targets, importance)
+        return losses.huber, batch, losses.QSettings(loss.actions, loss.dueling, loss.huber_delta), losses.Q_VALUES
+
+    def _targets(self, rows: Rows) -> NDArray[np.float32]:
+        """Return DQN's targets of the examples that `rows` name, 0 of others: returns + discounts * the best value."""
+        loss, data = self._loss, self._data
+        assert isinstance(loss, QLoss) and self.target is not None
+        following = _rows(data["following"])
+        target = self.outputs(following, rows, self.target.network)
+        own = self.outputs(following, rows, self.network_weights) if loss.double else target
+        best = np.empty(len(rows), np.float32)
+        losses.best_following(own, target, data["action_masks"][rows], loss.actions, loss.dueling, loss.double, best)
+        targets = np.zeros(len(following), np.float32)
+        targets[rows] = data["returns"][rows] + data["discounts"][rows] * best
+        return targets
+
+    def outputs(
+        self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None
+    ) -> NDArray[np.float32]:
+        """Return the outputs of some observations, by the learner's weights or others.  # [M, inputs], [B] -> [B, O]"""
+        weights = self.network_weights if weights is None else weights
+        layers, group, packed = self._plan.layers, self._plan.group, weights.packed()
+        last = layers[-1]
+        filters, distance, start = (int(last[name]) for name in ("filters", "row", "output"))
+        out = np.empty((len(rows), filters), np.float32)
+
+        def part(first: int) -> None:
+            room, count = self._workspaces.get(), min(group, len(rows) - first)
+            forward(layers, weights.vector, packed, observations, rows, first, count, room)
+            found = room.floats[start : start + count * distance].reshape(count, distance)
+            out[first : first + count] = found[:, :filters]
+            self._workspaces.put(room)
+
+        for _ in self._map(part, range(0, len(rows), group)):
+            pass
+        return out
+
+    def weights(self) -> NDArray[np.float32]:
+        """Return the weights.  # [P]"""
+        return self.network_weights.vector.copy()
+
+    def state(self) -> Arrays:
+        """Return "weights", Adam's moments "first" and "second" [P] float32, and "updates" [1]."""
+        return {
+            "weights": self.weights(),
+            "first": self._first.copy(),
+            "second": self._second.copy(),
+            "updates": np.array([self.updates], np.int64),
+        }
+
+    def restore(self, state: Arrays) -> None:
+        """Restore a state that `state` returned."""
+        self.begin(np.asarray(state["weights"], np.float32))
+        self._first[:], self._second[:] = state["first"], state["second"]
+        self.updates = int(np.asarray(state["updates"], np.int64)[0])
+
+    def begin(self, weights: NDArray[np.float32]) -> None:
+        """Begin with these weights [P], with zero moments and no updates."""
+        self.network_weights.vector[:] = weights
+        self.network_weights.changed()
+        self._first[:], self._second[:] = 0, 0
+        self.updates = 0
+
+    def fingerprint(self) -> str:
+        """Return nothing: the arithmetic is the same on every machine."""
+        return ""
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def _rows(observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return observations as rows of floats.  # [M, ...] -> [M, inputs]"""
+    return np.ascontiguousarray(observations, np.float32).reshape(len(observations), -1)

@@ -1,0 +1,262 @@
+"""Losses of every example with their derivatives, compiled: those of `evo.learning.losses`, with the same bits everywhere.
+
+A loss is a function of an example's outputs that writes the derivative of the loss by every output, over the number of
+examples of the batch, and the example's values. Numbers are float64 in between, and float32 at both ends.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from evo.compiled import cache as kernel_cache
+from evo.compiled import exact
+from evo.rollouts.action_rules import HIGHEST, LOWEST
+
+kernel_cache.use(__name__)
+
+HALF_LOG_2_PI = 0.5 * 1.8378770664093453
+POLICY_VALUES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+Q_VALUES = ("loss", "td_error", "q_value")
+
+exp, log = (njit(cache=True, error_model="numpy", nogil=True)(function) for function in (exact.exp, exact.log))
+
+
+class PolicyBatch(NamedTuple):
+    """Arrays of an actor-critic's examples, [M, ...] each."""
+
+    actions: NDArray[Any]  # int32 [M], or float32 [M, D] of continuous actions
+    allowed: NDArray[np.bool_]  # [M, A], or [0, 0]: all actions are
+    advantages: NDArray[np.float32]  # [M]
+    returns: NDArray[np.float32]
+    values: NDArray[np.float32]  # of the policy that acted, as are
+    log_probabilities: NDArray[np.float32]
+
+
+class PolicySettings(NamedTuple):
+    """Coefficients of an actor-critic's loss."""
+
+    entropy_coefficient: float
+    value_coefficient: float
+    clip_range: float
+    value_clip_range: float
+    clipped: bool  # PPO's surrogate, else log probability times advantage
+
+
+class QBatch(NamedTuple):
+    """Arrays of a Q-learner's examples, [M] each."""
+
+    actions: NDArray[np.int32]
+    targets: NDArray[np.float32]
+    importance: NDArray[np.float32]
+
+
+class QSettings(NamedTuple):
+    """Options of a Q-learner's loss."""
+
+    actions: int
+    dueling: bool
+    huber_delta: float
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def log_softmax(scores, at, allowed, chosen, actions):  # type: ignore[no-untyped-def]
+    """Return the log probability of an action of scores[at:], what all are less of their scores, and the greatest.
+
+    `allowed` [A] or [0]: all are.
+    """
+    best, total = -np.inf, 0.0
+    for k in range(actions):
+        if allowed.shape[0] == 0 or allowed[k]:
+            best = max(best, np.float64(scores[at + k]))
+    for k in range(actions):
+        if allowed.shape[0] == 0 or allowed[k]:
+            total += exp(np.float64(scores[at + k]) - best)
+    less = best + log(total)
+    return np.float64(scores[at + chosen]) - less, less
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def normal_log_probability(outputs, at, action):  # type: ignore[no-untyped-def]
+    """Return the log probability of a continuous action [D]; outputs[at:] are means, then log deviations."""
+    total, dimensions = 0.0, action.shape[0]
+    for k in range(dimensions):
+        deviation = min(max(np.float64(outputs[at + dimensions + k]), LOWEST), HIGHEST)
+        distance = (np.float64(action[k]) - np.float64(outputs[at + k])) * exp(-deviation)
+        total += -0.5 * distance * distance - deviation - HALF_LOG_2_PI
+    return total
+
+
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
+def _surrogate(taken, advantage, old, settings):  # type: ignore[no-untyped-def]
+    """Return the surrogate, its derivative by the log probability, the ratio, and the change."""
+    change = np.float64(np.float32(taken)) - np.float64(old)
+    ratio, value = exp(change), taken * advantage
+    slope = advantage
+    if settings.clipped:
+        nearby = min(max(ratio, 1.0 - settings.clip_range), 1.0 + settings.clip_range)
+        value, slope = ratio * advantage, ratio * advantage
+        if nearby * advantage < value:
+            value, slope = nearby * advantage, 0.0
+    return value, slope, ratio, change
+
+
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
+def _value_error(value, target, before, limit):  # type: ignore[no-untyped-def]
+    """Return half the squared error and its derivative; with a limit, the greater one of it and the clipped value's."""
+    error = value - target
+    square, slope = error * error, error
+    if limit > 0.0:
+        held = before + min(max(value - before, -limit), limit)
+        if (held - target) * (held - target) > square:
+            square, slope = (held - target) * (held - target), 0.0
+            if abs(value - before) <= limit:
+                slope = held - target
+    return 0.5 * square, slope
+
+
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
+def _policy_values(values, place, surrogate, error, entropy, ratio, change, settings):  # type: ignore[no-untyped-def]
+    values[0, place] = settings.value_coefficient * error - surrogate - settings.entropy_coefficient * entropy
+    values[1, place] = -surrogate
+    values[2, place] = error
+    values[3, place] = entropy
+    values[4, place] = ratio - 1.0 - change  # http://joschu.net/blog/kl-approx.html
+    values[5, place] = 1.0 if abs(ratio - 1.0) > settings.clip_range else 0.0
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def softmax_policy(layer, x, batch, settings, rows, first, count, total, values):  # type: ignore[no-untyped-def]
+    """Write the derivatives of a policy of discrete actions, and of its value, for `count` examples of `total`.
+
+    The last `layer`'s outputs in `x` are the scores of the actions, then the value.
+    """
+    actions = layer.filters - 1
+    for e in range(count):
+        row = rows[first + e]
+        at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
+        chosen = batch.actions[row]
+        allowed = batch.allowed[row] if batch.allowed.shape[0] else batch.allowed[0:0, 0]
+        taken, less = log_softmax(x, at, allowed, chosen, actions)
+        entropy = 0.0
+        for k in range(actions):
+            if allowed.shape[0] == 0 or allowed[k]:
+                logarithm = np.float64(x[at + k]) - less
+                entropy -= exp(logarithm) * logarithm
+        advantage = np.float64(batch.advantages[row])
+        surrogate, slope, ratio, change = _surrogate(taken, advantage, batch.log_probabilities[row], settings)
+        for k in range(actions):
+            if allowed.shape[0] == 0 or allowed[k]:
+                logarithm = np.float64(x[at + k]) - less
+                chance = exp(logarithm)
+                by_entropy = settings.entropy_coefficient * chance * (logarithm + entropy)
+                x[to + k] = ((chance - (1.0 if k == chosen else 0.0)) * slope + by_entropy) / total
+            else:
+                x[to + k] = 0.0
+        error, by_value = _value_error(
+            np.float64(x[at + actions]), np.float64(batch.returns[row]), np.float64(batch.values[row]),
+            settings.value_clip_range,
+        )  # fmt: skip
+        x[to + actions] = settings.value_coefficient * by_value / total
+        _policy_values(values, first + e, surrogate, error, entropy, ratio, change, settings)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def normal_policy(layer, x, batch, settings, rows, first, count, total, values):  # type: ignore[no-untyped-def]
+    """Write the same for continuous actions: outputs are means, log standard deviations and the value."""
+    dimensions = layer.filters // 2
+    for e in range(count):
+        row = rows[first + e]
+        at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
+        action = batch.actions[row]
+        taken = normal_log_probability(x, at, action)
+        advantage = np.float64(batch.advantages[row])
+        surrogate, slope, ratio, change = _surrogate(taken, advantage, batch.log_probabilities[row], settings)
+        entropy = 0.0
+        for k in range(dimensions):
+            given = np.float64(x[at + dimensions + k])
+            deviation = min(max(given, LOWEST), HIGHEST)
+            entropy += deviation + HALF_LOG_2_PI + 0.5
+            shrink = exp(-deviation)
+            distance = (np.float64(action[k]) - np.float64(x[at + k])) * shrink
+            x[to + k] = -distance * shrink * slope / total
+            by_deviation = (1.0 - distance * distance) * slope - settings.entropy_coefficient
+            x[to + dimensions + k] = by_deviation / total if given == deviation else 0.0
+        error, by_value = _value_error(
+            np.float64(x[at + 2 * dimensions]), np.float64(batch.returns[row]), np.float64(batch.values[row]),
+            settings.value_clip_range,
+        )  # fmt: skip
+        x[to + 2 * dimensions] = settings.value_coefficient * by_value / total
+        _policy_values(values, first + e, surrogate, error, entropy, ratio, change, settings)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, inline="always")
+def action_value(x, at, action, actions, dueling):  # type: ignore[no-untyped-def]
+    """Return Q of an action: its score, or V + A - mean(A) of outputs [A..., V]."""
+    if not dueling:
+        return np.float64(x[at + action])
+    mean = 0.0
+    for k in range(actions):
+        mean += np.float64(x[at + k])
+    return np.float64(x[at + actions]) + np.float64(x[at + action]) - mean / actions
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def huber(layer, x, batch, settings, rows, first, count, total, values):  # type: ignore[no-untyped-def]
+    """Write the derivatives of the Huber loss (Huber, 1964) of the chosen actions' values, weighted by importance."""
+    actions, delta = settings.actions, settings.huber_delta
+    for e in range(count):
+        row = rows[first + e]
+        at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
+        chosen = batch.actions[row]
+        value = action_value(x, at, chosen, actions, settings.dueling)
+        error = np.float64(batch.targets[row]) - value
+        size, importance = abs(error), np.float64(batch.importance[row])
+        inside = min(size, delta) if delta > 0.0 else size
+        slope = -importance * (error if inside == size else math.copysign(delta, error)) / total
+        for k in range(actions):
+            own = 1.0 if k == chosen else 0.0
+            x[to + k] = (own - 1.0 / actions) * slope if settings.dueling else own * slope
+        if settings.dueling:
+            x[to + actions] = slope
+        values[0, first + e] = importance * (0.5 * inside * inside + delta * (size - inside))
+        values[1, first + e] = error
+        values[2, first + e] = value
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def best_following(own, target, allowed, actions, dueling, double, out):  # type: ignore[no-untyped-def]
+    """Write the target network's value of the allowed action that is ranked first.
+
+    own, target [M, O]: outputs of the learner's network and of the target network for the observations that follow;
+    allowed [M, A]; out [M]. With `double` the learner's network ranks (van Hasselt et al., 2016), else the target. Of
+    equal values the first is taken; NaN where there is one.
+    """
+    for row in range(out.shape[0]):
+        best, highest = -1, -np.inf
+        ranks = own[row] if double else target[row]
+        for k in range(actions):
+            if allowed[row, k]:
+                value = action_value(ranks, 0, k, actions, dueling)
+                if best < 0 or value > highest or value != value:
+                    best, highest = k, value
+        out[row] = action_value(target[row], 0, max(best, 0), actions, dueling)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def softmax_log_probabilities(outputs, actions, allowed, count, out):  # type: ignore[no-untyped-def]
+    """Write the log probabilities of discrete actions.  # outputs [M, O], actions [M], allowed [M, A] or [0, 0] -> [M]"""
+    for row in range(out.shape[0]):
+        known = allowed[row] if allowed.shape[0] else allowed[0:0, 0]
+        out[row] = log_softmax(outputs[row], 0, known, actions[row], count)[0]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def normal_log_probabilities(outputs, actions, out):  # type: ignore[no-untyped-def]
+    """Write the log probabilities of continuous actions.  # outputs [M, O], actions [M, D] -> [M]"""
+    for row in range(out.shape[0]):
+        out[row] = normal_log_probability(outputs[row], 0, actions[row])

@@ -1,0 +1,406 @@
+"""Forward and backward passes over a group of examples.
+
+A pass computes layer by layer. Outputs of hidden layers are those with which the same network plays, bit for bit. What
+a batch's gradient is: the sums of blocks of 256 examples, added in pairs as a tree; of a block, the sum over examples
+in their order, and of one example over its pixels in theirs. So neither the number of threads nor the size of a group
+changes a bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from evo.compiled import cache as kernel_cache
+from evo.kernels.weightless import tanh
+from evo.learning.exact.plan import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, RELU, TANH, WEIGHTED
+from evo.learning.exact.products import WIDTH, add_vector, copy_vector, multiply, pack, transpose
+from evo.networks.network import EPSILON
+
+kernel_cache.use(__name__)
+
+ZERO, ONE = np.float32(0), np.float32(1)
+VARIANCE_EPSILON = np.float32(EPSILON)
+PARTS = 8  # sums over filters are kept as so many partial sums, as in `evo.kernels.layer_norm`
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def pack_weights(layers, weights, packed, room):  # type: ignore[no-untyped-def]
+    """Pack the kernels of all layers, and their transposes; `weights` has room for a vector behind its end.
+
+    `room` is overwritten; it holds the largest kernel, transposed.
+    """
+    for i in range(layers.shape[0]):
+        layer = layers[i]
+        if layer.kind != WEIGHTED:
+            continue
+        terms, filters = layer.terms, layer.filters
+        distance = -(-terms // WIDTH) * WIDTH
+        pack(weights, layer.offset, terms, filters, filters, packed, layer.packed)
+        if layer.passes_on:
+            transpose(weights, layer.offset, terms, filters, filters, room, 0, distance)
+            pack(room, 0, filters, terms, distance, packed, layer.turned)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def forward(layers, weights, packed, observations, rows, first, count, room):  # type: ignore[no-untyped-def]
+    """Compute the outputs of `count` examples: `observations[rows[first + e]]`, flat rows of floats.
+
+    They lie at `output` of the last layer, in rows.
+    """
+    x = room.floats
+    layer = layers[0]
+    for e in range(count):
+        source = observations[rows[first + e]]
+        to, width = layer.input + e * layer.input_size + layer.inside, layer.width * layer.channels
+        for i in range(layer.height):
+            for k in range(width):
+                x[to + i * layer.input_row + k] = source[i * width + k]
+    last = layers.shape[0] - 1
+    for number in range(last + 1):
+        layer = layers[number]
+        if layer.kind == WEIGHTED:
+            _weighted(layer, weights, packed, count, room)
+        else:
+            _without_weights(layer, x, count)
+        if layer.norm:
+            _normalise(layer, weights, x, count)
+        if layer.activation == RELU:
+            for r in range(count * layer.pixels):
+                at = layer.output + r * layer.row
+                for f in range(layer.filters):
+                    x[at + f] = ZERO if x[at + f] < ZERO else x[at + f]
+        elif layer.activation == TANH:
+            for r in range(count * layer.pixels):
+                at = layer.output + r * layer.row
+                for f in range(layer.filters):
+                    x[at + f] = tanh(x[at + f])
+        if number < last:
+            _hand_on(layer, layers[number + 1], x, count)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _hand_on(layer, following, x, count):  # type: ignore[no-untyped-def]
+    """Copy the outputs of a layer to the inputs of the following one."""
+    columns = layer.out_width
+    for e in range(count):
+        for i in range(layer.out_height):
+            at = layer.output + (e * layer.pixels + i * columns) * layer.row
+            to = following.input + e * following.input_size + following.inside
+            to += i * (following.input_row if following.height > 1 else columns * layer.filters)
+            for j in range(columns):
+                for f in range(layer.filters):
+                    x[to + j * layer.filters + f] = x[at + j * layer.row + f]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _hand_back(layer, following, x, count):  # type: ignore[no-untyped-def]
+    """Copy the gradients of the inputs of the following layer to the gradients of a layer's outputs."""
+    columns = layer.out_width
+    for e in range(count):
+        for i in range(layer.out_height):
+            to = layer.d_output + (e * layer.pixels + i * columns) * layer.row
+            at = following.d_input + e * following.input_size + following.inside
+            at += i * (following.input_row if following.height > 1 else columns * layer.filters)
+            for j in range(columns):
+                for f in range(layer.filters):
+                    x[to + j * layer.row + f] = x[at + j * layer.filters + f]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _weighted(layer, weights, packed, count, room):  # type: ignore[no-untyped-def]
+    """Compute the sums of a convolution or a dense layer, which begin with the biases."""
+    x, pixels = room.floats, layer.pixels
+    if layer.patches != layer.input:
+        _gather(layer, x, count)
+    biases = layer.offset + layer.terms * layer.filters
+    for r in range(count * pixels):
+        for f in range(layer.filters):
+            x[layer.output + r * layer.row + f] = weights[biases + f] + ZERO  # -0 becomes 0: see `layout.pack`
+    multiply(
+        (x, layer.output, layer.row),
+        (x, layer.patches, layer.patch),
+        (packed, layer.packed, 0),
+        True,
+        room.words,
+        (count * pixels, layer.terms, layer.filters),
+    )
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _gather(layer, x, count):  # type: ignore[no-untyped-def]
+    """Copy the inputs of each output into a row of patches; what a vector spills over the end is overwritten next."""
+    width = layer.kernel * layer.channels
+    to = layer.patches
+    for e in range(count):
+        for i in range(layer.out_height):
+            for j in range(layer.out_width):
+                at = layer.input + e * layer.input_size + i * layer.stride * layer.input_row
+                at += j * layer.stride * layer.channels
+                for r in range(layer.kernel):
+                    for k in range(0, width, WIDTH):
+                        copy_vector(x, to + r * width + k, x, at + r * layer.input_row + k)
+                to += layer.patch
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _without_weights(layer, x, count):  # type: ignore[no-untyped-def]
+    """Compute one-hot planes, pools, or copies, as `evo.kernels.weightless` does."""
+    channels = layer.channels
+    for e in range(count):
+        image = layer.input + e * layer.input_size
+        to = layer.output + e * layer.pixels * layer.row
+        if layer.kind == ONE_HOT:
+            codes = layer.filters // channels
+            for k in range(layer.pixels * channels):
+                value, at = x[image + k], to + k // channels * layer.row + k % channels * codes
+                for code in range(codes):
+                    x[at + code] = ONE if value == np.float32(code) else (value if value != value else ZERO)
+        elif layer.kind == IDENTITY:
+            for k in range(layer.pixels):
+                for c in range(channels):
+                    x[to + k * layer.row + c] = x[image + k * channels + c]
+        else:
+            for i in range(layer.out_height):
+                for j in range(layer.out_width):
+                    _pool(layer, x, image, to + (i * layer.out_width + j) * layer.row, i, j)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _window(layer, i, j):  # type: ignore[no-untyped-def]
+    """Return the first row and column of a window, and those behind its last."""
+    top, left = i * layer.stride - layer.pad, j * layer.stride - layer.pad_left
+    ends = min(top + layer.kernel, layer.height), min(left + layer.kernel, layer.width)
+    return max(top, 0), max(left, 0), ends[0], ends[1]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _pool(layer, x, image, to, i, j):  # type: ignore[no-untyped-def]
+    top, left, bottom, right = _window(layer, i, j)
+    for c in range(layer.channels):
+        pooled = x[image + (top * layer.width + left) * layer.channels + c]
+        for row in range(top, bottom):
+            for column in range(left, right):
+                if row == top and column == left:
+                    continue
+                seen = x[image + (row * layer.width + column) * layer.channels + c]
+                if layer.kind == AVERAGE_POOL:
+                    pooled += seen
+                elif seen > pooled or seen != seen:
+                    pooled = seen
+        if layer.kind == AVERAGE_POOL:
+            pooled /= np.float32((bottom - top) * (right - left))
+        x[to + c] = pooled
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _pool_back(layer, x, count):  # type: ignore[no-untyped-def]
+    """Add each output's gradient to the inputs of its window: to the first of the largest, or to all alike."""
+    channels = layer.channels
+    for e in range(count):
+        image, d_image = layer.input + e * layer.input_size, layer.d_input + e * layer.input_size
+        for k in range(layer.height * layer.width * channels):
+            x[d_image + k] = ZERO
+        for i in range(layer.out_height):
+            for j in range(layer.out_width):
+                pixel = e * layer.pixels + i * layer.out_width + j
+                at, gradient = layer.output + pixel * layer.row, layer.d_output + pixel * layer.row
+                top, left, bottom, right = _window(layer, i, j)
+                cells = np.float32((bottom - top) * (right - left))
+                for c in range(channels):
+                    given = False
+                    for row in range(top, bottom):
+                        for column in range(left, right):
+                            k = (row * layer.width + column) * channels + c
+                            if layer.kind == AVERAGE_POOL:
+                                x[d_image + k] += x[gradient + c] / cells
+                            elif not given and x[image + k] == x[at + c]:
+                                x[d_image + k] += x[gradient + c]
+                                given = True
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _halves(parts):  # type: ignore[no-untyped-def]
+    """Return the sum of eight partial sums: (k, k + 4), (k, k + 2), (k, k + 1)."""
+    p0, p1, p2, p3, p4, p5, p6, p7 = parts
+    return ((p0 + p4) + (p2 + p6)) + ((p1 + p5) + (p3 + p7))
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _sum(x, at, count):  # type: ignore[no-untyped-def]
+    """Return the sum of x[at : at + count] as eight partial sums, of every eighth value in order."""
+    p0, p1, p2, p3, p4, p5, p6, p7 = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
+    whole = count // PARTS * PARTS
+    for f in range(0, whole, PARTS):
+        p0, p1, p2, p3 = p0 + x[at + f], p1 + x[at + f + 1], p2 + x[at + f + 2], p3 + x[at + f + 3]
+        p4, p5, p6, p7 = p4 + x[at + f + 4], p5 + x[at + f + 5], p6 + x[at + f + 6], p7 + x[at + f + 7]
+    left = count - whole
+    p0 = p0 + x[at + whole] if left > 0 else p0
+    p1 = p1 + x[at + whole + 1] if left > 1 else p1
+    p2 = p2 + x[at + whole + 2] if left > 2 else p2
+    p3 = p3 + x[at + whole + 3] if left > 3 else p3
+    p4 = p4 + x[at + whole + 4] if left > 4 else p4
+    p5 = p5 + x[at + whole + 5] if left > 5 else p5
+    p6 = p6 + x[at + whole + 6] if left > 6 else p6
+    return _halves((p0, p1, p2, p3, p4, p5, p6, p7))
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _normalise(layer, weights, x, count):  # type: ignore[no-untyped-def]
+    """Normalise each pixel's outputs over the filters, as `evo.kernels.layer_norm` does; keep what the gradient needs."""
+    filters = layer.filters
+    gamma = layer.offset + (layer.terms + 1) * filters if layer.kind == WEIGHTED else layer.offset
+    for r in range(count * layer.pixels):
+        at, normal = layer.output + r * layer.row, layer.normal + r * layer.row
+        mean = _sum(x, at, filters) / np.float32(filters)
+        for f in range(filters):
+            distance = x[at + f] - mean
+            x[at + f] = distance
+            x[normal + f] = distance * distance
+        inverse = ONE / np.sqrt(_sum(x, normal, filters) / np.float32(filters) + VARIANCE_EPSILON)
+        x[layer.inverse + r] = inverse
+        for f in range(filters):
+            value = x[at + f] * inverse
+            x[normal + f] = value
+            x[at + f] = value * weights[gamma + f] + weights[gamma + filters + f]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _normalise_back(layer, weights, x, count, sums, room):  # type: ignore[no-untyped-def]
+    """Turn gradients behind a normalisation into those before it; add gamma's and beta's to the sums.
+
+    With n the normalised values and g the gradients times gamma: inverse * (g - mean(g) - n * mean(g * n)).
+    """
+    filters, scratch = layer.filters, room.turned
+    gamma = layer.offset + (layer.terms + 1) * filters if layer.kind == WEIGHTED else layer.offset
+    for r in range(count * layer.pixels):
+        at, normal = layer.d_output + r * layer.row, layer.normal + r * layer.row
+        for f in range(filters):
+            gradient, value = x[at + f], x[normal + f]
+            sums[layer.scale + f] += gradient * value
+            sums[layer.scale + filters + f] += gradient
+            scaled = gradient * weights[gamma + f]
+            x[at + f] = scaled
+            scratch[f] = scaled * value
+        mean, along = _sum(x, at, filters) / np.float32(filters), _sum(scratch, 0, filters) / np.float32(filters)
+        for f in range(filters):
+            x[at + f] = x[layer.inverse + r] * (x[at + f] - mean - x[normal + f] * along)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def backward(layers, weights, packed, count, room, sums):  # type: ignore[no-untyped-def]
+    """Add the gradients of `count` examples to the sums, of gradients at `d_output` of the last layer.
+
+    What lies behind the last filter of a row there is zero.
+    """
+    x = room.floats
+    for number in range(layers.shape[0] - 1, -1, -1):
+        layer = layers[number]
+        if layer.activation == RELU:
+            for r in range(count * layer.pixels):
+                at, value = layer.d_output + r * layer.row, layer.output + r * layer.row
+                for f in range(layer.filters):
+                    x[at + f] = x[at + f] if x[value + f] > ZERO else ZERO
+        elif layer.activation == TANH:
+            for r in range(count * layer.pixels):
+                at, value = layer.d_output + r * layer.row, layer.output + r * layer.row
+                for f in range(layer.filters):
+                    x[at + f] *= ONE - x[value + f] * x[value + f]
+        if layer.norm:
+            _normalise_back(layer, weights, x, count, sums, room)
+        if layer.kind == WEIGHTED:
+            _weighted_back(layer, packed, count, room, sums)
+        if not layer.passes_on:
+            break
+        if layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
+            _pool_back(layer, x, count)
+        elif layer.kind == IDENTITY:
+            for r in range(count * layer.pixels):
+                e, pixel = r // layer.pixels, r % layer.pixels
+                for c in range(layer.channels):
+                    x[layer.d_input + e * layer.input_size + pixel * layer.channels + c] = x[
+                        layer.d_output + r * layer.row + c
+                    ]
+        _hand_back(layers[number - 1], layer, x, count)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _weighted_back(layer, packed, count, room, sums):  # type: ignore[no-untyped-def]
+    """Add the gradients of kernel and bias to the sums, and compute those of the inputs where layers before need them."""
+    x, rows, terms, filters = room.floats, count * layer.pixels, layer.terms, layer.filters
+    for r in range(rows):
+        for f in range(0, filters, WIDTH):
+            add_vector(sums, layer.bias + f, x, layer.d_output + r * layer.row + f)
+    distance = -(-rows // WIDTH) * WIDTH
+    distance += WIDTH if distance % 128 == 0 else 0
+    transpose(x, layer.d_output, rows, filters, layer.row, room.turned, 0, distance)
+    multiply(
+        (sums, layer.sums, -(-terms // WIDTH) * WIDTH),
+        (room.turned, 0, distance),
+        (x, layer.patches, layer.patch),
+        False,
+        room.words,
+        (filters, rows, terms),
+    )
+    if not layer.passes_on:
+        return
+    dense = layer.patches == layer.input
+    d_patches, to = (x, layer.d_input) if dense else (room.columns, 0)
+    for r in range(rows):
+        for k in range(0, terms, WIDTH):
+            for q in range(WIDTH):
+                d_patches[to + r * layer.patch + k + q] = ZERO
+    multiply(
+        (d_patches, to, layer.patch),
+        (x, layer.d_output, layer.row),
+        (packed, layer.turned, 0),
+        True,
+        room.words,
+        (rows, filters, terms),
+    )
+    if not dense:
+        _scatter(layer, x, room.columns, count)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _scatter(layer, x, columns, count):  # type: ignore[no-untyped-def]
+    """Add the gradients of patches to those of the inputs, pixel by pixel."""
+    width, pixel = layer.kernel * layer.channels, 0
+    for e in range(count):
+        image = layer.d_input + e * layer.input_size
+        for k in range(layer.input_size):
+            x[image + k] = ZERO
+        for i in range(layer.out_height):
+            for j in range(layer.out_width):
+                to = image + i * layer.stride * layer.input_row + j * layer.stride * layer.channels
+                for r in range(layer.kernel):
+                    for k in range(width):
+                        x[to + r * layer.input_row + k] += columns[pixel * layer.patch + r * width + k]
+                pixel += 1
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def unpack(layers, sums, gradient):  # type: ignore[no-untyped-def]
+    """Write the gradient in the order of the flat weights.  # sums -> [P]"""
+    for i in range(layers.shape[0]):
+        layer = layers[i]
+        terms, filters, at = layer.terms, layer.filters, layer.offset
+        if layer.kind == WEIGHTED:
+            distance = -(-terms // WIDTH) * WIDTH
+            for k in range(terms):
+                for f in range(filters):
+                    gradient[at + k * filters + f] = sums[layer.sums + f * distance + k]
+            at += terms * filters
+            for f in range(filters):
+                gradient[at + f] = sums[layer.bias + f]
+            at += filters
+        if layer.norm:
+            for f in range(2 * filters):
+                gradient[at + f] = sums[layer.scale + f]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def add_sums(sums, others):  # type: ignore[no-untyped-def]
+    """Add the sums of other blocks to these."""
+    for k in range(sums.shape[0]):
+        sums[k] += others[k]

@@ -1,0 +1,147 @@
+"""Where everything of an update lies in memory: a table of a network's layers, and the buffers that it points into."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.compiled.buffers import aligned
+from evo.learning.exact.products import CHUNK, WIDTH, rounded, spaced
+from evo.networks.layer import Layer
+from evo.networks.network import Network
+
+BLOCK = 256  # examples whose gradients are summed one after the other; part of what "gradient-1" means
+GROUP_FLOATS = 1 << 20  # of the buffers of the examples that are computed at once; it changes no bit
+
+KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity")
+WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY = range(len(KINDS))
+ACTIVATIONS = ("", "relu", "tanh")
+_, RELU, TANH = range(len(ACTIVATIONS))
+
+SHAPE = ("height", "width", "channels", "filters", "kernel", "stride", "pad", "pad_left", "out_height", "out_width")
+# A layer as the passes read it; places are those of the first example, or of the first row, in a workspace's floats.
+#   terms: of an output's sum. offset: of its weights in the flat vector.
+#   input, input_size: of an example; input_row: of a row of it, with its zeros; inside: from where on it is not padding.
+#   patches, patch: the inputs of each output as rows, and their distance; a dense layer's are its inputs themselves.
+#   output, row: outputs by pixels, and the distance of pixels; d_output, d_input: the gradients of outputs and inputs.
+#   normal, inverse: outputs before gamma and beta, and what they were multiplied by.
+#   packed, turned: of the packed kernel and of the transposed one; sums, bias, scale: of the gradients' sums.
+#   passes_on: whether layers before it have weights.
+PLACES = (
+    "kind", "activation", "norm", "pixels", "terms", "offset", "input", "input_size", "input_row", "inside", "patches",
+    "patch", "output", "row", "d_output", "d_input", "normal", "inverse", "packed", "turned", "sums", "bias", "scale",
+    "passes_on",
+)  # fmt: skip
+LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, *PLACES)])
+
+
+class Plan(NamedTuple):
+    """The table of layers, and the sizes of the buffers."""
+
+    layers: NDArray[np.void]  # LAYER
+    group: int  # examples that are computed at once
+    floats: int  # of a workspace
+    words: int  # of a workspace's masks
+    packed: int  # floats of the packed weights
+    sums: int  # floats of a block's sums
+
+
+class Workspace(NamedTuple):
+    """Buffers of one thread. Padding is zero from the beginning, and is never written."""
+
+    floats: NDArray[np.float32]  # what `Plan.layers` points into
+    turned: NDArray[np.float32]  # transposed gradients of outputs
+    columns: NDArray[np.float32]  # gradients of patches
+    words: NDArray[np.uint64]  # masks of what is not zero
+
+
+class Places:
+    """Hands out places in a buffer, one after the other."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def take(self, size: int) -> int:
+        """Return where the next `size` floats begin, at a cache line, with room behind them for a vector."""
+        start, self.size = self.size, self.size + rounded(size) + WIDTH
+        return start
+
+
+def is_dense(layer: Layer) -> bool:
+    """Return whether every output of a layer has all inputs, as they lie in memory."""
+    return layer.kind == "dense"
+
+
+def padded(layer: Layer) -> tuple[int, int]:
+    """Return rows and columns of a layer's input with its padding, of all that a window reads."""
+    if layer.kind != "conv":
+        return layer.height, layer.width
+    return (
+        max((layer.out_height - 1) * layer.stride + layer.kernel, layer.height + layer.pad),
+        max((layer.out_width - 1) * layer.stride + layer.kernel, layer.width + layer.pad_left),
+    )
+
+
+def group_of(network: Network) -> int:
+    """Return how many examples are computed at once: a power of two from 4 to 64, so that buffers stay near."""
+    floats = 0
+    for layer in network.layers:
+        rows, columns = padded(layer)
+        floats += 2 * rows * columns * layer.channels + 2 * layer.out_height * layer.out_width * layer.filters
+        floats += layer.out_height * layer.out_width * layer.fan_in if layer.kind == "conv" else 0
+    group = 64
+    while group > 4 and group * floats > GROUP_FLOATS:
+        group //= 2
+    return group
+
+
+def plan(network: Network) -> Plan:
+    """Return where everything of an update of this network lies."""
+    group = group_of(network)
+    table = np.zeros(len(network.layers), LAYER)
+    floats, packed, sums = Places(), Places(), Places()
+    words, weighted_before = 0, False
+    for layer, row in zip(network.layers, table, strict=True):
+        for name in SHAPE:
+            row[name] = getattr(layer, name)
+        row["kind"] = WEIGHTED if layer.weighted else KINDS.index(layer.kind)
+        row["activation"], row["norm"] = ACTIVATIONS.index(layer.activation), layer.norm
+        row["terms"], row["offset"], row["passes_on"] = layer.fan_in, layer.offset, weighted_before
+        row["pixels"] = pixels = layer.out_height * layer.out_width
+        row["row"] = distance = spaced(layer.filters)
+        height, width = padded(layer)
+        row["input_row"] = width * layer.channels
+        row["inside"] = (layer.pad * width + layer.pad_left) * layer.channels if layer.kind == "conv" else 0
+        row["input_size"] = size = spaced(height * width * layer.channels)
+        row["input"], row["d_input"] = floats.take(group * size), floats.take(group * size)
+        whole = rounded(group * pixels) * distance  # transposing reads whole squares
+        row["output"], row["d_output"] = floats.take(whole), floats.take(whole)
+        if is_dense(layer):
+            row["patches"], row["patch"] = row["input"], size
+        elif layer.weighted:
+            row["patch"] = spaced(layer.fan_in)
+            row["patches"] = floats.take(group * pixels * int(row["patch"]))
+        if layer.norm:
+            row["normal"], row["inverse"] = floats.take(group * pixels * distance), floats.take(group * pixels)
+            row["scale"] = sums.take(2 * layer.filters)
+        if layer.weighted:
+            terms, filters = layer.fan_in, layer.filters
+            row["packed"], row["turned"] = packed.take(terms * rounded(filters)), packed.take(filters * rounded(terms))
+            row["sums"], row["bias"] = sums.take(filters * rounded(terms)), sums.take(filters)
+            chunks = (pixels * group * -(-max(terms, filters) // CHUNK), filters * -(-pixels * group // CHUNK))
+            words = max(words, *chunks)
+        weighted_before = weighted_before or bool(layer.parts)
+    return Plan(table, group, floats.size, words, packed.size + WIDTH, sums.size)
+
+
+def workspace(made: Plan) -> Workspace:
+    """Return zeros of the sizes of a plan."""
+    weighted = made.layers[made.layers["kind"] == WEIGHTED]
+    rows = weighted["pixels"] * made.group
+    turned = int((weighted["row"] * [spaced(count) for count in rows]).max())
+    columns = int((rows * weighted["patch"]).max())
+    return Workspace(
+        aligned(made.floats + WIDTH), aligned(turned + WIDTH), aligned(columns + WIDTH), aligned(made.words, np.uint64)
+    )

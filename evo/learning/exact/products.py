@@ -1,0 +1,252 @@
+"""Matrix products of a learner's update: every sum in the order of its terms, products with zeros left out.
+
+A product adds A[i, k] * B[k, :] to C[i, :] for the k, rising, at which A[i, k] is not zero; multiplication and addition
+are rounded apart. Forward passes, gradients of inputs and gradients of kernels all have this form: activations by
+weights, gradients of outputs by transposed weights, transposed gradients of outputs by activations. Behind a ReLU most
+values of A are zeros, which costs nothing here. Sums of a row stay in registers while up to CHUNK of its terms are
+added, and the rows of B that they take stay in the nearest cache for all rows of A.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from evo.compiled import cache as kernel_cache
+from evo.kernels.vectors import broadcast, each_bit, interleave, load, store
+
+kernel_cache.use(__name__)
+
+WIDTH = 16  # of a vector; rows of C and of packed weights are whole vectors
+WIDE = "+avx512f" in kernel_cache.features().split(",")
+MOST = 8 if WIDE else 5  # vectors of a row whose sums stay in registers
+CHUNK = 32 if WIDE else 64  # terms that are added while they do; such a part of B takes 16 to 20 kB
+VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
+
+
+def rounded(size: int) -> int:
+    """Return a size as whole vectors."""
+    return -(-size // WIDTH) * WIDTH
+
+
+def spaced(size: int) -> int:
+    """Return a distance of rows that take `size`: whole vectors, so that neighbouring rows share no place in a cache."""
+    distance = rounded(size)
+    return distance + WIDTH if distance % 128 == 0 else distance
+
+
+def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+    return context.make_array(kind)(context, builder, array).data
+
+
+@intrinsic(prefer_literal=True)
+def _add_terms(typing, vectors, c, a, masks, b, rows):  # type: ignore[no-untyped-def]
+    """Add to `vectors` vectors of each row of C the terms of a chunk.
+
+    c: (C, at, distance of rows); a: (A, at, distance); masks: (words, at, distance), bit k of row i's word says that
+    A[i, k] is not zero; b: (B, at, distance).
+    """
+    if not isinstance(vectors, types.IntegerLiteral):
+        return None
+    count = vectors.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        parts = [cgutils.unpack_tuple(builder, arguments[k]) for k in range(1, 5)]
+        bases = [
+            builder.gep(_data(context, builder, signature.args[k + 1][0], part[0]), [part[1]])
+            for k, part in enumerate(parts)
+        ]
+        totals = [cgutils.alloca_once(builder, VECTOR) for _ in range(count)]
+        with cgutils.for_range(builder, arguments[5]) as row:
+            target, terms, word = (
+                builder.gep(base, [builder.mul(row.index, part[2])])
+                for base, part in zip(bases[:3], parts[:3], strict=True)
+            )
+            place = [ir.Constant(row.index.type, v * WIDTH) for v in range(count)]
+            for total, at in zip(totals, place, strict=True):
+                builder.store(load(builder, target, at, VECTOR), total)
+
+            def add(k: Any, terms: Any = terms, place: Any = place) -> None:
+                factor = broadcast(builder, terms, k, ir.FloatType(), WIDTH)
+                line = builder.gep(bases[3], [builder.mul(k, parts[3][2])])
+                for total, at in zip(totals, place, strict=True):
+                    product = builder.fmul(load(builder, line, at, VECTOR), factor)
+                    builder.store(builder.fadd(builder.load(total), product), total)
+
+            each_bit(builder, builder.load(word), add)
+            for total, at in zip(totals, place, strict=True):
+                store(builder, builder.load(total), target, at)
+        return context.get_dummy_value()
+
+    return types.void(vectors, c, a, masks, b, types.intp), generate
+
+
+@intrinsic
+def _nonzero(typing, x, at):  # type: ignore[no-untyped-def]
+    """Return a word whose bit k says that x[at + k] is not zero, k < 16; a NaN is not zero."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values = load(builder, _data(context, builder, signature.args[0], arguments[0]), arguments[1], VECTOR)
+        bits = builder.fcmp_unordered("!=", values, ir.Constant(VECTOR, [0.0] * WIDTH))
+        return builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), ir.IntType(64))
+
+    return types.uint64(x, types.intp), generate
+
+
+@intrinsic
+def _turn(typing, x, at, distance, y, to, step):  # type: ignore[no-untyped-def]
+    """y[to + i * step + j] = x[at + j * distance + i] for i, j < 16."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x_, at_, distance_, y_, to_, step_ = arguments
+        source, target = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 3))
+
+        def place(at: Any, step: Any, times: int) -> Any:
+            return builder.add(at, builder.mul(step, step.type(times)))
+
+        rows = [load(builder, source, place(at_, distance_, j), VECTOR) for j in range(WIDTH)]
+        for i, column in enumerate(interleave(builder, rows)):
+            store(builder, column, target, place(to_, step_, i))
+        return context.get_dummy_value()
+
+    return types.void(x, types.intp, types.intp, y, types.intp, types.intp), generate
+
+
+@intrinsic
+def copy_vector(typing, y, to, x, at):  # type: ignore[no-untyped-def]
+    """y[to : to + 16] = x[at : at + 16]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
+        store(builder, load(builder, source, arguments[3], VECTOR), target, arguments[1])
+        return context.get_dummy_value()
+
+    return types.void(y, types.intp, x, types.intp), generate
+
+
+@intrinsic
+def add_vector(typing, y, to, x, at):  # type: ignore[no-untyped-def]
+    """y[to : to + 16] += x[at : at + 16]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
+        total = builder.fadd(load(builder, target, arguments[1], VECTOR), load(builder, source, arguments[3], VECTOR))
+        store(builder, total, target, arguments[1])
+        return context.get_dummy_value()
+
+    return types.void(y, types.intp, x, types.intp), generate
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def transpose(x, at, rows, columns, distance, y, to, step):  # type: ignore[no-untyped-def]
+    """y[to + j * step + i] = x[at + i * distance + j]; both are read and written as squares of 16 x 16."""
+    for i in range(0, rows, WIDTH):
+        for j in range(0, columns, WIDTH):
+            _turn(x, at + i * distance + j, distance, y, to + j * step + i, step)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _masks_of(a, at, distance, rows, terms, words):  # type: ignore[no-untyped-def]
+    """Write a word for every row of A and every chunk of its terms."""
+    chunks = -(-terms // CHUNK)
+    for i in range(rows):
+        for q in range(chunks):
+            start, left = at + i * distance + q * CHUNK, min(CHUNK, terms - q * CHUNK)
+            word = np.uint64(0)
+            for k in range(0, left, WIDTH):
+                word |= _nonzero(a, start + k) << np.uint64(k)
+            words[i * chunks + q] = word & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - left))
+    return chunks
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def multiply(c, a, b, packed, words, shape):  # type: ignore[no-untyped-def]
+    """Add the product of A [rows, terms] and B [terms, columns] to C [rows, columns].
+
+    c, a, b: (array, at, distance of rows). `packed`: B is in blocks of columns, as `pack` writes them. `words` [rows *
+    chunks] is overwritten. shape: (rows, terms, columns). Columns are computed in whole vectors, 16 floats behind a
+    row of A may be read, and are ignored.
+    """
+    rows, terms, columns = shape
+    if rows == 0:
+        return
+    chunks = _masks_of(a[0], a[1], a[2], rows, terms, words)
+    done, vectors = 0, -(-columns // WIDTH)
+    while done < vectors:
+        count = _share(vectors - done)
+        start, distance = b[1] + done * WIDTH, b[2]
+        if packed:
+            start, distance = b[1] + done * WIDTH * terms, count * WIDTH
+        for q in range(chunks):
+            _add_any(
+                count,
+                (c[0], c[1] + done * WIDTH, c[2]),
+                (a[0], a[1] + q * CHUNK, a[2]),
+                (words, q, chunks),
+                (b[0], start + q * CHUNK * distance, distance),
+                rows,
+            )
+        done += count
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _share(vectors):  # type: ignore[no-untyped-def]
+    """Return how many of these vectors the next block of columns has, so that blocks are about equal."""
+    blocks = -(-vectors // MOST)
+    return -(-vectors // blocks)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def pack(x, at, rows, columns, distance, y, to):  # type: ignore[no-untyped-def]
+    """Write a matrix as blocks of columns, each row after row; columns are filled with what lies behind them.
+
+    x[at + i * distance + j], i < rows, in blocks from y[to:] on, as `multiply` reads them.
+    """
+    done, vectors = 0, -(-columns // WIDTH)
+    while done < vectors:
+        count = _share(vectors - done)
+        for i in range(rows):
+            for v in range(count):
+                copy_vector(
+                    y, to + (done * rows + i * count + v) * WIDTH, x, at + i * distance + (done + v) * WIDTH
+                )
+        done += count
+
+
+if WIDE:
+
+    @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+    def _add_any(count, c, a, masks, b, rows):  # type: ignore[no-untyped-def]
+        if count <= 5:
+            _add_few(count, c, a, masks, b, rows)
+        elif count == 6:
+            _add_terms(6, c, a, masks, b, rows)
+        elif count == 7:
+            _add_terms(7, c, a, masks, b, rows)
+        else:
+            _add_terms(8, c, a, masks, b, rows)
+
+else:
+
+    @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+    def _add_any(count, c, a, masks, b, rows):  # type: ignore[no-untyped-def]
+        _add_few(count, c, a, masks, b, rows)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _add_few(count, c, a, masks, b, rows):  # type: ignore[no-untyped-def]
+    if count == 1:
+        _add_terms(1, c, a, masks, b, rows)
+    elif count == 2:
+        _add_terms(2, c, a, masks, b, rows)
+    elif count == 3:
+        _add_terms(3, c, a, masks, b, rows)
+    elif count == 4:
+        _add_terms(4, c, a, masks, b, rows)
+    else:
+        _add_terms(5, c, a, masks, b, rows)
