@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.learning.distributed import make_learner
-from evo.learning.learner import Learner
 from evo.learning.losses import PolicyLoss, QLoss
 from evo.learning.options import LearnerOptions
+from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 
@@ -28,7 +28,7 @@ EXAMPLES, STEPS = 101, 20
 SETTINGS = {"entropy_coefficient": 0.01, "value_coefficient": 0.5, "clip_range": 0.2, "value_clip_range": 0.0}
 
 
-def ppo(options: LearnerOptions, norm: float = 0.05) -> Learner:
+def ppo(options: LearnerOptions, norm: float = 0.05) -> TensorFlowLearner:
     learner = make_learner(NETWORK, options, PolicyLoss(3, True), norm)
     draw = np.random.default_rng(1)
     learner.begin(draw.normal(0, 0.2, NETWORK.size).astype(np.float32))

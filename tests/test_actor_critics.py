@@ -79,7 +79,7 @@ def test_a_run_resumed_after_any_generation_equals_the_straight_one(way: str) ->
         assert set(metrics) >= {"best", "mean", "mean_length", "frames", "seconds_moving"}
         states.append(frozen(straight.state()))
     assert set(metrics) >= {"policy_loss", "value_loss", "entropy", "approx_kl", "learning_rate", "seconds_learning"}
-    assert metrics["approx_kl"] > 0
+    assert (metrics["approx_kl"] > 0) == (metrics["updates"] > 1)  # the first update finds the policy that acted
     assert not np.array_equal(states[0]["weights"], states[2]["weights"])
     record = frozen(straight.record())
     resumed = WAYS[way]()

@@ -28,6 +28,7 @@ from pydantic import ValidationError
 
 from evo.algorithms import dqn
 from evo.errors import ConfigurationError, ResourceError
+from evo.kernels import lanes
 from evo.learning.collecting import initial_weights
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.schedules import epsilon_at
@@ -155,15 +156,15 @@ def reference_errors(algorithm: GradientAlgorithm, sample: Any, double: bool) ->
     learner = algorithm.learner
     assert learner.target is not None
 
-    def values(forward: Any, rows: Any) -> np.ndarray:
-        outputs = forward(algorithm.setup.environment.game.observe(rows))
+    def values(weights: Any, rows: Any) -> np.ndarray:
+        outputs = lanes.scores(algorithm.setup.network, weights, algorithm.setup.environment.game.observe(rows))
         return np.asarray(outputs[:, 3:4] + outputs[:, :3] - outputs[:, :3].mean(axis=1, keepdims=True))
 
-    targets = values(learner.target.forward, sample.following)
-    choosing = values(learner.forward, sample.following) if double else targets
+    targets = values(learner.target.weights(), sample.following)
+    choosing = values(learner.weights(), sample.following) if double else targets
     best = targets[np.arange(len(targets)), np.where(sample.action_masks == 1, choosing, -np.inf).argmax(axis=1)]
     wanted = sample.returns + sample.discounts * best
-    return np.asarray(wanted - values(learner.forward, sample.observations)[np.arange(len(best)), sample.actions])
+    return np.asarray(wanted - values(learner.weights(), sample.observations)[np.arange(len(best)), sample.actions])
 
 
 @pytest.mark.parametrize("double", [True, False])

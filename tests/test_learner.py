@@ -17,18 +17,10 @@ from numpy.typing import NDArray
 
 from evo.errors import DeviceError, ResourceError
 from evo.kernels import lanes
-from evo.learning.learner import (
-    BETAS,
-    CHUNK,
-    EPSILON,
-    LEAST,
-    Forward,
-    Learner,
-    part_size,
-    parts_at_a_time,
-    start_tensorflow,
-)
+from evo.learning.learner import BETAS, EPSILON
 from evo.learning.options import LearnerOptions
+from evo.learning.tensorflow.learner import CHUNK, LEAST, Forward, TensorFlowLearner, part_size, parts_at_a_time
+from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.workers.placement import NO_GPU, VISIBLE
 
@@ -44,8 +36,8 @@ def squares(outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any])
     return {"loss": settings["scale"] * error, "error": error}
 
 
-def learner(network: Network = NETWORK, norm: float = 0.0, options: LearnerOptions = ONE) -> Learner:
-    made = Learner(network, options, squares, norm)
+def learner(network: Network = NETWORK, norm: float = 0.0, options: LearnerOptions = ONE) -> TensorFlowLearner:
+    made = TensorFlowLearner(network, options, squares, norm)
     made.begin(np.random.default_rng(1).normal(0, 0.3, network.size).astype(np.float32))
     made.load(examples(network))
     return made

@@ -11,8 +11,9 @@ from learning import tensorflow  # noqa: F401
 from numpy.typing import NDArray
 
 from evo.kernels import lanes
-from evo.learning.learner import Learner
-from evo.learning.losses import PolicyLoss, following_values, huber_loss, log_probabilities
+from evo.learning.exact.losses import log_probabilities
+from evo.learning.losses import PolicyLoss, following_values, huber_loss
+from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 
@@ -60,14 +61,16 @@ def written_out(
     return total / len(batch["observations"])
 
 
-def learner_of(batch: dict[str, NDArray[Any]], method: str, network: Network = LINEAR, **kind: bool) -> Learner:
-    learner = Learner(network, ONE, PolicyLoss(network.actions, method == "ppo", **kind))
+def learner_of(
+    batch: dict[str, NDArray[Any]], method: str, network: Network = LINEAR, **kind: bool
+) -> TensorFlowLearner:
+    learner = TensorFlowLearner(network, ONE, PolicyLoss(network.actions, method == "ppo", **kind))
     learner.begin(np.random.default_rng(8).normal(0, 0.4, network.size).astype(np.float32))
     learner.load(batch)
     return learner
 
 
-def gradient_of(learner: Learner, count: int, settings: dict[str, float]) -> NDArray[np.float64]:
+def gradient_of(learner: TensorFlowLearner, count: int, settings: dict[str, float]) -> NDArray[np.float64]:
     """Return the gradient, which after one update is ten times Adam's first moment."""
     learner.update(np.arange(count, dtype=np.int32), 1e-3, settings)
     return np.asarray(learner.state()["first"], np.float64) * 10

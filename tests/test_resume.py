@@ -205,19 +205,34 @@ def variants(experiment: Experiment) -> Iterator[tuple[str, str, Experiment]]:
 def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_differs(
     tmp_path: Path, name: str
 ) -> None:
-    experiment = loading.load(tmp_path / written(tmp_path, name))
+    loaded = loading.load(tmp_path / written(tmp_path, name))
+    learner = loaded.learner.model_copy(update={"arithmetic": "tensorflow"})
+    experiment = replace(loaded, learner=learner)
     learns = registry.find("algorithms", name).Options.learns
     free, bound = set(), set()
     for section, key, changed in variants(experiment):
         told = difference(experiment.identity(), changed.identity())
         (bound if told else free).add((section, key))
         named = key if (section, key) == ("run", "seed") else f"{section}.{key}"
+        named = "learner.arithmetic" if key == "arithmetic" else named
         assert all(line.startswith(named) for line in told), told
     deciding = {"environment", "policy", "validation", name, *(["learner"] if learns else [])}
     assert {section for section, _ in bound} == {*deciding, "run"}
     assert {key for section, key in bound if section == "run"} == {"seed"}
     where = {("learner", "weight"), ("learner", "log_placement")} if learns else set()
     assert {(section, key) for section, key in free if section in deciding} == {(name, "generations"), *where}
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(TINY) if registry.find("algorithms", name).Options.learns])
+def test_nothing_about_an_exact_learner_is_in_the_identity_but_its_arithmetic(tmp_path: Path, name: str) -> None:
+    experiment = loading.load(tmp_path / written(tmp_path, name))
+    assert experiment.identity()["learner"] == {"arithmetic": "gradient-1"}
+    other = replace(experiment, learner=experiment.learner.model_copy(update={"threads": 7}))
+    assert other.identity() == experiment.identity()
+    inexact = replace(experiment, learner=experiment.learner.model_copy(update={"strategy": "mirrored"}))
+    assert difference(experiment.identity(), inexact.identity()) == [
+        'learner.arithmetic: "gradient-1" in the run, nothing now'
+    ]
 
 
 @pytest.fixture

@@ -417,7 +417,10 @@ def test_tasks_name_the_weights_that_were_published_last(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("missing", ["keras", "tensorflow"])
-@pytest.mark.parametrize("words", [("--algorithm", "ppo"), ("--set", "policy.inference=tensorflow")])
+@pytest.mark.parametrize(
+    "words",
+    [("--algorithm", "ppo", "--set", "learner.arithmetic=tensorflow"), ("--set", "policy.inference=tensorflow")],
+)
 def test_a_run_that_needs_tensorflow_makes_nothing_where_that_is_missing(
     small: Path, monkeypatch: pytest.MonkeyPatch, missing: str, words: tuple[str, ...]
 ) -> None:

@@ -105,13 +105,6 @@ def log(x: float) -> float:
     return n * LN2_1 - ((half - (s * (half + r) + n * LN2_2)) - f)
 
 
-def power(x: float, exponent: float) -> float:
-    """Return x^exponent for x >= 0 as e^(exponent log x), to about 1e-14 of it; 0^exponent is 0, and x^0 is 1."""
-    if exponent == 0.0:
-        return 1.0
-    return 0.0 if x == 0.0 else exp(exponent * log(x))
-
-
 def integer_power(x: float, count: int) -> float:
     """Return x^count for count >= 0, by squaring."""
     value = 1.0

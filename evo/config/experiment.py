@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PROVENANCE = "provenance"
 
+ARITHMETIC = "learner.arithmetic"  # of an identity
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -191,7 +193,9 @@ def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluat
     from evo.rollouts.player import RunSpec
 
     workers = experiment.workers
-    if experiment.learns_in_tensorflow and workers.backend == "serial":  # one process has one number of TensorFlow's threads
+    if (
+        experiment.learns_in_tensorflow and workers.backend == "serial"
+    ):  # one process has one number of TensorFlow's threads
         threads, threads_inter = experiment.learner.threading
         workers = workers.model_copy(update={"threads": threads, "threads_inter": threads_inter})
     spec = RunSpec(
@@ -210,13 +214,12 @@ def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluat
 
 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return a line for every key that differs between two identities."""
+    """Return a line for every key that differs between two identities; arithmetic stands for all that it depends on."""
     ours, theirs = _flat(one), _flat(other)
-    return [
-        f"{key}: {_text(ours, key)} in the run, {_text(theirs, key)} now"
-        for key in sorted(ours.keys() | theirs.keys())
-        if ours.get(key) != theirs.get(key)
-    ]
+    differing = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
+    if ARITHMETIC in differing:
+        differing = [key for key in differing if key == ARITHMETIC or not key.startswith("learner.")]
+    return [f"{key}: {_text(ours, key)} in the run, {_text(theirs, key)} now" for key in differing]
 
 
 def _content(source: str) -> str:

@@ -158,7 +158,7 @@ class ActorCritic(Method):
 
     def examples(self, learner: Learner, transitions: Transitions, frames: int) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs, [M, ...] each, and update the normalisers."""
-        from evo.learning.losses import log_probabilities
+        from evo.learning.exact.losses import log_probabilities
 
         options, network = self.options, self.setup.network
         buffer = learner.buffer((len(transitions), *network.shape))

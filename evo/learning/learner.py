@@ -96,7 +96,7 @@ class Learner(ABC):
     def fingerprint(self) -> str:
         """Return what the bits of an update depend on; empty: on nothing."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (most have nothing to end)
         """End the threads or processes of the learner, if it has any."""
 
     def _finite(self, values: Values, norm: Any) -> Values:

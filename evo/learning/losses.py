@@ -94,31 +94,6 @@ class PolicyLoss:
         return 0.5 * tf.where(limit > 0.0, tf.maximum(error, tf.square(held - batch["returns"])), error)
 
 
-def log_probabilities(
-    outputs: NDArray[np.float32],
-    actions: NDArray[np.generic],
-    action_masks: NDArray[np.int8] | None,
-    count: int,
-    is_gaussian: bool = False,
-) -> NDArray[np.float32]:
-    """Return the log probabilities of actions under the outputs they were drawn from.  # outputs [M, O] -> [M]
-
-    `count` is the number of actions, or of their dimensions.
-    """
-    if is_gaussian:
-        means, deviations = (outputs[:, i * count : (i + 1) * count].astype(np.float64) for i in (0, 1))
-        deviations = np.clip(deviations, LOWEST, HIGHEST)
-        standard = (np.asarray(actions, np.float64) - means) * np.exp(-deviations)
-        taken = (-0.5 * standard**2 - deviations - HALF_LOG_2_PI).sum(axis=1)
-        return np.asarray(taken, np.float32)
-    scores = outputs[:, :count].astype(np.float64)
-    if action_masks is not None:
-        scores = np.where(action_masks != 0, scores, NEVER)
-    scores -= scores.max(axis=1, keepdims=True)
-    chosen = scores[np.arange(len(scores)), np.asarray(actions, np.int64)]
-    return np.asarray(chosen - np.log(np.exp(scores).sum(axis=1)), np.float32)
-
-
 def action_values(outputs: Any, actions: int, dueling: bool) -> Any:
     """Return Q = V + A - mean(A) of outputs [A..., V] (Wang et al., 2016), or the scores.  # [B, O] -> [B, A]"""
     import tensorflow as tf
@@ -203,7 +178,7 @@ AnyLoss = PolicyLoss | QLoss | Regression
 
 
 class Target:
-    """The target network of a learner in TensorFlow: it follows the learner's by a share of the difference, or by copies."""
+    """A target network in TensorFlow: it follows the learner's by a share of the difference, or by copies."""
 
     def __init__(self, forward: Forward, learner: TensorFlowLearner) -> None:
         self.forward, self._learner = forward, learner

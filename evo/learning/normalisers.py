@@ -7,6 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled.functions import product
 from evo.errors import ConfigurationError
 from evo.networks.network import Network
 from evo.records import TERMINATED, TRUNCATED
@@ -74,7 +75,7 @@ class ObservationNormaliser:
         folded = weights.copy()
         kernel, bias = self.network.split(folded)[:2]  # views
         scaled = kernel.astype(np.float64) / self.moments.deviation[:, None]
-        bias -= (self.moments.mean @ scaled).astype(np.float32)
+        bias -= product(self.moments.mean, scaled).astype(np.float32)
         kernel[:] = scaled
         return folded
 
@@ -82,7 +83,7 @@ class ObservationNormaliser:
         """Return weights [P] that map normalised observations as `weights` map raw ones, up to rounding."""
         out = weights.copy()
         kernel, bias = self.network.split(out)[:2]  # views
-        bias += (self.moments.mean @ kernel.astype(np.float64)).astype(np.float32)
+        bias += product(self.moments.mean, kernel.astype(np.float64)).astype(np.float32)
         kernel[:] = kernel * self.moments.deviation[:, None]
         return out
 

@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled.functions import powers
 from evo.errors import DataError
 from evo.learning.collecting import envs_from_arrays
 from evo.learning.returns import following_rows, n_step
@@ -162,14 +163,14 @@ class ReplayBuffer:
 
     def importance_weights(self, probabilities: NDArray[np.float64], exponent: float) -> NDArray[np.float32]:
         """Return importance-sampling weights (N P)^-exponent over the largest of them.  # [B]"""
-        weights = (len(self) * probabilities) ** -exponent
+        weights = powers(len(self) * probabilities, -exponent)
         return np.asarray(weights / weights.max(), np.float32)
 
     def update_priorities(self, slots: NDArray[np.int64], td_errors: NDArray[np.float32]) -> None:
         """Set priorities to |TD error|^exponent; of a slot drawn twice the last error counts.  # both [B]"""
         if not self.priority_exponent:
             return
-        priorities = np.rint((np.abs(td_errors.astype(np.float64)) + OFFSET) ** self.priority_exponent * UNIT)
+        priorities = np.rint(powers(np.abs(td_errors.astype(np.float64)) + OFFSET, self.priority_exponent) * UNIT)
         values = np.clip(priorities, 1, LARGEST).astype(np.int64)
         set_priorities(self._tree, slots, values)
         self._highest = max(self._highest, int(values.max()))

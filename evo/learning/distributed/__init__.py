@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from evo.networks.network import Network
 
 
-def make_learner(
-    network: Network, options: LearnerOptions, loss: AnyLoss, max_gradient_norm: float = 0.0
-) -> Learner:
+def make_learner(network: Network, options: LearnerOptions, loss: AnyLoss, max_gradient_norm: float = 0.0) -> Learner:
     """Return the learner that [learner] describes; DeviceError where a device is missing."""
     if options.is_exact:
         from evo.learning.exact.learner import ExactLearner

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError
 from evo.learning.distributed import private_network
 from evo.learning.distributed.messages import Message, decode, encode
-from evo.learning.learner import Learner
 from evo.learning.losses import PolicyLoss, QLoss, Regression
 from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow.learner import BetweenNetworks, Loss, TensorFlowLearner
@@ -95,7 +94,7 @@ class Member(Player):
         self.kind, self.index = config["task"]["type"], int(config["task"]["index"])
         self._all_act = "chief" not in config["cluster"]
         self._broadcasts = 0
-        self._learner: Learner | None = None
+        self._learner: TensorFlowLearner | None = None
         tf = start_tensorflow(options)
         tf.get_logger().setLevel("CRITICAL")  # the master reports a lost worker in one line
         self._failures = tf.errors.OpError
@@ -202,7 +201,7 @@ class Member(Player):
         }
 
 
-def _made(text: dict[str, Any]) -> Learner:
+def _made(text: dict[str, Any]) -> TensorFlowLearner:
     network = Network.build(Policy(**text["policy"]), tuple(text["shape"]), text["actions"], text["extra"])
     name, fields = text["loss"]
     options = LearnerOptions(**{**text["options"], "devices": []})

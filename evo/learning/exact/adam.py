@@ -17,7 +17,7 @@ SMALL = np.float32(EPSILON)
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def norm_of(gradient):  # type: ignore[no-untyped-def]
-    """Return the Euclidean norm of float32 [P]: 16 sums of every sixteenth square in order, which are added in pairs."""
+    """Return the Euclidean norm of float32 [P]: 16 sums of every sixteenth square, added in pairs."""
     parts = np.zeros(PARTS, np.float32)
     whole = gradient.shape[0] // PARTS * PARTS
     for start in range(0, whole, PARTS):

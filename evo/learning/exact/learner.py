@@ -29,7 +29,6 @@ from evo.networks.network import Network
 from evo.records import Arrays
 
 SPARE = 8  # sums of blocks beyond one a thread: those that wait for their partner in the tree
-NOBODY = np.zeros((0, 0), np.bool_)  # action masks of an environment that has none
 
 
 class Weights:
@@ -95,7 +94,8 @@ class ExactLearner(Learner):
         self._first, self._second = aligned(network.size), aligned(network.size)
         self._gradient = aligned(network.size)
         self._loss = loss
-        self.target = ExactTarget(network, self._plan, self) if isinstance(loss, QLoss) else None
+        self._target = ExactTarget(network, self._plan, self) if isinstance(loss, QLoss) else None
+        self.target = self._target
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, "learner") if threads > 1 else None
         self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
@@ -192,12 +192,11 @@ class ExactLearner(Learner):
         loss, data = self._loss, self._data
         if isinstance(loss, PolicyLoss):
             kernel = losses.normal_policy if loss.is_gaussian else losses.softmax_policy
-            policy = losses.PolicyBatch(
-                data["actions"], data.get("action_masks", NOBODY), data["advantages"], data["returns"], data["values"],
-                data["log_probabilities"],
-            )  # fmt: skip
-            numbers = [float(settings[name]) for name in losses.PolicySettings._fields[:-1]]
-            return kernel, policy, losses.PolicySettings(*numbers, loss.clipped), losses.POLICY_VALUES
+            allowed = data.get("action_masks", losses.ALL_ALLOWED)
+            arrays = [data[name] for name in losses.PolicyBatch._fields[2:]]
+            policy = losses.PolicyBatch(data["actions"], allowed, *arrays)
+            numbers = {name: float(value) for name, value in settings.items()}
+            return kernel, policy, losses.PolicySettings(**numbers, clipped=loss.clipped), losses.POLICY_VALUES
         targets = self._targets(rows) if isinstance(loss, QLoss) else data["targets"]
         importance = data["importance"] if isinstance(loss, QLoss) else np.ones(len(targets), np.float32)
         batch = losses.QBatch(np.asarray(data["actions"], np.int32), targets, importance)
@@ -206,9 +205,10 @@ class ExactLearner(Learner):
     def _targets(self, rows: Rows) -> NDArray[np.float32]:
         """Return DQN's targets of the examples that `rows` name, 0 of others: returns + discounts * the best value."""
         loss, data = self._loss, self._data
-        assert isinstance(loss, QLoss) and self.target is not None
+        assert isinstance(loss, QLoss)
+        assert self._target is not None
         following = _rows(data["following"])
-        target = self.outputs(following, rows, self.target.network)
+        target = self.outputs(following, rows, self._target.network)
         own = self.outputs(following, rows, self.network_weights) if loss.double else target
         best = np.empty(len(rows), np.float32)
         losses.best_following(own, target, data["action_masks"][rows], loss.actions, loss.dueling, loss.double, best)

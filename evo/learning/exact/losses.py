@@ -1,4 +1,4 @@
-"""Losses of every example with their derivatives, compiled: those of `evo.learning.losses`, with the same bits everywhere.
+"""Losses of every example with their derivatives: those of `evo.learning.losses`, with the same bits everywhere.
 
 A loss is a function of an example's outputs that writes the derivative of the loss by every output, over the number of
 examples of the batch, and the example's values. Numbers are float64 in between, and float32 at both ends.
@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled import exact
+from evo.compiled.functions import exp, log
 from evo.rollouts.action_rules import HIGHEST, LOWEST
 
 kernel_cache.use(__name__)
@@ -22,8 +22,7 @@ kernel_cache.use(__name__)
 HALF_LOG_2_PI = 0.5 * 1.8378770664093453
 POLICY_VALUES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 Q_VALUES = ("loss", "td_error", "q_value")
-
-exp, log = (njit(cache=True, error_model="numpy", nogil=True)(function) for function in (exact.exp, exact.log))
+ALL_ALLOWED = np.zeros((0, 0), np.bool_)  # action masks where there are none
 
 
 class PolicyBatch(NamedTuple):
@@ -248,15 +247,33 @@ def best_following(own, target, allowed, actions, dueling, double, out):  # type
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def softmax_log_probabilities(outputs, actions, allowed, count, out):  # type: ignore[no-untyped-def]
-    """Write the log probabilities of discrete actions.  # outputs [M, O], actions [M], allowed [M, A] or [0, 0] -> [M]"""
+def _of_softmax(outputs, actions, allowed, count, out):  # type: ignore[no-untyped-def]
     for row in range(out.shape[0]):
         known = allowed[row] if allowed.shape[0] else allowed[0:0, 0]
         out[row] = log_softmax(outputs[row], 0, known, actions[row], count)[0]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def normal_log_probabilities(outputs, actions, out):  # type: ignore[no-untyped-def]
-    """Write the log probabilities of continuous actions.  # outputs [M, O], actions [M, D] -> [M]"""
+def _of_normal(outputs, actions, out):  # type: ignore[no-untyped-def]
     for row in range(out.shape[0]):
         out[row] = normal_log_probability(outputs[row], 0, actions[row])
+
+
+def log_probabilities(
+    outputs: NDArray[np.float32],
+    actions: NDArray[np.generic],
+    action_masks: NDArray[np.int8] | None,
+    count: int,
+    is_gaussian: bool = False,
+) -> NDArray[np.float32]:
+    """Return the log probabilities of actions under the outputs they were drawn from.  # outputs [M, O] -> [M]
+
+    `count` is the number of actions, or of their dimensions.
+    """
+    out, outputs = np.empty(len(outputs), np.float32), np.ascontiguousarray(outputs)
+    if is_gaussian:
+        _of_normal(outputs, np.asarray(actions, np.float32), out)
+    else:
+        allowed = ALL_ALLOWED if action_masks is None else action_masks != 0
+        _of_softmax(outputs, np.asarray(actions, np.int32), allowed, count, out)
+    return out

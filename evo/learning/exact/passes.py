@@ -14,12 +14,24 @@ from numba import njit
 from evo.compiled import cache as kernel_cache
 from evo.kernels.weightless import tanh
 from evo.learning.exact.plan import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, RELU, TANH, WEIGHTED
-from evo.learning.exact.products import WIDTH, add_vector, copy_vector, multiply, pack, transpose
+from evo.learning.exact.products import (
+    WIDTH,
+    add,
+    add_vector,
+    copy,
+    copy_vector,
+    keep_positive,
+    multiply,
+    pack,
+    rectify_vector,
+    transpose,
+)
 from evo.networks.network import EPSILON
 
 kernel_cache.use(__name__)
 
 ZERO, ONE = np.float32(0), np.float32(1)
+NONE = np.int64(0)  # not a literal, for which Numba would compile everything once more
 VARIANCE_EPSILON = np.float32(EPSILON)
 PARTS = 8  # sums over filters are kept as so many partial sums, as in `evo.kernels.layer_norm`
 
@@ -37,9 +49,11 @@ def pack_weights(layers, weights, packed, room):  # type: ignore[no-untyped-def]
         terms, filters = layer.terms, layer.filters
         distance = -(-terms // WIDTH) * WIDTH
         pack(weights, layer.offset, terms, filters, filters, packed, layer.packed)
+        for f in range(filters):  # -0 becomes 0, as in `evo.kernels.layout.pack`
+            packed[layer.biases + f] = weights[layer.offset + terms * filters + f] + ZERO
         if layer.passes_on:
             transpose(weights, layer.offset, terms, filters, filters, room, 0, distance)
-            pack(room, 0, filters, terms, distance, packed, layer.turned)
+            pack(room, NONE, filters, terms, distance, packed, layer.turned)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -54,13 +68,12 @@ def forward(layers, weights, packed, observations, rows, first, count, room):  #
         source = observations[rows[first + e]]
         to, width = layer.input + e * layer.input_size + layer.inside, layer.width * layer.channels
         for i in range(layer.height):
-            for k in range(width):
-                x[to + i * layer.input_row + k] = source[i * width + k]
+            copy(x, to + i * layer.input_row, source, i * width, width)
     last = layers.shape[0] - 1
     for number in range(last + 1):
         layer = layers[number]
         if layer.kind == WEIGHTED:
-            _weighted(layer, weights, packed, count, room)
+            _weighted(layer, packed, count, room)
         else:
             _without_weights(layer, x, count)
         if layer.norm:
@@ -68,8 +81,8 @@ def forward(layers, weights, packed, observations, rows, first, count, room):  #
         if layer.activation == RELU:
             for r in range(count * layer.pixels):
                 at = layer.output + r * layer.row
-                for f in range(layer.filters):
-                    x[at + f] = ZERO if x[at + f] < ZERO else x[at + f]
+                for f in range(0, layer.filters, WIDTH):
+                    rectify_vector(x, at + f, x, at + f)
         elif layer.activation == TANH:
             for r in range(count * layer.pixels):
                 at = layer.output + r * layer.row
@@ -89,8 +102,7 @@ def _hand_on(layer, following, x, count):  # type: ignore[no-untyped-def]
             to = following.input + e * following.input_size + following.inside
             to += i * (following.input_row if following.height > 1 else columns * layer.filters)
             for j in range(columns):
-                for f in range(layer.filters):
-                    x[to + j * layer.filters + f] = x[at + j * layer.row + f]
+                copy(x, to + j * layer.filters, x, at + j * layer.row, layer.filters)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -103,25 +115,20 @@ def _hand_back(layer, following, x, count):  # type: ignore[no-untyped-def]
             at = following.d_input + e * following.input_size + following.inside
             at += i * (following.input_row if following.height > 1 else columns * layer.filters)
             for j in range(columns):
-                for f in range(layer.filters):
-                    x[to + j * layer.row + f] = x[at + j * layer.filters + f]
+                copy(x, to + j * layer.row, x, at + j * layer.filters, layer.filters)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _weighted(layer, weights, packed, count, room):  # type: ignore[no-untyped-def]
+def _weighted(layer, packed, count, room):  # type: ignore[no-untyped-def]
     """Compute the sums of a convolution or a dense layer, which begin with the biases."""
     x, pixels = room.floats, layer.pixels
     if layer.patches != layer.input:
         _gather(layer, x, count)
-    biases = layer.offset + layer.terms * layer.filters
-    for r in range(count * pixels):
-        for f in range(layer.filters):
-            x[layer.output + r * layer.row + f] = weights[biases + f] + ZERO  # -0 becomes 0: see `layout.pack`
     multiply(
         (x, layer.output, layer.row),
+        (packed, layer.biases, NONE),
         (x, layer.patches, layer.patch),
-        (packed, layer.packed, 0),
-        True,
+        (packed, layer.packed, NONE),
         room.words,
         (count * pixels, layer.terms, layer.filters),
     )
@@ -219,14 +226,14 @@ def _pool_back(layer, x, count):  # type: ignore[no-untyped-def]
                                 given = True
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _halves(parts):  # type: ignore[no-untyped-def]
     """Return the sum of eight partial sums: (k, k + 4), (k, k + 2), (k, k + 1)."""
     p0, p1, p2, p3, p4, p5, p6, p7 = parts
     return ((p0 + p4) + (p2 + p6)) + ((p1 + p5) + (p3 + p7))
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _sum(x, at, count):  # type: ignore[no-untyped-def]
     """Return the sum of x[at : at + count] as eight partial sums, of every eighth value in order."""
     p0, p1, p2, p3, p4, p5, p6, p7 = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
@@ -247,7 +254,7 @@ def _sum(x, at, count):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _normalise(layer, weights, x, count):  # type: ignore[no-untyped-def]
-    """Normalise each pixel's outputs over the filters, as `evo.kernels.layer_norm` does; keep what the gradient needs."""
+    """Normalise each pixel's outputs over the filters, as `evo.kernels.layer_norm`; keep what gradients need."""
     filters = layer.filters
     gamma = layer.offset + (layer.terms + 1) * filters if layer.kind == WEIGHTED else layer.offset
     for r in range(count * layer.pixels):
@@ -299,8 +306,8 @@ def backward(layers, weights, packed, count, room, sums):  # type: ignore[no-unt
         if layer.activation == RELU:
             for r in range(count * layer.pixels):
                 at, value = layer.d_output + r * layer.row, layer.output + r * layer.row
-                for f in range(layer.filters):
-                    x[at + f] = x[at + f] if x[value + f] > ZERO else ZERO
+                for f in range(0, layer.filters, WIDTH):
+                    keep_positive(x, at + f, x, value + f)
         elif layer.activation == TANH:
             for r in range(count * layer.pixels):
                 at, value = layer.d_output + r * layer.row, layer.output + r * layer.row
@@ -326,7 +333,7 @@ def backward(layers, weights, packed, count, room, sums):  # type: ignore[no-unt
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _weighted_back(layer, packed, count, room, sums):  # type: ignore[no-untyped-def]
-    """Add the gradients of kernel and bias to the sums, and compute those of the inputs where layers before need them."""
+    """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before."""
     x, rows, terms, filters = room.floats, count * layer.pixels, layer.terms, layer.filters
     for r in range(rows):
         for f in range(0, filters, WIDTH):
@@ -336,46 +343,41 @@ def _weighted_back(layer, packed, count, room, sums):  # type: ignore[no-untyped
     transpose(x, layer.d_output, rows, filters, layer.row, room.turned, 0, distance)
     multiply(
         (sums, layer.sums, -(-terms // WIDTH) * WIDTH),
-        (room.turned, 0, distance),
+        (sums, layer.sums, -(-terms // WIDTH) * WIDTH),
+        (room.turned, NONE, distance),
         (x, layer.patches, layer.patch),
-        False,
         room.words,
         (filters, rows, terms),
     )
     if not layer.passes_on:
         return
     dense = layer.patches == layer.input
-    d_patches, to = (x, layer.d_input) if dense else (room.columns, 0)
-    for r in range(rows):
-        for k in range(0, terms, WIDTH):
-            for q in range(WIDTH):
-                d_patches[to + r * layer.patch + k + q] = ZERO
+    d_patches, to = (x, layer.d_input) if dense else (room.columns, NONE)
     multiply(
         (d_patches, to, layer.patch),
+        (room.zeros, NONE, NONE),
         (x, layer.d_output, layer.row),
-        (packed, layer.turned, 0),
-        True,
+        (packed, layer.turned, NONE),
         room.words,
         (rows, filters, terms),
     )
     if not dense:
-        _scatter(layer, x, room.columns, count)
+        _scatter(layer, x, count, room)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _scatter(layer, x, columns, count):  # type: ignore[no-untyped-def]
+def _scatter(layer, x, count, room):  # type: ignore[no-untyped-def]
     """Add the gradients of patches to those of the inputs, pixel by pixel."""
     width, pixel = layer.kernel * layer.channels, 0
     for e in range(count):
         image = layer.d_input + e * layer.input_size
-        for k in range(layer.input_size):
-            x[image + k] = ZERO
+        for k in range(0, layer.input_size, WIDTH):
+            copy_vector(x, image + k, room.zeros, 0)
         for i in range(layer.out_height):
             for j in range(layer.out_width):
                 to = image + i * layer.stride * layer.input_row + j * layer.stride * layer.channels
                 for r in range(layer.kernel):
-                    for k in range(width):
-                        x[to + r * layer.input_row + k] += columns[pixel * layer.patch + r * width + k]
+                    add(x, to + r * layer.input_row, room.columns, pixel * layer.patch + r * width, width)
                 pixel += 1
 
 

@@ -23,16 +23,17 @@ _, RELU, TANH = range(len(ACTIVATIONS))
 SHAPE = ("height", "width", "channels", "filters", "kernel", "stride", "pad", "pad_left", "out_height", "out_width")
 # A layer as the passes read it; places are those of the first example, or of the first row, in a workspace's floats.
 #   terms: of an output's sum. offset: of its weights in the flat vector.
-#   input, input_size: of an example; input_row: of a row of it, with its zeros; inside: from where on it is not padding.
+#   input, input_size: of an example; input_row: of a row with its padding; inside: where it is not padding any more.
 #   patches, patch: the inputs of each output as rows, and their distance; a dense layer's are its inputs themselves.
 #   output, row: outputs by pixels, and the distance of pixels; d_output, d_input: the gradients of outputs and inputs.
 #   normal, inverse: outputs before gamma and beta, and what they were multiplied by.
-#   packed, turned: of the packed kernel and of the transposed one; sums, bias, scale: of the gradients' sums.
+#   biases, packed, turned: of the biases, the packed kernel and the transposed one.
+#   sums, bias, scale: of the gradients' sums: the kernel's, the bias's, gamma's and beta's.
 #   passes_on: whether layers before it have weights.
 PLACES = (
     "kind", "activation", "norm", "pixels", "terms", "offset", "input", "input_size", "input_row", "inside", "patches",
-    "patch", "output", "row", "d_output", "d_input", "normal", "inverse", "packed", "turned", "sums", "bias", "scale",
-    "passes_on",
+    "patch", "output", "row", "d_output", "d_input", "normal", "inverse", "biases", "packed", "turned", "sums", "bias",
+    "scale", "passes_on",
 )  # fmt: skip
 LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, *PLACES)])
 
@@ -55,6 +56,7 @@ class Workspace(NamedTuple):
     turned: NDArray[np.float32]  # transposed gradients of outputs
     columns: NDArray[np.float32]  # gradients of patches
     words: NDArray[np.uint64]  # masks of what is not zero
+    zeros: NDArray[np.float32]
 
 
 class Places:
@@ -129,6 +131,7 @@ def plan(network: Network) -> Plan:
         if layer.weighted:
             terms, filters = layer.fan_in, layer.filters
             row["packed"], row["turned"] = packed.take(terms * rounded(filters)), packed.take(filters * rounded(terms))
+            row["biases"] = packed.take(filters)
             row["sums"], row["bias"] = sums.take(filters * rounded(terms)), sums.take(filters)
             chunks = (pixels * group * -(-max(terms, filters) // CHUNK), filters * -(-pixels * group // CHUNK))
             words = max(words, *chunks)
@@ -143,5 +146,9 @@ def workspace(made: Plan) -> Workspace:
     turned = int((weighted["row"] * [spaced(count) for count in rows]).max())
     columns = int((rows * weighted["patch"]).max())
     return Workspace(
-        aligned(made.floats + WIDTH), aligned(turned + WIDTH), aligned(columns + WIDTH), aligned(made.words, np.uint64)
+        floats=aligned(made.floats + WIDTH),
+        turned=aligned(turned + WIDTH),
+        columns=aligned(columns + WIDTH),
+        words=aligned(made.words, np.uint64),
+        zeros=aligned(int(made.layers["terms"].max()) + WIDTH),
     )

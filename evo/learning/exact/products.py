@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.vectors import broadcast, each_bit, interleave, load, store
+from evo.kernels.vectors import broadcast, each_bit, interleave, load, rectify, store
 
 kernel_cache.use(__name__)
 
@@ -35,7 +35,7 @@ def rounded(size: int) -> int:
 
 
 def spaced(size: int) -> int:
-    """Return a distance of rows that take `size`: whole vectors, so that neighbouring rows share no place in a cache."""
+    """Return a distance of rows of `size`: whole vectors, and such that neighbours share no place in a cache."""
     distance = rounded(size)
     return distance + WIDTH if distance % 128 == 0 else distance
 
@@ -45,35 +45,35 @@ def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def _add_terms(typing, vectors, c, a, masks, b, rows):  # type: ignore[no-untyped-def]
-    """Add to `vectors` vectors of each row of C the terms of a chunk.
+def _add_terms(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
+    """Write `vectors` vectors of each row of C: those of `start`, and the terms of a chunk.
 
-    c: (C, at, distance of rows); a: (A, at, distance); masks: (words, at, distance), bit k of row i's word says that
-    A[i, k] is not zero; b: (B, at, distance).
+    c: (C, at, distance of rows), and so are start, a and b; masks: (words, at, distance), bit k of row i's word says
+    that A[i, k] is not zero.
     """
     if not isinstance(vectors, types.IntegerLiteral):
         return None
     count = vectors.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        parts = [cgutils.unpack_tuple(builder, arguments[k]) for k in range(1, 5)]
+        parts = [cgutils.unpack_tuple(builder, arguments[k]) for k in range(1, 6)]
         bases = [
             builder.gep(_data(context, builder, signature.args[k + 1][0], part[0]), [part[1]])
             for k, part in enumerate(parts)
         ]
         totals = [cgutils.alloca_once(builder, VECTOR) for _ in range(count)]
-        with cgutils.for_range(builder, arguments[5]) as row:
-            target, terms, word = (
+        with cgutils.for_range(builder, arguments[6]) as row:
+            target, begin, terms, word = (
                 builder.gep(base, [builder.mul(row.index, part[2])])
-                for base, part in zip(bases[:3], parts[:3], strict=True)
+                for base, part in zip(bases[:4], parts[:4], strict=True)
             )
             place = [ir.Constant(row.index.type, v * WIDTH) for v in range(count)]
             for total, at in zip(totals, place, strict=True):
-                builder.store(load(builder, target, at, VECTOR), total)
+                builder.store(load(builder, begin, at, VECTOR), total)
 
             def add(k: Any, terms: Any = terms, place: Any = place) -> None:
                 factor = broadcast(builder, terms, k, ir.FloatType(), WIDTH)
-                line = builder.gep(bases[3], [builder.mul(k, parts[3][2])])
+                line = builder.gep(bases[4], [builder.mul(k, parts[4][2])])
                 for total, at in zip(totals, place, strict=True):
                     product = builder.fmul(load(builder, line, at, VECTOR), factor)
                     builder.store(builder.fadd(builder.load(total), product), total)
@@ -83,7 +83,7 @@ def _add_terms(typing, vectors, c, a, masks, b, rows):  # type: ignore[no-untype
                 store(builder, builder.load(total), target, at)
         return context.get_dummy_value()
 
-    return types.void(vectors, c, a, masks, b, types.intp), generate
+    return types.void(vectors, c, start, a, masks, b, types.intp), generate
 
 
 @intrinsic
@@ -103,7 +103,7 @@ def _turn(typing, x, at, distance, y, to, step):  # type: ignore[no-untyped-def]
     """y[to + i * step + j] = x[at + j * distance + i] for i, j < 16."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x_, at_, distance_, y_, to_, step_ = arguments
+        _, at_, distance_, _, to_, step_ = arguments
         source, target = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 3))
 
         def place(at: Any, step: Any, times: int) -> Any:
@@ -117,29 +117,51 @@ def _turn(typing, x, at, distance, y, to, step):  # type: ignore[no-untyped-def]
     return types.void(x, types.intp, types.intp, y, types.intp, types.intp), generate
 
 
-@intrinsic
-def copy_vector(typing, y, to, x, at):  # type: ignore[no-untyped-def]
-    """y[to : to + 16] = x[at : at + 16]."""
+def _on_vectors(compute: Any) -> Any:
+    """Return a compiled function (y, to, x, at): y[to : to + 16] = compute(builder, y[...], x[at : at + 16])."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
-        store(builder, load(builder, source, arguments[3], VECTOR), target, arguments[1])
-        return context.get_dummy_value()
+    @intrinsic
+    def apply(typing, y, to, x, at):  # type: ignore[no-untyped-def]
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            target, source = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
+            present, given = load(builder, target, arguments[1], VECTOR), load(builder, source, arguments[3], VECTOR)
+            store(builder, compute(builder, present, given), target, arguments[1])
+            return context.get_dummy_value()
 
-    return types.void(y, types.intp, x, types.intp), generate
+        return types.void(y, types.intp, x, types.intp), generate
+
+    return apply
 
 
-@intrinsic
-def add_vector(typing, y, to, x, at):  # type: ignore[no-untyped-def]
-    """y[to : to + 16] += x[at : at + 16]."""
+def _kept(builder: Any, present: Any, given: Any) -> Any:
+    zero = ir.Constant(VECTOR, [0.0] * WIDTH)
+    return builder.select(builder.fcmp_ordered(">", given, zero), present, zero)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
-        total = builder.fadd(load(builder, target, arguments[1], VECTOR), load(builder, source, arguments[3], VECTOR))
-        store(builder, total, target, arguments[1])
-        return context.get_dummy_value()
 
-    return types.void(y, types.intp, x, types.intp), generate
+copy_vector = _on_vectors(lambda builder, present, given: given)
+add_vector = _on_vectors(lambda builder, present, given: builder.fadd(present, given))
+rectify_vector = _on_vectors(lambda builder, present, given: rectify(builder, given))
+keep_positive = _on_vectors(_kept)  # where the given is positive, else 0
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def copy(y, to, x, at, count):  # type: ignore[no-untyped-def]
+    """y[to : to + count] = x[at : at + count]; nothing behind it is written."""
+    whole = count // WIDTH * WIDTH
+    for k in range(0, whole, WIDTH):
+        copy_vector(y, to + k, x, at + k)
+    for k in range(whole, count):
+        y[to + k] = x[at + k]
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def add(y, to, x, at, count):  # type: ignore[no-untyped-def]
+    """y[to : to + count] += x[at : at + count]."""
+    whole = count // WIDTH * WIDTH
+    for k in range(0, whole, WIDTH):
+        add_vector(y, to + k, x, at + k)
+    for k in range(whole, count):
+        y[to + k] += x[at + k]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -165,12 +187,12 @@ def _masks_of(a, at, distance, rows, terms, words):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def multiply(c, a, b, packed, words, shape):  # type: ignore[no-untyped-def]
-    """Add the product of A [rows, terms] and B [terms, columns] to C [rows, columns].
+def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
+    """Write the sum of `start` and the product of A [rows, terms] and B [terms, columns] to C [rows, columns].
 
-    c, a, b: (array, at, distance of rows). `packed`: B is in blocks of columns, as `pack` writes them. `words` [rows *
-    chunks] is overwritten. shape: (rows, terms, columns). Columns are computed in whole vectors, 16 floats behind a
-    row of A may be read, and are ignored.
+    c, start, a, b: (array, at, distance of rows); `start` may be C itself, or one row at distance 0. B at distance 0 is
+    in blocks of columns, as `pack` writes them. `words` [rows * chunks] is overwritten. shape: (rows, terms, columns).
+    Columns are computed in whole vectors; 16 floats behind a row of A may be read, and are ignored.
     """
     rows, terms, columns = shape
     if rows == 0:
@@ -179,18 +201,14 @@ def multiply(c, a, b, packed, words, shape):  # type: ignore[no-untyped-def]
     done, vectors = 0, -(-columns // WIDTH)
     while done < vectors:
         count = _share(vectors - done)
-        start, distance = b[1] + done * WIDTH, b[2]
-        if packed:
-            start, distance = b[1] + done * WIDTH * terms, count * WIDTH
+        line, distance = b[1] + done * WIDTH, b[2]
+        if distance == 0:
+            line, distance = b[1] + done * WIDTH * terms, count * WIDTH
+        target, begin = (c[0], c[1] + done * WIDTH, c[2]), (start[0], start[1] + done * WIDTH, start[2])
         for q in range(chunks):
-            _add_any(
-                count,
-                (c[0], c[1] + done * WIDTH, c[2]),
-                (a[0], a[1] + q * CHUNK, a[2]),
-                (words, q, chunks),
-                (b[0], start + q * CHUNK * distance, distance),
-                rows,
-            )
+            factors = (b[0], line + q * CHUNK * distance, distance)
+            _add_any(count, target, begin, (a[0], a[1] + q * CHUNK, a[2]), (words, q, chunks), factors, rows)
+            begin = target
         done += count
 
 
@@ -212,41 +230,39 @@ def pack(x, at, rows, columns, distance, y, to):  # type: ignore[no-untyped-def]
         count = _share(vectors - done)
         for i in range(rows):
             for v in range(count):
-                copy_vector(
-                    y, to + (done * rows + i * count + v) * WIDTH, x, at + i * distance + (done + v) * WIDTH
-                )
+                copy_vector(y, to + (done * rows + i * count + v) * WIDTH, x, at + i * distance + (done + v) * WIDTH)
         done += count
 
 
 if WIDE:
 
     @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-    def _add_any(count, c, a, masks, b, rows):  # type: ignore[no-untyped-def]
+    def _add_any(count, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
         if count <= 5:
-            _add_few(count, c, a, masks, b, rows)
+            _add_few(count, c, start, a, masks, b, rows)
         elif count == 6:
-            _add_terms(6, c, a, masks, b, rows)
+            _add_terms(6, c, start, a, masks, b, rows)
         elif count == 7:
-            _add_terms(7, c, a, masks, b, rows)
+            _add_terms(7, c, start, a, masks, b, rows)
         else:
-            _add_terms(8, c, a, masks, b, rows)
+            _add_terms(8, c, start, a, masks, b, rows)
 
 else:
 
     @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-    def _add_any(count, c, a, masks, b, rows):  # type: ignore[no-untyped-def]
-        _add_few(count, c, a, masks, b, rows)
+    def _add_any(count, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
+        _add_few(count, c, start, a, masks, b, rows)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _add_few(count, c, a, masks, b, rows):  # type: ignore[no-untyped-def]
+def _add_few(count, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
     if count == 1:
-        _add_terms(1, c, a, masks, b, rows)
+        _add_terms(1, c, start, a, masks, b, rows)
     elif count == 2:
-        _add_terms(2, c, a, masks, b, rows)
+        _add_terms(2, c, start, a, masks, b, rows)
     elif count == 3:
-        _add_terms(3, c, a, masks, b, rows)
+        _add_terms(3, c, start, a, masks, b, rows)
     elif count == 4:
-        _add_terms(4, c, a, masks, b, rows)
+        _add_terms(4, c, start, a, masks, b, rows)
     else:
-        _add_terms(5, c, a, masks, b, rows)
+        _add_terms(5, c, start, a, masks, b, rows)

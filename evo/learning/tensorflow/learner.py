@@ -10,7 +10,7 @@ since threads that share every operation would wait for each other at every one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
