@@ -17,8 +17,7 @@ from evo.files.hashing import next_hash
 from evo.store.store import Store
 
 GENERATIONS = 4
-RUN = f"""
-[run]
+COMMON = f"""
 generations = {GENERATIONS}
 [environment]
 size = 6
@@ -35,22 +34,50 @@ finalists = 3
 [test]
 every = 100
 episodes = 20
-[ga]
+"""
+OWN = {
+    "ga": """
 population = 40
 parents = 6
 elites = 3
 episodes = 20
 crossover = "uniform"
-"""
+""",
+    "ppo": """
+envs = 20
+horizon = 30
+envs_per_task = 7
+epochs = 2
+minibatches = 2
+value_clip_range = 0.5
+normalise_rewards = true
+""",
+    "dqn": """
+envs = 20
+horizon = 15
+envs_per_task = 7
+batch_size = 300
+learning_starts = 250
+replay_size = 700
+frames_per_update = 100
+symmetry = true
+""",
+}
 PLUGIN = ("--plugin", "shaken", "--backend", "shaken")
 NUMBERS = count()
 
 
-def ended(where: Path, workers: int, *, resumed: bool = False, kills: int = 0, seed: int = 0) -> dict[str, str]:
-    """Return what a run ends with: serially for no workers, else on such that are shaken; resumed after every step."""
-    (where / "golden.toml").write_text(RUN)
+def ended(
+    where: Path, workers: int, *, resumed: bool = False, kills: int = 0, seed: int = 0, algorithm: str = "ga"
+) -> dict[str, str]:
+    """Return what a run ends with: serially for no workers, else on such that are shaken; resumed after every step.
+
+    A learner has as many threads as there are workers.
+    """
+    (where / "golden.toml").write_text(f'[run]\nalgorithm = "{algorithm}"{COMMON}[{algorithm}]{OWN[algorithm]}')
     os.environ["SHAKEN"] = f"{seed}:{kills}"
     words = (*PLUGIN, "--workers", workers) if workers else ("--backend", "serial")
+    words = (*words, "--set", f"learner.threads={max(workers, 1)}") if algorithm != "ga" else words
     directory = f"run-{next(NUMBERS)}"
     first = 1 if resumed else GENERATIONS
     summary = summary_of(where, "golden.toml", "--run-dir", directory, "--generations", first, *words)
@@ -68,14 +95,15 @@ def golden_of(directory: Path) -> str:
     return golden
 
 
-def in_every_way(where: Path, kills: int) -> list[dict[str, str]]:
+def in_every_way(where: Path, kills: int, algorithm: str = "ga") -> list[dict[str, str]]:
     """Return what comes of a sample of all ways, in which every way to play occurs."""
-    ways = [ended(where, 0), ended(where, 0, resumed=True)]
-    ways += [ended(where, n, resumed=n == 2, kills=kills, seed=n) for n in (1, 2, 3, 7)]
+    ways = [ended(where, 0, algorithm=algorithm), ended(where, 0, resumed=True, algorithm=algorithm)]
+    for n in (1, 2, 3, 7):
+        ways.append(ended(where, n, resumed=n == 2, kills=kills, seed=n, algorithm=algorithm))
     return ways
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
-        found = in_every_way(Path(place), int(sys.argv[1]))
+        found = in_every_way(Path(place), int(sys.argv[1]), sys.argv[2])
     print(json.dumps({"features": kernel_cache.features(), "killed": shaken.killed, "ways": found}))

@@ -17,13 +17,19 @@ from evo.learning.exact.plan import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, R
 from evo.learning.exact.products import (
     WIDTH,
     add,
+    add_product,
     add_vector,
     copy,
     copy_vector,
     keep_positive,
+    less,
+    less_times,
     multiply,
+    multiply_vector,
     pack,
     rectify_vector,
+    sum_of_products,
+    times,
     transpose,
 )
 from evo.networks.network import EPSILON
@@ -33,7 +39,7 @@ kernel_cache.use(__name__)
 ZERO, ONE = np.float32(0), np.float32(1)
 NONE = np.int64(0)  # not a literal, for which Numba would compile everything once more
 VARIANCE_EPSILON = np.float32(EPSILON)
-PARTS = 8  # sums over filters are kept as so many partial sums, as in `evo.kernels.layer_norm`
+ALONE = np.int64(-1)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -210,46 +216,20 @@ def _pool_back(layer, x, count):  # type: ignore[no-untyped-def]
             x[d_image + k] = ZERO
         for i in range(layer.out_height):
             for j in range(layer.out_width):
-                pixel = e * layer.pixels + i * layer.out_width + j
-                at, gradient = layer.output + pixel * layer.row, layer.d_output + pixel * layer.row
+                gradient = layer.d_output + (e * layer.pixels + i * layer.out_width + j) * layer.row
                 top, left, bottom, right = _window(layer, i, j)
                 cells = np.float32((bottom - top) * (right - left))
                 for c in range(channels):
-                    given = False
+                    largest = (top * layer.width + left) * channels + c
                     for row in range(top, bottom):
                         for column in range(left, right):
                             k = (row * layer.width + column) * channels + c
                             if layer.kind == AVERAGE_POOL:
                                 x[d_image + k] += x[gradient + c] / cells
-                            elif not given and x[image + k] == x[at + c]:
-                                x[d_image + k] += x[gradient + c]
-                                given = True
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _halves(parts):  # type: ignore[no-untyped-def]
-    """Return the sum of eight partial sums: (k, k + 4), (k, k + 2), (k, k + 1)."""
-    p0, p1, p2, p3, p4, p5, p6, p7 = parts
-    return ((p0 + p4) + (p2 + p6)) + ((p1 + p5) + (p3 + p7))
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _sum(x, at, count):  # type: ignore[no-untyped-def]
-    """Return the sum of x[at : at + count] as eight partial sums, of every eighth value in order."""
-    p0, p1, p2, p3, p4, p5, p6, p7 = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
-    whole = count // PARTS * PARTS
-    for f in range(0, whole, PARTS):
-        p0, p1, p2, p3 = p0 + x[at + f], p1 + x[at + f + 1], p2 + x[at + f + 2], p3 + x[at + f + 3]
-        p4, p5, p6, p7 = p4 + x[at + f + 4], p5 + x[at + f + 5], p6 + x[at + f + 6], p7 + x[at + f + 7]
-    left = count - whole
-    p0 = p0 + x[at + whole] if left > 0 else p0
-    p1 = p1 + x[at + whole + 1] if left > 1 else p1
-    p2 = p2 + x[at + whole + 2] if left > 2 else p2
-    p3 = p3 + x[at + whole + 3] if left > 3 else p3
-    p4 = p4 + x[at + whole + 4] if left > 4 else p4
-    p5 = p5 + x[at + whole + 5] if left > 5 else p5
-    p6 = p6 + x[at + whole + 6] if left > 6 else p6
-    return _halves((p0, p1, p2, p3, p4, p5, p6, p7))
+                            elif x[image + k] > x[image + largest]:
+                                largest = k
+                    if layer.kind == MAX_POOL:
+                        x[d_image + largest] += x[gradient + c]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -259,39 +239,39 @@ def _normalise(layer, weights, x, count):  # type: ignore[no-untyped-def]
     gamma = layer.offset + (layer.terms + 1) * filters if layer.kind == WEIGHTED else layer.offset
     for r in range(count * layer.pixels):
         at, normal = layer.output + r * layer.row, layer.normal + r * layer.row
-        mean = _sum(x, at, filters) / np.float32(filters)
-        for f in range(filters):
-            distance = x[at + f] - mean
-            x[at + f] = distance
-            x[normal + f] = distance * distance
-        inverse = ONE / np.sqrt(_sum(x, normal, filters) / np.float32(filters) + VARIANCE_EPSILON)
+        mean = sum_of_products(x, at, ALONE, filters) / np.float32(filters)
+        for f in range(0, filters, WIDTH):
+            less(x, normal + f, x, at + f, mean)
+        variance = sum_of_products(x, normal, normal, filters) / np.float32(filters)
+        inverse = ONE / np.sqrt(variance + VARIANCE_EPSILON)
         x[layer.inverse + r] = inverse
-        for f in range(filters):
-            value = x[at + f] * inverse
-            x[normal + f] = value
-            x[at + f] = value * weights[gamma + f] + weights[gamma + filters + f]
+        for f in range(0, filters, WIDTH):
+            times(x, normal + f, x, normal + f, inverse)
+            copy_vector(x, at + f, x, normal + f)
+            multiply_vector(x, at + f, weights, gamma + f)
+            add_vector(x, at + f, weights, gamma + filters + f)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _normalise_back(layer, weights, x, count, sums, room):  # type: ignore[no-untyped-def]
+def _normalise_back(layer, weights, x, count, sums):  # type: ignore[no-untyped-def]
     """Turn gradients behind a normalisation into those before it; add gamma's and beta's to the sums.
 
     With n the normalised values and g the gradients times gamma: inverse * (g - mean(g) - n * mean(g * n)).
     """
-    filters, scratch = layer.filters, room.turned
+    filters = layer.filters
     gamma = layer.offset + (layer.terms + 1) * filters if layer.kind == WEIGHTED else layer.offset
     for r in range(count * layer.pixels):
         at, normal = layer.d_output + r * layer.row, layer.normal + r * layer.row
-        for f in range(filters):
-            gradient, value = x[at + f], x[normal + f]
-            sums[layer.scale + f] += gradient * value
-            sums[layer.scale + filters + f] += gradient
-            scaled = gradient * weights[gamma + f]
-            x[at + f] = scaled
-            scratch[f] = scaled * value
-        mean, along = _sum(x, at, filters) / np.float32(filters), _sum(scratch, 0, filters) / np.float32(filters)
-        for f in range(filters):
-            x[at + f] = x[layer.inverse + r] * (x[at + f] - mean - x[normal + f] * along)
+        for f in range(0, filters, WIDTH):
+            add_product(sums, layer.scale + f, x, at + f, x, normal + f)
+            add_vector(sums, layer.shift + f, x, at + f)
+            multiply_vector(x, at + f, weights, gamma + f)
+        mean = sum_of_products(x, at, ALONE, filters) / np.float32(filters)
+        along = sum_of_products(x, at, normal, filters) / np.float32(filters)
+        for f in range(0, filters, WIDTH):
+            less(x, at + f, x, at + f, mean)
+            less_times(x, at + f, x, normal + f, along)
+            times(x, at + f, x, at + f, x[layer.inverse + r])
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -314,7 +294,7 @@ def backward(layers, weights, packed, count, room, sums):  # type: ignore[no-unt
                 for f in range(layer.filters):
                     x[at + f] *= ONE - x[value + f] * x[value + f]
         if layer.norm:
-            _normalise_back(layer, weights, x, count, sums, room)
+            _normalise_back(layer, weights, x, count, sums)
         if layer.kind == WEIGHTED:
             _weighted_back(layer, packed, count, room, sums)
         if not layer.passes_on:
@@ -397,8 +377,9 @@ def unpack(layers, sums, gradient):  # type: ignore[no-untyped-def]
                 gradient[at + f] = sums[layer.bias + f]
             at += filters
         if layer.norm:
-            for f in range(2 * filters):
+            for f in range(filters):
                 gradient[at + f] = sums[layer.scale + f]
+                gradient[at + filters + f] = sums[layer.shift + f]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)

@@ -179,7 +179,7 @@ def _of_inputs(layer: Layer, arrays: dict[str, Floats], kept: Passed, gradient: 
             window += gradient[pixel] / gradient.dtype.type(cells.shape[0] * cells.shape[1])
             continue
         for c in range(layer.channels):
-            row, column = np.unravel_index(np.argmax(cells[..., c] == kept.out[pixel, c]), cells.shape[:2])
+            row, column = np.unravel_index(np.argmax(cells[..., c]), cells.shape[:2])
             window[row, column, c] += gradient[pixel, c]
     return image
 

@@ -28,12 +28,12 @@ SHAPE = ("height", "width", "channels", "filters", "kernel", "stride", "pad", "p
 #   output, row: outputs by pixels, and the distance of pixels; d_output, d_input: the gradients of outputs and inputs.
 #   normal, inverse: outputs before gamma and beta, and what they were multiplied by.
 #   biases, packed, turned: of the biases, the packed kernel and the transposed one.
-#   sums, bias, scale: of the gradients' sums: the kernel's, the bias's, gamma's and beta's.
+#   sums, bias, scale, shift: of the gradients' sums: the kernel's, the bias's, gamma's and beta's.
 #   passes_on: whether layers before it have weights.
 PLACES = (
     "kind", "activation", "norm", "pixels", "terms", "offset", "input", "input_size", "input_row", "inside", "patches",
     "patch", "output", "row", "d_output", "d_input", "normal", "inverse", "biases", "packed", "turned", "sums", "bias",
-    "scale", "passes_on",
+    "scale", "shift", "passes_on",
 )  # fmt: skip
 LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, *PLACES)])
 
@@ -127,7 +127,7 @@ def plan(network: Network) -> Plan:
             row["patches"] = floats.take(group * pixels * int(row["patch"]))
         if layer.norm:
             row["normal"], row["inverse"] = floats.take(group * pixels * distance), floats.take(group * pixels)
-            row["scale"] = sums.take(2 * layer.filters)
+            row["scale"], row["shift"] = sums.take(layer.filters), sums.take(layer.filters)
         if layer.weighted:
             terms, filters = layer.fan_in, layer.filters
             row["packed"], row["turned"] = packed.take(terms * rounded(filters)), packed.take(filters * rounded(terms))

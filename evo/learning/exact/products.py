@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.vectors import broadcast, each_bit, interleave, load, rectify, store
+from evo.kernels.vectors import broadcast, each_bit, interleave, load, rectify, shuffle, store
 
 kernel_cache.use(__name__)
 
@@ -26,6 +26,7 @@ WIDTH = 16  # of a vector; rows of C and of packed weights are whole vectors
 WIDE = "+avx512f" in kernel_cache.features().split(",")
 MOST = 8 if WIDE else 5  # vectors of a row whose sums stay in registers
 CHUNK = 32 if WIDE else 64  # terms that are added while they do; such a part of B takes 16 to 20 kB
+PARTS = 8  # partial sums over filters
 VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 
 
@@ -140,8 +141,85 @@ def _kept(builder: Any, present: Any, given: Any) -> Any:
 
 copy_vector = _on_vectors(lambda builder, present, given: given)
 add_vector = _on_vectors(lambda builder, present, given: builder.fadd(present, given))
+multiply_vector = _on_vectors(lambda builder, present, given: builder.fmul(present, given))
 rectify_vector = _on_vectors(lambda builder, present, given: rectify(builder, given))
 keep_positive = _on_vectors(_kept)  # where the given is positive, else 0
+
+
+def _with_factor(compute: Any) -> Any:
+    """Return (y, to, x, at, number): y[to : to + 16] = compute(builder, y[...], x[...], a vector of the number)."""
+
+    @intrinsic
+    def apply(typing, y, to, x, at, number):  # type: ignore[no-untyped-def]
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            target, source = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
+            present, given = load(builder, target, arguments[1], VECTOR), load(builder, source, arguments[3], VECTOR)
+            place = ir.Constant(ir.IntType(32), 0)
+            one = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), arguments[4], place)
+            alike = shuffle(builder, one, one, [0] * WIDTH)
+            store(builder, compute(builder, present, given, alike), target, arguments[1])
+            return context.get_dummy_value()
+
+        return types.void(y, types.intp, x, types.intp, types.float32), generate
+
+    return apply
+
+
+less = _with_factor(lambda builder, present, given, number: builder.fsub(given, number))
+times = _with_factor(lambda builder, present, given, number: builder.fmul(given, number))
+less_times = _with_factor(lambda builder, present, given, number: builder.fsub(present, builder.fmul(given, number)))
+
+
+@intrinsic
+def add_product(typing, y, to, x, at, z, from_):  # type: ignore[no-untyped-def]
+    """y[to : to + 16] += x[at : at + 16] * z[from_ : from_ + 16]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        places = [(_data(context, builder, signature.args[k], arguments[k]), arguments[k + 1]) for k in (0, 2, 4)]
+        total, left, right = (load(builder, array, at_, VECTOR) for array, at_ in places)
+        store(builder, builder.fadd(total, builder.fmul(left, right)), *places[0])
+        return context.get_dummy_value()
+
+    return types.void(y, types.intp, x, types.intp, z, types.intp), generate
+
+
+@intrinsic
+def sum_of_products(typing, x, at, other, count):  # type: ignore[no-untyped-def]
+    """Return the sum of x[at + k] * x[other + k], or of x[at + k] where `other` is negative, for k < count.
+
+    It is kept as eight partial sums, of every eighth term in order, which are added as (k, k + 4), (k, k + 2),
+    (k, k + 1), like those of `evo.kernels.layer_norm`.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source = _data(context, builder, signature.args[0], arguments[0])
+        _, at_, other_, count_ = arguments
+        parts, i64 = ir.VectorType(ir.FloatType(), PARTS), at_.type
+        alone = builder.icmp_signed("<", other_, i64(0))
+        total = cgutils.alloca_once(builder, parts)
+        builder.store(ir.Constant(parts, [0.0] * PARTS), total)
+
+        def term(k: Any, kind: Any) -> Any:
+            left = load(builder, source, builder.add(at_, k), kind)
+            right = load(builder, source, builder.add(builder.select(alone, at_, other_), k), kind)
+            return builder.select(alone, left, builder.fmul(left, right))
+
+        with cgutils.for_range(builder, builder.udiv(count_, i64(PARTS))) as loop:
+            k = builder.mul(loop.index, i64(PARTS))
+            builder.store(builder.fadd(builder.load(total), term(k, parts)), total)
+        one = ir.VectorType(ir.FloatType(), 1)
+        sums = builder.bitcast(total, ir.FloatType().as_pointer())
+        rest = builder.urem(count_, i64(PARTS))
+        with cgutils.for_range(builder, rest) as loop:
+            k = builder.add(builder.sub(count_, rest), loop.index)
+            store(builder, builder.fadd(load(builder, sums, loop.index, one), term(k, one)), sums, loop.index)
+        left = [builder.load(builder.gep(sums, [i64(k)])) for k in range(PARTS)]
+        while len(left) > 1:
+            half = len(left) // 2
+            left = [builder.fadd(left[k], left[k + half]) for k in range(half)]
+        return left[0]
+
+    return types.float32(x, types.intp, types.intp, types.intp), generate
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
