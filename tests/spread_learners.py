@@ -144,7 +144,7 @@ if __name__ == "__main__":
     out, text = sys.argv[1:]
     found: dict[str, NDArray[Any]] = {}
     for name, told in json.loads(text).items():
-        asked, victim = LearnerOptions(threads=1, **told), name.partition(":")[2]
+        asked, victim = LearnerOptions(threads=1, arithmetic="tensorflow", **told), name.partition(":")[2]
         if victim == "wait":
             kept: Any = ppo(asked)
             print(*processes_of(kept), flush=True)

@@ -106,6 +106,7 @@ def test_a_stopwatch_counts_once_what_is_inside_twice_and_can_be_read_meanwhile(
     assert (watch.take(), watch.take()) == (8.0, 0.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "number"), WAYS)
 def test_the_parts_of_every_generation_of_every_algorithm_add_up(tmp_path: Path, name: str, number: int) -> None:
     summary = summary_of(tmp_path, written(tmp_path, name, number), "--generations", 3, "--backend", "serial")

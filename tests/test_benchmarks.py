@@ -155,6 +155,7 @@ def test_a_section_that_breaks_is_told_of_and_leaves_the_others(
     assert main() == 1
 
 
+@pytest.mark.long
 def test_the_smoke_form_measures_the_game_in_seconds_and_fails_where_a_ratio_has_fallen(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -151,6 +151,7 @@ def test_what_a_resume_may_change_is_no_difference(experiment: Path) -> None:
     assert after.generations == 9
 
 
+@pytest.mark.long
 def test_a_closed_standard_output_is_no_failure(experiment: Path) -> None:
     command = f"{sys.executable} -m evo run {experiment} --dry-run --json"
     for shell in (f"{command} >&-", f"{command} > /dev/full"):

@@ -128,6 +128,7 @@ def test_segments_equal_those_of_the_plain_twin_and_their_replay(masked: bool) -
             np.testing.assert_array_equal(getattr(left, name), array)
 
 
+@pytest.mark.long
 def test_episodes_of_networks_in_tensorflow_equal_those_of_the_lanes_kernel() -> None:
     environment, network = made(True)
     rollout, arrays = Rollout(network, environment), empty_result(1, len(SEEDS), 1)

@@ -74,7 +74,9 @@ UNCOMPILED = {
 }
 
 
-@pytest.mark.parametrize("kind", UNCOMPILED)
+@pytest.mark.parametrize(
+    "kind", ["dictionary", *(pytest.param(kind, marks=pytest.mark.long) for kind in UNCOMPILED if kind != "dictionary")]
+)
 def test_a_game_that_cannot_be_compiled_is_told_by_its_line(kind: str, tmp_path: Path) -> None:
     line = UNCOMPILED[kind]
     source = Path(catch.__file__).read_text().replace("state.row[b] += 1", line)
@@ -140,7 +142,13 @@ def test_a_state_that_begin_does_not_write_is_zero_in_every_episode() -> None:
             assert [env.step(np.zeros(1))[0].tolist() for _ in range(3)] == [[1.0], [2.0], [3.0]]
 
 
-@pytest.mark.parametrize("play", [Episodes(np.arange(2, dtype=np.uint64)), None], ids=["episodes", "segment"])
+@pytest.mark.parametrize(
+    "play",
+    [
+        pytest.param(Episodes(np.arange(2, dtype=np.uint64)), id="episodes"),
+        pytest.param(None, id="segment", marks=pytest.mark.long),
+    ],
+)
 def test_a_candidate_with_a_reward_that_is_not_finite_has_no_finite_result(play: Any) -> None:
     environment = counting(GameOptions(id="counting"))
     rollout = Rollout(Network.build(Policy(kind="linear"), (1,), 1, 1), environment)

@@ -66,6 +66,7 @@ def test_networks_without_convolutions_take_flat_and_image_observations(kind: st
         np.testing.assert_allclose(model(observations), lanes.scores(network, weights, observations), rtol=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, where it saves
 def test_layers_in_any_order_are_saved_and_loaded_without_our_code(tmp_path: Path) -> None:
     import keras
@@ -193,6 +194,7 @@ def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path)
     assert "scores" in fingerprint
 
 
+@pytest.mark.long
 def test_bfloat16_is_played_by_rounded_weights_alike_in_every_process_and_close_to_the_exact_kernel(
     tmp_path: Path,
 ) -> None:

@@ -97,6 +97,7 @@ def run(sources: Path, cache: Path | str, program: str = PROGRAM) -> list[str]:
     return ended(start(sources, cache, program))
 
 
+@pytest.mark.long
 def test_a_second_process_starts_from_the_cache_and_an_edit_in_another_file_does_not(sources: Path) -> None:
     cache = sources / "cache"
     value, hits = run(sources, cache)
@@ -151,6 +152,7 @@ def value():
 """
 
 
+@pytest.mark.long
 def test_no_edit_of_a_function_or_a_constant_elsewhere_is_answered_by_old_machine_code(sources: Path) -> None:
     cache, said = sources / "cache", []
     (sources / "snake" / "edited.py").write_text(KERNEL)
@@ -217,6 +219,7 @@ def test_an_edited_game_never_runs_old_machine_code_in_kernels_that_play_any_gam
     assert told == [[value, hits, "True", "False"] for value, hits in (("3", "0"), ("3", "1"), ("4", "0"), ("3", "1"))]
 
 
+@pytest.mark.long
 def test_a_game_that_is_gone_keeps_no_other_from_being_played(sources: Path) -> None:
     for name in ("toy", "joy"):
         (sources / f"{name}.py").write_text(GAME.replace("PAID = 0", "PAID = 3"))

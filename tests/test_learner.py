@@ -24,6 +24,8 @@ from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.workers.placement import NO_GPU, VISIBLE
 
+pytestmark = pytest.mark.long  # a learner in TensorFlow
+
 NETWORK = Network.build(Options(conv=[[4, 3, 1]], dense=[5]), (4, 4, 2), 3)
 LINEAR = Network.build(Options(kind="linear"), (3,), 2)
 ONE = LearnerOptions(threads=1)

@@ -17,6 +17,8 @@ from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 
+pytestmark = pytest.mark.long  # a learner in TensorFlow
+
 SETTINGS = {"entropy_coefficient": 0.03, "value_coefficient": 0.7, "clip_range": 0.2, "value_clip_range": 0.0}
 LINEAR = Network.build(Policy(kind="linear"), (4,), 3, 1)
 

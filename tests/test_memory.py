@@ -117,6 +117,7 @@ def grown(where: Path, first: int, last: int) -> tuple[float, float]:
 STATE = 4 * LARGE_WEIGHTS * 4 / 1e6  # megabytes of a generation's survivors
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_generations(tmp_path: Path) -> None:
     before, later = grown(tmp_path, 15, 45)
     assert later - before < 5 * STATE  # and thirty generations have passed

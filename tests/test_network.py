@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from networks import layered, networks, random_observations, random_weights
 from pydantic import ValidationError
@@ -14,11 +14,14 @@ from evo.kernels import lanes
 from evo.networks.network import Network, Options
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(st.one_of(networks(), layered()), st.integers(0, 2**32 - 1))
 def test_scores_equal_keras_to_one_in_a_hundred_thousand(network: Network, seed: int) -> None:
     from evo.networks.keras_form import build_keras, set_weights
 
+    # Keras takes the variance of one value from its square, which rounds, and then divides by almost nothing.
+    assume(not any(layer.norm and layer.filters == 1 for layer in network.layers))
     weights, observations = random_weights(network, seed), random_observations(network, 5, seed + 1)
     model = build_keras(network)
     assert [tuple(array.shape) for array in model.get_weights()] == [a.shape for a in network.split(weights)]

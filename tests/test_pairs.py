@@ -28,6 +28,7 @@ def bits(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array, np.float32).tobytes()
 
 
+@pytest.mark.long
 @given(
     st.one_of(networks(), layered()),
     st.integers(0, 2**32 - 1),
@@ -95,6 +96,7 @@ def test_bfloat16_pairs_are_written_only_where_their_inputs_were() -> None:
             assert (array[used:] == guard).all()
 
 
+@pytest.mark.long
 def test_its_players_agree_with_each_other_and_nearly_with_the_exact_kernel(tmp_path: Path) -> None:
     snake, policy = {"id": "snake", "size": 7}, {"conv": [[9, 3, 2]], "dense": [12]}
     none = np.full(6, -1, np.int32)

@@ -22,6 +22,7 @@ from evo.workers.gpus import Gpu
 from evo.workers.options import LocalOptions
 from evo.workers.placement import GROWTH, VISIBLE, LearnerDevices, candidates_per_task, describe
 
+TENSORFLOW = "learner.arithmetic=tensorflow"
 FOUR = [Gpu(i, "Tesla V100-SXM2-16GB", f"GPU-{i}{i}{i}{i}-abc") for i in range(4)]
 SLICED = [Gpu(0, "A100", "GPU-0000", ("MIG-aa", "MIG-ab", "MIG-ac")), Gpu(1, "A100", "GPU-1111")]
 
@@ -396,7 +397,7 @@ def test_a_master_that_plays_itself_has_a_gpu_to_itself_and_its_learner(
     assert [slot[VISIBLE] for slot in serial.Options(memory="all", count=8).slots("tensorflow")] == ["0"]
     assert [slot[VISIBLE] for slot in serial.Options(memory="all", gpus=[0, 1]).slots("tensorflow")] == ["1"]
     path = tmp_path / "experiment.toml"
-    told = dry_run(path, capsys, "workers.backend=serial", "workers.memory=all", "run.algorithm=ppo")
+    told = dry_run(path, capsys, "workers.backend=serial", "workers.memory=all", "run.algorithm=ppo", TENSORFLOW)
     assert told == ["# no worker: the master plays; the learner on the first GPU that it sees, else the CPU"]
 
 

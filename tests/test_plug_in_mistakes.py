@@ -85,6 +85,7 @@ def test_a_mistake_of_an_environment_is_named(tmp_path: Path, old: str, new: str
     assert said in failed(tmp_path, written(tmp_path, ENVIRONMENT, old, new))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [(STEP, "sys.exit(0)", "Env.step called sys.exit(0) ("), ("return (1,)", "return 1 / 0", "ZeroDivisionError")],

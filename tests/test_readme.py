@@ -127,6 +127,7 @@ def test_what_is_announced_does_not_exist_yet_and_everything_that_exists_is_not_
     assert ("`ga` is the only algorithm" in section) == (registry.names("algorithms") == ["ga"])
 
 
+@pytest.mark.long
 def test_every_array_of_a_state_and_a_record_is_on_the_page_of_file_formats(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     sets = ["run.generations=1", "ga.population=4", "ga.parents=2", "ga.elites=1", "ga.episodes=1"]

@@ -40,7 +40,7 @@ def recorded(rollout: Rollout, task: Task, parents: np.ndarray = EMPTY) -> tuple
 @pytest.mark.parametrize(
     "how", [ActionRule(), ActionRule("softmax"), ActionRule("epsilon_greedy", 0.3)], ids=lambda how: how.kind
 )
-@pytest.mark.parametrize("mask", ["none", "fatal"])
+@pytest.mark.parametrize("mask", [pytest.param("none", marks=pytest.mark.long), "fatal"])
 def test_recorded_steps_of_compiled_episodes_equal_plain_ones(made: Any, how: ActionRule, mask: str) -> None:
     rollout = with_value(mask=mask)
     task = Task(fresh(1), train(21), how, record_actions=True)

@@ -297,6 +297,7 @@ def test_a_champion_of_another_run_and_a_damaged_one_are_left_out_and_named(
     assert "not a readable HDF5 file" in Page(run / "report.html").text
 
 
+@pytest.mark.long
 def test_an_episode_of_another_game_is_drawn_from_its_pictures(tmp_path: Path) -> None:
     text = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "catch"')
     (tmp_path / "catch.toml").write_text(text)

@@ -46,7 +46,7 @@ def play(
 
 
 @pytest.mark.parametrize("how", RULES, ids=lambda how: how.kind)
-@pytest.mark.parametrize("mask", ["none", "fatal"])
+@pytest.mark.parametrize("mask", [pytest.param("none", marks=pytest.mark.long), "fatal"])
 def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: ActionRule, mask: str) -> None:
     environment, network, weights = world(mask=mask)
     count, horizon = 21, 30
@@ -86,7 +86,7 @@ def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: ActionRule
 
 
 @pytest.mark.parametrize("how", RULES, ids=lambda how: how.kind)
-@pytest.mark.parametrize("mask", ["none", "fatal"])
+@pytest.mark.parametrize("mask", [pytest.param("none", marks=pytest.mark.long), "fatal"])
 def test_a_segment_that_is_scored_elsewhere_equals_the_compiled_one(how: ActionRule, mask: str) -> None:
     environment, network, weights = world(mask=mask)
     lanes, horizon = begin(environment, 21), 30

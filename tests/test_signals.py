@@ -45,7 +45,7 @@ def finished(where: Path, err: str) -> None:
     [
         pytest.param((0.0,), id="together", marks=pytest.mark.long),
         pytest.param((0.02,), id="soon", marks=pytest.mark.long),
-        pytest.param((0.001,) * 20, id="many"),
+        pytest.param((0.001,) * 20, id="many", marks=pytest.mark.long),
     ],
 )
 def test_an_impatient_second_interrupt_loses_nothing_and_says_nothing(small: Path, gaps: tuple[float, ...]) -> None:
@@ -137,6 +137,7 @@ def test_a_large_network_does_not_delay_the_end(small: Path, backend: str) -> No
     assert took < SECONDS
 
 
+@pytest.mark.long
 def test_a_run_that_was_told_to_survive_a_hang_up_does(small: Path) -> None:
     words = [sys.executable, "-m", "evo.run", "small.toml", "--run-dir", "run", "--json"]
     words += ["--backend", "processes", "--generations", "30"]

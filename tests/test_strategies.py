@@ -61,7 +61,7 @@ def of(learned_by: dict[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]
 
 @pytest.fixture(scope="session")
 def one() -> dict[str, NDArray[Any]]:
-    return spread_learners.everything(LearnerOptions(threads=1))
+    return spread_learners.everything(LearnerOptions(threads=1, arithmetic="tensorflow"))
 
 
 def assert_same(several: dict[str, NDArray[Any]], one: dict[str, NDArray[Any]], name: str) -> None:
@@ -75,6 +75,7 @@ def assert_same(several: dict[str, NDArray[Any]], one: dict[str, NDArray[Any]], 
     assert f", {name.split()[0]} on " in told
 
 
+@pytest.mark.long
 def test_twenty_steps_of_ppo_and_dqn_on_several_devices_are_those_of_one(
     tmp_path: Path, one: dict[str, NDArray[Any]]
 ) -> None:
@@ -148,7 +149,7 @@ def test_a_learner_that_does_not_see_the_gpus_that_are_there_says_so(
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(gpus, "found", lambda: there)
-    for options in (LearnerOptions(threads=1), LearnerOptions(threads=1, devices=["CPU:0"])):
+    for options in (LearnerOptions(threads=1, arithmetic="tensorflow"), LearnerOptions(threads=1, devices=["CPU:0"])):
         make_learner(spread_learners.NETWORK, options, spread_learners.PolicyLoss(3, True))
     said = capsys.readouterr().err
     assert said.count("the learner is on the CPU") == bool(told)  # not where the CPU was asked for

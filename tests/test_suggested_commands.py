@@ -27,7 +27,7 @@ def typed(where: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> str
 
 
 @pytest.mark.parametrize(("text", "plugin"), [(SMALL, ()), (WALK, ("--plugin", "treacherous"))])
-@pytest.mark.parametrize("budget", [(), SPENT])
+@pytest.mark.parametrize("budget", [(), pytest.param(SPENT, marks=pytest.mark.long)])
 def test_the_commands_at_the_end_of_a_run_work(
     tmp_path: Path, text: str, plugin: tuple[str, ...], budget: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

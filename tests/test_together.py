@@ -37,6 +37,7 @@ def tensorflow() -> Iterator[Any]:
         yield start_tensorflow(LearnerOptions(threads=1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [
@@ -157,6 +158,7 @@ episodes = 4
 """
 
 
+@pytest.mark.long
 def test_how_candidates_are_cut_into_tasks_shows_in_no_result(tmp_path: Path) -> None:
     (tmp_path / "cut.toml").write_text(SEGMENT_END)
     summaries = {}

@@ -178,6 +178,7 @@ def test_a_contender_that_is_poisoned_is_not_crowned_and_its_round_is_named(
     assert Store.read(walk / "worst").read_record(0)["poisoned"].tolist() == [[1, contender]]
 
 
+@pytest.mark.long
 def test_where_every_candidate_ends_its_workers_none_is_blamed(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEADLY", "all")
     few = ("--set", "ga.population=4", "--set", "ga.parents=2", "--set", "ga.elites=1")
