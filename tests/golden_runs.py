@@ -74,7 +74,7 @@ def ended(
 
     A learner has as many threads as there are workers.
     """
-    (where / "golden.toml").write_text(f'[run]\nalgorithm = "{algorithm}"{COMMON}[{algorithm}]{OWN[algorithm]}')
+    (where / "golden.toml").write_text(experiment_of(algorithm))
     os.environ["SHAKEN"] = f"{seed}:{kills}"
     words = (*PLUGIN, "--workers", workers) if workers else ("--backend", "serial")
     words = (*words, "--set", f"learner.threads={max(workers, 1)}") if algorithm != "ga" else words
@@ -85,6 +85,11 @@ def ended(
         summary = summary_of(where, "--resume", directory, "--generations", generations, *words)
     golden, champion = golden_of(where / directory), json.dumps(summary["champion"])
     return {"golden": golden, "state_hash": summary["state_hash"], "frames": summary["frames"], "champion": champion}
+
+
+def experiment_of(algorithm: str) -> str:
+    """Return the experiment of such a run."""
+    return f'[run]\nalgorithm = "{algorithm}"{COMMON}[{algorithm}]{OWN[algorithm]}'
 
 
 def golden_of(directory: Path) -> str:

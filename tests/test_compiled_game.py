@@ -96,7 +96,8 @@ def test_episodes_equal_those_of_the_plain_twin(masked: bool) -> None:
     assert unrecorded.returns.tolist() == plain.returns.tolist()
 
 
-@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("masked", [False, True])
 def test_segments_equal_those_of_the_plain_twin_and_their_replay(masked: bool) -> None:
     environment, network = made(masked)
     rollout, game, horizon = Rollout(network, environment), environment.game, 30

@@ -506,6 +506,7 @@ def test_ctrl_c_reaches_the_master_alone() -> None:
         assert process.stderr.read() == ""
 
 
+@pytest.mark.long
 def test_ctrl_c_while_workers_start_prints_nothing_of_theirs() -> None:
     then = "pool = Pool(WorkerSpec('players:make', None), [{}])\nprint('now', flush=True)\ntime.sleep(9)"
     for pause in (0.0, 0.02, 0.05, 0.1):

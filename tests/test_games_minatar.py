@@ -65,7 +65,8 @@ def digest_of(plain: Any, before: int = 0) -> int:
     return zlib.crc32(np.packbits(seen.astype(np.bool_)), before)
 
 
-@pytest.mark.parametrize("name", ["breakout", *(pytest.param(name, marks=pytest.mark.long) for name in GAMES[1:])])
+@pytest.mark.long
+@pytest.mark.parametrize("name", GAMES)
 def test_compiled_equals_plain(name: str) -> None:
     game = import_module(f"evo.games.{name}")
     for actions, sticky in (("minimal", 0.1), ("full", 0.0)):

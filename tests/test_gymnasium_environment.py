@@ -263,6 +263,7 @@ def registered(tmp_path: Path, name: str, generator: str = "self.np_random") -> 
     return ("small.toml", "--plugin", name, "--generations", 1, "--run-dir", "run")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["serial", "processes"])
 def test_a_module_that_registers_environments_is_named_by_plugin(tmp_path: Path, backend: str) -> None:
     words = registered(tmp_path, f"walks_{backend}")

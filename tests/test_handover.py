@@ -33,6 +33,7 @@ def numbered(net: Network) -> np.ndarray:
     return np.arange(1, net.size + 1, dtype=np.float32)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("norm", ["none", "layer"])
 def test_weights_of_an_equal_network_are_handed_over_as_they_are(norm: str) -> None:
     net = network(1, norm=norm)

@@ -158,6 +158,7 @@ POLICY = {"conv": [[8, 3, 2]], "dense": [16]}
 WHOLE = Task(candidates([-1] * 2, [5, 6]), Episodes(np.arange(40, dtype=np.uint64)))
 
 
+@pytest.mark.long
 def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path) -> None:
     exact_context = spec(tmp_path, SNAKE, POLICY, {"count": 2})
     context = spec(tmp_path, SNAKE, {**POLICY, "inference": "tensorflow"}, {"count": 2}, "tensorflow")

@@ -196,7 +196,7 @@ def test_what_is_not_zero_is_not_left_out(value: float, monkeypatch: pytest.Monk
     assert found[:, 0].tolist()[::2] == [0.0, 2.0**100]
 
 
-@pytest.mark.parametrize("inference", ["lanes", "lanes-bfloat16"])
+@pytest.mark.parametrize("inference", ["lanes", pytest.param("lanes-bfloat16", marks=pytest.mark.long)])
 def test_a_bias_of_minus_zero_is_zero_so_that_no_zero_is_told_from_another(inference: str) -> None:
     network = Network.build(Options(conv=[[3, 3, 1]], dense=[5], padding="same", inference=inference), (6, 6, 2), 2)
     weights = np.full(network.size, -0.0, np.float32)

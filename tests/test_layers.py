@@ -49,12 +49,10 @@ WIDE = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("texts", "large"),
-    [
-        (WIDE[0], 0),
-        *(pytest.param(texts, large, marks=pytest.mark.long) for texts in WIDE for large in (0, layout.LARGE)),
-    ],
+    [(texts, large) for texts in WIDE for large in (0, layout.LARGE)],
 )
 def test_wide_layers_in_any_order_have_the_bits_of_a_plain_loop(
     texts: list[str], large: int, monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 import pytest
 from calling import SMALL, after, command, summary_of
-from golden_runs import RUN, golden_of
+from golden_runs import experiment_of, golden_of
 from learning import tensorflow  # noqa: F401
 from ray_nodes import ROOT, STORE, Nodes, beginning, guarded, marked, needs_ray, nodes, playing, waiting
 from specs import make, spec
@@ -134,12 +134,12 @@ def test_a_run_that_changes_its_backend_after_every_generation_ends_with_the_pin
     tmp_path: Path, ray_nodes: Nodes
 ) -> None:
     ray_nodes.be(3)
-    (tmp_path / "golden.toml").write_text(RUN)
+    (tmp_path / "golden.toml").write_text(experiment_of("ga"))
     on_ray = ("--backend", "ray", "--set", f"workers.address={ray_nodes.address}")
     summary_of(tmp_path, "golden.toml", "--run-dir", "run", "--generations", 1, *on_ray)
     for done, words in enumerate((("--backend", "processes", "--workers", 2), on_ray, ("--backend", "serial")), 1):
         summary_of(tmp_path, "--resume", "run", "--generations", done + 1, *words)
-    assert golden_of(tmp_path / "run") == GOLDEN
+    assert golden_of(tmp_path / "run") == GOLDEN["ga"]
 
 
 @pytest.mark.long

@@ -38,7 +38,12 @@ def recorded(rollout: Rollout, task: Task, parents: np.ndarray = EMPTY) -> tuple
 
 @pytest.mark.parametrize("made", MADE, ids=["readable", "gymnasium"])
 @pytest.mark.parametrize(
-    "how", [ActionRule(), ActionRule("softmax"), ActionRule("epsilon_greedy", 0.3)], ids=lambda how: how.kind
+    "how",
+    [
+        pytest.param(ActionRule(), id="greedy", marks=pytest.mark.long),
+        pytest.param(ActionRule("softmax"), id="softmax"),
+        pytest.param(ActionRule("epsilon_greedy", 0.3), id="epsilon_greedy", marks=pytest.mark.long),
+    ],
 )
 @pytest.mark.parametrize("mask", [pytest.param("none", marks=pytest.mark.long), "fatal"])
 def test_recorded_steps_of_compiled_episodes_equal_plain_ones(made: Any, how: ActionRule, mask: str) -> None:

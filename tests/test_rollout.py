@@ -92,7 +92,7 @@ MADE = [ReadableSnake, lambda environment: environment.env()]
 
 
 @pytest.mark.parametrize("made", MADE, ids=["readable", "gymnasium"])
-@pytest.mark.parametrize("rule", ["greedy", "softmax"])
+@pytest.mark.parametrize("rule", ["greedy", pytest.param("softmax", marks=pytest.mark.long)])
 @pytest.mark.parametrize("mask", ["none", "reverse", "fatal"])
 @pytest.mark.parametrize(("observation", "actions"), SEEN)
 def test_compiled_episodes_equal_plain_ones(made, rule: str, mask: str, observation: str, actions: str) -> None:
@@ -200,7 +200,7 @@ def test_weights_that_are_not_finite_rank_worst_and_spoil_no_other(value: float)
     assert result.actions[10].tolist() == good.actions[10].tolist()
 
 
-@pytest.mark.parametrize("rule", ["greedy", "softmax"])
+@pytest.mark.parametrize("rule", ["greedy", pytest.param("softmax", marks=pytest.mark.long)])
 def test_scores_that_overflow_rank_worst_on_both_paths(rule: str) -> None:
     rollout = make(observation="planes")
     parents = np.full((1, rollout.network.size), np.finfo(np.float32).max, np.float32)

@@ -246,6 +246,7 @@ def test_a_budget_stops_between_generations_and_is_recorded(small: Path, budget:
     assert summary["state_hash"] == straight["state_hash"]
 
 
+@pytest.mark.long
 def test_what_cannot_be_expected_of_workers_is_told(small: Path) -> None:
     many = os.cpu_count() or 1
     _, err = called(small, "small.toml", "--generations", 1, "--workers", 1000)

@@ -18,7 +18,11 @@ from evo.rollouts.rollout import Rollout
 from tests.readable_segment import ReadableLane
 
 EXTRA = 1
-RULES = [ActionRule("greedy"), ActionRule("softmax"), ActionRule("epsilon_greedy", 0.3)]
+RULES = [
+    pytest.param(ActionRule("greedy"), id="greedy", marks=pytest.mark.long),
+    pytest.param(ActionRule("softmax"), id="softmax"),
+    pytest.param(ActionRule("epsilon_greedy", 0.3), id="epsilon_greedy", marks=pytest.mark.long),
+]
 
 
 def world(**options: Any) -> tuple[snake.Environment, Network, NDArray[np.float32]]:
@@ -45,7 +49,7 @@ def play(
     return Rollout(network, environment).play(Task(source, Segment(lanes, horizon), how), weights[None])
 
 
-@pytest.mark.parametrize("how", RULES, ids=lambda how: how.kind)
+@pytest.mark.parametrize("how", RULES)
 @pytest.mark.parametrize("mask", [pytest.param("none", marks=pytest.mark.long), "fatal"])
 def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: ActionRule, mask: str) -> None:
     environment, network, weights = world(mask=mask)
@@ -85,7 +89,7 @@ def test_a_compiled_segment_equals_the_readable_one_step_by_step(how: ActionRule
         lanes = result.envs
 
 
-@pytest.mark.parametrize("how", RULES, ids=lambda how: how.kind)
+@pytest.mark.parametrize("how", RULES)
 @pytest.mark.parametrize("mask", [pytest.param("none", marks=pytest.mark.long), "fatal"])
 def test_a_segment_that_is_scored_elsewhere_equals_the_compiled_one(how: ActionRule, mask: str) -> None:
     environment, network, weights = world(mask=mask)
@@ -162,6 +166,7 @@ def test_scores_that_are_not_finite_bring_back_no_steps() -> None:
     assert result.envs is None
 
 
+@pytest.mark.long
 def test_weights_that_are_not_finite_bring_back_no_steps_also_where_only_zeros_meet_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

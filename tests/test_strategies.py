@@ -123,6 +123,7 @@ def test_twenty_steps_are_the_same_with_every_strategy(
         assert_same(of(learned_by, name), one, name)
 
 
+@pytest.mark.long
 def test_a_device_that_is_not_there_is_named(one: dict[str, NDArray[Any]]) -> None:
     from evo.learning.distributed.replicas import present
 

@@ -43,6 +43,7 @@ def test_the_commands_at_the_end_of_a_run_work(
     assert len(lines) - 1 == (2 if budget else 4)
 
 
+@pytest.mark.long
 def test_a_run_that_needs_a_plug_in_is_not_accused_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "small.toml").write_text(WALK)
     plugin = ("--plugin", "treacherous")

@@ -40,9 +40,8 @@ STARTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "start", [pytest.param(name, marks=[] if name == "script" else [pytest.mark.long]) for name in STARTS]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("start", STARTS)
 def test_workers_start_from_a_script_without_a_guard_a_session_and_a_test(small: Path, start: str) -> None:
     reference = summary_of(small, "small.toml", "--run-dir", "reference")
     (small / "no_guard.py").write_text(f"from evo.cli.main import main_run\nmain_run({CALL})\n")

@@ -82,7 +82,8 @@ def typed(where: Path, line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["/bin/sh", "-c", line], cwd=where, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("generation", [pytest.param(0, marks=pytest.mark.long), 2])
+@pytest.mark.long
+@pytest.mark.parametrize("generation", [0, 2])
 def test_a_candidate_that_ends_every_worker_is_named_with_the_command_that_repeats_it(
     walk: Path, monkeypatch: pytest.MonkeyPatch, generation: int
 ) -> None:
