@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
@@ -157,9 +157,9 @@ class Environment(environment.Environment):
     @property
     def players(self) -> Mapping[str, Callable[[int], float]]:
         """Return the random, greedy, shortest-path and Hamiltonian players."""
-        from snake.players import PLAYERS, play
+        from snake.players import PLAYERS
 
-        return {name: partial(play, name, **self.options.of_rules) for name in PLAYERS}
+        return {name: partial(_score, name, self.options) for name in PLAYERS}
 
     @property
     def player_seconds(self) -> Mapping[str, float]:
@@ -223,6 +223,14 @@ class Board:
         from snake.render import rgb
 
         return rgb(self.position, 16)
+
+
+@lru_cache(maxsize=1 << 16)  # a report and the next run in this process ask for the same
+def _score(player: str, options: Options, seed: int) -> int:
+    """Return the score of a player in the episode `seed`."""
+    from snake.players import play
+
+    return play(player, seed, **options.of_rules)
 
 
 def make(options: Options) -> Environment:
