@@ -93,7 +93,7 @@ def test_a_gradient_is_the_true_derivative(network: Network, count: int, seed: i
     assert abs(learner.gradient() @ away - slopes[0]) < 2e-3 * (1 + size)
 
 
-@pytest.mark.parametrize("count", [1, 255, 256, 257, 4 * BLOCK + 3, 7 * BLOCK])
+@pytest.mark.parametrize("count", [1, BLOCK - 1, BLOCK, BLOCK + 1, 4 * BLOCK + 3, 7 * BLOCK])
 def test_blocks_are_added_in_pairs_whatever_the_threads(count: int) -> None:
     seen = random_observations(TINY, count, 5)
     learner = regression(TINY, seen)

@@ -1,7 +1,7 @@
 """Forward and backward passes over a group of examples.
 
 A pass computes layer by layer. Outputs of hidden layers are those with which the same network plays, bit for bit. What
-a batch's gradient is: the sums of blocks of 256 examples, added in pairs as a tree; of a block, the sum over examples
+a batch's gradient is: the sums of blocks of 128 examples, added in pairs as a tree; of a block, the sum over examples
 in their order, and of one example over its pixels in theirs. So neither the number of threads nor the size of a group
 changes a bit.
 """

@@ -185,7 +185,7 @@ def _of_inputs(layer: Layer, arrays: dict[str, Floats], kept: Passed, gradient: 
 
 
 def gradient(network: Network, weights: Floats, observations: Floats, d_outputs: Floats) -> Floats:
-    """Return a batch's gradient: of blocks of 256 examples, added in pairs.  # [P], [B, ...], [B, O] -> [P]"""
+    """Return a batch's gradient: of blocks of 128 examples, added in pairs.  # [P], [B, ...], [B, O] -> [P]"""
     blocks = []
     for start in range(0, len(observations), BLOCK):
         sums = np.zeros_like(weights)

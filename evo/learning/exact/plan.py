@@ -12,7 +12,7 @@ from evo.learning.exact.products import CHUNK, WIDTH, rounded, spaced
 from evo.networks.layer import Layer
 from evo.networks.network import Network
 
-BLOCK = 256  # examples whose gradients are summed one after the other; part of what "gradient-1" means
+BLOCK = 128  # examples whose gradients are summed one after the other; part of what "gradient-1" means
 GROUP_FLOATS = 1 << 20  # of the buffers of the examples that are computed at once; it changes no bit
 
 KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity")
