@@ -252,6 +252,9 @@ def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(tmp_pat
     assert kernel_cache.is_kept(play_episodes, *arguments, environment.game.make_state(16))
     assert not kernel_cache.is_kept(play_episodes, arguments[0], None, *arguments[2:])
     assert not kernel_cache.is_kept(play_episodes, *arguments, make_balls(16)._replace(ball=None))
+    segments = ("--algorithm", "a2c", "--set", "a2c.envs=4", "--set", "a2c.horizon=4")
+    called(tmp_path, "small.toml", "--generations", 1, *segments)
+    assert not kernels_are_missing(Experiment.load(tmp_path / "small.toml", algorithm="a2c"))
 
 
 @pytest.mark.parametrize(("missing", "said"), [(False, "starting workers, then"), (True, "compiling kernels, then")])

@@ -48,9 +48,10 @@ def kernels_are_kept(network: Network, environment: Environment, transitions_fro
     arguments, game = Rollout(network, environment).kernel_arguments(), environment.game
     if game is None:
         return kernel_cache.is_kept(lanes.forward, *arguments)
-    if transitions_from == "segments" and not kernel_cache.is_kept(play_envs, *arguments):
+    state, alone = (game.make_state(16), game.rules), np.empty(0, np.float32)
+    if transitions_from == "segments" and not kernel_cache.is_kept(play_envs, *arguments, alone, alone, *state):
         return False
-    return kernel_cache.is_kept(play_episodes, *arguments, game.make_state(16), game.rules)
+    return kernel_cache.is_kept(play_episodes, *arguments, *state)
 
 
 def check_rule(how: ActionRule, environment: Environment, network: Network) -> None:
