@@ -26,6 +26,7 @@ from evo.comparison.outcomes import Outcome
 from evo.comparison.plan import Member
 from evo.config import loading
 from evo.errors import ConfigurationError, LockedError
+from evo.records import Spent
 from evo.training.testing import Score
 
 EXAMPLES = sorted((ROOT / "experiments" / "comparisons").glob("*.toml"))
@@ -62,7 +63,7 @@ def formats_of(found: Sequence[Outcome]) -> Any:
 
 def timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items() if key != "seconds"}
+        return {key: timeless(item) for key, item in value.items() if key not in ("seconds", "cpu_seconds")}
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
@@ -74,8 +75,7 @@ def made(method: str, scores: Sequence[float], *sets: str, frames: int = 1000, *
             method,
             replace(experiment, run=experiment.run.model_copy(update={"seed": seed})),
             Path(f"{method}-seed{seed}"),
-            frames=frames,
-            seconds=2.0,
+            spent=Spent(frames, 2.0, 2 * frames, 50 * frames, 3.5),
             score=Score(**{"episodes": 50, "block": 0, **of_test}, mean=score, ci95=(score - 0.5, score + 0.5),
                         median=score, max=score, win_rate=None, win_ci95=None, mean_length=9.0),
         )
@@ -124,7 +124,7 @@ set = ["run.seed=4", "run.budget={frames = 1}"]
         "7: comparison.seeds: 1 is named twice",
         "9: comparison.seconds: cannot go with frames; give one of them",
         "10: comparison.frame: unknown key - did you mean `frames`?",
-        "11: comparison.set: run.budget cannot go with frames or seconds, which are the budget",
+        "11: comparison.set: run.budget cannot go with frames, which is the budget",
         "11: comparison.set: run.seed is given by `seeds`",
     ]
 
@@ -309,8 +309,11 @@ def test_unequal_budgets_and_test_episodes_are_said(folder: Path) -> None:
         "not all champions are tested on the same episodes: 50 episodes of block 0, 50 episodes of block 3",
     )
     assert report_of(made("a", [1, 2]) + made("b", [1, 2], frames=1099)).tables[0].notes == ()
-    uneven = made("a", [1], frames=1000) + [replace(made("a", [1, 2])[1], frames=2000)]
+    uneven = made("a", [1], frames=1000) + made("a", [1, 2], frames=2000)[1:]
     assert any("unequal numbers of frames, 1,000 to 2,000" in n for n in report_of(uneven).tables[0].notes)
+    budget = "run.budget={forward_passes = 9}"  # this is what is to be equal then: twice the frames
+    uneven = made("a", [1, 2], budget, frames=1000) + made("b", [1, 2], budget, frames=2000)
+    assert "in forward passes of a run: a 2,000, b 4,000" in report_of(uneven).tables[0].notes[0]
 
 
 @pytest.mark.parametrize(
@@ -355,6 +358,11 @@ def test_every_format_has_every_method_every_verdict_and_every_note(folder: Path
     }  # fmt: skip
     assert "b wins" in text
     assert "- unequal budgets" in text
+    assert "| 5 | 10 | 250 | 4 s | 2 s |" in text
+    row = next(row for row in blocks[0] if row["method"] == "b")
+    assert [row[name] for name in ("frames", "forward_passes", "multiply_adds", "cpu_seconds", "seconds")] == [
+        "5.0", "10.0", "250.0", "3.5", "2.0"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

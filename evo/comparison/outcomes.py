@@ -13,6 +13,7 @@ from evo.comparison.plan import Member
 from evo.config import loading
 from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, DataError, counted, first_line
+from evo.records import NOTHING, Spent
 from evo.store.paths import MANIFEST
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
@@ -33,11 +34,20 @@ class Outcome:
     experiment: Experiment
     directory: Path
     generations: int = 0
-    frames: int = 0
-    seconds: float = 0.0  # of training
+    spent: Spent = NOTHING
     score: Score | None = None
     failure: str = ""  # why there is no score
     remark: str = ""  # what a reader should know of the score
+
+    @property
+    def frames(self) -> int:
+        """Return the frames of training and validation."""
+        return self.spent.frames
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of training."""
+        return self.spent.seconds
 
     @property
     def seed(self) -> int:
@@ -131,10 +141,10 @@ def _read(outcome: Outcome, store: Store) -> Outcome:
 
 
 def _counted(outcome: Outcome, store: Store) -> Outcome:
-    return replace(outcome, generations=store.next_generation, frames=store.frames, seconds=store.seconds)
+    return replace(outcome, generations=store.next_generation, spent=store.spent)
 
 
 def _ended(store: Store, experiment: Experiment, fitness: float | None) -> bool:
     """Return whether a run has nothing left to train."""
-    spent = experiment.run.budget.spent(store.frames, store.seconds, fitness)
+    spent = experiment.run.budget.reached(store.spent, fitness)
     return store.next_generation >= experiment.generations or bool(spent)
