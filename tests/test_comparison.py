@@ -54,7 +54,7 @@ def in_this_process(member: Member) -> str:
 
 def compared(planned: plan.Plan) -> dict[str, Any]:
     """Train in this process; return the report without seconds, which no two trainings share."""
-    return timeless(formats_of(comparing.train_all(planned, in_this_process)))
+    return timeless(formats_of(comparing.train_all(planned.members, in_this_process)))
 
 
 def formats_of(found: Sequence[Outcome]) -> Any:
@@ -191,7 +191,7 @@ def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
         return in_this_process(member)
 
     with pytest.raises(KeyboardInterrupt):
-        comparing.train_all(planned, stopped)
+        comparing.train_all(planned.members, stopped)
     began = (folder / "halves" / "one-ga-seed2" / "manifest.jsonl").read_text().splitlines()
     assert len(began) == 2
     resumed = compared(planned)
@@ -207,7 +207,7 @@ def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
     (folder / "two.toml").write_text(SMALL + "sigma = 0.25\n")
     changed = replace_directory(plan.read(folder / "both.toml"), folder / "halves")
     with pytest.raises(ConfigurationError) as caught:
-        comparing.train_all(changed, must_not_train)
+        comparing.train_all(changed.members, must_not_train)
     lines = str(caught.value).splitlines()
     assert "choose another comparison.directory" in lines[0]
     assert len(lines) == 3
@@ -224,7 +224,7 @@ def must_not_train(member: Member) -> str:
 
 
 def compared_without_training(planned: plan.Plan) -> dict[str, Any]:
-    return timeless(formats_of(comparing.train_all(planned, must_not_train)))
+    return timeless(formats_of(comparing.train_all(planned.members, must_not_train)))
 
 
 def test_a_run_that_fails_is_said_in_words_and_is_in_no_mean(folder: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_run_that_fails_is_said_in_words_and_is_in_no_mean(folder: Path) -> No
     damaged = planned.members[1].directory
     damaged.mkdir(parents=True)
     (damaged / "manifest.jsonl").write_text("nonsense\n")
-    found = comparing.train_all(planned, trainer)
+    found = comparing.train_all(planned.members, trainer)
     (table,) = report_of(found).tables
     assert [(method.name, len(method.scores)) for method in table.methods].count(("two-ga", 1)) == 1
     by_name = {method.name: method for method in table.methods}
@@ -254,7 +254,7 @@ def test_a_comparison_that_another_process_trains_stops(folder: Path) -> None:
         raise LockedError("locked")
 
     with pytest.raises(LockedError):
-        comparing.train_all(planned, locked)
+        comparing.train_all(planned.members, locked)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from calling import ROOT, SMALL, called
 
@@ -112,15 +114,11 @@ def test_a_round_that_takes_too_long_is_played_in_part_and_has_all_results() -> 
     class Slow:
         def map(self, tasks: Any) -> Played:
             asked.append(len(tasks))
-            import time
-
             time.sleep(0.02 * len(tasks))
             return Played([f"{task.weights.rows[0]} in {len(task.play.seeds)}" for task in tasks])  # type: ignore[misc]
 
         def close(self) -> None:
             pass
-
-    import numpy as np
 
     def task(row: int, episodes: int) -> Task:
         return Task(WeightSource.of_row(row), Episodes(np.zeros(episodes, np.uint64)))
@@ -130,7 +128,7 @@ def test_a_round_that_takes_too_long_is_played_in_part_and_has_all_results() -> 
     (one,) = sampled.take()
     assert one.tasks == len(results) == 51
     assert results[-1] == "50 in 3"  # of its shape there is no other
-    assert results[0] == "0 in 4" == results[-2]
+    assert results[one.played : one.played + 2] == ["0 in 4", "1 in 4"]
     assert one.played < 20
     assert one.whole == pytest.approx(51 * 0.02, rel=0.3)
     assert asked[:2] == [2, 4]
@@ -146,9 +144,10 @@ def test_the_estimate_is_within_a_quarter_of_what_then_happens(tmp_path: Path, t
     found = json.loads(out.splitlines()[-1])
     line = [sys.executable, "-m", "evo.run", "tiny.toml", "--run-dir", "run", "--json", "--quiet", "--no-report"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        with Watch(process.pid) as watch:
-            summary = json.loads(process.communicate()[0].splitlines()[-1])
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=pipe, text=True)
+    with process, Watch(process.pid) as watch:
+        summary = json.loads(process.communicate()[0].splitlines()[-1])
     used = sum(path.stat().st_size for path in (tmp_path / "run").rglob("*") if path.is_file())
     (goal,) = found["goals"]
     assert watch.peak is not None

@@ -1,4 +1,4 @@
-"""Trains the runs of a comparison, one after the other, each in a process of its own.
+"""Trains the runs of a comparison or a sweep, one after the other, each in a process of its own.
 
 TensorFlow is set up once in a process, so runs with other threads cannot share one. A run that crashes a library, or
 that the system ends for memory, ends itself only. A run that was begun is continued, and one that has ended is only
@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from evo.cli.terminal.display import is_live
@@ -20,7 +20,7 @@ from evo.errors import DataError, LockedError, ResourceError, first_line, printa
 
 if TYPE_CHECKING:
     from evo.comparison.outcomes import Outcome
-    from evo.comparison.plan import Member, Plan
+    from evo.comparison.plan import Member
 
 Trainer = Callable[["Member"], str]  # trains a run to its end; returns why it failed, or nothing
 
@@ -37,17 +37,19 @@ NO_CHAMPION = "it has no champion: nothing was validated, or no finalist had fin
 SHOWN_EVERY = 1.0  # seconds, on a terminal
 
 
-def train_all(plan: Plan, trainer: Trainer | None = None) -> list[Outcome]:
-    """Train what is not yet trained, show a line a run, and return what came of each."""
+def train_all(
+    members: Sequence[Member], trainer: Trainer | None = None, tell: Callable[[Outcome], str] | None = None
+) -> list[Outcome]:
+    """Train what is not yet trained, show a line a run as `tell` describes it, and return what came of each."""
     from evo.comparison import outcomes
 
-    outcomes.refuse_others(plan.members)
+    outcomes.refuse_others(members)
     found = []
-    for number, member in enumerate(plan.members, 1):
+    for number, member in enumerate(members, 1):
         outcome = _trained(member, trainer or in_own_process)
         found.append(outcome)
-        told = described(outcome)
-        _show(f"{number}/{len(plan.members)}  {outcome.method}  seed {outcome.seed}  {told}")
+        told = (tell or described)(outcome)
+        _show(f"{number}/{len(members)}  {outcome.method}  seed {outcome.seed}  {told}")
     return found
 
 

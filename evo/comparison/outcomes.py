@@ -36,6 +36,7 @@ class Outcome:
     generations: int = 0
     spent: Spent = NOTHING
     score: Score | None = None
+    validation: float | None = None  # the champion's mean return on validation episodes
     failure: str = ""  # why there is no score
     remark: str = ""  # what a reader should know of the score
 
@@ -66,7 +67,8 @@ def of_member(member: Member) -> Outcome | None:
     champion = known_champion(store, experiment) if store.next_generation else None
     if champion is None or not _ended(store, experiment, champion.fitness):
         return None
-    return _counted(Outcome(member.method, experiment, member.directory, score=champion.test), store)
+    outcome = Outcome(member.method, experiment, member.directory, score=champion.test, validation=champion.fitness)
+    return _counted(outcome, store)
 
 
 def failed(member: Member, why: str) -> Outcome:

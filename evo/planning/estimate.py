@@ -34,6 +34,7 @@ class Goal:
     generations: int  # after which it is reached
     seconds: float  # wall clock until then, with start, commits and tests
     training: float  # the part of it that `seconds` of the metrics counts
+    frames: float
     disk: int  # bytes of the run directory then
 
 
@@ -100,7 +101,7 @@ def estimated(
         memory_available=available,
         disk_per_generation=probe.each + probe.checkpoint / KEEP_EVERY,
         disk_free=free,
-        frames_per_second=steady.amounts["frames"] / steady.amounts["seconds"],
+        frames_per_second=first.frames / first.training,
         lane_utilisation=sum(lanes) / len(lanes) if lanes else None,
         worker_utilisation=steady.parts["seconds_acting"] / each,
         seconds_per_generation=each,
@@ -112,14 +113,14 @@ def estimated(
 
 
 def _steady(experiment: Experiment, probe: Probe) -> _Steady:
-    """Return the mean generation of a run; validation counts as often as it is due, at what it takes at present."""
-    late = _late(probe)
+    """Return the mean generation of those to come; validation counts as often as it is due."""
+    late = _last_third(probe.generations)
     trained = [_without_validation(one) for one in late]
     parts = {name: _mean([one[name] for one in trained]) for name in trained[0]}
-    validated = [_validation(one) for one in probe.generations if any(each.evaluation for each in one.rounds)]
-    validation = validated[-1]
+    those = [one for one in probe.generations if any(each.evaluation for each in one.rounds)]
+    validated = [_validation(one) for one in _last_third(those)]
     every = min(experiment.validation.every, experiment.generations)
-    parts["seconds_acting"] += validation["seconds"] / every
+    parts["seconds_acting"] += _mean([one["seconds"] for one in validated]) / every
     amounts = {}
     for name in SPENT:
         if name != "seconds":
@@ -130,10 +131,9 @@ def _steady(experiment: Experiment, probe: Probe) -> _Steady:
     return _Steady(parts, amounts, _mean(rounds) if rounds else 1.0)
 
 
-def _late(probe: Probe) -> tuple[Generation, ...]:
-    """Return the last third of the generations, which are like those to come: episodes get longer as players learn."""
-    count = len(probe.generations)
-    return probe.generations[-max(1, count // 3) :]
+def _last_third(generations: Sequence[Generation]) -> Sequence[Generation]:
+    """Return the last third, which is most like what is to come: episodes get longer as players learn."""
+    return generations[-max(1, len(generations) // 3) :]
 
 
 def _without_validation(one: Generation) -> dict[str, float]:
@@ -192,12 +192,15 @@ def _goal(
     name: str, amount: float, generations: int, experiment: Experiment, probe: Probe, steady: _Steady, test: float
 ) -> Goal:
     known = probe.generations[:generations]  # as they were; the others are as the last of these
-    training = sum(_spent(one, "seconds") for one in known) + steady.amounts["seconds"] * (generations - len(known))
+    training, frames = (
+        sum(_spent(one, what) for one in known) + steady.amounts[what] * (generations - len(known))
+        for what in ("seconds", "frames")
+    )
     commits = steady.parts["seconds_committing"] * generations
     tests = max(1, -(-generations // experiment.test.every)) * test
     files = probe.checkpoint * (min(generations, CHECKPOINTS) + generations // KEEP_EVERY)
     disk = round(probe.each * generations + files + probe.published + probe.champion)
-    return Goal(name, amount, generations, probe.start + training + commits + tests, training, disk)
+    return Goal(name, amount, generations, probe.start + training + commits + tests, training, frames, disk)
 
 
 def _spent(one: Generation, name: str) -> float:

@@ -1,4 +1,8 @@
-"""The memory of a process and of all that it has started, measured while they work, and what the machine has."""
+"""The memory of a process and of all that it has started, measured while they work, and what the machine has.
+
+Pages of files do not count, such as those of libraries: the system drops them when memory is short. Of a page that
+several processes share, each has its part.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +81,7 @@ def _size(pid: int) -> tuple[int, int] | None:
     try:
         lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()[1:]
         fields = {name: int(size.split()[0]) << 10 for name, _, size in (line.partition(":") for line in lines)}
-        return fields["Pss"], fields["Private_Clean"] + fields["Private_Dirty"]
+        return fields["Pss_Anon"] + fields["Pss_Shmem"], fields["Private_Dirty"]
     except (OSError, ValueError, KeyError, IndexError):
         return None
 

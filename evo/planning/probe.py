@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -102,12 +103,15 @@ class Sampled:
         steady = parts[1:] or parts  # workers start in the first part
         rate = self._rates[evaluation] = sum(took for _, took in steady) / max(sum(count for count, _ in steady), 1)
         done, seconds = len(results), time.monotonic() - began
-        known = {_shape(task): result for task, result in zip(tasks, results, strict=False)}
+        known: dict[tuple[object, ...], deque[Result]] = {}
+        for task, result in zip(tasks, results, strict=False):
+            known.setdefault(_shape(task), deque()).append(result)
         for task in tasks[done:]:
             if _shape(task) not in known:
                 played.append(self._evaluator.map([task]))
-                known[_shape(task)] = played[-1].results[0]
-            results.append(known[_shape(task)])
+                known[_shape(task)] = deque(played[-1].results)
+            results.append(known[_shape(task)][0])
+            known[_shape(task)].rotate(-1)
         for poison in (poison for one in played for poison in one.poisoned):
             raise poison
         whole = seconds + rate * (len(tasks) - done)

@@ -94,7 +94,7 @@ def _trained(plan: Plan) -> list[Outcome]:
     from evo.cli.comparing import train_all
 
     try:
-        return train_all(plan)
+        return train_all(plan.members)
     except KeyboardInterrupt:
         notice("what is trained is kept; the same command goes on with the rest")
         raise
