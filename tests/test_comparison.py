@@ -21,7 +21,7 @@ from calling import ROOT, SMALL, called
 import evo
 from evo.cli import comparing
 from evo.cli.commands import compare
-from evo.comparison import formats, outcomes, plan, tables
+from evo.comparison import bootstrap, figures, formats, outcomes, plan, tables
 from evo.comparison.outcomes import Outcome
 from evo.comparison.plan import Member
 from evo.config import loading
@@ -453,3 +453,45 @@ def test_a_comparison_takes_the_run_that_trains_with_it_and_the_same_command_goe
     with typed("both.toml") as process:  # its lock is free again
         out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
+
+
+def test_a_curve_of_several_seeds_has_all_of_them_at_every_point() -> None:
+    one = np.array([10.0, 20.0, 40.0]), np.array([1.0, 2.0, 3.0])
+    other = np.array([20.0, 30.0]), np.array([4.0, 8.0])
+    grid, (mean, low, high) = figures.together([one, other])
+    assert (grid[0], grid[-1]) == (20.0, 30.0)
+    assert (mean[0], mean[-2], mean[-1]) == ((2 + 4) / 2, (2 + 4) / 2, (2 + 8) / 2)
+    assert (low < mean).all()
+    assert (mean < high).all()
+    assert np.isnan(figures.together([one])[1][1:]).all()
+
+
+def test_a_profile_is_the_share_of_runs_above_a_score() -> None:
+    share, low, high = bootstrap.profile([1.0, 2.0, 2.0, 3.0], np.array([0.0, 1.0, 2.5, 3.0]))
+    assert share.tolist() == [1.0, 0.75, 0.25, 0.0]
+    assert (low <= share).all()
+    assert (share <= high).all()
+    assert (low[0], high[-1]) == (1.0, 0.0)
+
+
+def test_figures_without_matplotlib_say_what_to_install_and_nothing_is_trained(folder: Path) -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        _, err = called(folder, "compare", "both.toml", "--figures", "here", code=2, program="evo")
+        assert err.startswith("--figures: matplotlib is not installed")
+        assert len(err.splitlines()) == 1
+        assert not (folder / "runs").exists()
+
+
+@pytest.mark.long
+def test_figures_of_trained_runs_are_drawn_and_are_the_same_again(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    report = report_of(comparing.train_all(plan.read(folder / "both.toml").members, in_this_process))
+    written = figures.write(report, folder / "figures")
+    amounts = ("frames", "forward_passes", "multiply_adds", "cpu_seconds")
+    names = [*(f"score-{name}" for name in amounts), "profiles"]
+    assert [path.name for path in written] == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
+    before = [path.read_bytes() for path in written]
+    assert [path.read_bytes() for path in figures.write(report, folder / "figures")] == before
+    assert b"one-ga (2)" in before[1] or b"<svg" in before[1]
