@@ -15,9 +15,12 @@ from learning import tensorflow  # noqa: F401
 from players import Job
 from test_resume import WAYS, written
 
+import evo
 from evo.cli.terminal.display import count, where_time_went
 from evo.config import loading
-from evo.records import SEGMENT_END, TRUNCATED, Effort, Generation, Metrics, Played, Request, Result, Task
+from evo.config.sections import Budget
+from evo.errors import DataError
+from evo.records import SEGMENT_END, TRUNCATED, Effort, Generation, Metrics, Played, Request, Result, Spent, Task
 from evo.run import Row, Session, generations
 from evo.store.store import Store
 from evo.training import accounting
@@ -250,3 +253,30 @@ def test_the_ledger_of_gradient_methods_counts_bootstraps_and_examples(tmp_path:
             forward = row.metrics["frames"] + bootstraps + passes * examples
             assert (row.metrics["forward_passes"], row.metrics["backward_passes"]) == (forward, examples)
             assert row.metrics["multiply_adds"] == each * (forward + 2 * examples)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("forward_passes", "the budget of 1 forward pass is spent; {:,} were computed"),
+        ("multiply_adds", "the budget of 1 multiply-add is spent; {:,} were computed"),
+        ("cpu_seconds", "the budget of 1 CPU second is spent; training took {:.0f}"),
+    ],
+)
+def test_a_run_ends_when_any_amount_is_spent(name: str, said: str) -> None:
+    budget, spent = Budget.model_validate({name: 1}), Spent(10, 0.5, 2000, 30_000, 1.5)
+    amount = {"forward_passes": 2000, "multiply_adds": 30_000, "cpu_seconds": 1.5}[name]
+    assert budget.reached(spent, None).startswith(said.format(amount))
+    assert budget.reached(Spent(), None) == ""
+    with pytest.raises(DataError, match=f"{name} cannot be checked"):
+        budget.reached(Spent(10, 0.5, None, None, None), None)
+
+
+def test_a_budget_of_forward_passes_ends_a_run_between_generations(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(SMALL)
+    first = evo.Experiment.load(tmp_path / "tiny.toml", "run.generations=1")
+    (row,) = evo.train(first, tmp_path / "first")
+    passes = int(row.metrics["forward_passes"])
+    for limit, needed in ((passes, 1), (passes + 1, 2)):
+        experiment = evo.Experiment.load(tmp_path / "tiny.toml", f"run.budget={{forward_passes = {limit}}}")
+        assert len(list(evo.train(experiment, tmp_path / str(limit)))) == needed

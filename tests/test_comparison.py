@@ -176,6 +176,10 @@ def test_a_budget_ends_every_run_and_its_own_limits_do_not(folder: Path) -> None
     (folder / "both.toml").write_text(COMPARISON.replace('set = ["run.generations=2", ', "frames = 9_000\nset = ["))
     experiment = plan.read(folder / "both.toml").members[0].experiment
     assert (experiment.run.budget.frames, experiment.generations) == (9_000, plan.MOST_GENERATIONS)
+    for name, amount in (("forward_passes", 9_000), ("multiply_adds", 9_000), ("cpu_seconds", 9.5), ("seconds", 9.5)):
+        text = COMPARISON.replace('set = ["run.generations=2", ', f"{name} = {amount}\nset = [")
+        (folder / "both.toml").write_text(text)
+        assert plan.read(folder / "both.toml").members[0].experiment.run.budget.limits() == {name: amount}
 
 
 def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(

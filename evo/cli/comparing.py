@@ -8,7 +8,6 @@ read, so a comparison that was stopped in any way goes on by the same command.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -24,15 +23,7 @@ if TYPE_CHECKING:
 
 Trainer = Callable[["Member"], str]  # trains a run to its end; returns why it failed, or nothing
 
-# The system ends a run as soon as the comparison is gone, or its lock would stop the next one (PR_SET_PDEATHSIG).
-PROGRAM = """\
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
-if os.getppid() != int(sys.argv.pop(1)):
-    sys.exit(1)
-from evo.cli.main import main_run
-sys.exit(main_run())
-"""
+PROGRAM = "from evo.cli.main import main_run; sys.exit(main_run())"
 NO_CHAMPION = "it has no champion: nothing was validated, or no finalist had finite scores"
 SHOWN_EVERY = 1.0  # seconds, on a terminal
 
@@ -84,19 +75,12 @@ def in_own_process(member: Member) -> str:
     """
     from evo.plugins import registry
     from evo.training.resuming import open_or_begin
+    from evo.workers.process import interpreter
 
     open_or_begin(member.experiment, member.directory).close()
     words = ["--resume", str(member.directory), "--quiet", "--json"]
     plugins = [word for name in registry.loaded() for word in ("--plugin", name)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(os.getpid()), *words, *plugins],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-    )
+    process = interpreter(PROGRAM, [*words, *plugins])  # one that lived on would hold the lock
     try:
         out, err = _communicated(process, member)
     except BaseException:

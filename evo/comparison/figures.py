@@ -34,7 +34,7 @@ def library() -> Any:
     except ImportError as error:
         raise ConfigurationError(
             f"--figures: matplotlib is not installed ({first_line(error)}); it comes with: "
-            "pip install 'snake-evo[figures]'"
+            "python -m pip install '.[figures]'"
         ) from error
 
 

@@ -7,9 +7,6 @@ others, so that the algorithm learns from, stores and publishes as much as ever.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -27,6 +24,7 @@ from evo.plugins import registry
 from evo.records import Effort, Episodes, Evaluator, Played, Result, Task
 from evo.store.run_directory import CONFIG
 from evo.workers.devices import cores
+from evo.workers.process import interpreter
 
 SECONDS = 10.0  # of a probe, about
 SHARE = 4  # parts of a probe: no round is longer than one of them
@@ -34,7 +32,7 @@ GENERATIONS = 2  # at least; the first one starts the workers
 MOST_GENERATIONS = 10_000_000
 NEVER = 10_000_000  # generations between tests
 FIRST_TASKS = 2  # of a worker, in the first part of a round
-PROGRAM = "import sys; from evo.planning.probe import main; main(sys.argv[1], sys.argv[2:])"
+PROGRAM = "from evo.planning.probe import main; main(sys.argv[1], sys.argv[2:])"
 
 
 @dataclass(frozen=True)
@@ -146,16 +144,7 @@ def probe(experiment: Experiment, seconds: float = SECONDS) -> Probe:
         open_or_begin(_for_a_probe(experiment), directory).close()
         numbers = [repr(seconds), str(experiment.generations), repr(time.time())]
         words = [str(directory), *numbers, *registry.loaded()]
-        path = os.pathsep.join(one or os.getcwd() for one in sys.path)
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        process = interpreter(PROGRAM, words)
         try:
             with Watch(process.pid) as watch:
                 out, err = process.communicate()

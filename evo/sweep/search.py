@@ -25,7 +25,7 @@ def library() -> Any:
         return import_module("optuna")
     except ImportError as error:
         raise ConfigurationError(
-            f"--search: optuna is not installed ({first_line(error)}); it comes with: pip install 'snake-evo[optuna]'"
+            f"--search: optuna is not installed ({first_line(error)}); it comes with: python -m pip install '.[optuna]'"
         ) from error
 
 
