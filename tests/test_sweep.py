@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -218,6 +219,26 @@ def test_a_race_of_real_runs_goes_on_from_one_stage_to_the_next(settings: Settin
         *_, row = evo.train(experiment, f"straight-{experiment.run.seed}")
         assert row.champion is not None
         assert row.champion.fitness == score  # although the run was taken up at every stage
+
+
+@pytest.mark.long
+def test_a_race_that_is_killed_at_any_moment_is_decided_as_one_that_is_not(settings: Settings) -> None:
+    trials = trial_of(settings, "ga.sigma=0.1,0.5")
+    whole = sweeping.race(settings, trials, Journal(Path("whole"), {}), in_this_process)
+    for member in (member for trial in trials for member in settings.members(trial, 1.0)):
+        shutil.rmtree(member.directory)
+    kills, done = 0, False
+    while not done:
+        child = os.fork()
+        if not child:
+            sweeping.race(settings, trials, Journal(settings.directory, {}), in_this_process)
+            os._exit(0)
+        time.sleep(0.3 + 0.1 * kills)
+        os.kill(child, signal.SIGKILL)
+        done = not os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        kills += not done
+    assert kills > 2
+    assert sweeping.race(settings, trials, Journal(settings.directory, {}), in_this_process) == whole
 
 
 @pytest.mark.long
