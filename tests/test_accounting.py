@@ -233,26 +233,32 @@ def test_the_ledger_of_a_genetic_algorithm_is_what_a_hand_computes(tmp_path: Pat
     assert [line["forward_passes"] for line in store.metrics()] == [line.forward_passes for line in store.lines]
 
 
-def test_the_ledger_of_gradient_methods_counts_bootstraps_and_examples(tmp_path: Path) -> None:
-    ppo = "[ppo]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nminibatches = 3\nepochs = 2\n"
-    dqn = "[dqn]\nenvs = 6\nhorizon = 8\nreplay_size = 100\nlearning_starts = 40\n"
-    dqn += "frames_per_update = 8\nbatch_size = 16\n"
-    few = SMALL.replace("generations = 4", 'generations = 2\nalgorithm = "{}"').replace("every = 1", "every = 3")
-    for name, section, passes in (("ppo", ppo, 1), ("dqn", dqn, 3)):
-        where = tmp_path / name
-        where.mkdir()
-        session, rows, _ = played(where, few.format(name) + "[learner]\nthreads = 1\n" + section)
-        first, last = session.experiment.network().layers
-        each = first.channels * 4 + 4 * last.filters
-        for row, results in rows:
-            segments = [result for result in results if result.transitions is not None]
-            ends = np.concatenate([result.transitions.ends for result in segments if result.transitions])
-            bootstraps = int(((ends == SEGMENT_END) | (ends == TRUNCATED)).sum())
-            assert bootstraps > 0
-            examples = 2 * 48 if name == "ppo" else 16 * int(row.metrics["updates"])
-            forward = row.metrics["frames"] + bootstraps + passes * examples
-            assert (row.metrics["forward_passes"], row.metrics["backward_passes"]) == (forward, examples)
-            assert row.metrics["multiply_adds"] == each * (forward + 2 * examples)
+DOUBLE = {"": 3, "double = false\n": 2}  # forward passes of an example
+PPO = "[ppo]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nminibatches = 3\nepochs = 2\n"
+DQN = "[dqn]\nenvs = 6\nhorizon = 8\nreplay_size = 100\nlearning_starts = 40\nframes_per_update = 8\nbatch_size = 16\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "passes"),
+    [("ppo", PPO, 1), *(pytest.param("dqn", DQN + more, n, marks=pytest.mark.long) for more, n in DOUBLE.items())],
+    ids=["ppo", "double dqn", "dqn"],
+)
+def test_the_ledger_of_gradient_methods_counts_bootstraps_and_examples(
+    tmp_path: Path, name: str, section: str, passes: int
+) -> None:
+    few = SMALL.replace("generations = 4", f'generations = 2\nalgorithm = "{name}"').replace("every = 1", "every = 3")
+    session, rows, _ = played(tmp_path, few + "[learner]\nthreads = 1\n" + section)
+    first, last = session.experiment.network().layers
+    each = first.channels * 4 + 4 * last.filters
+    for row, results in rows:
+        segments = [result for result in results if result.transitions is not None]
+        ends = np.concatenate([result.transitions.ends for result in segments if result.transitions])
+        bootstraps = int(((ends == SEGMENT_END) | (ends == TRUNCATED)).sum())
+        assert bootstraps > 0
+        examples = 2 * 48 if name == "ppo" else 16 * int(row.metrics["updates"])
+        forward = row.metrics["frames"] + bootstraps + passes * examples
+        assert (row.metrics["forward_passes"], row.metrics["backward_passes"]) == (forward, examples)
+        assert row.metrics["multiply_adds"] == each * (forward + 2 * examples)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +278,7 @@ def test_a_run_ends_when_any_amount_is_spent(name: str, said: str) -> None:
         budget.reached(Spent(10, 0.5, None, None, None), None)
 
 
+@pytest.mark.long
 def test_a_budget_of_forward_passes_ends_a_run_between_generations(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(SMALL)
     first = evo.Experiment.load(tmp_path / "tiny.toml", "run.generations=1")
