@@ -70,11 +70,11 @@ def curve_of(directory: Path, amount: str) -> Curve | None:
 def together(curves: Sequence[Curve]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return where curves of several seeds are known, and there the mean with Student's interval.  # [X], [3, X]
 
-    A run keeps a score until its next test. The curve ends where the first run does, so every point has all seeds. With
-    one seed the interval is NaN.
+    A run keeps a score until its next test, and its last one to the end, so every point has all seeds. With one seed
+    the interval is NaN.
     """
-    first, last = max(spent[0] for spent, _ in curves), min(spent[-1] for spent, _ in curves)
-    grid = np.linspace(first, max(last, first), POINTS)
+    first, last = (max(spent[end] for spent, _ in curves) for end in (0, -1))
+    grid = np.linspace(first, last, POINTS)
     scores = np.array([values[np.searchsorted(spent, grid, side="right") - 1] for spent, values in curves])  # [S, X]
     found = [student.mean_interval(column) for column in scores.T.tolist()]
     return grid, np.array([(mean, *(ends or (math.nan, math.nan))) for mean, ends in found]).T
