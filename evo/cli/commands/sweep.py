@@ -153,7 +153,7 @@ def text(runs: Sequence[Run], best: Run, method: Method, outcomes: Sequence[Outc
         mean, interval = student.mean_interval(values) if values else (None, None)
         between = f"{formats.interval(interval)} between {counted(len(values), 'seed')}" if interval else "one seed"
         lines.append(f"  {what:<12} {of:<10} {formats.number(mean):>8}  ({between})")
-    lines.append(f"the first is the best of {counted(len(runs), 'trial')}, and so too high; the last is to be reported")
+    lines.append(f"the first was chosen from {counted(len(runs), 'trial')}, so expect less; report the last")
     lines += [f"seed {one.seed} is missing: {one.failure}" for one in outcomes if one.score is None]
     return "\n".join(lines) + "\n"
 
