@@ -23,6 +23,7 @@ from evo.planning.estimate import estimated, size
 from evo.planning.memory import Peak, Watch
 from evo.planning.probe import Generation, Probe, Round, Sampled
 from evo.records import Episodes, Played, Task, WeightSource
+from evo.workers.devices import cores
 
 LONGER = SMALL.replace('backend = "serial"', 'backend = "processes"\ncount = 2').replace("every = 2", "every = 50")
 GA = LONGER.replace("generations = 4", "generations = 400").replace("population = 20", "population = 64")
@@ -137,6 +138,8 @@ def test_a_round_that_takes_too_long_is_played_in_part_and_has_all_results() -> 
 @pytest.mark.long
 @pytest.mark.parametrize("text", [GA, PPO], ids=["ga", "ppo"])
 def test_the_estimate_is_within_a_quarter_of_what_then_happens(tmp_path: Path, text: str) -> None:
+    if os.getloadavg()[0] > 1.5 * cores():
+        pytest.skip("the machine is busy with something else, so no time repeats")
     (tmp_path / "tiny.toml").write_text(text)
     before = set(Path(tempfile.gettempdir()).glob("evo-plan-*"))
     out, _ = called(tmp_path, "plan", "tiny.toml", "--json", program="evo")
