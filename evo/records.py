@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from evo.errors import PoisonError
 
 Arrays = Mapping[str, NDArray[np.generic]]
 Metrics = dict[str, float]
+Number = TypeVar("Number", int, float)
 
 # The first word of a fingerprint where an environment does not follow its seed, so that no result can be repeated.
 NOT_DETERMINISTIC = "environment-not-deterministic"
@@ -150,6 +151,12 @@ class Result:
     transitions: Transitions | None = None  # only if asked
     envs: EnvStates | None = None  # where a segment ends
 
+    @property
+    def forward_passes(self) -> int:
+        """Return the observations that a network was asked about: one a step, and those that bootstrap a return."""
+        bootstraps = 0 if self.transitions is None else len(self.transitions.next_outputs)
+        return self.frames + bootstraps
+
 
 def empty_result(candidates: int, episodes: int, episode_metrics: int) -> dict[str, Any]:
     """Return the arrays of a result to be filled in; every return is WORST."""
@@ -215,6 +222,10 @@ class Algorithm(Protocol):
         """Return what computes the updates, where results depend on it; empty: exact on every machine."""
         return ""
 
+    def growth(self) -> int:
+        """Return the bytes that its memory will yet grow by, as a buffer is filled."""
+        return 0
+
     def close(self) -> None:
         """Release processes and devices."""
         return
@@ -230,6 +241,42 @@ class Effort:
     replaced: int = 0  # workers that were lost
     bytes_sent: int = 0  # of tasks
     bytes_received: int = 0  # of results
+    cpu_seconds: float = 0.0  # of processor time of other processes than the master
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run has spent; None where it was begun by a version that did not count that."""
+
+    frames: int = 0
+    seconds: float = 0.0
+    forward_passes: int | None = 0  # of networks, in playing and in learning
+    multiply_adds: int | None = 0  # of these, and of backward passes, two forward passes each
+    cpu_seconds: float | None = 0.0  # of processor time, of the master and of workers
+
+    @classmethod
+    def of(cls, metrics: Mapping[str, float]) -> Spent:
+        """Return what the metrics of a generation say; 0 where they say nothing."""
+        passes, multiply_adds = int(metrics.get("forward_passes", 0)), int(metrics.get("multiply_adds", 0))
+        seconds, cpu_seconds = (round(float(metrics.get(name, 0.0)), 6) for name in ("seconds", "cpu_seconds"))
+        return cls(int(metrics.get("frames", 0)), seconds, passes, multiply_adds, cpu_seconds)
+
+    def plus(self, more: Spent) -> Spent:
+        """Return the sum; what is None in one of them is None."""
+        return Spent(
+            self.frames + more.frames,
+            self.seconds + more.seconds,
+            _sum(self.forward_passes, more.forward_passes),
+            _sum(self.multiply_adds, more.multiply_adds),
+            _sum(self.cpu_seconds, more.cpu_seconds),
+        )
+
+
+def _sum(one: Number | None, other: Number | None) -> Number | None:
+    return None if one is None or other is None else one + other
+
+
+NOTHING = Spent()
 
 
 @dataclass(frozen=True)

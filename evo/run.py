@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evo.training.accounting import Stopwatch
+from evo.training.accounting import Stopwatch, ledger
 from evo.training.generation import make_algorithm, play_out
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def generations(session: Session) -> Iterator[Row]:
         generation = store.next_generation
         metrics = play_out(algorithm.generation(generation), evaluator, store, quarantine)
         session.check_fingerprints()
+        metrics |= ledger(metrics, session.multiply_adds, store.spent)
         metrics["seconds_committing"] = committing.take()
         record = {**algorithm.record(), **quarantine.record()}
         with committing:
@@ -84,6 +85,7 @@ class Session:
         from evo.training.quarantine import Quarantine
 
         self.experiment, self.store, self._allow_drift = experiment, store, allow_drift
+        self.multiply_adds = experiment.network().multiply_adds  # of a forward pass
         self._evaluator: Evaluator | None = None
         self._learning: str | None = None  # the fingerprint of what computes updates
         self._algorithm = forked
@@ -108,7 +110,7 @@ class Session:
         if store.next_generation >= self.experiment.generations:
             return ""
         fitness = None if algorithm.best is None else algorithm.fitness
-        return self.experiment.run.budget.spent(store.frames, store.seconds, fitness)
+        return self.experiment.run.budget.reached(store.spent, fitness)
 
     @property
     def done(self) -> bool:

@@ -24,6 +24,7 @@ class Job:
     times: int = 1
     tally: Path | None = None  # a directory that keeps count over processes
     padding: bytes = b""
+    computing: float = 0.0  # seconds of processor time
 
     def __str__(self) -> str:
         return f"job {self.number}"
@@ -47,6 +48,9 @@ class StandIn(Player):
         if job.mischief and self._still_due(job):
             getattr(self, "_" + job.mischief)()
         time.sleep(job.seconds)
+        began = time.process_time()
+        while time.process_time() < began + job.computing:
+            pass
         return 10 * job.number, job.padding
 
     def _still_due(self, job: Job) -> bool:

@@ -15,12 +15,18 @@ from learning import tensorflow  # noqa: F401
 from players import Job
 from test_resume import WAYS, written
 
+import evo
 from evo.cli.terminal.display import count, where_time_went
-from evo.records import Effort, Generation, Metrics, Played, Request, Task
+from evo.config import loading
+from evo.config.sections import Budget
+from evo.errors import DataError
+from evo.records import SEGMENT_END, TRUNCATED, Effort, Generation, Metrics, Played, Request, Result, Spent, Task
+from evo.run import Row, Session, generations
 from evo.store.store import Store
 from evo.training import accounting
 from evo.training.accounting import PARTS, Stopwatch
 from evo.training.generation import play_out
+from evo.training.resuming import open_or_begin
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
 
@@ -33,6 +39,9 @@ class Clock:
 
     def monotonic(self) -> float:
         return self.now
+
+    def process_time(self) -> float:
+        return self.now / 2
 
 
 @pytest.fixture
@@ -47,7 +56,7 @@ class Players:
 
     def __init__(self, clock: Clock, measures: bool = True) -> None:
         self._clock = clock
-        self._effort = Effort(8.0, [5.0, 7.0], 1.5, replaced=1, bytes_sent=10, bytes_received=20)
+        self._effort = Effort(8.0, [5.0, 7.0], 1.5, replaced=1, bytes_sent=10, bytes_received=20, cpu_seconds=11.0)
         if not measures:
             self._effort = Effort()
 
@@ -83,6 +92,7 @@ def test_a_generation_is_split_as_it_was_spent(clock: Clock) -> None:
     assert told["seconds"] == 23.25 == sum(told[name] for name in PARTS)
     assert told["seconds_straggling"] == 3.0
     assert (told["workers"], told["workers_replaced"], told["lane_utilisation"]) == (2, 2, 0.75)
+    assert told["cpu_seconds"] == 23.25 / 2 + 2 * 11.0
     assert [told[f"bytes_{name}"] for name in ("published", "sent", "received")] == [40, 20, 40]
 
 
@@ -173,3 +183,108 @@ def test_what_is_idle_fits_into_eighty_columns(seconds: float) -> None:
     metrics = dict.fromkeys((*PARTS, "seconds", "seconds_straggling", "seconds_committing"), seconds)
     assert max(map(len, where_time_went(metrics))) <= 80
     assert [count(size, "B") for size in (12, 4_560, 4.7e9)] == ["12 B", "4.56 kB", "4.7 GB"]
+
+
+def played(tmp_path: Path, text: str) -> tuple[Session, list[tuple[Row, list[Result]]], Store]:
+    """Train a run; return every generation with the results of what it played."""
+    (tmp_path / "tiny.toml").write_text(text)
+    rows, results, taken = [], list[Result](), list[list[Result]]()
+    with open_or_begin(loading.load(tmp_path / "tiny.toml"), tmp_path / "run") as store:
+        with Session(store=store, experiment=loading.load(tmp_path / "tiny.toml")) as session:
+            play = session.evaluator.map
+
+            def noted(tasks: Sequence[Task]) -> Played:
+                answer = play(tasks)
+                results.extend(answer.results)
+                return answer
+
+            def counted_so_far() -> None:
+                taken.append(results.copy())  # what follows is not of the generation
+
+            session.evaluator.map = noted  # type: ignore[method-assign]
+            session.check_fingerprints = counted_so_far  # type: ignore[method-assign]
+            for row in generations(session):
+                rows.append((row, taken.pop()))
+                results.clear()
+        return session, rows, Store.read(tmp_path / "run")
+
+
+LEDGER = ("frames", "forward_passes", "multiply_adds", "cpu_seconds")
+
+
+def test_the_ledger_of_a_genetic_algorithm_is_what_a_hand_computes(tmp_path: Path) -> None:
+    session, rows, store = played(tmp_path, SMALL.replace("every = 1", "every = 3"))
+    network = session.experiment.network()
+    assert (network.shape, network.outputs) == ((5, 5, 5), 3)
+    each = 125 * 4 + 4 * 3  # of a hidden layer of four units, and of the output layer
+    so_far = dict.fromkeys(LEDGER, 0.0)
+    for number, (row, results) in enumerate(rows):
+        steps = sum(int(result.lengths.sum()) for result in results)
+        if number == 1:  # it validates nothing
+            assert steps == int(store.read_record(1)["frames"].sum())
+        line = row.metrics
+        assert (line["frames"], line["forward_passes"], line["backward_passes"]) == (steps, steps, 0)
+        assert line["multiply_adds"] == steps * each
+        assert line["cpu_seconds"] > 0
+        for name in LEDGER:
+            so_far[name] += line[name]
+            assert line[f"{name}_so_far"] == pytest.approx(so_far[name], abs=1e-5)
+    spent = store.spent
+    assert [spent.frames, spent.forward_passes, spent.multiply_adds] == [so_far[name] for name in LEDGER[:3]]
+    assert [line["forward_passes"] for line in store.metrics()] == [line.forward_passes for line in store.lines]
+
+
+DOUBLE = {"": 3, "double = false\n": 2}  # forward passes of an example
+PPO = "[ppo]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nminibatches = 3\nepochs = 2\n"
+DQN = "[dqn]\nenvs = 6\nhorizon = 8\nreplay_size = 100\nlearning_starts = 40\nframes_per_update = 8\nbatch_size = 16\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "passes"),
+    [("ppo", PPO, 1), *(pytest.param("dqn", DQN + more, n, marks=pytest.mark.long) for more, n in DOUBLE.items())],
+    ids=["ppo", "double dqn", "dqn"],
+)
+def test_the_ledger_of_gradient_methods_counts_bootstraps_and_examples(
+    tmp_path: Path, name: str, section: str, passes: int
+) -> None:
+    few = SMALL.replace("generations = 4", f'generations = 2\nalgorithm = "{name}"').replace("every = 1", "every = 3")
+    session, rows, _ = played(tmp_path, few + "[learner]\nthreads = 1\n" + section)
+    first, last = session.experiment.network().layers
+    each = first.channels * 4 + 4 * last.filters
+    for row, results in rows:
+        segments = [result for result in results if result.transitions is not None]
+        ends = np.concatenate([result.transitions.ends for result in segments if result.transitions])
+        bootstraps = int(((ends == SEGMENT_END) | (ends == TRUNCATED)).sum())
+        assert bootstraps > 0
+        examples = 2 * 48 if name == "ppo" else 16 * int(row.metrics["updates"])
+        forward = row.metrics["frames"] + bootstraps + passes * examples
+        assert (row.metrics["forward_passes"], row.metrics["backward_passes"]) == (forward, examples)
+        assert row.metrics["multiply_adds"] == each * (forward + 2 * examples)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("forward_passes", "the budget of 1 forward pass is spent; {:,} were computed"),
+        ("multiply_adds", "the budget of 1 multiply-add is spent; {:,} were computed"),
+        ("cpu_seconds", "the budget of 1 CPU second is spent; training took {:.0f}"),
+    ],
+)
+def test_a_run_ends_when_any_amount_is_spent(name: str, said: str) -> None:
+    budget, spent = Budget.model_validate({name: 1}), Spent(10, 0.5, 2000, 30_000, 1.5)
+    amount = {"forward_passes": 2000, "multiply_adds": 30_000, "cpu_seconds": 1.5}[name]
+    assert budget.reached(spent, None).startswith(said.format(amount))
+    assert budget.reached(Spent(), None) == ""
+    with pytest.raises(DataError, match=f"{name} cannot be checked"):
+        budget.reached(Spent(10, 0.5, None, None, None), None)
+
+
+@pytest.mark.long
+def test_a_budget_of_forward_passes_ends_a_run_between_generations(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(SMALL)
+    first = evo.Experiment.load(tmp_path / "tiny.toml", "run.generations=1")
+    (row,) = evo.train(first, tmp_path / "first")
+    passes = int(row.metrics["forward_passes"])
+    for limit, needed in ((passes, 1), (passes + 1, 2)):
+        experiment = evo.Experiment.load(tmp_path / "tiny.toml", f"run.budget={{forward_passes = {limit}}}")
+        assert len(list(evo.train(experiment, tmp_path / str(limit)))) == needed

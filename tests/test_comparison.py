@@ -21,11 +21,12 @@ from calling import ROOT, SMALL, called
 import evo
 from evo.cli import comparing
 from evo.cli.commands import compare
-from evo.comparison import formats, outcomes, plan, tables
+from evo.comparison import bootstrap, figures, formats, outcomes, plan, tables
 from evo.comparison.outcomes import Outcome
 from evo.comparison.plan import Member
 from evo.config import loading
 from evo.errors import ConfigurationError, LockedError
+from evo.records import Spent
 from evo.training.testing import Score
 
 EXAMPLES = sorted((ROOT / "experiments" / "comparisons").glob("*.toml"))
@@ -53,7 +54,7 @@ def in_this_process(member: Member) -> str:
 
 def compared(planned: plan.Plan) -> dict[str, Any]:
     """Train in this process; return the report without seconds, which no two trainings share."""
-    return timeless(formats_of(comparing.train_all(planned, in_this_process)))
+    return timeless(formats_of(comparing.train_all(planned.members, in_this_process)))
 
 
 def formats_of(found: Sequence[Outcome]) -> Any:
@@ -62,7 +63,7 @@ def formats_of(found: Sequence[Outcome]) -> Any:
 
 def timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items() if key != "seconds"}
+        return {key: timeless(item) for key, item in value.items() if key not in ("seconds", "cpu_seconds")}
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
@@ -74,8 +75,7 @@ def made(method: str, scores: Sequence[float], *sets: str, frames: int = 1000, *
             method,
             replace(experiment, run=experiment.run.model_copy(update={"seed": seed})),
             Path(f"{method}-seed{seed}"),
-            frames=frames,
-            seconds=2.0,
+            spent=Spent(frames, 2.0, 2 * frames, 50 * frames, 3.5),
             score=Score(**{"episodes": 50, "block": 0, **of_test}, mean=score, ci95=(score - 0.5, score + 0.5),
                         median=score, max=score, win_rate=None, win_ci95=None, mean_length=9.0),
         )
@@ -124,7 +124,7 @@ set = ["run.seed=4", "run.budget={frames = 1}"]
         "7: comparison.seeds: 1 is named twice",
         "9: comparison.seconds: cannot go with frames; give one of them",
         "10: comparison.frame: unknown key - did you mean `frames`?",
-        "11: comparison.set: run.budget cannot go with frames or seconds, which are the budget",
+        "11: comparison.set: run.budget cannot go with frames, which is the budget",
         "11: comparison.set: run.seed is given by `seeds`",
     ]
 
@@ -176,6 +176,10 @@ def test_a_budget_ends_every_run_and_its_own_limits_do_not(folder: Path) -> None
     (folder / "both.toml").write_text(COMPARISON.replace('set = ["run.generations=2", ', "frames = 9_000\nset = ["))
     experiment = plan.read(folder / "both.toml").members[0].experiment
     assert (experiment.run.budget.frames, experiment.generations) == (9_000, plan.MOST_GENERATIONS)
+    for name, amount in (("forward_passes", 9_000), ("multiply_adds", 9_000), ("cpu_seconds", 9.5), ("seconds", 9.5)):
+        text = COMPARISON.replace('set = ["run.generations=2", ', f"{name} = {amount}\nset = [")
+        (folder / "both.toml").write_text(text)
+        assert plan.read(folder / "both.toml").members[0].experiment.run.budget.limits() == {name: amount}
 
 
 def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
@@ -191,7 +195,7 @@ def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
         return in_this_process(member)
 
     with pytest.raises(KeyboardInterrupt):
-        comparing.train_all(planned, stopped)
+        comparing.train_all(planned.members, stopped)
     began = (folder / "halves" / "one-ga-seed2" / "manifest.jsonl").read_text().splitlines()
     assert len(began) == 2
     resumed = compared(planned)
@@ -207,7 +211,7 @@ def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
     (folder / "two.toml").write_text(SMALL + "sigma = 0.25\n")
     changed = replace_directory(plan.read(folder / "both.toml"), folder / "halves")
     with pytest.raises(ConfigurationError) as caught:
-        comparing.train_all(changed, must_not_train)
+        comparing.train_all(changed.members, must_not_train)
     lines = str(caught.value).splitlines()
     assert "choose another comparison.directory" in lines[0]
     assert len(lines) == 3
@@ -224,7 +228,7 @@ def must_not_train(member: Member) -> str:
 
 
 def compared_without_training(planned: plan.Plan) -> dict[str, Any]:
-    return timeless(formats_of(comparing.train_all(planned, must_not_train)))
+    return timeless(formats_of(comparing.train_all(planned.members, must_not_train)))
 
 
 def test_a_run_that_fails_is_said_in_words_and_is_in_no_mean(folder: Path) -> None:
@@ -236,7 +240,7 @@ def test_a_run_that_fails_is_said_in_words_and_is_in_no_mean(folder: Path) -> No
     damaged = planned.members[1].directory
     damaged.mkdir(parents=True)
     (damaged / "manifest.jsonl").write_text("nonsense\n")
-    found = comparing.train_all(planned, trainer)
+    found = comparing.train_all(planned.members, trainer)
     (table,) = report_of(found).tables
     assert [(method.name, len(method.scores)) for method in table.methods].count(("two-ga", 1)) == 1
     by_name = {method.name: method for method in table.methods}
@@ -254,7 +258,7 @@ def test_a_comparison_that_another_process_trains_stops(folder: Path) -> None:
         raise LockedError("locked")
 
     with pytest.raises(LockedError):
-        comparing.train_all(planned, locked)
+        comparing.train_all(planned.members, locked)
 
 
 @pytest.mark.parametrize(
@@ -309,8 +313,11 @@ def test_unequal_budgets_and_test_episodes_are_said(folder: Path) -> None:
         "not all champions are tested on the same episodes: 50 episodes of block 0, 50 episodes of block 3",
     )
     assert report_of(made("a", [1, 2]) + made("b", [1, 2], frames=1099)).tables[0].notes == ()
-    uneven = made("a", [1], frames=1000) + [replace(made("a", [1, 2])[1], frames=2000)]
+    uneven = made("a", [1], frames=1000) + made("a", [1, 2], frames=2000)[1:]
     assert any("unequal numbers of frames, 1,000 to 2,000" in n for n in report_of(uneven).tables[0].notes)
+    budget = "run.budget={forward_passes = 9}"  # this is what is to be equal then: twice the frames
+    uneven = made("a", [1, 2], budget, frames=1000) + made("b", [1, 2], budget, frames=2000)
+    assert "in forward passes of a run: a 2,000, b 4,000" in report_of(uneven).tables[0].notes[0]
 
 
 @pytest.mark.parametrize(
@@ -355,6 +362,11 @@ def test_every_format_has_every_method_every_verdict_and_every_note(folder: Path
     }  # fmt: skip
     assert "b wins" in text
     assert "- unequal budgets" in text
+    assert "| 5 | 10 | 250 | 4 s | 2 s |" in text
+    row = next(row for row in blocks[0] if row["method"] == "b")
+    assert [row[name] for name in ("frames", "forward_passes", "multiply_adds", "cpu_seconds", "seconds")] == [
+        "5.0", "10.0", "250.0", "3.5", "2.0"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -445,3 +457,45 @@ def test_a_comparison_takes_the_run_that_trains_with_it_and_the_same_command_goe
     with typed("both.toml") as process:  # its lock is free again
         out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
+
+
+def test_a_curve_of_several_seeds_has_all_of_them_at_every_point() -> None:
+    one = np.array([10.0, 20.0, 40.0]), np.array([1.0, 2.0, 3.0])
+    other = np.array([20.0, 30.0]), np.array([4.0, 8.0])
+    grid, (mean, low, high) = figures.together([one, other])
+    assert (grid[0], grid[-1]) == (20.0, 40.0)
+    assert (mean[0], mean[-2], mean[-1]) == ((2 + 4) / 2, (2 + 8) / 2, (3 + 8) / 2)
+    assert (low < mean).all()
+    assert (mean < high).all()
+    assert np.isnan(figures.together([one])[1][1:]).all()
+
+
+def test_a_profile_is_the_share_of_runs_above_a_score() -> None:
+    share, low, high = bootstrap.profile([1.0, 2.0, 2.0, 3.0], np.array([0.0, 1.0, 2.5, 3.0]))
+    assert share.tolist() == [1.0, 0.75, 0.25, 0.0]
+    assert (low <= share).all()
+    assert (share <= high).all()
+    assert (low[0], high[-1]) == (1.0, 0.0)
+
+
+def test_figures_without_matplotlib_say_what_to_install_and_nothing_is_trained(folder: Path) -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        _, err = called(folder, "compare", "both.toml", "--figures", "here", code=2, program="evo")
+        assert err.startswith("--figures: matplotlib is not installed")
+        assert len(err.splitlines()) == 1
+        assert not (folder / "runs").exists()
+
+
+@pytest.mark.long
+def test_figures_of_trained_runs_are_drawn_and_are_the_same_again(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    report = report_of(comparing.train_all(plan.read(folder / "both.toml").members, in_this_process))
+    written = figures.write(report, folder / "figures")
+    amounts = ("frames", "forward_passes", "multiply_adds", "cpu_seconds")
+    names = [*(f"score-{name}" for name in amounts), "profiles"]
+    assert [path.name for path in written] == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
+    before = [path.read_bytes() for path in written]
+    assert [path.read_bytes() for path in figures.write(report, folder / "figures")] == before
+    assert b"one-ga (2)" in before[1] or b"<svg" in before[1]

@@ -388,6 +388,13 @@ def test_effort_measures_how_busy_the_workers_were(pools: Pools) -> None:
     assert 0.5 < sum(effort.busy) / (2 * effort.seconds) <= 1
 
 
+def test_effort_adds_up_the_processor_time_of_workers_and_not_the_time_that_they_sleep(pools: Pools) -> None:
+    pool = pools(1)
+    pool.map([Job(0)])
+    effort = pool.map([Job(number, 0.03, computing=0.02) for number in range(8)]).effort
+    assert 8 * 0.02 <= effort.cpu_seconds < 8 * 0.02 + 0.06
+
+
 def test_a_master_that_stood_still_takes_no_worker_for_hung(pools: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = pools(1, deadline=1.0)
     pool.map([Job(0)] * 20)

@@ -93,6 +93,7 @@ def test_nothing_imports_the_run_but_the_commands() -> None:
         "evo.__main__",
         "evo.run",
         "evo.cli.training",
+        "evo.planning.probe",
         "evo.cli.commands.watch",
         "evo.testing.algorithms",
     }

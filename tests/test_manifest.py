@@ -7,6 +7,7 @@ import pytest
 
 from evo.errors import DataError
 from evo.files.hashing import array_digest, first_hash, next_hash
+from evo.records import Spent
 from evo.store.manifest import FileStamp, Line, header, parse, seal, unseal
 
 IDENTITY = {"seed": 1, "ga": {"sigma": 0.1}}
@@ -19,7 +20,8 @@ def lines(count: int) -> list[Line]:
         arrays = {"state/n": array_digest("n", np.array([generation], np.int64))}
         state_hash = next_hash(state_hash, generation, arrays)
         files = {f"population/gen-{generation:06d}.h5": FileStamp(10, "ab" * 32)}
-        made.append(Line(generation, state_hash, arrays, 100 + generation, 0.25, generation == 1, files))
+        spent = (7 + generation, 1 << 40, 0.5) if generation % 2 else ()  # others are of a version without
+        made.append(Line(generation, state_hash, arrays, 100 + generation, 0.25, generation == 1, files, *spent))
     return made
 
 
@@ -35,6 +37,13 @@ def test_what_was_written_is_read_back() -> None:
     assert manifest.ends[-1] == len(data)
     assert manifest.damage == ""
     assert not manifest.torn
+
+
+def test_what_one_line_does_not_say_the_sum_does_not_know() -> None:
+    older, newer = (line.spent for line in parse(encoded(2), "m").lines)
+    assert newer == Spent(101, 0.25, 8, 1 << 40, 0.5)
+    assert newer.plus(newer) == Spent(202, 0.5, 16, 1 << 41, 1.0)
+    assert newer.plus(older) == Spent(201, 0.5, None, None, None)
 
 
 def test_every_end_is_where_a_shorter_manifest_would_end() -> None:

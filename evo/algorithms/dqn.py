@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,10 @@ class Options(QOptions):
         5_000_000, ge=0, description="frames over which beta is annealed to 1; 0 = constant"
     )
 
+    def probing(self) -> Self:
+        """Return the options for a probe, in which the first update is due at once."""
+        return super().probing().model_copy(update={"learning_starts": 1})
+
     @model_validator(mode="after")
     def _consistent(self) -> Options:
         if self.learning_starts > self.replay_size:
@@ -72,6 +76,7 @@ class DQN(Method):
         from evo.learning.replay_buffer import ReplayBuffer
 
         self.options, self.setup = options, setup
+        self.passes = 3 if options.double else 2  # of `following` too: by the target network, and with `double` its own
         self._symmetry = options.symmetry_of(setup.environment)
         exponent = options.priority_exponent if options.prioritized else 0.0
         self.buffer = ReplayBuffer(options.replay_size, options.n_step, options.gamma, exponent)
@@ -139,6 +144,10 @@ class DQN(Method):
             "action_masks": allowed,
             "importance": self.buffer.importance_weights(sample.probabilities, exponent),
         }
+
+    def growth(self) -> int:
+        """Return the bytes of the replay buffer that are not filled yet."""
+        return self.buffer.unfilled
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return frames without an update, and of the replay buffer what recorded actions do not give."""

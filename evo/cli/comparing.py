@@ -1,4 +1,4 @@
-"""Trains the runs of a comparison, one after the other, each in a process of its own.
+"""Trains the runs of a comparison or a sweep, one after the other, each in a process of its own.
 
 TensorFlow is set up once in a process, so runs with other threads cannot share one. A run that crashes a library, or
 that the system ends for memory, ends itself only. A run that was begun is continued, and one that has ended is only
@@ -8,11 +8,10 @@ read, so a comparison that was stopped in any way goes on by the same command.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from evo.cli.terminal.display import is_live
@@ -20,34 +19,28 @@ from evo.errors import DataError, LockedError, ResourceError, first_line, printa
 
 if TYPE_CHECKING:
     from evo.comparison.outcomes import Outcome
-    from evo.comparison.plan import Member, Plan
+    from evo.comparison.plan import Member
 
 Trainer = Callable[["Member"], str]  # trains a run to its end; returns why it failed, or nothing
 
-# The system ends a run as soon as the comparison is gone, or its lock would stop the next one (PR_SET_PDEATHSIG).
-PROGRAM = """\
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
-if os.getppid() != int(sys.argv.pop(1)):
-    sys.exit(1)
-from evo.cli.main import main_run
-sys.exit(main_run())
-"""
+PROGRAM = "from evo.cli.main import main_run; sys.exit(main_run())"
 NO_CHAMPION = "it has no champion: nothing was validated, or no finalist had finite scores"
 SHOWN_EVERY = 1.0  # seconds, on a terminal
 
 
-def train_all(plan: Plan, trainer: Trainer | None = None) -> list[Outcome]:
-    """Train what is not yet trained, show a line a run, and return what came of each."""
+def train_all(
+    members: Sequence[Member], trainer: Trainer | None = None, tell: Callable[[Outcome], str] | None = None
+) -> list[Outcome]:
+    """Train what is not yet trained, show a line a run as `tell` describes it, and return what came of each."""
     from evo.comparison import outcomes
 
-    outcomes.refuse_others(plan.members)
+    outcomes.refuse_others(members)
     found = []
-    for number, member in enumerate(plan.members, 1):
+    for number, member in enumerate(members, 1):
         outcome = _trained(member, trainer or in_own_process)
         found.append(outcome)
-        told = described(outcome)
-        _show(f"{number}/{len(plan.members)}  {outcome.method}  seed {outcome.seed}  {told}")
+        told = (tell or described)(outcome)
+        _show(f"{number}/{len(members)}  {outcome.method}  seed {outcome.seed}  {told}")
     return found
 
 
@@ -82,19 +75,12 @@ def in_own_process(member: Member) -> str:
     """
     from evo.plugins import registry
     from evo.training.resuming import open_or_begin
+    from evo.workers.process import interpreter
 
     open_or_begin(member.experiment, member.directory).close()
     words = ["--resume", str(member.directory), "--quiet", "--json"]
     plugins = [word for name in registry.loaded() for word in ("--plugin", name)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(os.getpid()), *words, *plugins],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-    )
+    process = interpreter(PROGRAM, [*words, *plugins])  # one that lived on would hold the lock
     try:
         out, err = _communicated(process, member)
     except BaseException:

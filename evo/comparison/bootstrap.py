@@ -1,4 +1,4 @@
-"""Interquartile means and the probability of improvement, with bootstrap intervals (Agarwal et al., 2021).
+"""Interquartile means, the probability of improvement and profiles, with bootstrap intervals (Agarwal et al., 2021).
 
 "Deep Reinforcement Learning at the Edge of the Statistical Precipice", sections 4.1 to 4.3. A table has one
 environment, so a method is one stratum: seeds are drawn with replacement among its own. Intervals are percentiles of
@@ -42,6 +42,17 @@ def improvement_interval(first: Sequence[float], second: Sequence[float]) -> tup
     random = _random()
     times = [_times(random, len(scores)) for scores in (first, second)]  # [D, S] how often each seed is drawn
     return _percentiles(np.einsum("ds,st,dt->d", times[0], _better(first, second), times[1], optimize=True))
+
+
+def profile(
+    scores: Sequence[float], limits: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the share of runs whose score is above each limit, and both ends of its interval (section 4.2).  # [L]"""
+    above = np.asarray(scores, np.float64)[:, np.newaxis] > limits  # [S, L]
+    drawn = _times(_random(), len(scores)) @ above  # [D, L]
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(drawn, (tail, 1 - tail), axis=0)
+    return above.mean(axis=0), low, high
 
 
 def _better(first: Sequence[float], second: Sequence[float]) -> NDArray[np.float64]:

@@ -13,12 +13,13 @@ from evo.comparison.tables import Report, Table
 UNKNOWN = "-"
 TITLES = (
     "method", "seeds", "mean score", "95 % between seeds", "IQM", "95 % of IQM", "lowest to highest seed",
-    "± within a champion", "frames a run", "training", "weights",
+    "± within a champion", "frames a run", "forward passes", "multiply-adds", "CPU", "training", "weights",
 )  # fmt: skip
 PAIR_TITLES = ("first", "second", "P(first > second)", "95 %", "p", "p, Holm", "verdict")
 COLUMNS = (
     "environment", "league", "method", "algorithm", "seeds", "runs", "mean", "ci95_low", "ci95_high", "iqm", "iqm_low",
-    "iqm_high", "lowest", "highest", "within_half_width", "frames", "seconds", "weights",
+    "iqm_high", "lowest", "highest", "within_half_width", "frames", "forward_passes", "multiply_adds", "cpu_seconds",
+    "seconds", "weights",
 )  # fmt: skip
 PAIR_COLUMNS = (
     "first", "second", "probability", "probability_low", "probability_high", "p_value", "p_adjusted", "winner",
@@ -64,7 +65,8 @@ def comma_separated(report: Report) -> str:
         [
             table.environment, table.league, method.name, method.algorithm, len(method.scores), len(method.runs),
             method.mean, *_ends(method.ci95), method.interquartile_mean, *_ends(method.interquartile_ci95),
-            method.lowest, method.highest, method.within, method.frames, method.seconds, method.weights,
+            method.lowest, method.highest, method.within, method.frames, method.forward_passes, method.multiply_adds,
+            method.cpu_seconds, method.seconds, method.weights,
         ]
         for table in report.tables
         for method in table.methods
@@ -107,7 +109,9 @@ def cells(method: Method) -> list[str]:
         spread,
         number(method.within),
         UNKNOWN if method.frames is None else f"{method.frames:,.0f}",
-        UNKNOWN if method.seconds is None else f"{method.seconds:,.0f} s",
+        UNKNOWN if method.forward_passes is None else f"{method.forward_passes:,.0f}",
+        UNKNOWN if method.multiply_adds is None else f"{method.multiply_adds:.3g}",
+        *(UNKNOWN if took is None else f"{took:,.0f} s" for took in (method.cpu_seconds, method.seconds)),
         f"{method.weights:,}",
     ]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from evo.comparison import bootstrap, permutation, student
+from evo.config.sections import SPENT
 from evo.errors import counted
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ class Run:
     generations: int
     frames: int
     seconds: float
+    forward_passes: int | None
+    multiply_adds: int | None
+    cpu_seconds: float | None
     score: float | None
     ci95: Interval | None  # within the champion: of its mean over all test episodes
     test_episodes: int | None
@@ -50,6 +54,9 @@ class Method:
     within: float | None  # mean half width of the intervals within the champions
     frames: float | None  # mean over the runs that have a score
     seconds: float | None
+    forward_passes: float | None  # None also where one of these runs did not count them
+    multiply_adds: float | None
+    cpu_seconds: float | None
     runs: tuple[Run, ...]
 
 
@@ -87,8 +94,7 @@ def method_of(name: str, outcomes: Sequence[Outcome]) -> Method:
         lowest=min(scores, default=None),
         highest=max(scores, default=None),
         within=_mean(widths),
-        frames=_mean([outcome.frames for outcome, _ in good]),
-        seconds=_mean([outcome.seconds for outcome, _ in good]),
+        **{name: _mean_of([asdict(outcome.spent)[name] for outcome, _ in good]) for name in SPENT},
         runs=tuple(_run(outcome) for outcome in outcomes),
     )
 
@@ -151,8 +157,7 @@ def _run(outcome: Outcome) -> Run:
         seed=outcome.seed,
         run_dir=str(outcome.directory),
         generations=outcome.generations,
-        frames=outcome.frames,
-        seconds=outcome.seconds,
+        **asdict(outcome.spent),
         score=score.mean if score else None,
         ci95=(score.ci95[0], score.ci95[1]) if score else None,
         test_episodes=score.episodes if score else None,
@@ -163,3 +168,9 @@ def _run(outcome: Outcome) -> Run:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def _mean_of(amounts: Sequence[float | None]) -> float | None:
+    """Return the mean of what was spent; None where one run did not count it."""
+    known = [amount for amount in amounts if amount is not None]
+    return _mean(known) if len(known) == len(amounts) else None

@@ -13,6 +13,7 @@ from evo.comparison.plan import Member
 from evo.config import loading
 from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, DataError, counted, first_line
+from evo.records import NOTHING, Spent
 from evo.store.paths import MANIFEST
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
@@ -33,11 +34,21 @@ class Outcome:
     experiment: Experiment
     directory: Path
     generations: int = 0
-    frames: int = 0
-    seconds: float = 0.0  # of training
+    spent: Spent = NOTHING
     score: Score | None = None
+    validation: float | None = None  # the champion's mean return on validation episodes
     failure: str = ""  # why there is no score
     remark: str = ""  # what a reader should know of the score
+
+    @property
+    def frames(self) -> int:
+        """Return the frames of training and validation."""
+        return self.spent.frames
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of training."""
+        return self.spent.seconds
 
     @property
     def seed(self) -> int:
@@ -56,7 +67,8 @@ def of_member(member: Member) -> Outcome | None:
     champion = known_champion(store, experiment) if store.next_generation else None
     if champion is None or not _ended(store, experiment, champion.fitness):
         return None
-    return _counted(Outcome(member.method, experiment, member.directory, score=champion.test), store)
+    outcome = Outcome(member.method, experiment, member.directory, score=champion.test, validation=champion.fitness)
+    return _counted(outcome, store)
 
 
 def failed(member: Member, why: str) -> Outcome:
@@ -131,10 +143,10 @@ def _read(outcome: Outcome, store: Store) -> Outcome:
 
 
 def _counted(outcome: Outcome, store: Store) -> Outcome:
-    return replace(outcome, generations=store.next_generation, frames=store.frames, seconds=store.seconds)
+    return replace(outcome, generations=store.next_generation, spent=store.spent)
 
 
 def _ended(store: Store, experiment: Experiment, fitness: float | None) -> bool:
     """Return whether a run has nothing left to train."""
-    spent = experiment.run.budget.spent(store.frames, store.seconds, fitness)
+    spent = experiment.run.budget.reached(store.spent, fitness)
     return store.next_generation >= experiment.generations or bool(spent)

@@ -14,6 +14,7 @@ from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.config.experiment_file import ExperimentFile
 from evo.config.mistakes import Mistake, shown, validate
+from evo.config.sections import SPENT, amount_text
 from evo.errors import ConfigurationError, did_you_mean
 from evo.plugins.options import Section
 
@@ -33,6 +34,9 @@ class Comparison(Section):
     seeds: list[int] = Field(min_length=1, max_length=100, description="seeds of every method")
     frames: int = Field(0, ge=0, description="frames of a run; 0 = the experiment's own generations and budget")
     seconds: float = Field(0.0, ge=0, description="training seconds of a run; 0 = no limit")
+    forward_passes: int = Field(0, ge=0, description="forward passes of networks of a run; 0 = no limit")
+    multiply_adds: int = Field(0, ge=0, description="multiply-adds of networks of a run; 0 = no limit")
+    cpu_seconds: float = Field(0.0, ge=0, description="processor seconds of a run; 0 = no limit")
     set: list[str] = Field([], description="changes of every experiment, as those of --set")
     directory: str = Field("", description="where the runs are; empty = runs/ and the name of this file")
 
@@ -45,25 +49,28 @@ class Comparison(Section):
                 wrong.append(f"{name}: {shown(twice[0])} is named twice")
         if bad := [seed for seed in self.seeds if not 0 <= seed < 1 << 64]:
             wrong.append(f"seeds: {shown(bad[0])} is not between 0 and 2^64 - 1")
-        if self.frames and self.seconds:
-            wrong.append("seconds: cannot go with frames; give one of them")
+        first, *others = [*self.limits, ""]
+        wrong += [f"{name}: cannot go with {first}; give one of them" for name in others if name]
         for assignment in self.set:
             key = assignment.partition("=")[0].strip()
             if key in GIVEN:
                 wrong.append(f"set: {key} is given by `{GIVEN[key]}`")
-            elif key.startswith(OF_BUDGET) and (self.frames or self.seconds):
-                wrong.append(f"set: {key} cannot go with frames or seconds, which are the budget")
+            elif key.startswith(OF_BUDGET) and first:
+                wrong.append(f"set: {key} cannot go with {first}, which is the budget")
         if wrong:
             raise ValueError("\n".join(wrong))
         return self
 
     @property
+    def limits(self) -> dict[str, int | float]:
+        """Return the amounts that end a run, by name; one where the file is valid, or none."""
+        return {name: amount for name, amount in self.model_dump(include=set(SPENT)).items() if amount}
+
+    @property
     def budget(self) -> str:
         """Return what ends a run, in words."""
-        if self.frames:
-            return f"{self.frames:,} frames a run, counted between generations"
-        if self.seconds:
-            return f"{self.seconds:g} training seconds a run, counted between generations"
+        for name, amount in self.limits.items():
+            return f"{amount_text(name, amount)} a run, counted between generations"
         return "the generations of each experiment"
 
 
@@ -160,10 +167,10 @@ def _methods(
 
 
 def _loaded(file: Path, section: Comparison, flags: Mapping[str, str | None]) -> Experiment:
-    if not (section.frames or section.seconds):
+    if not section.limits:
         return loading.load(file, section.set, flags)
-    key, most = ("frames", section.frames) if section.frames else ("seconds", section.seconds)
-    budget = f"run.budget={{{key} = {most}}}"
+    limits = ", ".join(f"{name} = {amount}" for name, amount in section.limits.items())
+    budget = f"run.budget={{{limits}}}"
     return loading.load(file, [*section.set, budget], {**flags, "generations": str(MOST_GENERATIONS)})
 
 

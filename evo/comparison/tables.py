@@ -10,6 +10,7 @@ from typing import Any
 from evo.comparison.methods import Method, Pair, judged, method_of, pair_of, possible
 from evo.comparison.outcomes import Outcome
 from evo.config.experiment import Experiment, environment_of
+from evo.config.sections import plural
 from evo.config.toml_text import value_text
 from evo.errors import counted
 from evo.training.testing import baselines
@@ -109,7 +110,7 @@ def _baselines(outcomes: Sequence[Outcome], seconds: float) -> dict[str, Any]:
 
 def _notes(methods: Sequence[Method], outcomes: Sequence[Outcome]) -> list[str]:
     """Return what a reader must know before comparing these methods."""
-    notes = []
+    notes, counted_in = [], _counted_in(outcomes)
     for outcome in outcomes:
         name = f"{outcome.method} seed {outcome.seed}"
         if outcome.score is None:
@@ -119,16 +120,14 @@ def _notes(methods: Sequence[Method], outcomes: Sequence[Outcome]) -> list[str]:
     for method in methods:
         if len(method.scores) == 1:
             notes.append(f"{method.name}: one seed: no interval, proves little")
-        played = [run.frames for run in method.runs if run.score is not None]
-        if played and max(played) > APART * min(played):
-            notes.append(
-                f"{method.name}: its runs played unequal numbers of frames, {min(played):,} to {max(played):,}"
-            )
-    budgets = [method for method in methods if method.frames is not None]
-    least, most = (pick(budgets, key=_frames, default=None) for pick in (min, max))
-    if least and most and _frames(most) > APART * _frames(least):
-        told = ", ".join(f"{method.name} {_frames(method):,.0f}" for method in budgets)
-        notes.append(f"unequal budgets: more than 10 % apart in frames of a run: {told}")
+        amounts = [vars(run)[counted_in] for run in method.runs if run.score is not None]
+        if amounts and None not in amounts and max(amounts) > APART * min(amounts):
+            told = f"unequal numbers of {plural(counted_in)}, {min(amounts):,.0f} to {max(amounts):,.0f}"
+            notes.append(f"{method.name}: its runs have {told}")
+    budgets = {method.name: vars(method)[counted_in] for method in methods if vars(method)[counted_in] is not None}
+    if budgets and max(budgets.values()) > APART * min(budgets.values()):
+        told = ", ".join(f"{name} {amount:,.0f}" for name, amount in budgets.items())
+        notes.append(f"unequal budgets: more than 10 % apart in {plural(counted_in)} of a run: {told}")
     tests = {(outcome.score.episodes, outcome.score.block) for outcome in outcomes if outcome.score}
     if len(tests) > 1:
         told = ", ".join(f"{counted(episodes, 'episode')} of block {block}" for episodes, block in sorted(tests))
@@ -136,8 +135,10 @@ def _notes(methods: Sequence[Method], outcomes: Sequence[Outcome]) -> list[str]:
     return notes
 
 
-def _frames(method: Method) -> float:
-    return method.frames or 0.0
+def _counted_in(outcomes: Sequence[Outcome]) -> str:
+    """Return which amount is to be equal: that of the runs' budget if it is one, else frames."""
+    limits = {name for outcome in outcomes for name in outcome.experiment.run.budget.limits()}
+    return limits.pop() if len(limits) == 1 else "frames"
 
 
 def _listed(options: dict[str, Any], before: str = "", after: str = "") -> str:

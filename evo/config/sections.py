@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from pydantic import Field
 
-from evo.errors import counted
+from evo.errors import DataError
 from evo.plugins.options import Section
+from evo.records import Spent
 
 ROUNDED = ", since budgets are checked between generations"
+SPENT = {  # what a budget can limit, and in words how much of it was spent
+    "frames": ("frame", "{:,} were played"),
+    "seconds": ("second", "training took {:.0f}"),
+    "forward_passes": ("forward pass", "{:,} were computed"),
+    "multiply_adds": ("multiply-add", "{:,} were computed"),
+    "cpu_seconds": ("CPU second", "training took {:.0f}"),
+}
 
 
 class Budget(Section):
@@ -16,16 +26,41 @@ class Budget(Section):
     frames: int = Field(0, ge=0, description="frames played in training; 0 = no limit")
     seconds: float = Field(0.0, ge=0, description="seconds of training, over all resumes; 0 = no limit")
     validation: float | None = Field(None, description="mean validation return of the champion")
+    forward_passes: int = Field(0, ge=0, description="forward passes of networks; 0 = no limit")
+    multiply_adds: int = Field(0, ge=0, description="multiply-adds of networks; 0 = no limit")
+    cpu_seconds: float = Field(0.0, ge=0, description="processor seconds of master and workers; 0 = no limit")
 
-    def spent(self, frames: int, seconds: float, fitness: float | None) -> str:
-        """Return a message that says which limit is reached; empty if none is. `fitness` is None without a champion."""
-        if self.frames and frames >= self.frames:
-            return f"the budget of {counted(self.frames, 'frame')} is spent; {frames:,} were played{ROUNDED}"
-        if self.seconds and seconds >= self.seconds:
-            return f"the budget of {self.seconds:g} seconds is spent; training took {seconds:.0f}{ROUNDED}"
+    def limits(self) -> dict[str, int | float]:
+        """Return the amounts that are limited, by name."""
+        return {name: limit for name, limit in self.model_dump(include=set(SPENT)).items() if limit}
+
+    def reached(self, spent: Spent, fitness: float | None) -> str:
+        """Return a message that says which limit is reached; empty if none is. `fitness` is None without a champion.
+
+        DataError: a limit cannot be checked, since a version began the run that did not count that amount.
+        """
+        amounts = asdict(spent)
+        for name, limit in self.limits().items():
+            amount = amounts[name]
+            if amount is None:
+                raise DataError(f"run.budget: {name} cannot be checked: a version that did not count it began this run")
+            if amount >= limit:
+                return f"the budget of {amount_text(name, limit)} is spent; {SPENT[name][1].format(amount)}{ROUNDED}"
         if self.validation is not None and fitness is not None and fitness >= self.validation:
             return f"the champion's validation return {fitness:z.3f} has reached {self.validation:g}"
         return ""
+
+
+def amount_text(name: str, amount: float) -> str:
+    """Return an amount of what a budget limits, in words, as in 20,000 frames or 1 second."""
+    number = f"{amount:g}" if name.endswith("seconds") else f"{amount:,}"
+    return f"{number} {SPENT[name][0] if amount == 1 else plural(name)}"
+
+
+def plural(name: str) -> str:
+    """Return what a budget limits, in words, as in forward passes."""
+    noun = SPENT[name][0]
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
 class Run(Section):

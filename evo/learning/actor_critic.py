@@ -153,8 +153,8 @@ class ActorCritic(Method):
             if stopped() or self.policy_gradient.ends(float(values["approx_kl"].mean(dtype=np.float64))):
                 break
         means = {name: total / examples for name, total in sums.items()}
-        norm = norms / updates
-        return {**means, "gradient_norm": norm, "updates": updates, "learning_rate": rate, "seconds_moving": moving}
+        counts = {"updates": updates, "examples": examples, "seconds_moving": moving}
+        return {**means, "gradient_norm": norms / updates, "learning_rate": rate, **counts}
 
     def examples(self, learner: Learner, transitions: Transitions, frames: int) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs, [M, ...] each, and update the normalisers."""

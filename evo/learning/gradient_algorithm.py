@@ -94,6 +94,7 @@ class Method(Protocol):
 
     heads: ClassVar[str]  # what outputs mean; a fork continues from a state of the same heads only
     replays: ClassVar[bool] = False  # it learns from a buffer of its own, not from the last generation
+    passes: int = 1  # forward passes of an example: one of every network and observation that the loss asks
 
     def loss(self) -> AnyLoss:
         """Return the loss."""
@@ -103,7 +104,8 @@ class Method(Protocol):
     ) -> Metrics:
         """Make a generation's updates, until `stopped`; `frames` were played, those of `transitions` included.
 
-        `transitions` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner.
+        `transitions` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner,
+        and "examples", those of all updates.
         """
 
     def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -117,6 +119,10 @@ class Method(Protocol):
     def receive(self, transitions: Transitions, before: EnvStates | None) -> dict[str, NDArray[Any]]:
         """Take what was played from `before` on; return the generation's record, or nothing for returns and lengths."""
         return {}
+
+    def growth(self) -> int:
+        """Return the bytes that its memory will yet grow by."""
+        return 0
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the method's own arrays."""
@@ -200,8 +206,9 @@ class GradientAlgorithm(Algorithm):
     def _learn(self, transitions: Transitions | None, number: int, stopped: Stopped) -> Metrics:
         began = time.monotonic()
         learned = self.method.learn(self.learner, transitions, number, self._frames, stopped)
-        seconds = time.monotonic() - began
-        return {**learned, "seconds_learning": seconds - learned["seconds_moving"]}
+        seconds, examples = time.monotonic() - began, learned.pop("examples")
+        passes = {"forward_passes": self.method.passes * examples, "backward_passes": examples}
+        return {**learned, **passes, "seconds_learning": seconds - learned["seconds_moving"]}
 
     def _published(self) -> NDArray[np.float32]:
         return self.method.published(self.learner.weights())[np.newaxis]  # [1, P]
@@ -252,6 +259,10 @@ class GradientAlgorithm(Algorithm):
     def fingerprint(self) -> str:
         """Return the versions and the device that compute updates, with a digest of one."""
         return self.learner.fingerprint()
+
+    def growth(self) -> int:
+        """Return the bytes that the method's memory will yet grow by."""
+        return self.method.growth()
 
     def close(self) -> None:
         """End the learner's processes."""

@@ -69,14 +69,15 @@ class UpdateMeans:
     NAMES = ("loss", "q_value", "gradient_norm")
 
     def __init__(self) -> None:
-        self.updates, self._sums = 0, np.zeros(len(self.NAMES))
+        self.updates, self.examples, self._sums = 0, 0, np.zeros(len(self.NAMES))
 
     def add(self, values: Mapping[str, NDArray[np.float32]]) -> None:
         """Add an update's values."""
-        self.updates += 1
+        self.updates, self.examples = self.updates + 1, self.examples + len(values["loss"])
         self._sums += [values[name].mean() for name in self.NAMES]
 
     def metrics(self) -> Metrics:
-        """Return the means, and the number of updates."""
+        """Return the means, and the numbers of updates and of their examples."""
         means = self._sums / self.updates if self.updates else np.full(len(self.NAMES), np.nan)
-        return {**dict(zip(self.NAMES, means.tolist(), strict=True)), "updates": float(self.updates)}
+        counts = {"updates": float(self.updates), "examples": float(self.examples)}
+        return {**dict(zip(self.NAMES, means.tolist(), strict=True)), **counts}

@@ -122,6 +122,11 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return min(self.written, self.capacity)
 
+    @property
+    def unfilled(self) -> int:
+        """Return the bytes of memory that are not written yet, and so not used yet; 0 before the first transition."""
+        return sum(rows.nbytes for rows in self._rows.values()) * (self.capacity - len(self)) // self.capacity
+
     def add(self, transitions: Transitions) -> None:
         """Add transitions in order, at the highest priority so far; they overwrite the oldest."""
         self._write(transitions)

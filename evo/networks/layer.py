@@ -79,6 +79,11 @@ class Layer:
         return self.out_height * self.out_width * self.filters * (each + (NORM_FLOPS if self.norm else 0))
 
     @property
+    def multiply_adds(self) -> int:
+        """Return the multiplications of a weight and an input in one forward pass, with borders counted in full."""
+        return self.out_height * self.out_width * self.kernel_size
+
+    @property
     def outputs(self) -> int:
         """Return the number of its outputs."""
         return self.out_height * self.out_width * self.filters

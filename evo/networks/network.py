@@ -227,6 +227,11 @@ class Network:
         """Return the floating-point operations of one forward pass."""
         return sum(layer.flops for layer in self.layers)
 
+    @property
+    def multiply_adds(self) -> int:
+        """Return the multiply-adds of one forward pass: those of convolutions and dense layers."""
+        return sum(layer.multiply_adds for layer in self.layers)
+
     def split(self, weights: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         """Return the arrays of `weights` [P] in the order and shapes of Keras's `get_weights()`."""
         if weights.shape != (self.size,):

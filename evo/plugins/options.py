@@ -77,6 +77,10 @@ class AlgorithmOptions(Section):
 
     generations: int = Field(0, ge=0, le=10_000_000, description="number of generations; 0 = run.generations")
 
+    def probing(self) -> Self:
+        """Return the options for a short probe of what a run takes: what begins late in a run begins at once."""
+        return self.model_copy(update={"generations": 0})
+
     def transitions_from(self, environment: Any) -> Literal["", "episodes", "segments"]:
         """Return what transitions are recorded from; empty: none are."""
         return ""

@@ -2,7 +2,8 @@
 
     line 0       {"format": 2, "identity": {...}, "state_hash": h[-1], "crc": ...}
     line g + 1   {"arrays": {NAME: [dtype, shape, digest]}, "best": bool, "files": {PATH: [size, SHA-256]},
-                  "frames": played, "generation": g, "seconds": taken, "state_hash": h[g], "crc": ...}
+                  "frames": played, "generation": g, "seconds": taken, "state_hash": h[g],
+                  "forward_passes": computed, "multiply_adds": of them, "cpu_seconds": taken, "crc": ...}
 
 A line is canonical JSON; "crc" comes last and is the CRC-32, as eight hexadecimal digits, of the line without it.
 """
@@ -13,18 +14,21 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from evo.errors import DataError
 from evo.files.durable import resources, write_all
 from evo.files.format import FORMAT, check_format
 from evo.files.hashing import ArrayDigest, canonical_json, first_hash, next_hash
+from evo.records import Spent
 
 DEEPEST = 32  # nested objects in an identity, at most; a valid one has five
+
+Number = TypeVar("Number", int, float)
 
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 _SEAL_LENGTH = len(b',"crc":"00000000"}')
@@ -50,10 +54,19 @@ class Line:
     seconds: float = 0.0
     best: bool = False
     files: Mapping[str, FileStamp] = field(default_factory=dict)
+    forward_passes: int | None = None  # None where a version wrote the line that did not count them
+    multiply_adds: int | None = None
+    cpu_seconds: float | None = None
+
+    @property
+    def spent(self) -> Spent:
+        """Return what the generation has spent."""
+        return Spent(self.frames, self.seconds, self.forward_passes, self.multiply_adds, self.cpu_seconds)
 
     def encode(self) -> bytes:
         """Return the line as bytes, with its newline."""
-        return seal({**vars(self), "arrays": dict(self.arrays), "files": dict(self.files)}) + b"\n"
+        known = {name: value for name, value in vars(self).items() if value is not None}
+        return seal({**known, "arrays": dict(self.arrays), "files": dict(self.files)}) + b"\n"
 
 
 @dataclass(frozen=True)
@@ -170,11 +183,18 @@ def _parse_line(text: bytes) -> Line:
             frames=whole(value["frames"]),
             seconds=float(value["seconds"]),
             best=value["best"] is True,
+            forward_passes=_if_there(whole, value.get("forward_passes")),
+            multiply_adds=_if_there(whole, value.get("multiply_adds")),
+            cpu_seconds=_if_there(float, value.get("cpu_seconds")),
             files={_path(path): FileStamp(whole(size), _hash(sha)) for path, (size, sha) in value["files"].items()},
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError("it lacks the fields of a generation") from error
     return line
+
+
+def _if_there(of: Callable[[Any], Number], value: object) -> Number | None:
+    return None if value is None else of(value)
 
 
 def _shallow(value: object, depth: int) -> bool:

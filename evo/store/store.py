@@ -32,6 +32,7 @@ from evo.files.arrays import Arrays, checked
 from evo.files.durable import resources
 from evo.files.hashing import Digests, array_digest, frozen, next_hash
 from evo.files.lock import acquire, release
+from evo.records import NOTHING, Spent
 from evo.store.champion import Layers, encode_champion, write_champion
 from evo.store.checkpoints import (
     Generation,
@@ -56,8 +57,7 @@ class _Totals(NamedTuple):
     """Sums over the first `lines` lines."""
 
     lines: int = 0
-    frames: int = 0
-    seconds: float = 0.0
+    spent: Spent = NOTHING
     best: int = -1  # the newest generation that brought a champion
 
 
@@ -151,12 +151,17 @@ class Store:
     @property
     def frames(self) -> int:
         """The frames of all committed generations."""
-        return self._sum().frames
+        return self.spent.frames
 
     @property
     def seconds(self) -> float:
         """The seconds of all committed generations."""
-        return self._sum().seconds
+        return self.spent.seconds
+
+    @property
+    def spent(self) -> Spent:
+        """What all committed generations have spent."""
+        return self._sum().spent
 
     def publish(self, weights: NDArray[np.float32]) -> str:
         """Write weights [S, P] for workers and return the file's name in the run directory; equal weights, equal file.
@@ -173,7 +178,7 @@ class Store:
     ) -> None:
         """Commit a generation. It is durable at once, or soon enough that a crash loses at most two seconds.
 
-        `metrics["frames"]` and `metrics["seconds"]` are those of this generation. With `best`, its checkpoint is kept
+        `metrics` has what this generation has spent, by the names of `Spent`. With `best`, its checkpoint is kept
         until the next best. Arrays are copied unless they are read-only. Raises ResourceError where writing fails.
         """
         self._require_writable()
@@ -186,9 +191,8 @@ class Store:
             generation=generation,
             state_hash=next_hash(self.state_hash, generation, arrays),
             arrays=arrays,
-            frames=int(metrics.get("frames", 0)),
-            seconds=round(float(metrics.get("seconds", 0.0)), 6),
             best=best,
+            **dataclasses.asdict(Spent.of(metrics)),
         )
         # An interrupt between any two of these lines leaves either the generation before or this one, complete.
         self._pending[generation] = Generation(states, records)
@@ -280,11 +284,11 @@ class Store:
             raise RuntimeError(f"{self.directory} is open for reading only, or closed")
 
     def _sum(self) -> _Totals:
-        lines, frames, seconds, best = self._totals
+        lines, spent, best = self._totals
         for line in self._lines[lines:]:
             best = line.generation if line.best else best
-            lines, frames, seconds = lines + 1, frames + line.frames, seconds + line.seconds
-        self._totals = _Totals(lines, frames, seconds, best)
+            lines, spent = lines + 1, spent.plus(line.spent)
+        self._totals = _Totals(lines, spent, best)
         return self._totals
 
     def _newest_checkpoint(self) -> dict[str, str]:

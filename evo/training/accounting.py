@@ -9,21 +9,31 @@
 In the first two the master is idle, in the other three the workers are. Two more lie within or beside them:
 `seconds_straggling` of the first two, in which one worker played a round's last task and the others were idle, and
 `seconds_committing`, spent on the commit of the generation before.
+
+What was spent is counted as well. A forward pass is one observation of which a network computes its outputs: one for
+every frame that is played, one for every return that is bootstrapped, and in learning one for every example and network
+that the loss asks. Empty lanes and places do not count, nor test episodes. A backward pass, one for every example of an
+update, costs as many multiply-adds as two forward passes. Processor time is that of all threads of the master, and of
+workers, between the same two moments as `seconds`.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from evo.records import Effort, Metrics
+    from evo.records import Effort, Metrics, Result, Spent
 
+BACKWARD = 2  # multiply-adds of a backward pass over those of a forward pass
+SO_FAR = "_so_far"  # ends the names of what the run has spent up to a generation
+COUNTED = ("frames", "forward_passes", "multiply_adds", "cpu_seconds")
 PARTS = ("seconds_acting", "seconds_idle", "seconds_moving", "seconds_learning", "seconds_master")
 
 
@@ -57,7 +67,8 @@ class Account:
 
     def __init__(self) -> None:
         self.publishing, self.playing = Stopwatch(), Stopwatch()
-        self._began = time.monotonic()
+        self._began, self._cpu_began = time.monotonic(), time.process_time()
+        self._cpu_of_workers, self._forward_passes = 0.0, 0
         self._playing = self._acting = self._straggling = 0.0
         self._workers, self._replaced = math.nan, 0
         self._published = self._sent = self._received = 0
@@ -66,8 +77,10 @@ class Account:
         """Add weights that workers have not seen before, if there are any."""
         self._published += 0 if weights is None else weights.nbytes
 
-    def add(self, effort: Effort) -> None:
+    def add(self, effort: Effort, results: Sequence[Result] = ()) -> None:
         """Add what playing one round took, whose time is on `playing`."""
+        self._cpu_of_workers += effort.cpu_seconds
+        self._forward_passes += sum(result.forward_passes for result in results)
         seconds = self.playing.take()
         self._playing += seconds
         self._acting += min(sum(effort.busy) / len(effort.busy), seconds) if effort.busy else seconds
@@ -79,7 +92,8 @@ class Account:
     def close(self, metrics: Mapping[str, float]) -> Metrics:
         """Return the metrics of the generation, which ends now, with what its rounds took.
 
-        The algorithm's `seconds_moving` and `seconds_learning` are what it spent between its requests.
+        The algorithm's `seconds_moving` and `seconds_learning` are what it spent between its requests, and its
+        `forward_passes` and `backward_passes` those of learning.
         """
         seconds = time.monotonic() - self._began
         moving = self.publishing.take() + metrics.get("seconds_moving", 0.0)
@@ -96,7 +110,24 @@ class Account:
             "lane_utilisation": metrics.get("frames", math.nan) / slots if slots else math.nan,
             "workers": self._workers,
             "workers_replaced": self._replaced,
+            "forward_passes": self._forward_passes + metrics.get("forward_passes", 0),
+            "backward_passes": metrics.get("backward_passes", 0),
+            "cpu_seconds": time.process_time() - self._cpu_began + self._cpu_of_workers,
             "bytes_published": self._published,
             "bytes_sent": self._sent,
             "bytes_received": self._received,
         }
+
+
+def ledger(metrics: Mapping[str, float], multiply_adds: int, before: Spent) -> Metrics:
+    """Return the multiply-adds of a generation, and what the run has spent up to its end.
+
+    `multiply_adds` are those of one forward pass, `before` what was spent before the generation.
+    """
+    from evo.records import Spent
+
+    forward, backward = metrics.get("forward_passes", 0.0), metrics.get("backward_passes", 0.0)
+    own = {"multiply_adds": multiply_adds * (int(forward) + BACKWARD * int(backward))}
+    after = asdict(before.plus(Spent.of({**metrics, **own})))
+    known = {name + SO_FAR: after[name] for name in COUNTED}
+    return {**own, **{name: math.nan if value is None else value for name, value in known.items()}}

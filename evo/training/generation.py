@@ -113,7 +113,7 @@ def play_out(
                 played = evaluator.map(tasks)
         except PoisonError as poison:
             raise poison if quarantine is None else quarantine.stopped(poison, tasks) from poison
-        account.add(played.effort)
+        account.add(played.effort, played.results)
         if quarantine is not None:
             quarantine.admit(played, tasks)
         try:

@@ -61,6 +61,10 @@ class CheckedAlgorithm(Algorithm):
         """Return what computes the updates."""
         return self._algorithm.fingerprint()
 
+    def growth(self) -> int:
+        """Return the bytes that its memory will yet grow by."""
+        return self._algorithm.growth()
+
     def close(self) -> None:
         """Release what the algorithm holds."""
         self._algorithm.close()

@@ -43,7 +43,7 @@ class Validated:
         another one's champion `start_validation`, that network's mean return.
         """
         self.changed = False
-        spent: Metrics = {"frames": 0.0, "slots": 0.0, "seconds_validating": 0.0}
+        spent: Metrics = {"frames": 0.0, "slots": 0.0, "seconds_validating": 0.0, "frames_validating": 0.0}
         started = {}
         if number == 0 and self._start is not None:
             returns = yield from self._validate(Finalists(self._start[np.newaxis]), number, spent)
@@ -64,7 +64,7 @@ class Validated:
         A better champion is reported, but is in no checkpoint: a run that goes on is the same as one that never ended.
         """
         self.changed = False
-        spent: Metrics = {"frames": 0.0, "slots": 0.0, "seconds_validating": 0.0}
+        spent: Metrics = {"frames": 0.0, "slots": 0.0, "seconds_validating": 0.0, "frames_validating": 0.0}
         yield from self._validate(self.algorithm.finalists(self._options.finalists), number, spent)
         return spent
 
@@ -90,7 +90,8 @@ class Validated:
                 self._champion.setflags(write=False)
                 self._origin = np.array([value, number, candidate], np.int64)
                 self.changed = True
-        spent["frames"] += sum(result.frames for result in results)
+        for name in ("frames", "frames_validating"):
+            spent[name] += sum(result.frames for result in results)
         spent["slots"] += sum(result.lane_slots for result in results)
         spent["seconds_validating"] += time.monotonic() - began
         return means
@@ -132,6 +133,10 @@ class Validated:
     def fingerprint(self) -> str:
         """Return what computes the algorithm's updates."""
         return self.algorithm.fingerprint()
+
+    def growth(self) -> int:
+        """Return the bytes that the algorithm's memory will yet grow by."""
+        return self.algorithm.growth()
 
     def close(self) -> None:
         """Release what the algorithm holds."""

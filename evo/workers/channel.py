@@ -151,6 +151,7 @@ class Answer(NamedTuple):
 
     ticket: int
     seconds: float
+    cpu_seconds: float  # of processor time, since the worker's last answer or its start
     notices: tuple[str, ...]  # what a user should know
     result: Packed
 

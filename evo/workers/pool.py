@@ -260,7 +260,7 @@ class Pool:
             self._deadlines.note(answer.seconds, size(now.task(answer.ticket)))
             is_large = len(answer.result.body) > LARGE
             result = answer.result.unpacked() if is_large else answer.result
-            now.answer(answer.ticket, result, slot.number, answer.seconds)
+            now.answer(answer.ticket, result, slot.number, answer.seconds, answer.cpu_seconds)
 
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
         """Clear away the worker of a slot, and let its task be played again; a prefetched one is not to blame."""

@@ -1,17 +1,25 @@
-"""What this process does about signals that end it, and about standard streams that fail."""
+"""What this process does about signals that end it and failing standard streams; other interpreters of its own."""
 
 from __future__ import annotations
 
 import io
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+# The system ends it as soon as the process that started it is gone, as by SIGKILL (PR_SET_PDEATHSIG).
+WITH_ITS_PARENT = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+if os.getppid() != int(sys.argv.pop(1)):
+    sys.exit(1)
+"""
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 BURST = 1.0  # seconds in which several signals count as one
 
@@ -172,3 +180,16 @@ def keep_from_libraries() -> None:
         sys.stdout.flush()
         raw.move(os.dup(1))
         os.dup2(2, 1)
+
+
+def interpreter(program: str, words: Sequence[str]) -> subprocess.Popen[str]:
+    """Start a program in an interpreter of its own, with `words` as its arguments; it ends with this process."""
+    return subprocess.Popen(
+        [sys.executable, "-c", WITH_ITS_PARENT + program, str(os.getpid()), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+    )

@@ -48,7 +48,7 @@ class Round:
     ) -> None:
         self.waiting: deque[int] = deque()
         self.busy: dict[Hashable, float] = dict.fromkeys(workers, 0.0)  # seconds of playing, by worker
-        self.straggling = 0.0
+        self.straggling = self.cpu_seconds = 0.0
         self.replaced = self.bytes_sent = self.bytes_received = 0  # as in `Effort`
         self._began = time.monotonic()
         self._poisoned: list[PoisonError] = []
@@ -80,9 +80,10 @@ class Round:
         """Return how many workers a ticket has ended."""
         return self._lost[ticket]
 
-    def answer(self, ticket: int, result: Any, worker: Hashable, seconds: float) -> None:
+    def answer(self, ticket: int, result: Any, worker: Hashable, seconds: float, cpu_seconds: float = 0.0) -> None:
         """Take in a result, which may be packed, and the time that a worker took for it."""
         self._results[ticket] = result
+        self.cpu_seconds += cpu_seconds
         self.busy[worker] = self.busy.get(worker, 0.0) + seconds
 
     def put_first(self, *tickets: int | None) -> None:
@@ -111,7 +112,8 @@ class Round:
         """
         results = [_together([_unpacked(self._results.pop(ticket)) for ticket in tickets]) for tickets in self._of]
         seconds, busy = time.monotonic() - self._began, list(self.busy.values())
-        effort = Effort(seconds, busy, self.straggling, self.replaced, self.bytes_sent, self.bytes_received)
+        counts = self.replaced, self.bytes_sent, self.bytes_received
+        effort = Effort(seconds, busy, self.straggling, *counts, self.cpu_seconds)
         return Played(results, effort, self._poisoned, notices, fingerprint)
 
     def _add(self, part: Part) -> int:

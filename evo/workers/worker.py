@@ -128,6 +128,7 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
         except Exception as error:
             channel.send(Failed.of(error))
             os._exit(1)
+        spent = 0.0  # seconds of processor time that an answer has told
         channel.send(Ready(player.fingerprint, player.device, os.getpid(), resident_megabytes()))
         while True:
             ticket, task = channel.receive()
@@ -136,7 +137,8 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
             result = None
             try:
                 played = player.play(task)
-                answer = ticket, time.perf_counter() - began, tuple(player.notices)
+                seconds, before, spent = time.perf_counter() - began, spent, time.process_time()
+                answer = ticket, seconds, spent - before, tuple(player.notices)
                 result = Packed.of(played)
                 player.notices = ()
             except MemoryError:

@@ -24,6 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--format", choices=FORMATS, default="markdown", help="form of the tables (default: markdown)")
     parser.add_argument("--output", metavar="FILE", help="write the tables to a file as well")
+    parser.add_argument("--figures", metavar="DIR", help="draw scores and profiles into a folder, as PNG and SVG")
     parser.add_argument("--dry-run", action="store_true", help="show what would be trained, and do not train")
     add(parser, "--workers", "--backend", "--plugin", "--json")
 
@@ -35,6 +36,10 @@ def main(arguments: Namespace) -> int:
     if files and len(paths) > 1:
         raise ConfigurationError(f"{files[0]}: give one comparison file, or directories of runs only")
     registry.load(arguments.plugin)
+    if arguments.figures is not None:
+        from evo.comparison import figures
+
+        figures.library()  # before anything is trained
     if files:
         from evo.comparison import plan
 
@@ -94,7 +99,7 @@ def _trained(plan: Plan) -> list[Outcome]:
     from evo.cli.comparing import train_all
 
     try:
-        return train_all(plan)
+        return train_all(plan.members)
     except KeyboardInterrupt:
         notice("what is trained is kept; the same command goes on with the rest")
         raise
@@ -114,6 +119,11 @@ def _reported(found: list[Outcome], arguments: Namespace) -> int:
     if arguments.output is not None:
         with resources("write", Path(arguments.output)):
             replace_file(Path(arguments.output), text.encode())
+    if arguments.figures is not None:
+        from evo.comparison import figures
+
+        written = figures.write(report, Path(arguments.figures))
+        notice(f"{counted(len(written), 'file')} in {arguments.figures}")
     scored = any(outcome.score for outcome in found)
     if arguments.json:
         status, error = ("done", None) if scored else ("failed", "no run has a score")

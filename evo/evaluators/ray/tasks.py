@@ -197,7 +197,7 @@ class Ray:
             now.bytes_received += array_bytes(answer.result)
             self._notices += answer.notices
             self._deadlines.note(answer.seconds, size(now.task(ticket)))
-            now.answer(ticket, answer.result, answer.worker, answer.seconds)
+            now.answer(ticket, answer.result, answer.worker, answer.seconds, answer.cpu_seconds)
 
     def _give_up(self, answer: GivesUp, in_flight: Mapping[Any, int]) -> None:
         """Play one task fewer at a time, since Ray chooses the device of a task."""

@@ -38,6 +38,7 @@ class Answer:
     worker: str
     fingerprint: str
     notices: tuple[str, ...] = ()  # what a user should know
+    cpu_seconds: float = 0.0  # of processor time of the task
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,10 @@ def play(
         player, matrix = _player(key, packed)
         matrix.parents = parents
         with _guard.watching(deadline * GROWTH**attempt):
-            began = time.perf_counter()
+            began, cpu_began = time.perf_counter(), time.process_time()
             result = player.play(task)
-            seconds = time.perf_counter() - began
-        return Answer(result, seconds, attempt, _worker(), player.fingerprint, _notices(player))
+            seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
+        return Answer(result, seconds, attempt, _worker(), player.fingerprint, _notices(player), cpu_seconds)
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
     except DeviceMemoryError as error:

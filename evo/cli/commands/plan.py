@@ -1,0 +1,97 @@
+"""Say what a run will take: memory, disk and time, from a probe of ten seconds."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evo.cli.arguments import add
+from evo.errors import ConfigurationError, notice, printable_lines
+from evo.plugins import registry
+
+if TYPE_CHECKING:
+    from evo.planning.estimate import Estimate
+
+MOST_WORKERS = 100_000
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="the experiment file")
+    parser.add_argument("--algorithm", metavar="NAME", help="the algorithm; see `evo list`")
+    more = "change any option of the file; may be repeated"
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help=more)
+    parser.add_argument("--generations", metavar="N", help="number of generations in total")
+    parser.add_argument("--seed", metavar="N", help="random seed of training and validation")
+    told = "also estimate the time with so many workers, as in 8,64, each on a core of its own"
+    add(parser, "--workers", metavar="N,N,...", help=told)
+    add(parser, "--backend", "--plugin", "--json")
+
+
+def main(arguments: Namespace) -> int:
+    """Probe, and print the estimate."""
+    from evo.config import loading
+    from evo.planning.estimate import estimated
+    from evo.planning.memory import available, free_disk
+    from evo.planning.probe import SECONDS, probe
+
+    registry.load(arguments.plugin)
+    workers = _numbers(arguments.workers)
+    names = ("algorithm", "seed", "generations", "backend")
+    flags = {name: getattr(arguments, name) for name in names}
+    experiment = loading.load(arguments.experiment, arguments.set, flags)
+    print(f"playing and learning for about {SECONDS:.0f} seconds, in a directory that is removed ...", flush=True)
+    there, free = available(), free_disk(Path("runs"))
+    found = estimated(experiment, probe(experiment), there, free, workers)
+    print(printable_lines(text(found)))
+    for warning in found.warnings:
+        notice(warning)
+    if arguments.json:
+        print(json.dumps(asdict(found)))
+    return 0
+
+
+def text(found: Estimate) -> str:
+    """Return the estimate as lines for a reader."""
+    from evo.cli.terminal.display import duration
+    from evo.planning.estimate import PARTS, described, size
+
+    lines = [f"probed        {found.probed}"]
+    for number, goal in enumerate(found.goals):
+        also = "the run ends there" if not number and len(found.goals) > 1 else ""
+        lines.append(
+            f"{'time' if not number else '':<13} {duration(goal.seconds)} to {described(goal)}{also and f', {also}'}"
+        )
+    unknown = "unknown on this system"
+    memory = unknown if found.memory is None else size(found.memory)
+    there = "" if found.memory_available is None else f", {size(found.memory_available)} available"
+    lanes = "" if found.lane_utilisation is None else f", lanes {found.lane_utilisation:.0%}"
+    lines += [
+        f"speed         {found.frames_per_second:,.0f} frames/s, {found.seconds_per_generation:.3g} s a generation",
+        f"memory        {memory} at most, all processes together{there}",
+        f"disk          {size(found.disk_per_generation)} a generation, {size(found.goals[0].disk)} in the end, "
+        f"{size(found.disk_free)} free",
+        f"utilisation   workers {found.worker_utilisation:.0%}{lanes}",
+        "where the time goes",
+    ]
+    for name, share in sorted(found.shares.items(), key=lambda item: -item[1]):
+        if share >= 0.005:
+            lines.append(f"  {share:>4.0%}  {PARTS[name]}")
+    for one in found.with_workers:
+        also = "" if one.memory is None else f", {size(one.memory)} of memory"
+        lines.append(
+            f"{one.workers} workers: {duration(one.seconds)} ({one.speedup:.2g} times as fast{also}): {one.why}"
+        )
+    return "\n".join(lines)
+
+
+def _numbers(given: str | None) -> list[int]:
+    """Return the numbers of workers that were typed; ConfigurationError where one is none."""
+    words = given.split(",") if given is not None else []
+    for word in words:
+        if not (word.isascii() and word.isdigit() and len(word) < 7 and 1 <= int(word) <= MOST_WORKERS):
+            raise ConfigurationError(f"--workers: must be numbers from 1 to {MOST_WORKERS}, as in 8,64, not {given!r}")
+    return [int(word) for word in words]

@@ -1,0 +1,237 @@
+"""Plays and learns for some seconds as a run would, in a directory that is thrown away, and measures what that takes.
+
+Rounds that would take too long are played in part: the results of tasks that were played stand in for those of all
+others, so that the algorithm learns from, stores and publishes as much as ever.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evo.config import loading
+from evo.config.experiment import Experiment
+from evo.config.sections import Budget
+from evo.errors import ResourceError, first_line
+from evo.planning.memory import Peak, Watch
+from evo.plugins import registry
+from evo.records import Effort, Episodes, Evaluator, Played, Result, Task
+from evo.store.run_directory import CONFIG
+from evo.workers.devices import cores
+from evo.workers.process import interpreter
+
+SECONDS = 10.0  # of a probe, about
+SHARE = 4  # parts of a probe: no round is longer than one of them
+GENERATIONS = 2  # at least; the first one starts the workers
+MOST_GENERATIONS = 10_000_000
+NEVER = 10_000_000  # generations between tests
+FIRST_TASKS = 2  # of a worker, in the first part of a round
+PROGRAM = "from evo.planning.probe import main; main(sys.argv[1], sys.argv[2:])"
+
+
+@dataclass(frozen=True)
+class Round:
+    """Tasks that were played together, or some of them."""
+
+    evaluation: bool  # validation or test
+    tasks: int
+    played: int  # of the tasks
+    seconds: float  # that these took
+    whole: float  # seconds that all of them take
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A generation of a probe."""
+
+    metrics: dict[str, float | None]
+    rounds: tuple[Round, ...]
+    wall: float  # seconds since the one before was committed
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a probe has measured."""
+
+    start: float  # seconds until the first generation began
+    generations: tuple[Generation, ...]
+    test: Round | None  # None: there was no champion
+    growth: int  # bytes that the algorithm's memory will yet grow by
+    checkpoint: int  # bytes of one
+    published: int  # bytes of weights that workers map
+    champion: int  # bytes of its files
+    each: float  # bytes that a generation adds for ever: record, line of the manifest, line of metrics
+    cores: int  # of this machine
+    peak: Peak | None = None
+
+
+class Sampled:
+    """An evaluator that plays some tasks of a round where all of them would take too long."""
+
+    def __init__(self, evaluator: Evaluator, seconds: float, workers: int) -> None:
+        self._evaluator, self._seconds, self._workers = evaluator, seconds, workers
+        self._rates: dict[bool, float] = {}  # seconds of a task, by `evaluation`
+        self._rounds: list[Round] = []
+
+    def take(self) -> tuple[Round, ...]:
+        """Return the rounds since the last call."""
+        rounds, self._rounds = tuple(self._rounds), []
+        return rounds
+
+    def map(self, tasks: Sequence[Task]) -> Played:
+        """Play the first tasks, as many as there is time for, and of every other shape one; copy the other results."""
+        evaluation, began = bool(tasks) and tasks[0].evaluation, time.monotonic()
+        rate = self._rates.get(evaluation)
+        size = len(tasks) if rate and rate * len(tasks) < self._seconds else FIRST_TASKS * self._workers
+        parts: list[tuple[int, float]] = []  # tasks and seconds
+        results: list[Result] = []
+        played: list[Played] = []
+        while len(results) < len(tasks) and (not parts or time.monotonic() - began < self._seconds):
+            part_began = time.monotonic()
+            played.append(self._evaluator.map(tasks[len(results) : len(results) + size]))
+            results += played[-1].results
+            parts.append((len(played[-1].results), time.monotonic() - part_began))
+            size *= 2
+        steady = parts[1:] or parts  # workers start in the first part
+        rate = self._rates[evaluation] = sum(took for _, took in steady) / max(sum(count for count, _ in steady), 1)
+        done, seconds = len(results), time.monotonic() - began
+        known: dict[tuple[object, ...], deque[Result]] = {}
+        for task, result in zip(tasks, results, strict=False):
+            known.setdefault(_shape(task), deque()).append(result)
+        for task in tasks[done:]:
+            if _shape(task) not in known:
+                played.append(self._evaluator.map([task]))
+                known[_shape(task)] = deque(played[-1].results)
+            results.append(known[_shape(task)][0])
+            known[_shape(task)].rotate(-1)
+        for poison in (poison for one in played for poison in one.poisoned):
+            raise poison
+        whole = seconds + rate * (len(tasks) - done)
+        self._rounds.append(Round(evaluation, len(tasks), done, seconds, whole))
+        notices = [text for one in played for text in one.notices]
+        return Played(results, _together([one.effort for one in played]), (), notices, played[0].fingerprint)
+
+    def close(self) -> None:
+        """Stop every worker."""
+        self._evaluator.close()
+
+
+def _shape(task: Task) -> tuple[object, ...]:
+    """Return what results of two tasks have in common where their arrays have equal shapes."""
+    length = len(task.play.seeds) if isinstance(task.play, Episodes) else len(task.play.envs)
+    return len(task.weights), type(task.play), length, task.record_actions, task.record_transitions, task.evaluation
+
+
+def _together(efforts: Sequence[Effort]) -> Effort:
+    busy = [sum(times) for times in zip(*(effort.busy for effort in efforts), strict=False)]
+    names = ("seconds", "straggling", "replaced", "bytes_sent", "bytes_received", "cpu_seconds")
+    sums: dict[str, Any] = {name: sum(vars(effort)[name] for effort in efforts) for name in names}
+    return Effort(busy=busy, **sums)
+
+
+def probe(experiment: Experiment, seconds: float = SECONDS) -> Probe:
+    """Return what a run of an experiment takes; ResourceError or ConfigurationError where it cannot run."""
+    from evo.training.resuming import open_or_begin
+
+    with tempfile.TemporaryDirectory(prefix="evo-plan-") as folder:
+        directory = Path(folder) / "run"
+        open_or_begin(_for_a_probe(experiment), directory).close()
+        numbers = [repr(seconds), str(experiment.generations), repr(time.time())]
+        words = [str(directory), *numbers, *registry.loaded()]
+        process = interpreter(PROGRAM, words)
+        try:
+            with Watch(process.pid) as watch:
+                out, err = process.communicate()
+        except BaseException:
+            process.terminate()
+            process.communicate()
+            raise
+        if process.returncode:
+            why = err.strip().splitlines()[-1:] or [f"its process ended with exit code {process.returncode}"]
+            raise ResourceError(f"the probe failed: {first_line(why[0])}")
+        return replace(read(out.splitlines()[-1]), peak=watch.peak)
+
+
+def _for_a_probe(experiment: Experiment) -> Experiment:
+    """Return the experiment with what comes late in a run at once, and without limits."""
+    options = experiment.options.probing()
+    run = experiment.run.model_copy(update={"budget": Budget(), "generations": MOST_GENERATIONS})
+    test = experiment.test.model_copy(update={"every": NEVER})
+    return replace(experiment, run=run, test=test, sections={**experiment.sections, experiment.algorithm: options})
+
+
+def read(text: str) -> Probe:
+    """Return the probe that `main` has printed."""
+    values = json.loads(text)
+    generations = [
+        Generation(one["metrics"], tuple(Round(**each) for each in one["rounds"]), one["wall"])
+        for one in values.pop("generations")
+    ]
+    test = values.pop("test")
+    return Probe(generations=tuple(generations), test=Round(**test) if test else None, **values)
+
+
+def main(directory: str, words: Sequence[str]) -> None:
+    """Train in the directory of a run for some seconds, and print what that took as one line of JSON."""
+    from evo.run import Session, generations
+    from evo.store.store import Store
+    from evo.training.summary import one_line
+
+    seconds, most, spawned, *plugins = words
+    registry.load(plugins)
+    experiment, limit = loading.load(Path(directory) / CONFIG, resolved=True), float(seconds)
+    rows: list[Generation] = []
+    with Store.open(Path(directory)) as store, Session(experiment, store) as session:
+        count = experiment.workers.count
+        sampled = Sampled(session.evaluator, limit / SHARE, cores() if count == "auto" else count)
+        session.evaluator = session.report.evaluator = sampled
+        start, began = time.time() - float(spawned), time.monotonic()
+        last = began
+        for row in generations(session):
+            now = time.monotonic()
+            rows.append(Generation({**row.metrics}, sampled.take(), now - last))
+            last = now
+            if len(rows) == 1 and now - began > limit / SHARE:
+                began = now - limit / SHARE  # kernels were compiled, which is done once on a machine
+            enough = len(rows) >= GENERATIONS and now - began + rows[-1].wall / 2 > limit
+            if enough or len(rows) >= int(most):
+                break
+        session.report.update(test=True)
+        rounds = sampled.take()
+        store.flush()
+        found = _files(store.directory, len(rows))
+        print(
+            one_line(
+                {
+                    "start": start,
+                    "generations": [asdict(one) for one in rows],
+                    "test": asdict(rounds[-1]) if rounds else None,
+                    "growth": session.algorithm.growth(),
+                    "cores": cores(),
+                    **found,
+                }
+            ),
+            flush=True,
+        )
+
+
+def _files(directory: Path, generations: int) -> dict[str, float]:
+    """Return the bytes of a run's files, by what they are."""
+
+    def sizes(pattern: str) -> list[int]:
+        return [path.stat().st_size for path in directory.glob(pattern)]
+
+    checkpoints = sizes("population/*.h5")
+    lasting = sum(sizes("records/*.h5")) + sum(sizes("manifest.jsonl")) + sum(sizes("metrics.jsonl"))
+    return {
+        "checkpoint": sum(checkpoints) // max(len(checkpoints), 1),
+        "published": sum(sizes("published/*.h5")),
+        "champion": sum(sizes("champion.*")),
+        "each": lasting / max(generations, 1),
+    }
