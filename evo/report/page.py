@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from evo.diagnosis.source import Source
 from evo.report import charts, tables
 from evo.report.ancestry import Ancestry
 from evo.report.charts import Chart, Charts
 from evo.report.markup import Markup, details, element, escaped, joined, json_in_script, quiet, section
 from evo.report.replays import Replays
-from evo.report.source import Source
 from evo.report.verdict import duration, verdict, verdict_of_several
 from evo.training.testing import Baseline
 
