@@ -12,7 +12,8 @@ MOST_KL = 0.03  # approximate KL divergence of a generation's updates; healthy r
 GOOD_KL = 0.01
 EXPLODING = 10.0  # gradient norm over what it was in the first quarter, and over the limit that clips it
 COLLAPSED, LOW = 0.02, 0.7  # entropy over that of the uniform policy
-LEAST_EXPLAINED = 0.05  # explained variance of the values
+LEAST_EXPLAINED = 0.02  # explained variance of the values; where it is 0, they are no better than a constant
+LEAST_UPDATES = 300  # values explain little at first
 LATE = 0.25  # share of a run that says how it ends
 
 
@@ -112,7 +113,7 @@ def values(signs: Signs) -> Checked | None:
     if math.isnan(explained):
         return None
     label = f"explained variance {figure(explained)}"
-    if explained >= LEAST_EXPLAINED:
+    if explained >= LEAST_EXPLAINED or np.nansum(signs.column("updates")) < LEAST_UPDATES:
         return Checked(label)
     coefficient = float(signs.option("value_coefficient"))
     changes = [signs.set("value_coefficient", f"{max(2 * coefficient, 0.5):g}")]
