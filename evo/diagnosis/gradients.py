@@ -13,13 +13,14 @@ GOOD_KL = 0.01
 EXPLODING = 10.0  # gradient norm over what it was in the first quarter, and over the limit that clips it
 COLLAPSED, LOW = 0.02, 0.7  # entropy over that of the uniform policy
 LEAST_EXPLAINED = 0.02  # explained variance of the values; where it is 0, they are no better than a constant
+CONSTANT = 1e-4  # explained variance of values that are all the same, but for rounding
 LEAST_UPDATES = 300  # values explain little at first
 LATE = 0.25  # share of a run that says how it ends
 
 
 def gradients(signs: Signs) -> list[Checked]:
     """Return what was looked at in a run of a gradient method."""
-    if not signs.options.learns:
+    if not signs.options.learns or signs.option("learning_rate") is None:
         return []
     steps, gradient = divergence(signs), explosion(signs)
     checks = [steps, gradient, entropy(signs)]
@@ -34,10 +35,22 @@ def divergence(signs: Signs) -> Checked | None:
     if math.isnan(kl) or math.isnan(clipped):  # of a single update it is 0
         return None
     label = f"approximate KL divergence {figure(kl)}, clipped {percent(clipped)}"
-    if kl <= MOST_KL:
-        return Checked(label)
     rate = signs.late("learning_rate")
     norm, limit = signs.late("gradient_norm"), signs.option("max_gradient_norm")
+    worst = float(np.nanmax(signs.column("approx_kl")))
+    if kl <= MOST_KL < worst and constant_values(signs):
+        return Checked(
+            label,
+            Finding(
+                "learning_rate_too_large",
+                "The learning rate is far too large: an early update has made the network blind.",
+                f"The value is the same for all observations, and the gradient norm is {figure(norm)}; the approximate "
+                f"KL divergence of a generation's updates was up to {figure(worst)} (healthy runs: up to 0.02).",
+                f"Begin again, and learn more slowly: {lower_rate(signs, math.sqrt(GOOD_KL / worst))}.",
+            ),
+        )
+    if kl <= MOST_KL:
+        return Checked(label)
     return Checked(
         label,
         Finding(
@@ -51,12 +64,21 @@ def divergence(signs: Signs) -> Checked | None:
     )
 
 
+def constant_values(signs: Signs) -> bool:
+    """Return whether values depend on nothing at the end of a run: they then explain no variance at all."""
+    explained = signs.column("explained_variance")
+    late = explained[len(explained) - math.ceil(LATE * len(explained)) :]
+    return bool((np.abs(late[np.isfinite(late)]) < CONSTANT).all() and np.isfinite(late).any())
+
+
 def lower_rate(signs: Signs, factor: float) -> str:
     """Return the words that multiply the learning rate, also the final one where it is annealed."""
     first = float(signs.option("learning_rate"))
     words = signs.set("learning_rate", f"{factor * first:.1g}")
     if signs.option("learning_rate_frames"):
-        words += " " + signs.set("learning_rate_final", f"{factor * float(signs.option('learning_rate_final')):.1g}")
+        words += " " + signs.set(
+            "learning_rate_final", f"{factor * float(signs.option('learning_rate_final') or 0):.1g}"
+        )
     return words
 
 
@@ -91,10 +113,11 @@ def entropy(signs: Signs) -> Checked | None:
     most = math.log(actions)
     label = f"entropy {figure(now)} of at most {figure(most)}"
     evidence = f"The entropy of the policy is {figure(now)} nats, {percent(now / most)} of that of random actions"
-    final = float(signs.option("entropy_coefficient_final")) if signs.option("entropy_coefficient_frames") else 0.0
+    annealed = bool(signs.option("entropy_coefficient_frames"))
+    final = float(signs.option("entropy_coefficient_final") or 0.0) if annealed else 0.0
     more = f"{3 * coefficient:.1g}" if coefficient else "0.01"
     change = signs.set("entropy_coefficient", more)
-    if signs.option("entropy_coefficient_frames"):
+    if annealed:
         change += " " + signs.set("entropy_coefficient_final", f"{3 * final:.1g}" if final else "0.001")
     if now < COLLAPSED * most:
         wrong = "Entropy has collapsed: the policy tries nothing else any more."
@@ -115,7 +138,7 @@ def values(signs: Signs) -> Checked | None:
     label = f"explained variance {figure(explained)}"
     if explained >= LEAST_EXPLAINED or np.nansum(signs.column("updates")) < LEAST_UPDATES:
         return Checked(label)
-    coefficient = float(signs.option("value_coefficient"))
+    coefficient = float(signs.option("value_coefficient") or 0.0)
     changes = [signs.set("value_coefficient", f"{max(2 * coefficient, 0.5):g}")]
     changes += [] if signs.option("normalise_rewards") else [signs.set("normalise_rewards", "true")]
     return Checked(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +24,29 @@ FACTS = ("algorithm", "seed", "environment", "generations", "state_hash")  # of 
 
 
 def write_onnx(file: Path, run: Finished) -> None:
-    """Write the champion: observations [B, ...] to scores [B, O] and, of discrete actions, the greedy ones [B]."""
+    """Write the champion with its facts; ConfigurationError where onnx is not installed."""
     from evo.config.experiment import environment_of
 
-    onnx = extra("onnx", "onnx")
-    network = run.experiment.network()
     discrete = not environment_of(run.experiment.environment).continuous
-    graph = Graph(onnx, network, run.champion.weights).build(discrete)
+    facts = {name: run.champion.about[name] for name in FACTS if name in run.champion.about}
+    model = onnx_model(run.experiment.network(), run.champion.weights, facts, discrete=discrete)
+    file.write_bytes(model.SerializeToString())
+
+
+def onnx_model(
+    network: Network, weights: NDArray[np.float32], facts: Mapping[str, object], *, discrete: bool = True
+) -> Any:
+    """Return a model from observations [B, ...] to scores [B, O] and, of discrete actions, the greedy ones [B].
+
+    Raises ConfigurationError where onnx is not installed.
+    """
+    onnx = extra("onnx", "onnx")
+    graph = Graph(onnx, network, weights).build(discrete)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=FORMAT)
     model.producer_name = "snake-evo"
-    facts = {name: run.champion.about[name] for name in FACTS if name in run.champion.about}
     onnx.helper.set_model_props(model, {name: json.dumps(value) for name, value in facts.items()})
     onnx.checker.check_model(model, full_check=True)
-    file.write_bytes(model.SerializeToString())
+    return model
 
 
 class Graph:

@@ -63,4 +63,4 @@ def _tensorboard(directory: Path, rows: Rows) -> None:
         for generation, row in enumerate(rows):
             seconds += row.get("seconds", 0.0)
             for name, value in row.items():
-                writer.add_scalar(name, value, generation, walltime=seconds, display_name=name)
+                writer.add_scalar(name, value, generation, walltime=seconds)
