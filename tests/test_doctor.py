@@ -79,7 +79,7 @@ def test_what_is_wrong_is_named_with_numbers_and_options_that_can_be_typed(
     (found,) = doctor(tmp_path / "run")["findings"]
     assert found["name"] == name
     assert evidence in found["evidence"]
-    for alternative in found["change"].split(" or "):
+    for alternative in re.split(r" or (?=--)", found["change"]):
         changes = re.findall(r"--set (\S+=[^\s.]+(?:\.\d+)?)", alternative)
         assert changes or "--workers" in alternative
         Experiment.load(tmp_path / "run.toml", f"run.algorithm={algorithm}", *sets, *changes)
