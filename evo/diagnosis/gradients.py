@@ -14,6 +14,7 @@ EXPLODING = 10.0  # gradient norm over what it was in the first quarter, and ove
 COLLAPSED, LOW = 0.02, 0.7  # entropy over that of the uniform policy
 LEAST_EXPLAINED = 0.02  # explained variance of the values; where it is 0, they are no better than a constant
 CONSTANT = 1e-4  # explained variance of values that are all the same, but for rounding
+VANISHED = 0.2  # gradient norm late in a run, over its highest
 LEAST_UPDATES = 300  # values explain little at first
 LATE = 0.25  # share of a run that says how it ends
 
@@ -37,16 +38,16 @@ def divergence(signs: Signs) -> Checked | None:
     label = f"approximate KL divergence {figure(kl)}, clipped {percent(clipped)}"
     rate = signs.late("learning_rate")
     norm, limit = signs.late("gradient_norm"), signs.option("max_gradient_norm")
-    worst = float(np.nanmax(signs.column("approx_kl")))
-    if kl <= MOST_KL < worst and constant_values(signs):
+    highest = float(np.nanmax(signs.column("gradient_norm")))
+    if kl <= MOST_KL and norm < VANISHED * highest and constant_values(signs):
         return Checked(
             label,
             Finding(
                 "learning_rate_too_large",
                 "The learning rate is far too large: an early update has made the network blind.",
-                f"The value is the same for all observations, and the gradient norm is {figure(norm)}; the approximate "
-                f"KL divergence of a generation's updates was up to {figure(worst)} (healthy runs: up to 0.02).",
-                f"Begin again, and learn more slowly: {lower_rate(signs, math.sqrt(GOOD_KL / worst))}.",
+                "The value is the same for all observations, and the gradient norm has fallen from "
+                f"{figure(highest)} to {figure(norm)}; the learning rate is {figure(rate)}.",
+                f"Begin again, and learn more slowly: {lower_rate(signs, 0.1)}.",
             ),
         )
     if kl <= MOST_KL:
