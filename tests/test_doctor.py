@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from calling import ROOT, SMALL, called
+from reports import Page
 
 from benchmarks.doctor import CASES, trained
 from evo.config.experiment import Experiment
 from evo.diagnosis.evolution import takeover
+from evo.diagnosis.examination import diagnosis
 from evo.diagnosis.source import read_source
 from evo.store.provenance import provenance
 from evo.store.store import Store
@@ -143,6 +145,16 @@ def test_every_finding_is_on_the_page() -> None:
     source = "".join(path.read_text() for path in (ROOT / "evo" / "diagnosis").glob("*.py"))
     assert set(re.findall(r'Finding\(\s*"(\w+)"', source)) == known
     assert [name for name in known if f"| `{name}` |" not in page] == []
+
+
+def test_the_report_has_the_diagnosis(tmp_path: Path) -> None:
+    committed(tmp_path / "run", "ga", [{**EVOLVING, "diversity": 0.001}] * GENERATIONS)
+    found = diagnosis(read_source(tmp_path / "run", trusted=True))
+    called(tmp_path, "report", "run", program="evo")
+    text = Page(tmp_path / "run" / "report.html").text
+    assert all(
+        words in text for words in (found.findings[0].wrong, found.findings[0].evidence, found.findings[0].change)
+    )
 
 
 @pytest.mark.long
