@@ -185,6 +185,7 @@ class Finalists:
 
     weights: NDArray[np.float32]  # [F, P]
     candidates: Sequence[int] | None = None  # their numbers in the generation's record (evolution), else None
+    returns: NDArray[np.float64] | None = None  # [F] mean returns in training by which they were chosen, else None
 
 
 class Algorithm(Protocol):

@@ -133,7 +133,9 @@ class Session:
         due = (generation + 1) % self.experiment.test.every == 0 or self.done
         self.report.update(test=due, stopped=self.stopped)
         if due:
-            metrics["test"] = self.report.score.mean if self.report.score else float("nan")
+            score = self.report.score
+            metrics["test"] = score.mean if score else float("nan")
+            metrics["test_return"] = score.mean_return if score and score.mean_return is not None else float("nan")
             self.store.log(generation, metrics)
 
     def validate_last(self) -> float:

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent
 LAYERS = (
     "errors", "records", "plugins", "compiled", "randomness", "networks", "kernels", "snake", "environments", "game",
     "games", "files", "workers", "rollouts", "evaluators", "learning", "evolution", "algorithms", "store", "config",
-    "training", "pages", "verify", "comparison", "sweep", "report", "run", "planning", "testing", "cli",
-    "__main__", "__init__",
+    "training", "pages", "verify", "comparison", "diagnosis", "exports", "sweep", "report", "run", "planning",
+    "testing", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 Graph = Mapping[str, set[str]]

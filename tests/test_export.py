@@ -16,8 +16,8 @@ from learning import tensorflow  # noqa: F401
 from networks import random_observations
 from numpy.typing import NDArray
 
-from evo.cli.commands.export import FORMATS, SUFFIXES, layers_of
 from evo.config.experiment import Experiment
+from evo.exports.networks import FORMATS, SUFFIXES, layers_of
 from evo.kernels import lanes
 from evo.networks.keras_form import build_keras
 from evo.store.champion import read_champion

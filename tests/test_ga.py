@@ -112,10 +112,34 @@ def test_truncation_is_deaps_own_and_finalists_are_the_best_survivors_with_their
     algorithm = make()
     assert algorithm.toolbox.select.func is tools.selBest
     drive(algorithm, 1, scores([5, 9, 7, 9, 1, 7, 9, 0]))
-    weights, candidates = vars(algorithm.finalists(2)).values()
+    weights, candidates, returns = vars(algorithm.finalists(2)).values()
     assert candidates == [1, 3]
+    assert returns.tolist() == [0.009, 0.009]
     assert weights.tobytes() == np.array([fresh_weights(0, 1, i) for i in (1, 3)]).tobytes()
     assert len(algorithm.finalists(99).weights) == 3  # there are no more survivors
+
+
+def test_the_metrics_of_selection_are_those_that_a_hand_computes() -> None:
+    algorithm = make(per_task=8, elites=3)
+    first = drive(algorithm, 0, scores([5, 9, 7, 9, 1, 7, 9, 0]))
+    assert (first["turnover"], first["distinct"]) == (1.0, 5 / 8)
+    assert np.isnan([first["improving"], first["neutral"], first["surviving_sigma"]]).all()
+
+    def answer(request: Request) -> list[Result]:
+        rows, elites = request.tasks[0].weights.rows[3:], [5, 20, 10]
+        children = [elites[row] + more for row, more in zip(rows, (0, 0, 100, -1, -2), strict=True)]
+        return [result_of([[value] * 2 for value in [*elites, *children]])]
+
+    metrics = drive(algorithm, 1, answer)
+    assert (metrics["improving"], metrics["neutral"]) == (1 / 5, 2 / 5)
+    record, parents = algorithm.record(), algorithm.state()["weights"].astype(np.float64)
+    new = [number for number in record["survivors"] if number >= 3]
+    assert 5 in new
+    assert metrics["turnover"] == len(new) / 3
+    assert metrics["surviving_sigma"] == np.median(record["sigma"][new])
+    size = np.sqrt((parents**2).mean())
+    assert metrics["weight_rms"] == pytest.approx(size)
+    assert metrics["diversity"] == pytest.approx(np.sqrt(((parents - parents.mean(axis=0)) ** 2).mean()) / size)
 
 
 def test_scores_that_are_not_finite_rank_worst_and_are_counted() -> None:

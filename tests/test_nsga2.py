@@ -89,7 +89,7 @@ def test_candidates_that_are_not_finite_are_beaten_by_all() -> None:
 def test_finalists_are_the_survivors_of_the_highest_return() -> None:
     algorithm = make()
     play(algorithm, 0, [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8], list(range(1, 13)), [[0, 0]] * 12)
-    weights, candidates = vars(algorithm.finalists(1)).values()
+    weights, candidates, _ = vars(algorithm.finalists(1)).values()
     assert candidates == [5]
     assert weights.shape == (1, NETWORK.size)
 

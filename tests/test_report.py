@@ -17,13 +17,13 @@ from calling import SMALL, called, summary_of
 from reports import Page, bodies, pictures
 
 import evo
+from evo.diagnosis.source import read_source
 from evo.environments.pictures import Picture
 from evo.environments.snake import Board
 from evo.errors import ConfigurationError, DataError
 from evo.report import differences, frames, writing
 from evo.report.ancestry import ancestry_of
 from evo.report.curves import rising
-from evo.report.source import read_source
 from evo.store.champion import read_champion
 from evo.store.store import Store
 from snake.players import greedy_player

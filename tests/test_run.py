@@ -26,7 +26,7 @@ from evo.store.store import Store
 from evo.training.generation import play_out
 from evo.training.resuming import open_or_begin
 
-SCORE = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length", "block"]
+SCORE = ["episodes", "mean", "ci95", "median", "max", "win_rate", "win_ci95", "mean_length", "block", "mean_return"]
 
 
 @pytest.fixture

@@ -14,13 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.evolution.population import FITNESS_WORST, LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
+from evo.evolution.population import (
+    FITNESS_WORST,
+    LARGEST_POPULATION,
+    Outcome,
+    PopulationOptions,
+    mean_returns,
+    spread,
+    tasks_of,
+)
 from evo.evolution.sigmas import OCTAVE, STEPS, drawn_steps, sigma_table
 from evo.plugins.options import Setup
 from evo.randomness.philox import draw
 from evo.randomness.philox_arrays import draws
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
-from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
 
 
 class Options(PopulationOptions):
@@ -105,6 +113,7 @@ class GeneticAlgorithm(Algorithm):
         published = self._parents if len(self._parents) else None
         results = yield Request(published, tasks_of(source, seeds, self._per_task))
         outcome = Outcome(results)
+        compared = self._compared(source, outcome)
         fitness, ages = self._remember(outcome.fitness(options))
         population = [self._individual(i, value) for i, value in enumerate(fitness)]
         chosen = [individual.number for individual in self.toolbox.select(population, options.parents)]
@@ -127,21 +136,41 @@ class GeneticAlgorithm(Algorithm):
             "best_fitness": self.logbook[-1]["best"] / per if finite else float("nan"),
             "mean_fitness": self.logbook[-1]["mean"] / per if finite else float("nan"),
             "sigma": float(np.median(source.sigmas)),
-            "improving": self._improving(source, outcome.fitness(options)),
+            **compared,
+            **self._selected(source, np.array(chosen)),
         }
 
-    def _improving(self, source: WeightSource, fitness: NDArray[np.int64]) -> float:
-        """Return the share of children that beat their parent on the same episodes; NaN where no parent plays."""
-        numbers = np.arange(len(source))
-        stay = int(((source.sigmas == 0) & (source.rows == numbers)).sum())  # elites, which come first
-        children = np.flatnonzero((source.rows >= 0) & (source.rows < stay) & (numbers >= stay))
-        better = fitness[children] > fitness[source.rows[children]]
-        return float(better.mean()) if len(children) else float("nan")
+    def _compared(self, source: WeightSource, outcome: Outcome) -> Metrics:
+        """Return the shares of children that beat their parent on the same episodes, and that play exactly as it does.
+
+        NaN where no parent plays.
+        """
+        fitness, rows = outcome.fitness(self.options), source.rows
+        children = np.flatnonzero((rows >= 0) & (rows < _elites(source)) & (np.arange(len(source)) >= _elites(source)))
+        if not len(children):
+            return {"improving": float("nan"), "neutral": float("nan")}
+        better = fitness[children] > fitness[rows[children]]
+        neutral = [outcome.alike(int(child), int(rows[child])) for child in children]
+        return {"improving": float(better.mean()), "neutral": float(np.mean(neutral))}
+
+    def _selected(self, source: WeightSource, chosen: NDArray[np.int64]) -> Metrics:
+        """Return what selection left: its diversity, the share of new networks, and the median sigma of these."""
+        new = chosen[chosen >= _elites(source)]
+        mutated = source.sigmas[new][source.rows[new] >= 0]
+        return {
+            **spread(self._parents),
+            "turnover": len(new) / len(chosen),
+            "surviving_sigma": float(np.median(mutated)) if len(mutated) else float("nan"),
+        }
 
     def finalists(self, count: int) -> Finalists:
         """Return the best of the survivors."""
         survivors = self._record.get("survivors")  # not after a fork, before a generation is played
-        return Finalists(self._parents[:count], None if survivors is None else survivors[:count].tolist())
+        if survivors is None:
+            return Finalists(self._parents[:count])
+        chosen = survivors[:count]
+        returns = mean_returns(self._record["return"][chosen], self.options.episodes)
+        return Finalists(self._parents[:count], chosen.tolist(), returns)
 
     def _candidates(self, number: int) -> tuple[WeightSource, NDArray[np.int32]]:
         """Return the source of every candidate, elites first and unchanged, and the sigma steps that made them."""
@@ -231,6 +260,11 @@ class GeneticAlgorithm(Algorithm):
         self._parents, self._steps = self._rebuilt(source.some(chosen)), steps[chosen]
         self._ages, self._means = np.ones(len(chosen), np.int32), np.zeros(len(chosen), np.int64)
         return True
+
+
+def _elites(source: WeightSource) -> int:
+    """Return how many of the candidates are unchanged parents, which come first."""
+    return int(((source.sigmas == 0) & (source.rows == np.arange(len(source)))).sum())
 
 
 def make(options: Options, setup: Setup) -> GeneticAlgorithm:

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError
-from evo.evolution.population import FITNESS_WORST, LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
+from evo.evolution.population import (
+    FITNESS_WORST,
+    LARGEST_POPULATION,
+    Outcome,
+    PopulationOptions,
+    mean_returns,
+    tasks_of,
+)
 from evo.evolution.sigmas import STEPS, drawn_steps, sigma_table
 from evo.plugins.options import Setup
 from evo.randomness.philox_arrays import draws
@@ -144,8 +151,10 @@ class Nsga2(Algorithm):
         survivors = self._record.get("survivors")
         if survivors is None:  # after a fork, before a generation is played
             return Finalists(self._survivors[:count])
-        order = np.argsort(-self._record["return"][survivors], kind="stable")[:count]
-        return Finalists(self._survivors[order], survivors[order].tolist())
+        returns = self._record["return"][survivors]
+        order = np.argsort(-returns, kind="stable")[:count]
+        means = mean_returns(returns[order], self.options.episodes)
+        return Finalists(self._survivors[order], survivors[order].tolist(), means)
 
     def state(self) -> Arrays:
         """Return the survivors."""

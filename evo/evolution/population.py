@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FITNESS_WORST = -(1 << 62)
 LARGEST_POPULATION = 1 << 20
+MOST_WEIGHTS = 4096  # of a network, by which their spread is measured
 
 
 class PopulationOptions(AlgorithmOptions):
@@ -85,6 +86,21 @@ class Outcome:
         luck = float((rest * rest).sum()) / ((candidates - 1) * (episodes - 1) * episodes)
         return max(float(means.var(ddof=1)) - luck, 0.0) / luck if luck > 0 else float("nan")
 
+    def distinct(self) -> float:
+        """Return how many ways to play there are among the candidates, as a share of their number.
+
+        Two candidates play alike where returns and lengths of all episodes agree.
+        """
+        return len({self._trace(k) for k in range(len(self.lengths))}) / len(self.lengths)
+
+    def alike(self, first: int, second: int) -> bool:
+        """Return whether two candidates have the same returns and lengths in all episodes."""
+        return self._trace(first) == self._trace(second)
+
+    def _trace(self, k: int) -> bytes:
+        trace: bytes = self.returns[k].tobytes() + self.lengths[k].tobytes()
+        return trace
+
     def metrics(self) -> Metrics:
         """Return the metrics that all evolutionary algorithms have; NaN where no candidate has finite scores."""
         means = self.means()
@@ -93,10 +109,26 @@ class Outcome:
             "mean": float(means.mean()) if len(means) else float("nan"),
             "mean_length": float(self.lengths.mean()),
             "signal_to_noise": self.signal_to_noise(),
+            "distinct": self.distinct(),
             "nonfinite": float((~self.finite).sum()),
             "frames": float(sum(result.frames for result in self._results)),
             "slots": float(sum(result.lane_slots for result in self._results)),
         }
+
+
+def mean_returns(summed: NDArray[np.int64], episodes: int) -> NDArray[np.float64]:
+    """Return mean returns of recorded sums, NaN where scores were not finite.  # [M] -> [M]"""
+    return np.where(summed == WORST, np.nan, summed / (1000.0 * episodes))
+
+
+def spread(weights: NDArray[np.float32]) -> Metrics:
+    """Return the root mean square of all weights, and that of their distance from the mean network, over it.
+
+    weights [S, P]. Of large networks every so many weights are looked at. The diversity of zeros is NaN.
+    """
+    seen = weights[:, :: max(1, weights.shape[1] // MOST_WEIGHTS)].astype(np.float64)
+    size = float(np.sqrt(np.square(seen).mean()))
+    return {"weight_rms": size, "diversity": float(np.sqrt(seen.var(axis=0).mean())) / size if size > 0 else np.nan}
 
 
 def tasks_of(source: WeightSource, seeds: NDArray[np.uint64], per_task: int) -> list[Task]:

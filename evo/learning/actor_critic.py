@@ -133,7 +133,9 @@ class ActorCritic(Method):
         assert transitions is not None
         options, began = self.options, time.monotonic()
         count, frames = len(transitions), frames - len(transitions)
-        learner.load(self.examples(learner, transitions, frames))
+        examples = self.examples(learner, transitions, frames)
+        explained = explained_variance(examples["values"], examples["returns"])
+        learner.load(examples)
         moving, rate = time.monotonic() - began, options.learning_rate_at(frames)
         entropy = options.entropy_coefficient, options.entropy_coefficient_final, options.entropy_coefficient_frames
         settings = {
@@ -144,17 +146,18 @@ class ActorCritic(Method):
             **self.policy_gradient.settings(),
         }
         parts = PARTS if self.policy_gradient.clipped else PARTS[:-1]
-        sums, examples, updates, norms = dict.fromkeys(parts, 0.0), 0, 0, 0.0
+        sums, seen, updates, norms = dict.fromkeys(parts, 0.0), 0, 0, 0.0
         batches = self.policy_gradient.batches(self.setup.seed, number, count)
         for rows, values in learner.updates_on(batches, rate, settings):
-            examples, updates, norms = examples + len(rows), updates + 1, norms + float(values["gradient_norm"][0])
+            seen, updates, norms = seen + len(rows), updates + 1, norms + float(values["gradient_norm"][0])
             for name in parts:
                 sums[name] += float(values[name].sum(dtype=np.float64))
             if stopped() or self.policy_gradient.ends(float(values["approx_kl"].mean(dtype=np.float64))):
                 break
-        means = {name: total / examples for name, total in sums.items()}
-        counts = {"updates": updates, "examples": examples, "seconds_moving": moving}
-        return {**means, "gradient_norm": norms / updates, "learning_rate": rate, **counts}
+        means = {name: total / seen for name, total in sums.items()}
+        counts = {"updates": updates, "examples": seen, "seconds_moving": moving}
+        norm = norms / updates
+        return {**means, "explained_variance": explained, "gradient_norm": norm, "learning_rate": rate, **counts}
 
     def examples(self, learner: Learner, transitions: Transitions, frames: int) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs, [M, ...] each, and update the normalisers."""
@@ -228,6 +231,12 @@ class ActorCritic(Method):
             self._rewards.moments.restore(np.asarray(state["reward_moments"], np.float64))
             if records is not None:
                 self._rewards.sums = np.array(state["reward_sums"], np.float64)
+
+
+def explained_variance(values: NDArray[np.float32], returns: NDArray[np.float32]) -> float:
+    """Return 1 - var(returns - values) / var(returns); NaN where all returns are equal.  # both [M]"""
+    spread = float(returns.var(dtype=np.float64))
+    return 1.0 - float((returns - values).var(dtype=np.float64)) / spread if spread > 0 else float("nan")
 
 
 def standardised(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.diagnosis.source import Source, newest_records
 from evo.errors import DataError
 from evo.files.arrays import Arrays
 from evo.records import WORST
 from evo.report.curves import rounded
-from evo.report.source import Source
-from evo.store.checkpoints import read_records, record_file
 
-MOST_BYTES, MOST_GENERATIONS = 64 << 20, 5000  # of records that are read, newest first
 COLUMNS, BINS = 160, 40  # of the histogram, at most
 
 
@@ -57,7 +54,7 @@ def ancestry_of(run: Source) -> Ancestry:
     found, returns, what = Ancestry(), dict[int, NDArray[np.float64]](), ""
     trail = Trail(run, found)
     try:
-        for generation, record in _newest_first(run, found):
+        for generation, record in newest_records(run, found.notes):
             what = "candidates" if "parent" in record else "episodes"
             values = _returns(run, record)
             trail.follow(generation, record, values)
@@ -103,21 +100,6 @@ def _of_evolution(record: Arrays) -> bool:
     if survivors is None or survivors.ndim != 1 or any(name not in record for name in names):
         return False
     return {record[name].shape for name in names} == {(len(record["parent"]),)}
-
-
-def _newest_first(run: Source, found: Ancestry) -> Iterator[tuple[int, Arrays]]:
-    """Yield the records that have returns, and note where they are too many to be read."""
-    groups = [(name, list(lines)) for name, lines in itertools.groupby(run.store.lines, record_file)]
-    size = count = 0
-    for name, lines in reversed(groups):
-        if not name or "record/return" not in lines[0].arrays:
-            continue
-        size, count = size + lines[0].files[name].size, count + len(lines)
-        if size > MOST_BYTES or count > MOST_GENERATIONS:
-            found.notes.append(f"records before generation {lines[-1].generation + 2} are too large to be shown here")
-            return
-        records = list(read_records(run.directory, name, lines))
-        yield from ((line.generation, record) for line, record in zip(lines[::-1], records[::-1], strict=True))
 
 
 def _returns(run: Source, record: Arrays) -> NDArray[np.float64]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evo.diagnosis.source import Source
 from evo.report.ancestry import Ancestry
 from evo.report.curves import POINTS, Curves, curves_of, rounded
-from evo.report.source import Source
 from evo.training.accounting import PARTS
 from evo.training.testing import Baseline
 

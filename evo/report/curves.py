@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.report.source import Source
+from evo.diagnosis.source import Source
 
 POINTS = 400  # of a curve on a page of one run
 RISING = 0.1  # share of all gain that the last quarter of a run brings while it is still rising

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from evo.diagnosis.examination import diagnosis
+from evo.diagnosis.source import Source
 from evo.report import charts, tables
 from evo.report.ancestry import Ancestry
 from evo.report.charts import Chart, Charts
 from evo.report.markup import Markup, details, element, escaped, joined, json_in_script, quiet, section
 from evo.report.replays import Replays
-from evo.report.source import Source
 from evo.report.verdict import duration, verdict, verdict_of_several
 from evo.training.testing import Baseline
 
@@ -63,6 +64,8 @@ class Page:
     def _sections(self) -> Iterator[Markup]:
         yield self._header()
         yield self._scores()
+        if not self.several:
+            yield self._diagnosis()
         yield self._replays()
         if not self.several:
             yield self._population(self.reported[0].ancestry)
@@ -111,6 +114,15 @@ class Page:
             self._figure(returns, "Return", drawn),
             "" if self.several else tables.optimism(first.run, first.ancestry, first.replays),
         )
+
+    def _diagnosis(self) -> Markup:
+        """Return what `evo doctor` says of the run."""
+        found = diagnosis(self.runs[0])
+        if not found.findings:
+            return section("Diagnosis", *(element("p", line) for line in found.lines()))
+        named = [element("li", element("b", one.wrong), f" {one.evidence} {one.change}") for one in found.findings]
+        last = quiet(found.lines()[3 * len(named)])
+        return section("Diagnosis", element("ul", *named), last)
 
     def _shared_baselines(self) -> Mapping[str, Baseline]:
         """Return the baselines where all runs have the same."""

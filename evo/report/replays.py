@@ -22,8 +22,8 @@ from evo.training.validation import WEIGHTS
 from evo.verify.recording import Recording
 
 if TYPE_CHECKING:
+    from evo.diagnosis.source import Source
     from evo.records import Evaluator
-    from evo.report.source import Source
 
 EPISODES = 32  # of which the champion's median one is shown
 MOST_STEPS = 20_000  # of an episode that is shown

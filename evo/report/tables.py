@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from evo.diagnosis.source import Source
 from evo.errors import counted, printable_lines
 from evo.plugins.registry import command
 from evo.report.ancestry import Ancestry
@@ -14,7 +15,6 @@ from evo.report.charts import TIMES
 from evo.report.differences import differences, repeating
 from evo.report.markup import Markup, details, element, joined, quiet, table
 from evo.report.replays import Replays
-from evo.report.source import Source
 from evo.report.verdict import duration, figure, large
 from evo.training.testing import Baseline, Score
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
+from evo.diagnosis.source import Source
 from evo.errors import counted
 from evo.report.curves import rising
-from evo.report.source import Source
 from evo.training.testing import Baseline
 
 METHODS = {

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.diagnosis.source import Source, read_source
 from evo.errors import ConfigurationError, EvoError, first_line, notice
 from evo.files.durable import replace_file, resources
 from evo.report.ancestry import ancestry_of
 from evo.report.page import Page, Reported
 from evo.report.replays import Replays, play, replays_of
-from evo.report.source import Source, read_source
 from evo.training.testing import BASELINE_SECONDS, Baseline, baselines
 
 if TYPE_CHECKING:

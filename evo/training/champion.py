@@ -163,4 +163,5 @@ def score_of_champion(about: Mapping[str, Any]) -> testing.Score | None:
         return None
     numbers = [score.episodes, score.block, score.mean, score.median, score.max, score.mean_length]
     known = all(isinstance(number, int | float) for number in numbers)
-    return score if known and all(n is None or isinstance(n, int | float) for n in [*bounds, score.win_rate]) else None
+    rest = [*bounds, score.win_rate, score.mean_return]
+    return score if known and all(n is None or isinstance(n, int | float) for n in rest) else None

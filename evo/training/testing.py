@@ -43,6 +43,7 @@ class Score:
     win_ci95: tuple[float, float] | None  # Wilson's
     mean_length: float  # frames of an episode
     block: int = 0  # which million of test episodes
+    mean_return: float | None = None  # on the same episodes; None in files that do not have it
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ def measure(
         win_ci95=win_ci95,
         mean_length=int(lengths.sum(dtype=np.int64)) / episodes,
         block=block,
+        mean_return=sum(int(result.returns[0].sum()) for result in results) / (1000.0 * episodes),
     )
     return score, scores
 

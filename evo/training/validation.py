@@ -40,19 +40,23 @@ class Validated:
         """Play a generation of the algorithm, and validate its finalists if that is due.
 
         The metrics have `validation`, the champion's mean return, and in generation 0 of a run that starts from
-        another one's champion `start_validation`, that network's mean return.
+        another one's champion `start_validation`, that network's mean return. Where a validation is due and finalists
+        were chosen by returns in training, `optimism` is how much these exceed their validation returns, on average.
         """
         self.changed = False
         spent: Metrics = {"frames": 0.0, "slots": 0.0, "seconds_validating": 0.0, "frames_validating": 0.0}
-        started = {}
+        known: Metrics = {}
         if number == 0 and self._start is not None:
             returns = yield from self._validate(Finalists(self._start[np.newaxis]), number, spent)
-            started["start_validation"] = returns[0]
+            known["start_validation"] = returns[0]
         metrics = yield from self.algorithm.generation(number)
         if self.due(number):
-            yield from self._validate(self.algorithm.finalists(self._options.finalists), number, spent)
+            finalists = self.algorithm.finalists(self._options.finalists)
+            returns = yield from self._validate(finalists, number, spent)
+            if finalists.returns is not None:
+                known["optimism"] = float(np.mean(finalists.returns - returns))
         added = {name: metrics.get(name, 0.0) + seconds for name, seconds in spent.items()}
-        return {**metrics, **added, **started, "validation": self.fitness if self.best is not None else float("nan")}
+        return {**metrics, **added, **known, "validation": self.fitness if self.best is not None else float("nan")}
 
     def due(self, number: int) -> bool:
         """Return whether a generation validates its finalists: the first does, and every so many."""

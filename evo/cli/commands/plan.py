@@ -1,4 +1,4 @@
-"""Say what a run will take: memory, disk and time, from a probe of ten seconds."""
+"""Say what memory, disk and time a run will take, from a short probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Try values of options, stop those that lose, and retest the winner on fresh seeds."""
+"""Try values of options, and retest the winner on fresh seeds."""
 
 from __future__ import annotations
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +16,11 @@ from evo.config import loading
 from evo.config.experiment import PROVENANCE, Experiment, difference, environment_of
 from evo.environments.environment import Environment
 from evo.errors import ConfigurationError, DataError, EvoError, first_line
+from evo.files.arrays import Arrays
 from evo.files.durable import read_file
 from evo.store import sandbox
 from evo.store.champion import Champion, read_champion
+from evo.store.checkpoints import read_records, record_file
 from evo.store.fingerprint import FILE, LARGEST, LEARNING
 from evo.store.paths import CHAMPION
 from evo.store.recovery import require_run_directory
@@ -27,6 +30,7 @@ from evo.training.champion import champion_of, of_another_run, score_of_champion
 from evo.training.testing import Score
 
 LARGEST_CONFIG = 1 << 22
+MOST_BYTES, MOST_GENERATIONS = 64 << 20, 5000  # of records that are read, newest first
 LONGEST_NAME, MOST_COLUMNS = 60, 200  # of metrics; a file with more is no run's
 
 
@@ -102,6 +106,24 @@ def read_source(directory: Path, *, trusted: bool = False) -> Source:
         champion=champion,
         notes=[note.replace(f"{directory}{os.sep}", "") for note in notes],
     )
+
+
+def newest_records(run: Source, notes: list[str]) -> Iterator[tuple[int, Arrays]]:
+    """Yield the records that have returns, newest first, and note where they are too large to be read.
+
+    Raises DataError where one is corrupt.
+    """
+    groups = [(name, list(lines)) for name, lines in itertools.groupby(run.store.lines, record_file)]
+    size = count = 0
+    for name, lines in reversed(groups):
+        if not name or "record/return" not in lines[0].arrays:
+            continue
+        size, count = size + lines[0].files[name].size, count + len(lines)
+        if size > MOST_BYTES or count > MOST_GENERATIONS:
+            notes.append(f"records before generation {lines[-1].generation + 2} are too large to be read here")
+            return
+        records = list(read_records(run.directory, name, lines))
+        yield from ((line.generation, record) for line, record in zip(lines[::-1], records[::-1], strict=True))
 
 
 def _champion(directory: Path, trusted: bool) -> Champion | EvoError | None:

@@ -1,0 +1,65 @@
+"""Examines a run: everything that is looked at, and what was found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from evo.diagnosis.evolution import evolution
+from evo.diagnosis.gradients import gradients
+from evo.diagnosis.optimism import optimism
+from evo.diagnosis.signs import LEAST_GENERATIONS, Finding, Signs, found
+from evo.diagnosis.source import Source, read_source
+from evo.diagnosis.times import times
+from evo.errors import counted
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found in a run, the most important first, and what was looked at."""
+
+    generations: int
+    findings: list[Finding]
+    looked_at: list[str]  # with values
+    notes: list[str]  # why something could not be looked at
+
+    def lines(self) -> list[str]:
+        """Return it in words; a single line where nothing is wrong."""
+        seen = f"looked at {', '.join(self.looked_at)}" if self.looked_at else "nothing could be looked at"
+        length = counted(self.generations, "generation")
+        if not self.findings:
+            return [f"nothing is wrong in {length}; {seen}", *self.notes]
+        lines = []
+        for number, finding in enumerate(self.findings, 1):
+            lines += [f"{number}. {finding.wrong}", f"   {finding.evidence}", f"   {finding.change}"]
+        return [*lines, f"{counted(len(self.findings), 'finding')} in {length}; {seen}", *self.notes]
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {"healthy": not self.findings, **asdict(self)}
+
+
+def examine(directory: Path) -> Diagnosis:
+    """Read a run and examine it.
+
+    Raises DataError where it is no run, or its configuration or all of its checkpoints are damaged.
+    """
+    return diagnosis(read_source(directory))
+
+
+def diagnosis(run: Source) -> Diagnosis:
+    """Examine a run that was read."""
+    signs, notes = Signs(run), list(run.notes)
+    done = run.store.next_generation
+    checks = []
+    if done < LEAST_GENERATIONS:
+        notes.append(f"only {counted(done, 'generation')}: what learning needs shows after {LEAST_GENERATIONS}")
+    elif signs.solved:
+        notes.append("the champion scores nearly all there is, so only its time was looked at")
+    else:
+        checks = [*evolution(signs), *gradients(signs)]
+        checks += [check for check in [optimism(signs)] if check is not None]
+    if done > 1:
+        checks += times(signs)
+    return Diagnosis(done, found(checks), [check.label for check in checks], notes)

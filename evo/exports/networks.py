@@ -1,0 +1,89 @@
+"""Champions as files of other libraries: Keras and TensorFlow models, NumPy arrays, ONNX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evo.networks.network import Network
+    from evo.training.finished import Finished
+
+FORMATS = ("savedmodel", "keras", "checkpoint", "npz", "onnx")
+SUFFIXES = {"keras": ".keras", "npz": ".npz", "onnx": ".onnx"}  # which those who read them insist on
+
+
+def write_network(file: Path, kind: str, run: Finished) -> None:
+    """Write the champion in one of FORMATS.
+
+    Raises ConfigurationError where the library that it needs is not installed.
+    """
+    if kind == "savedmodel":
+        _model(run, kind).export(str(file), verbose=False)
+    elif kind == "keras":
+        _model(run, kind).save(str(file))
+    elif kind == "checkpoint":
+        _checkpoint(file, run)
+    elif kind == "onnx":
+        from evo.exports.onnx_model import write_onnx
+
+        write_onnx(file, run)
+    else:
+        _npz(file, run)
+
+
+def _npz(file: Path, run: Finished) -> None:
+    import numpy as np
+
+    network = run.experiment.network()
+    arrays: dict[str, Any] = dict(zip(network.names(), network.split(run.champion.weights), strict=True))
+    np.savez(file, **arrays, **layers_of(network))
+
+
+def layers_of(network: Network) -> dict[str, Any]:
+    """Return what a player of exported arrays needs besides them: layers in order, windows, padding, activations."""
+    import numpy as np
+
+    from evo.networks.network import EPSILON
+
+    names = [f"{i}_{layer.kind}" for i, layer in enumerate(network.layers)]
+    about: dict[str, Any] = {"layers": names, "epsilon": np.float32(EPSILON)}
+    about |= {"shape": network.shape, "actions": network.actions}
+    about["activations"] = [layer.activation for layer in network.layers]
+    if not network.options.layers:  # all hidden layers have the same
+        about["activation"] = network.options.activation
+    for name, layer in zip(names, network.layers, strict=True):
+        if layer.kind == "one_hot":
+            about[f"{name}_codes"] = layer.filters // layer.channels
+        elif layer.kind not in ("dense", "identity"):
+            down = max((layer.out_height - 1) * layer.stride + layer.kernel - layer.height - layer.pad, 0)
+            right = max((layer.out_width - 1) * layer.stride + layer.kernel - layer.width - layer.pad_left, 0)
+            about[f"{name}_padding"] = [(0, 0), (layer.pad, down), (layer.pad_left, right), (0, 0)]
+            about[f"{name}_stride"] = layer.stride
+            if not layer.weighted:
+                about[f"{name}_size"] = layer.kernel
+    return about
+
+
+def _checkpoint(file: Path, run: Finished) -> None:
+    model = _model(run, "checkpoint")
+    import tensorflow as tf
+
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), str(file), max_to_keep=1)
+    manager.save(int(run.champion.about.get("generation", 0)))
+
+
+def _model(run: Finished, kind: str) -> Any:
+    """Return the champion as a Keras model, on the CPU."""
+    import os
+
+    from evo.networks.keras_form import build_keras, set_weights
+    from evo.workers import devices
+    from evo.workers.placement import NO_GPU, VISIBLE
+
+    os.environ.setdefault(VISIBLE, NO_GPU)
+    devices.import_tensorflow(on_gpu=False, wanted=f"--to {kind}", otherwise=", or use --to npz, which needs neither")
+    network = run.experiment.network()
+    model = build_keras(network)
+    set_weights(model, network, run.champion.weights)
+    return model

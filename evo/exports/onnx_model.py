@@ -1,0 +1,153 @@
+"""A network as an ONNX graph of standard operators (opset 18), with its weights and facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.exports.extras import extra
+from evo.networks.network import EPSILON
+
+if TYPE_CHECKING:
+    from evo.networks.layer import Layer
+    from evo.networks.network import Network
+    from evo.training.finished import Finished
+
+OPSET, FORMAT = 18, 9  # of operators; of the file (IR version): runtimes since 2023 read both
+INPUT, SCORES, ACTIONS = "observations", "scores", "actions"
+FACTS = ("algorithm", "seed", "environment", "generations", "state_hash")  # of the champion, kept as properties
+
+
+def write_onnx(file: Path, run: Finished) -> None:
+    """Write the champion with its facts; ConfigurationError where onnx is not installed."""
+    from evo.config.experiment import environment_of
+
+    discrete = not environment_of(run.experiment.environment).continuous
+    facts = {name: run.champion.about[name] for name in FACTS if name in run.champion.about}
+    model = onnx_model(run.experiment.network(), run.champion.weights, facts, discrete=discrete)
+    file.write_bytes(model.SerializeToString())
+
+
+def onnx_model(
+    network: Network, weights: NDArray[np.float32], facts: Mapping[str, object], *, discrete: bool = True
+) -> Any:
+    """Return a model from observations [B, ...] to scores [B, O] and, of discrete actions, the greedy ones [B].
+
+    Raises ConfigurationError where onnx is not installed.
+    """
+    onnx = extra("onnx", "onnx")
+    graph = Graph(onnx, network, weights).build(discrete)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=FORMAT)
+    model.producer_name = "snake-evo"
+    onnx.helper.set_model_props(model, {name: json.dumps(value) for name, value in facts.items()})
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+class Graph:
+    """Collects the nodes of a graph; convolutions see channels first, and everything else channels last."""
+
+    def __init__(self, onnx: Any, network: Network, weights: NDArray[np.float32]) -> None:
+        self._onnx, self._network = onnx, network
+        self._arrays = dict(zip(network.names(), network.split(weights), strict=True))
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._newest, self._channels_first = INPUT, False
+
+    def build(self, discrete: bool) -> Any:
+        """Return the graph."""
+        helper, network = self._onnx.helper, self._network
+        flat = False
+        for i, layer in enumerate(network.layers):
+            if not flat and (layer.kind == "dense" or len(network.shape) != 3):
+                self._last()
+                self._add("Flatten", axis=1)
+                flat = True
+            self._layer(f"{i}_{layer.kind}", layer)
+        self._add("Identity", name=SCORES)
+        kinds = self._onnx.TensorProto
+        outputs = [helper.make_tensor_value_info(SCORES, kinds.FLOAT, ["batch", network.outputs])]
+        if discrete:
+            ends = [
+                self._constant(name, np.array([at])) for name, at in (("from", 0), ("to", network.actions), ("of", 1))
+            ]
+            self._add("Slice", *ends)
+            self._add("ArgMax", axis=1, keepdims=0, name=ACTIONS)
+            outputs.append(helper.make_tensor_value_info(ACTIONS, kinds.INT64, ["batch"]))
+        inputs = [helper.make_tensor_value_info(INPUT, kinds.FLOAT, ["batch", *network.shape])]
+        return helper.make_graph(self._nodes, "network", inputs, outputs, self._constants)
+
+    def _add(self, operator: str, *others: str, name: str = "", **attributes: Any) -> str:
+        """Add a node behind the newest one; return the name of its output, which is the newest from now on."""
+        output = name or f"{len(self._nodes)}_{operator}"
+        node = self._onnx.helper.make_node(operator, [self._newest, *others], [output], name=output, **attributes)
+        self._nodes.append(node)
+        self._newest = output
+        return output
+
+    def _constant(self, name: str, value: NDArray[Any]) -> str:
+        self._constants.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def _first(self) -> None:
+        if not self._channels_first:
+            self._add("Transpose", perm=[0, 3, 1, 2])
+            self._channels_first = True
+
+    def _last(self) -> None:
+        if self._channels_first:
+            self._add("Transpose", perm=[0, 2, 3, 1])
+            self._channels_first = False
+
+    def _layer(self, name: str, layer: Layer) -> None:
+        if layer.kind == "conv":
+            self._first()
+            kernel = self._constant(f"{name}_kernel", self._arrays[f"{name}_kernel"].transpose(3, 2, 0, 1))
+            bias = self._constant(f"{name}_bias", self._arrays[f"{name}_bias"])
+            self._add("Conv", kernel, bias, **_window(layer))
+        elif layer.kind == "dense":
+            kernel = self._constant(f"{name}_kernel", self._arrays[f"{name}_kernel"])
+            bias = self._constant(f"{name}_bias", self._arrays[f"{name}_bias"])
+            self._add("Gemm", kernel, bias)
+        elif layer.kind == "one_hot":
+            self._last()
+            self._one_hot(name, layer)
+        elif layer.kind != "identity":
+            self._first()
+            pool = {"max_pool": "MaxPool", "average_pool": "AveragePool"}[layer.kind]
+            self._add(pool, **_window(layer))
+        if layer.norm:
+            self._last()
+            gamma = self._constant(f"{name}_gamma", self._arrays[f"{name}_gamma"])
+            beta = self._constant(f"{name}_beta", self._arrays[f"{name}_beta"])
+            self._add("LayerNormalization", gamma, beta, axis=-1, epsilon=EPSILON)
+        if layer.activation:
+            self._add({"relu": "Relu", "tanh": "Tanh"}[layer.activation])
+
+    def _one_hot(self, name: str, layer: Layer) -> None:
+        """Add planes of 1 where a plane has a code, else 0; a NaN stays one.  # [B, ..., C] -> [B, ..., C K]"""
+        codes = np.arange(layer.filters // layer.channels, dtype=np.float32)
+        apart = self._add("Unsqueeze", self._constant(f"{name}_axis", np.array([-1])))
+        self._add("Equal", self._constant(f"{name}_codes", codes))
+        planes = self._add("Cast", to=self._onnx.TensorProto.FLOAT)
+        self._newest = apart
+        self._add("IsNaN")
+        self._add("Where", apart, planes)
+        sides = (layer.height, layer.width) if len(self._network.shape) == 3 else ()
+        self._add("Reshape", self._constant(f"{name}_shape", np.array([-1, *sides, layer.filters])))
+
+
+def _window(layer: Layer) -> dict[str, Any]:
+    """Return the attributes of an operator with windows; its padding is that of TensorFlow, more at the end."""
+    down = max((layer.out_height - 1) * layer.stride + layer.kernel - layer.height - layer.pad, 0)
+    right = max((layer.out_width - 1) * layer.stride + layer.kernel - layer.width - layer.pad_left, 0)
+    return {
+        "kernel_shape": [layer.kernel] * 2,
+        "strides": [layer.stride] * 2,
+        "pads": [layer.pad, layer.pad_left, down, right],
+    }
