@@ -252,6 +252,7 @@ def test_a_summary_has_every_key_and_null_for_what_is_not_finite() -> None:
         "win_rate": None,
         "win_ci95": None,
         "mean_length": 7.0,
+        "mean_return": None,
         "block": 0,
     }
 
