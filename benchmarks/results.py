@@ -84,7 +84,9 @@ def measured(name: str, seed: int, episodes: int, block: int) -> dict[str, Any]:
     run = RUNS / f"{name}-seed{seed}"
     words = ["--resume", str(run)] if run.exists() else [f"experiments/{name}.toml", "--seed", str(seed)]
     summary = called("evo.run", *words, *([] if run.exists() else ["--run-dir", str(run)]), "--quiet")
+    experiment = loading.load(ROOT / "experiments" / f"{name}.toml")
     return {
+        "arithmetic": "TensorFlow" if experiment.learns_in_tensorflow else "exact",
         "generations": summary["generations"],
         "frames": summary["frames"],
         "state_hash": summary["state_hash"],
@@ -133,7 +135,7 @@ def page(results: dict[str, Any]) -> str:
     """Return the tables of all results."""
     runs = [
         f"| {name.split()[0]}.toml | {name.split()[1]} | {score(run['test'])} | {run['test']['mean_length']:.0f} "
-        f"| {run['frames'] / 1e6:.1f} M |"
+        f"| {run['frames'] / 1e6:.1f} M | {run['arithmetic']} |"
         for name, run in sorted(results["runs"].items(), key=lambda item: list(EXPERIMENTS).index(item[0].split()[0]))
     ]
     players = [
@@ -149,9 +151,12 @@ def page(results: dict[str, Any]) -> str:
             f"Scores on test episodes of block {results['block']}, which was drawn after all tuning, and which no "
             "training looks at.",
             "`make results` measures them again. Intervals are at 95 %; those of means hold for skewed scores too.",
+            "Runs whose arithmetic is exact are repeated bit for bit on every machine. Those of TensorFlow were trained",
+            "before updates were exact, and need `--set learner.arithmetic=tensorflow`.",
             "",
-            "| experiment | seed | mean score (95 % interval) | episodes | full boards | steps an episode | frames |",
-            "|---|--:|---|--:|---|--:|--:|",
+            "| experiment | seed | mean score (95 % interval) | episodes | full boards | steps an episode | frames "
+            "| arithmetic |",
+            "|---|--:|---|--:|---|--:|--:|---|",
             *runs,
             "",
             "The champions in `champions/`, which earlier versions trained:",
