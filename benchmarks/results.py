@@ -151,8 +151,8 @@ def page(results: dict[str, Any]) -> str:
             f"Scores on test episodes of block {results['block']}, which was drawn after all tuning, and which no "
             "training looks at.",
             "`make results` measures them again. Intervals are at 95 %; those of means hold for skewed scores too.",
-            "Runs whose arithmetic is exact are repeated bit for bit on every machine. Those of TensorFlow were trained",
-            "before updates were exact, and need `--set learner.arithmetic=tensorflow`.",
+            "Runs whose arithmetic is exact are repeated bit for bit on every machine. Those of TensorFlow were",
+            "trained before updates were exact, and need `--set learner.arithmetic=tensorflow`.",
             "",
             "| experiment | seed | mean score (95 % interval) | episodes | full boards | steps an episode | frames "
             "| arithmetic |",

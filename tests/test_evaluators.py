@@ -332,10 +332,15 @@ def test_a_respawned_worker_keeps_its_slot(pools: Pools) -> None:
     old = list(pool.pids)
     os.kill(old[1], signal.SIGKILL)
     assert until(lambda: not alive(old[1]), 2)
-    where = {pid: values[0] for pid, values in pool.map([["SLOT"]] * 60).results}
+    where: dict[int, str] = {}
+
+    def play() -> bool:  # the others may play everything before anybody misses the third
+        where.update({pid: values[0] for pid, values in pool.map([["SLOT"]] * 60).results})
+        return pool.pids[1] != old[1]
+
+    assert until(play, 10)
     assert pool.pids[0] == old[0]
     assert pool.pids[2] == old[2]
-    assert pool.pids[1] != old[1]
     assert all(where[pid] == str(slot) for slot, pid in enumerate(pool.pids) if pid in where)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,46 @@ def test_blocks_are_added_in_pairs_whatever_the_threads(count: int) -> None:
         other.gradients(rows, {})
         assert other.gradient().tobytes() == expected.tobytes()
         other.close()
+
+
+def test_a_thread_that_is_late_and_a_loss_that_fails_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = random_observations(TINY, 64 * BLOCK, 5)
+    rows = np.arange(len(seen), dtype=np.int32)
+    expected, learner = regression(TINY, seen), regression(TINY, seen, 2)
+    expected.gradients(rows, {})
+    late, real = [0.3, 0.0, 0.2], learner._sums
+
+    def sums() -> NDArray[np.float32]:
+        time.sleep(late.pop() if late else 0.0)
+        return real()
+
+    monkeypatch.setattr(learner, "_sums", sums)
+    learner.gradients(rows, {})
+    assert learner.gradient().tobytes() == expected.gradient().tobytes()
+    assert len(learner._spare) < 20
+    late += ["not a number"]  # type: ignore[list-item]
+    with pytest.raises(TypeError):
+        learner.gradients(rows, {})
+    learner.gradients(rows, {})
+    assert learner.gradient().tobytes() == expected.gradient().tobytes()
+    learner.close()
+
+
+def test_examples_that_do_not_fit_are_refused_before_compiled_code_reads_them() -> None:
+    seen, rows = random_observations(SMALL, 5, 5), np.arange(5, dtype=np.int32)
+    for changed, told in (
+        ({"actions": np.full(5, 3, np.int32)}, "0 to 2"),
+        ({"actions": np.full(5, -1, np.int32)}, "0 to 2"),
+        ({"targets": np.zeros(4, np.float32)}, "targets: 4 of 5"),
+        ({"observations": seen[:, 1:]}, "observations of 72"),
+        ({"action_masks": np.ones((5, 2), np.int8)}, "action_masks: of shape"),
+    ):
+        learner = regression(SMALL, seen)
+        with pytest.raises(ValueError, match=told):
+            learner.load({**learner._data, "observations": seen, **changed})
+    for wrong in (rows[:0], rows - 1, rows + 1):
+        with pytest.raises(ValueError, match="of the 5 examples"):
+            regression(SMALL, seen).update(wrong, 0.1, {})
 
 
 def policy_batch(count: int, masks: bool = False, dimensions: int = 0) -> dict[str, NDArray[Any]]:

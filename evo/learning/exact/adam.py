@@ -13,6 +13,8 @@ kernel_cache.use(__name__)
 PARTS = 16  # partial sums of the norm's squares
 FIRST, SECOND = np.float32(1.0 - BETAS[0]), np.float32(1.0 - BETAS[1])
 SMALL = np.float32(EPSILON)
+TINY = np.float32(1e-30)  # smaller moments are 0: those of weights without a gradient would fade to subnormal numbers
+ZERO = np.float32(0)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -38,8 +40,9 @@ def step(weights, first, second, gradient, scale, rate):  # type: ignore[no-unty
     """Update weights and moments [P] by gradient * scale; `rate` is Adam's, corrected for the moments' bias."""
     for k in range(gradient.shape[0]):
         value = gradient[k] * scale
-        first[k] += (value - first[k]) * FIRST
-        second[k] += (value * value - second[k]) * SECOND
+        mean, square = first[k] + (value - first[k]) * FIRST, second[k] + (value * value - second[k]) * SECOND
+        first[k] = mean if abs(mean) > TINY else ZERO
+        second[k] = square if square > TINY else ZERO
         weights[k] -= first[k] * rate / (np.sqrt(second[k]) + SMALL)
 
 

@@ -7,9 +7,10 @@ The arithmetic is float32; multiplications and additions are rounded apart, and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from math import sqrt
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from math import prod, sqrt
 from queue import SimpleQueue
 from typing import Any
 
@@ -27,8 +28,9 @@ from evo.learning.learner import BETAS, Learner, Rows, Values
 from evo.learning.losses import AnyLoss, PolicyLoss, QLoss
 from evo.networks.network import Network
 from evo.records import Arrays
+from evo.rollouts.rollout import check_arithmetic
 
-SPARE = 8  # sums of blocks beyond one a thread: those that wait for their partner in the tree
+AHEAD = 4  # blocks beyond one a thread that may be computed before the first of them is added
 
 
 class Weights:
@@ -101,14 +103,28 @@ class ExactLearner(Learner):
         self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
         for _ in range(threads):
             self._workspaces.put(workspace(self._plan))
-        self._sums: SimpleQueue[NDArray[np.float32]] = SimpleQueue()
+        self._spare: list[NDArray[np.float32]] = []  # sums that no block has now
         self._data: dict[str, NDArray[Any]] = {}
         self._observations = np.empty((0, 0), np.float32)
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
-        """Load the arrays that batches are taken from, each [M, ...]; "observations" are the network's inputs."""
-        self._data = dict(data)
-        self._observations = _rows(data["observations"])
+        """Load the arrays that batches are taken from, each [M, ...]; "observations" are the network's inputs.
+
+        ValueError: a shape or an action does not fit, which compiled code would not notice.
+        """
+        self._data = {name: _of_one_type(name, array) for name, array in data.items() if name != "observations"}
+        self._observations = self._rows(data["observations"])
+        count, network = len(self._observations), self.network
+        if wrong := [name for name, array in self._data.items() if len(array) != count]:
+            raise ValueError(f"{wrong[0]}: {len(self._data[wrong[0]])} of {count} examples")
+        actions, allowed = self._data["actions"], self._data.get("action_masks")
+        if actions.dtype == np.int32:
+            if actions.ndim != 1 or (count and not 0 <= actions.min() <= actions.max() < network.actions):
+                raise ValueError(f"actions: not all are of 0 to {network.actions - 1}")
+        elif actions.shape != (count, network.actions):
+            raise ValueError(f"actions: of shape {actions.shape}, not {(count, network.actions)}")
+        if allowed is not None and allowed.shape != (count, network.actions):
+            raise ValueError(f"action_masks: of shape {allowed.shape}, not {(count, network.actions)}")
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights by the examples `rows` [B]; return the values of each.
@@ -134,39 +150,66 @@ class ExactLearner(Learner):
 
     def gradients(self, rows: Rows, settings: Mapping[str, float]) -> Values:
         """Compute the gradient of the mean loss over the examples `rows` [B]; return the values of each."""
-        rows = np.ascontiguousarray(rows, np.int32)
+        rows = self._checked(rows, self._observations)
         kernel, batch, given, names = self._prepared(rows, settings)
         values = np.empty((len(names), len(rows)), np.float32)
         layers, weights = self._plan.layers, self.network_weights
         packed, last, group = weights.packed(), self._plan.layers[-1], self._plan.group
 
-        def block(begin: int) -> NDArray[np.float32]:
-            room, sums = self._workspaces.get(), self._sums.get()
-            sums[:] = 0
-            end = min(begin + BLOCK, len(rows))
+        def block(begin: int, room: Workspace) -> NDArray[np.float32]:
+            sums, end = self._sums(), min(begin + BLOCK, len(rows))
             for first in range(begin, end, group):
                 count = min(group, end - first)
                 forward(layers, weights.vector, packed, self._observations, rows, first, count, room)
                 kernel(last, room.floats, batch, given, rows, first, count, len(rows), values)
                 backward(layers, weights.vector, packed, count, room, sums)
-            self._workspaces.put(room)
             return sums
 
-        self._provide(-(-len(rows) // BLOCK))
-        total = self._tree(self._map(block, range(0, len(rows), BLOCK)))
+        with closing(self._each(block, range(0, len(rows), BLOCK))) as blocks:
+            total = self._tree(blocks)
         unpack(layers, total, self._gradient)
-        self._sums.put(total)
+        self._spare.append(total)
         return dict(zip(names, values, strict=True))
 
-    def _provide(self, blocks: int) -> None:
-        """Provide sums for as many blocks as are held at once."""
-        wanted = min(blocks, self._threads + SPARE + blocks.bit_length())
-        while self._sums.qsize() < wanted:
-            self._sums.put(aligned(self._plan.sums))
+    def _sums(self) -> NDArray[np.float32]:
+        """Return zeros for the sums of a block."""
+        try:
+            sums = self._spare.pop()
+        except IndexError:
+            return aligned(self._plan.sums)
+        sums[:] = 0
+        return sums
 
-    def _map(self, function: Any, places: Iterable[int]) -> Iterator[Any]:
-        """Call the function for every place, by several threads; yield results in order."""
-        return map(function, places) if self._pool is None else self._pool.map(function, places)
+    def _each(self, function: Callable[[int, Workspace], Any], places: Iterable[int]) -> Generator[Any, None, None]:
+        """Call the function for every place, by all threads; yield results in order.
+
+        Only a few places are worked at before the first of them is done, so memory is bounded. Nothing is worked at any
+        more when this is closed.
+        """
+
+        def with_room(place: int) -> Any:
+            room = self._workspaces.get()  # there is one for every thread
+            try:
+                check_arithmetic()
+                return function(place, room)
+            finally:
+                self._workspaces.put(room)
+
+        if self._pool is None:
+            yield from map(with_room, places)
+            return
+        waiting: deque[Future[Any]] = deque()
+        try:
+            for place in places:
+                waiting.append(self._pool.submit(with_room, place))
+                if len(waiting) >= self._threads + AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+            wait(waiting)
 
     def _tree(self, blocks: Iterable[NDArray[np.float32]]) -> NDArray[np.float32]:
         """Return the sum of blocks, added in pairs: the first two, the next two, then these two sums, and so on."""
@@ -176,7 +219,7 @@ class ExactLearner(Learner):
             count, later = waiting.pop()
             others, earlier = waiting.pop()
             add_sums(earlier, later)
-            self._sums.put(later)
+            self._spare.append(later)
             waiting.append((count + others, earlier))
 
         for sums in blocks:
@@ -199,7 +242,7 @@ class ExactLearner(Learner):
             return kernel, policy, losses.PolicySettings(**numbers, clipped=loss.clipped), losses.POLICY_VALUES
         targets = self._targets(rows) if isinstance(loss, QLoss) else data["targets"]
         importance = data["importance"] if isinstance(loss, QLoss) else np.ones(len(targets), np.float32)
-        batch = losses.QBatch(np.asarray(data["actions"], np.int32), targets, importance)
+        batch = losses.QBatch(data["actions"], targets, importance)
         return losses.huber, batch, losses.QSettings(loss.actions, loss.dueling, loss.huber_delta), losses.Q_VALUES
 
     def _targets(self, rows: Rows) -> NDArray[np.float32]:
@@ -207,7 +250,7 @@ class ExactLearner(Learner):
         loss, data = self._loss, self._data
         assert isinstance(loss, QLoss)
         assert self._target is not None
-        following = _rows(data["following"])
+        following = self._rows(data["following"])
         target = self.outputs(following, rows, self._target.network)
         own = self.outputs(following, rows, self.network_weights) if loss.double else target
         best = np.empty(len(rows), np.float32)
@@ -220,22 +263,37 @@ class ExactLearner(Learner):
         self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None
     ) -> NDArray[np.float32]:
         """Return the outputs of some observations, by the learner's weights or others.  # [M, inputs], [B] -> [B, O]"""
-        weights = self.network_weights if weights is None else weights
+        weights, rows = self.network_weights if weights is None else weights, self._checked(rows, observations)
         layers, group, packed = self._plan.layers, self._plan.group, weights.packed()
         last = layers[-1]
         filters, distance, start = (int(last[name]) for name in ("filters", "row", "output"))
         out = np.empty((len(rows), filters), np.float32)
 
-        def part(first: int) -> None:
-            room, count = self._workspaces.get(), min(group, len(rows) - first)
+        def part(first: int, room: Workspace) -> None:
+            count = min(group, len(rows) - first)
             forward(layers, weights.vector, packed, observations, rows, first, count, room)
             found = room.floats[start : start + count * distance].reshape(count, distance)
             out[first : first + count] = found[:, :filters]
-            self._workspaces.put(room)
 
-        for _ in self._map(part, range(0, len(rows), group)):
-            pass
+        with closing(self._each(part, range(0, len(rows), group))) as parts:
+            for _ in parts:
+                pass
         return out
+
+    def _rows(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return observations as rows of floats; ValueError where they are not of the network.  # [M, ...] -> [M, I]"""
+        found = np.ascontiguousarray(observations, np.float32).reshape(len(observations), -1)
+        if found.shape[1] != prod(self.network.shape):
+            raise ValueError(f"observations of {found.shape[1]} numbers, where the network has {self.network.shape}")
+        return found
+
+    @staticmethod
+    def _checked(rows: Rows, examples: NDArray[np.float32]) -> Rows:
+        """Return rows [B] of examples; ValueError where there are none, or others than there are examples."""
+        rows = np.ascontiguousarray(rows, np.int32)
+        if not len(rows) or not 0 <= rows.min() <= rows.max() < len(examples):
+            raise ValueError(f"rows: not of the {len(examples)} examples that are there")
+        return rows
 
     def weights(self) -> NDArray[np.float32]:
         """Return the weights.  # [P]"""
@@ -270,9 +328,10 @@ class ExactLearner(Learner):
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:
-            self._pool.shutdown()
+            self._pool.shutdown(cancel_futures=True)
 
 
-def _rows(observations: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return observations as rows of floats.  # [M, ...] -> [M, inputs]"""
-    return np.ascontiguousarray(observations, np.float32).reshape(len(observations), -1)
+def _of_one_type(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array with the type for which the losses are compiled: a new one would compile them again."""
+    kinds = {"action_masks": np.bool_, "actions": np.float32 if array.dtype.kind == "f" else np.int32}
+    return np.ascontiguousarray(array, kinds.get(name, np.float32))

@@ -95,33 +95,26 @@ def forward(layers, weights, packed, observations, rows, first, count, room):  #
                 for f in range(layer.filters):
                     x[at + f] = tanh(x[at + f])
         if number < last:
-            _hand_on(layer, layers[number + 1], x, count)
+            _hand_over(layer, layers[number + 1], x, count, False)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _hand_on(layer, following, x, count):  # type: ignore[no-untyped-def]
-    """Copy the outputs of a layer to the inputs of the following one."""
-    columns = layer.out_width
+def _hand_over(layer, following, x, count, back):  # type: ignore[no-untyped-def]
+    """Copy the outputs of a layer to the inputs of the following one, or their gradients back."""
+    outputs, inputs = layer.output, following.input
+    if back:
+        outputs, inputs = layer.d_output, following.d_input
     for e in range(count):
         for i in range(layer.out_height):
-            at = layer.output + (e * layer.pixels + i * columns) * layer.row
-            to = following.input + e * following.input_size + following.inside
-            to += i * (following.input_row if following.height > 1 else columns * layer.filters)
-            for j in range(columns):
-                copy(x, to + j * layer.filters, x, at + j * layer.row, layer.filters)
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _hand_back(layer, following, x, count):  # type: ignore[no-untyped-def]
-    """Copy the gradients of the inputs of the following layer to the gradients of a layer's outputs."""
-    columns = layer.out_width
-    for e in range(count):
-        for i in range(layer.out_height):
-            to = layer.d_output + (e * layer.pixels + i * columns) * layer.row
-            at = following.d_input + e * following.input_size + following.inside
-            at += i * (following.input_row if following.height > 1 else columns * layer.filters)
-            for j in range(columns):
-                copy(x, to + j * layer.row, x, at + j * layer.filters, layer.filters)
+            pixels = outputs + (e * layer.pixels + i * layer.out_width) * layer.row
+            image = inputs + e * following.input_size + following.inside
+            image += i * (following.input_row if following.height > 1 else layer.out_width * layer.filters)
+            for j in range(layer.out_width):
+                pixel, place = pixels + j * layer.row, image + j * layer.filters
+                if back:
+                    copy(x, pixel, x, place, layer.filters)
+                else:
+                    copy(x, place, x, pixel, layer.filters)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -308,7 +301,7 @@ def backward(layers, weights, packed, count, room, sums):  # type: ignore[no-unt
                     x[layer.d_input + e * layer.input_size + pixel * layer.channels + c] = x[
                         layer.d_output + r * layer.row + c
                     ]
-        _hand_back(layers[number - 1], layer, x, count)
+        _hand_over(layers[number - 1], layer, x, count, True)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
