@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from numba.core.caching import NullCache
+from numba.core.dispatcher import Dispatcher
 
 from evo.plugins import registry
 
@@ -26,8 +32,25 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try fewer examples of every property where the long tests are left out."""
+    """Try fewer examples of every property where the long tests are left out; compile a kernel in one process alone."""
     settings.load_profile("short" if config.option.markexpr == "not long" else "long")
+    compile_once()
+
+
+def compile_once() -> None:
+    """Have processes that test side by side wait for one that compiles the same kernel, and load it from the cache."""
+    places = Path(tempfile.gettempdir()) / f"snake-evo-compiling-{os.getuid()}"
+    places.mkdir(mode=0o700, exist_ok=True)
+    compiling = Dispatcher.compile
+
+    def alone(self: Any, signature: Any) -> Any:
+        if isinstance(self._cache, NullCache):
+            return compiling(self, signature)
+        with (places / f"{self.py_func.__module__}.{self.py_func.__qualname__}").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return compiling(self, signature)
+
+    Dispatcher.compile = alone
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -133,6 +133,7 @@ def test_the_parts_of_every_generation_of_every_algorithm_add_up(tmp_path: Path,
     assert [line["seconds_committing"] > 0 for line in lines] == [False, True, True]
 
 
+@pytest.mark.long
 def test_a_run_of_processes_tells_what_went_through_the_pipes(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     summary = summary_of(tmp_path, "small.toml", "--backend", "processes", "--workers", 2)

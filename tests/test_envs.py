@@ -80,6 +80,7 @@ def test_resets_without_a_seed_follow_from_the_last_seed() -> None:
     assert (tuple(second.position().body), second.position().fruit) == openings[1]
 
 
+@pytest.mark.long
 def test_a_first_reset_without_a_seed_differs_from_run_to_run() -> None:
     openings = set()
     for _ in range(6):

@@ -67,6 +67,7 @@ def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32
     return model(observations).numpy()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, where it saves
 @pytest.mark.parametrize("kind", [few(kind, "savedmodel") for kind in KINDS])
 def test_an_export_computes_what_the_kernel_does(run: Path, tmp_path: Path, kind: str) -> None:

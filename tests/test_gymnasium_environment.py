@@ -152,6 +152,7 @@ def test_spaces_that_do_not_fit_are_named(name: str, what: str) -> None:
         make(Options(id="gymnasium:" + name)).env()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TAKEN)
 def test_actions_of_every_kind_reach_the_environment(name: str) -> None:
     _, count, action, there = TAKEN[name]

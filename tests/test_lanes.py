@@ -150,6 +150,7 @@ SPARSE = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", lanes.WIDTHS)
 @pytest.mark.parametrize(("options", "shape"), SPARSE)
 def test_layers_without_their_zeros_equal_their_plain_form(

@@ -70,6 +70,7 @@ def test_recorded_steps_of_compiled_episodes_equal_plain_ones(made: Any, how: Ac
     assert {GOES_ON, TRUNCATED} <= {*steps.ends.tolist()}
 
 
+@pytest.mark.long
 def test_recording_changes_no_result_and_counts_every_step_once() -> None:
     rollout = with_value()
     task = Task(fresh(1), train(40), ActionRule("softmax"), record_actions=True)

@@ -106,6 +106,7 @@ def test_compiled_episodes_equal_plain_ones(made, rule: str, mask: str, observat
         assert compiled.episode_metrics[..., 0].max() > 0
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_compiled_episodes_equal_plain_ones_under_any_rules(data: st.DataObject) -> None:

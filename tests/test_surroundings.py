@@ -105,6 +105,7 @@ def test_of_two_masters_that_want_one_directory_one_has_it_and_the_other_names_i
     assert json.loads(said[winner][0].splitlines()[-1])["state_hash"] == reference["state_hash"]
 
 
+@pytest.mark.long
 def test_of_two_masters_that_make_one_directory_one_makes_it(small: Path) -> None:
     with (
         command(small, "small.toml", "--run-dir", "run") as one,

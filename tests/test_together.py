@@ -81,6 +81,7 @@ def test_each_network_s_scores_are_those_of_keras(options: dict[str, Any]) -> No
     assert len(np.unique(scores)) > NETWORKS * BOARDS  # they differ at all
 
 
+@pytest.mark.long
 def test_candidates_side_by_side_do_what_they_do_alone_those_that_are_not_finite_included(tmp_path: Path) -> None:
     environment = {"id": "snake", "size": 5, "starvation": 15, "window": 5}
     policy = {"conv": [[4, 3, 2]], "dense": [8], "inference": "tensorflow"}
