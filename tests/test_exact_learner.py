@@ -21,6 +21,7 @@ from evo.compiled import exact
 from evo.errors import ResourceError
 from evo.kernels import lanes
 from evo.learning.exact import plain
+from evo.learning.exact.adam import step
 from evo.learning.exact.learner import ExactLearner
 from evo.learning.exact.plan import BLOCK, plan
 from evo.learning.learner import BETAS, EPSILON
@@ -245,6 +246,13 @@ def test_adam_is_the_papers_after_the_gradient_is_clipped() -> None:
         rate = 0.01 * np.sqrt(1 - BETAS[1] ** update) / (1 - BETAS[0] ** update)
         weights -= rate * first / (np.sqrt(second) + EPSILON)
         np.testing.assert_allclose(learner.weights(), weights, rtol=1e-4, atol=1e-6)
+
+
+def test_moments_of_weights_without_a_gradient_fade_to_zero_not_to_subnormal_numbers() -> None:
+    weights, moments = np.ones(2, np.float32), np.full((2, 2), 2e-30, np.float32)
+    for _ in range(1000):
+        step(weights, moments[0], moments[1], np.zeros(2, np.float32), np.float32(1), np.float32(1e-3))
+    assert not moments.any()
 
 
 def test_a_state_goes_on_as_if_nothing_had_happened() -> None:

@@ -34,7 +34,7 @@ LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, "packed", "relu", "norm"
 # first: Numba takes a record that only adds fields at its end for the shorter one, and warns.
 ANY_LAYER = np.dtype([("kind", np.int64), ("activation", np.int64), *LAYER.descr])
 KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity")
-WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, _ = range(len(KINDS))
+WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY = range(len(KINDS))
 ACTIVATIONS = ("", "relu", "tanh")
 _, RELU, TANH = range(len(ACTIVATIONS))
 

@@ -246,7 +246,7 @@ class ExactLearner(Learner):
         return losses.huber, batch, losses.QSettings(loss.actions, loss.dueling, loss.huber_delta), losses.Q_VALUES
 
     def _targets(self, rows: Rows) -> NDArray[np.float32]:
-        """Return DQN's targets of the examples that `rows` name, 0 of others: returns + discounts * the best value."""
+        """Return DQN's targets of the examples in `rows`, 0 of others: returns + discounts * Q of the next action."""
         loss, data = self._loss, self._data
         assert isinstance(loss, QLoss)
         assert self._target is not None

@@ -12,8 +12,8 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
+from evo.kernels.layout import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, RELU, TANH, WEIGHTED
 from evo.kernels.weightless import tanh
-from evo.learning.exact.plan import AVERAGE_POOL, IDENTITY, MAX_POOL, ONE_HOT, RELU, TANH, WEIGHTED
 from evo.learning.exact.products import (
     WIDTH,
     add,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
+from evo.kernels.layout import ACTIVATIONS, KINDS, SHAPE, WEIGHTED
 from evo.learning.exact.products import CHUNK, WIDTH, rounded, spaced
 from evo.networks.layer import Layer
 from evo.networks.network import Network
@@ -15,12 +16,6 @@ from evo.networks.network import Network
 BLOCK = 128  # examples whose gradients are summed one after the other; part of what "gradient-1" means
 GROUP_FLOATS = 1 << 20  # of the buffers of the examples that are computed at once; it changes no bit
 
-KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity")
-WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY = range(len(KINDS))
-ACTIVATIONS = ("", "relu", "tanh")
-_, RELU, TANH = range(len(ACTIVATIONS))
-
-SHAPE = ("height", "width", "channels", "filters", "kernel", "stride", "pad", "pad_left", "out_height", "out_width")
 # A layer as the passes read it; places are those of the first example, or of the first row, in a workspace's floats.
 #   terms: of an output's sum. offset: of its weights in the flat vector.
 #   input, input_size: of an example; input_row: of a row with its padding; inside: where it is not padding any more.
@@ -71,11 +66,6 @@ class Places:
         return start
 
 
-def is_dense(layer: Layer) -> bool:
-    """Return whether every output of a layer has all inputs, as they lie in memory."""
-    return layer.kind == "dense"
-
-
 def padded(layer: Layer) -> tuple[int, int]:
     """Return rows and columns of a layer's input with its padding, of all that a window reads."""
     if layer.kind != "conv":
@@ -120,7 +110,7 @@ def plan(network: Network) -> Plan:
         row["input"], row["d_input"] = floats.take(group * size), floats.take(group * size)
         whole = rounded(group * pixels) * distance  # transposing reads whole squares
         row["output"], row["d_output"] = floats.take(whole), floats.take(whole)
-        if is_dense(layer):
+        if layer.kind == "dense":
             row["patches"], row["patch"] = row["input"], size
         elif layer.weighted:
             row["patch"] = spaced(layer.fan_in)
