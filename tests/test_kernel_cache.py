@@ -54,23 +54,23 @@ def sources(tmp_path: Path) -> Path:
 )
 def test_an_edited_kernel_is_kept_elsewhere(sources: Path, edited: str) -> None:
     folders = [sources / "evo", sources / "snake"]
-    before = kernel_cache.directory_name(folders)
-    assert before == kernel_cache.directory_name(folders)
+    before = kernel_cache.directory_name(map(kernel_cache.digest, folders))
+    assert before == kernel_cache.directory_name(map(kernel_cache.digest, folders))
     with (sources / edited).open("a") as file:
         file.write("\n")
-    assert kernel_cache.directory_name(folders) != before
+    assert kernel_cache.directory_name(map(kernel_cache.digest, folders)) != before
 
 
 def test_another_processor_or_an_edit_of_something_else_is_told_apart(
     sources: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [sources / "evo", sources / "snake"]
-    before = kernel_cache.directory_name(folders)
+    before = kernel_cache.directory_name(map(kernel_cache.digest, folders))
     with (sources / "evo" / "errors.py").open("a") as file:
         file.write("\n")
-    assert kernel_cache.directory_name(folders) == before
+    assert kernel_cache.directory_name(map(kernel_cache.digest, folders)) == before
     monkeypatch.setattr(kernel_cache.config, "CPU_FEATURES", "+sse2")
-    assert kernel_cache.directory_name(folders) != before
+    assert kernel_cache.directory_name(map(kernel_cache.digest, folders)) != before
 
 
 PROGRAM = """

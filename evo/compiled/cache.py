@@ -32,10 +32,10 @@ def features() -> str:
     return str(binding.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES)
 
 
-def directory_name(folders: Iterable[Path]) -> str:
-    """Return a hash of the kernel sources in `folders`, the versions of the compilers, and the processor."""
+def directory_name(digests: Iterable[str]) -> str:
+    """Return a hash of these digests of kernel sources, the versions of the compilers, and the processor."""
     versions = (numba.__version__, llvmlite.__version__, np.__version__, sys.version)
-    parts = (*versions, config.CPU_NAME or binding.get_host_cpu_name(), features(), *map(digest, folders))
+    parts = (*versions, config.CPU_NAME or binding.get_host_cpu_name(), features(), *digests)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -73,7 +73,7 @@ def root() -> Path:
 def use(module: str) -> None:
     """Keep the kernels that `module` compiles; to be called after its imports and before its first kernel."""
     packages = sorted({"evo", module.partition(".")[0]})
-    config.CACHE_DIR = str(root() / directory_name([_place(name) for name in packages]))
+    config.CACHE_DIR = str(root() / directory_name(map(_sources, packages)))
 
 
 def depend(state: type, modules: Iterable[str]) -> None:
@@ -131,7 +131,7 @@ _modules: dict[type, tuple[str, ...]] = {}  # of the games that are registered, 
 
 @cache
 def _sources(module: str) -> str:
-    """Read a game's sources once a process: a worker inherits the answer, and does not take longer to be replaced."""
+    """Read sources once a process: a run starts sooner, and a worker, which inherits the answer, is replaced sooner."""
     return digest(_place(module))
 
 
