@@ -88,9 +88,13 @@ def play(player: str, seed: int, **options: Any) -> int:
 def living_moves(game: Game) -> list[tuple[int, Cell]]:
     """Return (action, the head's next cell) for every action that is not fatal at once, lowest action first."""
     row, column = game.body[0]
-    directions = [(action, game.direction(action)) for action in range(ACTIONS[game.actions])]
-    living = [(action, MOVES[direction]) for action, direction in directions if not game.fatal(direction)]
-    return [(action, (row + down, column + right)) for action, (down, right) in living]
+    living = []
+    for action in range(ACTIONS[game.actions]):
+        direction = game.direction(action)
+        if not game.fatal(direction):
+            down, right = MOVES[direction]
+            living.append((action, (row + down, column + right)))
+    return living
 
 
 def path_to_fruit(game: Game) -> Body:
@@ -99,12 +103,12 @@ def path_to_fruit(game: Game) -> Body:
     free_after = {cell: place + late for place, cell in enumerate(reversed(game.body), start=1)}
     frontier = [cell for _, cell in living_moves(game)]
     came_from = {game.body[0]: game.body[0], **dict.fromkeys(frontier, game.body[0])}  # no path returns to its start
-    step = 1
+    neighbours, step = neighbours_on(game.size), 1
     while frontier and game.fruit not in came_from:
         step += 1
         reached = []
         for cell in frontier:
-            for ahead in neighbours_of(game.size, cell):
+            for ahead in neighbours[cell]:
                 if ahead not in came_from and free_after.get(ahead, 0) <= step:
                     came_from[ahead] = cell
                     reached.append(ahead)
@@ -127,23 +131,24 @@ def can_escape(game: Game, trail: Body) -> bool:
 
 def reachable(game: Game, body: Body) -> dict[Cell, int]:
     """Return the distance from the head to every reachable cell, with only the tail of the body free."""
-    blocked = set(body[:-1])
+    blocked, neighbours = set(body[:-1]), neighbours_on(game.size)
     distances = {body[0]: 0}
     queue = deque([body[0]])
     while queue:
         cell = queue.popleft()
-        for ahead in neighbours_of(game.size, cell):
+        for ahead in neighbours[cell]:
             if ahead not in distances and ahead not in blocked:
                 distances[ahead] = distances[cell] + 1
                 queue.append(ahead)
     return distances
 
 
-def neighbours_of(size: int, cell: Cell) -> list[Cell]:
-    """Return the neighbours of a cell on the board: up, right, down, left."""
-    row, column = cell
-    beside = [(row + down, column + right) for down, right in MOVES]
-    return [(i, j) for i, j in beside if 0 <= i < size and 0 <= j < size]
+@lru_cache
+def neighbours_on(size: int) -> dict[Cell, list[Cell]]:
+    """Return the neighbours of every cell on the board: up, right, down, left."""
+    cells = [(row, column) for row in range(size) for column in range(size)]
+    beside = {cell: [(cell[0] + down, cell[1] + right) for down, right in MOVES] for cell in cells}
+    return {cell: [near for near in beside[cell] if near in beside] for cell in cells}
 
 
 @lru_cache

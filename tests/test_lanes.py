@@ -41,8 +41,8 @@ def scores_of_width(
     first, second = np.full(most, np.nan, np.float32), np.full(most, np.nan, np.float32)
     out = np.full(network.actions * width, np.nan, np.float32)
     x = np.ascontiguousarray(observations.reshape(width, -1).T).ravel()
-    buffers = lanes.norm_weights(network, packed), sparse.buffers_for(layers), lanes.nonzero_mask(network)
-    for buffer in (*(buffers[1] or ()), buffers[2]):
+    buffers = sparse.buffers_for(layers), lanes.nonzero_mask(network)
+    for buffer in (*(buffers[0] or ()), buffers[1]):
         buffer.view(np.uint8).fill(255)  # NaN, or every bit: what is not written must not be read
     forward(layers, packed, *buffers, x, first, second, out, width, live or width)
     return out.reshape(network.actions, width).T
@@ -105,7 +105,7 @@ def test_a_kernel_of_few_lanes_writes_nothing_but_its_output(width: int, side: i
     first, second = np.full(most + 64, guard), np.full(most + 64, guard)
     out = np.full(3 * width + 64, guard)
     x = np.ones(side * side * 2 * width, np.float32)
-    lanes.forward(layers, packed, None, None, lanes.nonzero_mask(network), x, first, second, out, width, width)
+    lanes.forward(layers, packed, None, lanes.nonzero_mask(network), x, first, second, out, width, width)
     assert (out[: 3 * width] == 0).all()
     assert (out[3 * width :] == guard).all()
     assert (first[most:] == guard).all()

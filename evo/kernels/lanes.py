@@ -35,12 +35,12 @@ WIDTHS = (16, 8, 4, 2)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def forward(layers, packed, norms, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
+def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
     `first` and `second` are buffers of `activation_size` float32 per lane. `lanes` is one of WIDTHS; only the first `live`
-    are defined. `norms` comes from `norm_weights`, `large` from `sparse.buffers_for`, `nonzero` from `nonzero_mask`. Where
-    `packed` holds words, hidden layers compute in bfloat16 pairs (`evo.kernels.bfloat16_pairs`), and `x` is overwritten.
+    are defined. `large` comes from `sparse.buffers_for`, `nonzero` from `nonzero_mask`. Where `packed` holds words, hidden
+    layers compute in bfloat16 pairs (`evo.kernels.bfloat16_pairs`), and `x` is overwritten.
     """
     floats = bfloat16_pairs.view_as(packed, x)
     last = layers.shape[0] - 1
@@ -56,8 +56,8 @@ def forward(layers, packed, norms, large, nonzero, x, first, second, scores, lan
                 compute(layers[i], packed, inputs, target, lanes, nonzero)
         else:
             weightless.transform(layers[i], source, target, lanes)  # type: ignore[no-untyped-call]
-        if norms is not None and layers[i].norm >= 0:
-            normalise(layers[i], norms, target, lanes)
+        if layers[i].norm >= 0:
+            normalise(layers[i], floats, target, lanes)
         weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
     compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
 
@@ -91,7 +91,7 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def forward_plain(layers, packed, norms, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
+def forward_plain(layers, packed, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
     """Compute the bits of `forward` in float32, in plain loops, for any number of lanes."""
     last = layers.shape[0] - 1
     for i in range(last + 1):
@@ -101,8 +101,8 @@ def forward_plain(layers, packed, norms, large, nonzero, x, first, second, score
             _layer_plain(layers[i], packed, source, target, lanes)
         else:
             weightless.transform(layers[i], source, target, lanes)  # type: ignore[no-untyped-call]
-        if norms is not None and layers[i].norm >= 0:
-            normalise_plain(layers[i], norms, target, lanes)
+        if layers[i].norm >= 0:
+            normalise_plain(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
 
 
@@ -129,11 +129,6 @@ def nonzero_mask(network: Network) -> NDArray[np.uint64] | None:
     return aligned(-(-first.height * first.width * first.channels // 64) + 1, np.uint64)
 
 
-def norm_weights(network: Network, packed: NDArray[Any]) -> NDArray[np.float32] | None:
-    """Return the packed weights as float32, for layers to find gamma and beta in; None where no layer has a norm."""
-    return packed.view(np.float32) if any(layer.norm for layer in network.layers) else None
-
-
 def scores(
     network: Network, weights: NDArray[np.float32], observations: NDArray[np.float32], width: int = 16
 ) -> NDArray[np.float32]:
@@ -142,7 +137,7 @@ def scores(
     `width`, one of WIDTHS, is the number of lanes; it changes no bit.
     """
     layers, packed, pack_weights = packing(network)
-    norms, large, nonzero = norm_weights(network, packed), sparse.buffers_for(layers), nonzero_mask(network)
+    large, nonzero = sparse.buffers_for(layers), nonzero_mask(network)
     pack_weights(layers, np.ascontiguousarray(weights, np.float32), packed)
     size, most = int(np.prod(network.shape)), activation_size(network)
     first, second = np.empty(most * width, np.float32), np.empty(most * width, np.float32)
@@ -153,6 +148,6 @@ def scores(
         batch[: len(part)] = part
         lanes_out = np.empty(network.outputs * width, np.float32)
         x = np.ascontiguousarray(batch.T).ravel()
-        forward(layers, packed, norms, large, nonzero, x, first, second, lanes_out, width, len(part))
+        forward(layers, packed, large, nonzero, x, first, second, lanes_out, width, len(part))
         out[start : start + width] = lanes_out.reshape(network.outputs, width).T[: len(part)]
     return out

@@ -61,13 +61,12 @@ def lanes_for(live):  # type: ignore[no-untyped-def]
 
 @kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_episodes(layers, packed, norms, large, nonzero, x, first, second, scores, state, rules, masked, shape, seeds, rule, epsilon, buffers, returns, lengths, episode_metrics, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_episodes(layers, packed, large, nonzero, x, first, second, scores, state, rules, masked, shape, seeds, rule, epsilon, buffers, returns, lengths, episode_metrics, trace, record):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play one candidate on every episode, or on until the trace is full; return (steps traced, finite).
 
     The network's arrays come first, with the kernel's buffers for 16 lanes. `state` is of 16 environments, `seeds` [E];
     `buffers` is what `buffers_for` makes, whose progress goes on in the next call. Written are `returns` and `lengths`
-    [E], `episode_metrics` [E, M], and what `trace` has room for, with `record`, a Record or None. `masked`, `norms` and
-    `large` may be None too.
+    [E], `episode_metrics` [E, M], and what `trace` has room for, with `record`, a Record or None. `large` may be None too.
     """
     count = seeds.shape[0]
     index, episode, returns_so_far, allowed, continuous, progress = buffers
@@ -89,13 +88,11 @@ def play_episodes(layers, packed, norms, large, nonzero, x, first, second, score
                     index[idle] = index[start]
                 seen = shaped(x[: size * width], (*shape, width))
                 contract.observe_lanes(state, rules, index[start : start + width], seen)
-                forward(
-                    layers, packed, norms, large, nonzero, x, first, second, scores, width, min(width, live - place)
-                )
+                forward(layers, packed, large, nonzero, x, first, second, scores, width, min(width, live - place))
                 slots += width
             b = index[place]
             e = episode[b]
-            if masked is not None:
+            if masked:
                 contract.mask(state, rules, b, allowed)
             step = contract.steps(state, rules, b)
             action, finite = decide(scores, width, place - start, allowed, rule, epsilon, seeds[e], step, continuous)
@@ -127,7 +124,7 @@ def play_episodes(layers, packed, norms, large, nonzero, x, first, second, score
             if record is not None:
                 record.ends[e] = status
                 contract.save(state, rules, b, record.next_observations[e])
-                if masked is not None:
+                if masked:
                     contract.mask(state, rules, b, record.next_action_masks[e])
             if begun < count:
                 episode[b] = begun
@@ -173,7 +170,7 @@ class GameEpisodes:
     def __init__(self, game: CompiledGame, outputs: int) -> None:
         self._game, self._outputs = game, outputs
         self._state, self._nothing = game.make_state(16), trace_of(game, 0)
-        self._masked = 1 if game.masked else None
+        self._masked = game.masked
 
     def play(
         self, kernel: tuple[Any, ...], task: Task, one: dict[str, NDArray[Any]], score: Any

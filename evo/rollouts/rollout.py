@@ -70,7 +70,7 @@ class Rollout:
         self.network, self.environment = network, environment
         self.rebuilder = Rebuilder(network)
         self._layers, self._packed, self._pack = lanes.packing(network)
-        self._norms, self._large = lanes.norm_weights(network, self._packed), sparse.buffers_for(self._layers)
+        self._large = sparse.buffers_for(self._layers)
         self._weights = aligned(network.size)
         activations = layout.activation_size(network) * 16
         self._first, self._second = aligned(activations), aligned(activations)
@@ -130,8 +130,8 @@ class Rollout:
 
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return the network's layers, its packed weights, buffers for large layers, and those for 16 lanes."""
-        weights = self._layers, self._packed, self._norms, self._large
-        return *weights, self._nonzero, self._x, self._first, self._second, self._scores
+        weights = self._layers, self._packed, self._large, self._nonzero
+        return *weights, self._x, self._first, self._second, self._scores
 
     def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
         if len(task.weights) != 1 or self._game is None:

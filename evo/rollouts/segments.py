@@ -81,7 +81,7 @@ def begin_next(state, rules, b, envs):  # type: ignore[no-untyped-def]
 def save_following(state, rules, masked, b, t, count, ends, following):  # type: ignore[no-untyped-def]
     """Record what follows step `t` of environment b as number `count`."""
     contract.save(state, rules, b, following.observations[count])
-    if masked is not None:
+    if masked:
         contract.mask(state, rules, b, following.action_masks[count])
     following.steps[count] = b * ends.shape[1] + t
 
@@ -96,7 +96,7 @@ def step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, all
     contract.save(state, rules, b, steps.observations[b, t])
     for o in range(steps.outputs.shape[2]):
         steps.outputs[b, t, o] = scores[o * width + lane]
-    if masked is not None:
+    if masked:
         contract.mask(state, rules, b, allowed)
         for action_of in range(allowed.shape[0]):
             steps.action_masks[b, t, action_of] = allowed[action_of]
@@ -119,7 +119,7 @@ def step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, all
 
 @kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def play_envs(layers, packed, norms, large, nonzero, x, first, second, scores, x_alone, scores_alone, state, rules, masked, shape, rule, epsilon, buffers, envs, steps, following, ended):  # type: ignore[no-untyped-def]  # fmt: skip
+def play_envs(layers, packed, large, nonzero, x, first, second, scores, x_alone, scores_alone, state, rules, masked, shape, rule, epsilon, buffers, envs, steps, following, ended):  # type: ignore[no-untyped-def]  # fmt: skip
     """Play a segment in every environment; return (rows of `following`, lane slots, finite).
 
     The network's arrays come first, with the kernel's buffers for 16 lanes and, for one of two lanes, an observation
@@ -137,7 +137,7 @@ def play_envs(layers, packed, norms, large, nonzero, x, first, second, scores, x
         seen = shaped(x[: size * width], (*shape, width))
         for t in range(horizon + 1):
             contract.observe_lanes(state, rules, index[:width], seen)
-            forward(layers, packed, norms, large, nonzero, x, first, second, scores, width, live)
+            forward(layers, packed, large, nonzero, x, first, second, scores, width, live)
             slots += width
             for lane in range(live):
                 b = start + lane
@@ -157,7 +157,7 @@ def play_envs(layers, packed, norms, large, nonzero, x, first, second, scores, x
                 if status == TRUNCATED:
                     twice[:2] = b  # two lanes are the fewest
                     contract.observe_lanes(state, rules, twice[:2], shaped(x_alone, (*shape, 2)))
-                    forward(layers, packed, norms, large, nonzero, x_alone, first, second, scores_alone, 2, 1)
+                    forward(layers, packed, large, nonzero, x_alone, first, second, scores_alone, 2, 1)
                     slots += 2
                     for o in range(outputs):
                         if not np.isfinite(scores_alone[2 * o]):
@@ -178,7 +178,7 @@ class SegmentBuffers:
         count, horizon = len(segment.envs), segment.horizon
         size, actions = game.row_size, game.actions if game.masked else 0
         before = segment.envs
-        self.game, self.state, self.masked = game, game.restored(before.snapshots), 1 if game.masked else None
+        self.game, self.state, self.masked = game, game.restored(before.snapshots), game.masked
         self.envs = Envs(before.first, before.episode.copy(), before.returns_so_far.copy(), np.empty(count, np.uint64))
         _name_episodes(self.envs)
         self.steps = Steps(
@@ -209,7 +209,7 @@ class SegmentBuffers:
         over = (steps.ends == TERMINATED) | (steps.ends == TRUNCATED)
         finite = finite and are_finite(ended.returns[over])
         order = np.argsort(following.steps[:rows])
-        masked = self.masked is not None
+        masked = self.masked
         transitions = Transitions(
             observations=steps.observations.reshape(len(ends), steps.observations.shape[2]),
             action_masks=steps.action_masks.reshape(len(ends), steps.action_masks.shape[2]) if masked else None,
