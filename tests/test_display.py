@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.terminal.display import Display, Lines, Pace, Table, count, display_for, duration
+from evo.cli.terminal.display import Display, Lines, Pace, count, display_for, duration
+from evo.cli.terminal.screen import Screen
 from evo.cli.terminal.show import ending, headline
 from evo.config import loading
 from evo.run import Row
@@ -57,11 +58,11 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("terminal", "environment", "kind"),
     [
-        (True, {}, Table),
+        (True, {}, Screen),
         (False, {}, Lines),
         (True, {"CI": "true"}, Lines),
         (True, {"TERM": "dumb"}, Lines),
-        (True, {"NO_COLOR": "1"}, Table),
+        (True, {"NO_COLOR": "1"}, Screen),
     ],
 )
 def test_only_a_person_at_a_terminal_gets_a_table(
@@ -70,12 +71,12 @@ def test_only_a_person_at_a_terminal_gets_a_table(
     for name, value in {"CI": "", "NO_COLOR": "", "TERM": "xterm", **environment}.items():
         monkeypatch.setenv(name, value)
     output = Terminal() if terminal else io.StringIO()
-    assert type(display_for(False, output)) is kind
-    assert type(display_for(True, output)) is Display
+    assert type(display_for(False, output=output)) is kind
+    assert type(display_for(True, output=output)) is Display
 
 
 def test_a_plain_line_says_what_the_table_says(capsys: pytest.CaptureFixture[str]) -> None:
-    with Lines() as lines:
+    with Lines(verbose=True) as lines:
         lines.generation(Row(9, METRICS | IDLE | {"test": 2.25}, None, False, Path()), 12)
         lines.generation(Row(10, METRICS, None, False, Path()), 12)
     first, second = capsys.readouterr().out.splitlines()
@@ -84,6 +85,9 @@ def test_a_plain_line_says_what_the_table_says(capsys: pytest.CaptureFixture[str
         "acting 90 %  time left -"
     )
     assert "test 2.25" in second  # of the champion that was tested last
+    with Lines() as lines:
+        lines.generation(Row(9, METRICS | IDLE, None, False, Path()), 12)
+    assert capsys.readouterr().out.endswith("test -  300 k frames/s  time left -\n")
 
 
 def test_no_score_is_a_negative_zero_and_nothing_is_counted_in_a_wrong_plural(
@@ -102,7 +106,7 @@ def test_no_score_is_a_negative_zero_and_nothing_is_counted_in_a_wrong_plural(
 
 
 def test_what_an_algorithm_does_not_report_is_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
-    with Lines() as lines:
+    with Lines(verbose=True) as lines:
         lines.generation(Row(0, {"best": math.nan, "seconds": 1.0}, None, False, Path()), 1)
     out = capsys.readouterr().out
     assert "best -  mean -  validation -  test -  - frames/s  lane utilisation -  acting -" in out
@@ -161,7 +165,7 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     long = METRICS | IDLE | {"best": 1234.56, "mean": -1000.25, "validation": 1111.11, "test": 1000.5, "seconds": 59.0}
-    with Table() as table:
+    with Screen(verbose=True) as table:
         table.generation(Row(998, long, None, True, Path()), 9999)
     shown = capsys.readouterr().out
     for said in (
@@ -207,7 +211,7 @@ def test_a_narrow_table_leaves_columns_out_and_cuts_none(
 ) -> None:
     for width in (44, 60, 92):
         monkeypatch.setenv("COLUMNS", str(width))
-        with Table() as table:
+        with Screen(verbose=True) as table:
             table.generation(
                 Row(998, METRICS | IDLE | {"validation": 1111.11, "test": 1000.5}, None, True, Path()), 9999
             )
@@ -230,7 +234,7 @@ def test_a_fork_that_has_no_champion_yet_is_not_said_to_have_scores_that_are_not
 @pytest.mark.parametrize("plain", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_terminal_shows_a_table_then_a_game_then_what_to_type(tmp_path: Path, plain: bool) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
-    text, code = on_a_terminal(tmp_path, "evo.run", "tiny.toml", env={"NO_COLOR": "1"} if plain else {})
+    text, code = on_a_terminal(tmp_path, "evo.run", "tiny.toml", "--verbose", env={"NO_COLOR": "1"} if plain else {})
     assert code == 0, text
     bare = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     for said in (

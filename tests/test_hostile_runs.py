@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from evo.cli.main import main
-from evo.cli.terminal.display import Display, Table
+from evo.cli.terminal.display import Display
+from evo.cli.terminal.screen import Screen
 from evo.errors import CONTROL, ConfigurationError, notice, printable
 from evo.files.hashing import first_hash
 from evo.store.manifest import seal, unseal
@@ -290,7 +291,7 @@ def test_whatever_a_run_says_can_be_shown() -> None:
     with redirect_stdout(output), redirect_stderr(output):
         notice(ESCAPE)
         Display().say(ESCAPE)
-        Table().say(ESCAPE)
+        Screen().say(ESCAPE)
     assert output.getvalue().count("\\x1b[2J") == 3
     assert all(line.isprintable() for line in output.getvalue().split("\n"))
 

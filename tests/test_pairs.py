@@ -91,7 +91,7 @@ def test_bfloat16_pairs_are_written_only_where_their_inputs_were() -> None:
         most = lanes.activation_size(network) * width
         x, first, second = (np.full(size + 64, guard) for size in (27 * width, most, most))
         out = np.full(3 * width + 64, guard)
-        lanes.forward(layers, packed, None, None, lanes.nonzero_mask(network), x, first, second, out, width, width)
+        lanes.forward(layers, packed, None, lanes.nonzero_mask(network), x, first, second, out, width, width)
         for array, used in ((x, 27 * width), (first, most), (second, 5 * width), (out, 3 * width)):
             assert (array[used:] == guard).all()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from calling import SMALL, called, command
 
-from evo.cli.terminal.following import MetricsTail, Watched, bars, is_running
-from evo.run import Row
+from evo.cli.terminal.following import Champions, MetricsTail, is_running
+from evo.config import loading
 
 
 def test_a_run_that_has_ended_is_shown_once_and_its_last_test_score_too(tmp_path: Path) -> None:
@@ -50,17 +50,21 @@ def test_a_process_that_is_gone_is_known(tmp_path: Path) -> None:
         assert not is_running(tmp_path)
 
 
-def test_a_table_has_curves_that_fit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bars([0, 1, 2, 3, 4, 5, 6, 7], 10) == "▁▂▃▄▅▆▇█"
-    assert bars([1, 1, 1], 10) == "▁▁▁"
-    assert len(bars(list(range(1000)), 60)) <= 60
-    monkeypatch.setenv("COLUMNS", "44")
-    with Watched() as watched:
-        watched.curves["best"] += map(float, range(500))
-        watched.generation(Row(499, {"best": 499.0, "seconds": 1.0}, None, False, Path()), 500)
-    shown = capsys.readouterr().out
-    assert "best        ▁" in shown
-    assert max(map(len, shown.splitlines())) <= 44
+def test_a_champion_is_read_once_and_one_of_another_network_never(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
+    network = loading.load(tmp_path / "small.toml").network()
+    champions = Champions(tmp_path / "run", network)
+    first = champions.newer()
+    assert first is not None
+    assert first.weights.shape == (network.size,)
+    assert champions.newer() is None
+    os.utime(tmp_path / "run" / "champion.h5")
+    assert champions.newer() is not None
+    other = loading.load(tmp_path / "small.toml", ["policy.dense=[5]"]).network()
+    assert Champions(tmp_path / "run", other).newer() is None
+    (tmp_path / "run" / "champion.h5").write_bytes(b"nothing")
+    assert champions.newer() is None
 
 
 @pytest.mark.long

@@ -19,6 +19,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "action": "append", "default": [], "metavar": "MODULE", "help": "a module that the run needs; may be repeated"
     },
     "--json": {"action": "store_true", "help": "end with one line of JSON"},
+    "--verbose": {"action": "store_true", "help": "show also where the time of a generation goes"},
 }  # fmt: skip
 
 
@@ -45,6 +46,7 @@ def add_of_training(parser: ArgumentParser) -> None:
     add(parser, "--json")
     parser.add_argument("--no-report", action="store_true", help="do not write report.html when the run has ended")
     parser.add_argument("--quiet", action="store_true", help="do not show generations")
+    add(parser, "--verbose")
 
 
 def flags(arguments: Namespace) -> dict[str, str | None]:

@@ -22,6 +22,7 @@ def train_to_the_end(
     *,
     quiet: bool,
     summary: Summary,
+    verbose: bool = False,
     allow_drift: bool = False,
     report: bool = True,
 ) -> int:
@@ -33,7 +34,7 @@ def train_to_the_end(
     from evo.cli.terminal import show
     from evo.cli.terminal.display import display_for
 
-    display = display_for(quiet)
+    display = display_for(quiet, verbose)
     display.say(show.headline(experiment))
     from evo.run import Session, generations
     from evo.training import init_from
@@ -55,11 +56,17 @@ def train_to_the_end(
                 if show.kernels_are_missing(experiment):
                     display.say("compiling kernels for this kind of network, once on this machine ...")
                     display.awaited = "compiling kernels, then the first generation"
+                for metrics in store.metrics():
+                    display.past(metrics["generation"], metrics)
                 with display:
+                    if session.algorithm.best is not None:
+                        display.champion(experiment, session.algorithm.best, store.next_generation - 1)
                     for row in generations(session):
                         if "start_validation" in row.metrics:
                             display.say(init_from.handed_over(experiment, row.metrics["start_validation"]))
                         display.generation(row, experiment.generations)
+                        if row.new_champion and session.algorithm.best is not None:
+                            display.champion(experiment, session.algorithm.best, row.generation)
                         _fill(summary, store, session)
                 if stopped := session.stopped:
                     display.say(f"stopped after {counted(store.next_generation, 'generation')}: {stopped}")

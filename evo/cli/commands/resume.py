@@ -58,6 +58,7 @@ def main(arguments: Namespace) -> int:
             else resuming.fork(experiment, directory, arguments.fork)
         ),
         quiet=arguments.quiet,
+        verbose=arguments.verbose,
         summary=summary,
         report=not arguments.no_report,
         allow_drift=arguments.allow_drift,

@@ -75,6 +75,7 @@ def main(arguments: Namespace) -> int:
         experiment,
         lambda: (begin(experiment, directory), None),
         quiet=arguments.quiet,
+        verbose=arguments.verbose,
         summary=summary,
         report=not arguments.no_report,
     )

@@ -16,13 +16,13 @@ RECENT = 40  # generations of the past that a table is made of
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir", help="the run's directory")
-    add(parser, "--plugin")
+    add(parser, "--plugin", "--verbose")
 
 
 def main(arguments: Namespace) -> int:
-    """Show every generation until the run has ended, in a live table on a terminal, elsewhere as a plain line."""
+    """Show every generation until the run has ended, on a live screen in a terminal, elsewhere as a plain line."""
     from evo.cli.terminal import following
-    from evo.cli.terminal.display import Table, display_for
+    from evo.cli.terminal.display import display_for
     from evo.config import loading
     from evo.errors import ConfigurationError, DataError, counted
     from evo.run import Row
@@ -33,32 +33,31 @@ def main(arguments: Namespace) -> int:
     directory = Path(arguments.run_dir)
     require_run_directory(directory)
     try:
-        generations = loading.load(directory / CONFIG, resolved=True).generations
+        experiment = loading.load(directory / CONFIG, resolved=True)
     except ConfigurationError as error:
         raise DataError(str(error)) from error
-    display = display_for(quiet=False)
-    curves: dict[str, list[float]] = {}
-    if isinstance(display, Table):
-        display = watched = following.Watched()
-        curves = watched.curves
-    tail, best, done, first = following.MetricsTail(directory), float("-inf"), 0, True
-    with display:
+    generations = experiment.generations
+    tail, champions = following.MetricsTail(directory), following.Champions(directory, experiment.network())
+    best, done, first = float("-inf"), 0, True
+    with display_for(False, arguments.verbose) as display:
         while True:
             running = following.is_running(directory)
             lines = list(tail.read())
             for number, line in enumerate(lines):
                 metrics = {name: value for name, value in line.items() if isinstance(value, int | float)}
-                for name in curves:
-                    curves[name] += [metrics[name]] if name in metrics else []
                 validation, done = metrics.get("validation", float("-inf")), int(line["generation"]) + 1
                 row = Row(done - 1, metrics, None, validation > best, directory)
                 best = max(best, validation)
-                if not curves or not first or number >= len(lines) - RECENT:
+                if first and number < len(lines) - RECENT:
+                    display.past(done - 1, metrics)
+                else:
                     display.generation(row, generations)
+            if (champion := champions.newer()) is not None:
+                display.champion(experiment, champion.weights, int(champion.about["generations"]) - 1)
             first = False
             if not lines and (done >= generations or not running):
                 break
             time.sleep(TICK)
-    more = "" if done >= generations else f" of {generations:,}, and its process is not there"
-    display.say(f"the run has ended after {counted(done, 'generation')}{more}")
+        more = "" if done >= generations else f" of {generations:,}, and its process is not there"
+        display.say(f"the run has ended after {counted(done, 'generation')}{more}")
     return 0

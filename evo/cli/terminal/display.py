@@ -1,6 +1,7 @@
-"""What a run shows while it trains: a live table on a terminal, a plain line a generation anywhere else.
+"""What a run shows while it trains: a live screen on a terminal, a plain line a generation anywhere else.
 
-Where the time of a generation went stands under the names of the metrics in `evo.training.accounting`.
+Where the time of a generation went, shown where it is asked for, stands under the names of the metrics in
+`evo.training.accounting`.
 """
 
 from __future__ import annotations
@@ -8,24 +9,18 @@ from __future__ import annotations
 import math
 import os
 import sys
-import time
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from evo.errors import printable_lines
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.live import Live
+    from numpy.typing import NDArray
 
+    from evo.config.experiment import Experiment
     from evo.run import Row
 
-ROWS = 12  # generations in the table
-COLUMNS = {  # and the least width of a terminal that shows them
-    "generation": 0, "best": 0, "mean": 60, "validation": 0, "test": 0, "frames/s": 76, "lane utilisation": 92,
-    "time left": 60,
-}  # fmt: skip
 SCORES = ("best", "mean", "validation", "test")
 RECENT = 20  # generations that the time left is estimated from
 UNKNOWN = "-"
@@ -50,12 +45,18 @@ class Display:
     def generation(self, row: Row, generations: int) -> None:
         """Show a generation of so many: here, nothing."""
 
+    def past(self, generation: int, metrics: Mapping[str, float]) -> None:
+        """Take in a generation that was trained before: here, in no way."""
+
+    def champion(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
+        """Show the champion [P] that a generation brought: here, in no way."""
+
 
 class Lines(Display):
-    """Shows a plain line a generation."""
+    """Shows a plain line a generation; with `verbose`, also how well workers and lanes are used."""
 
-    def __init__(self) -> None:
-        self._pace, self._shown = Pace(), dict[str, str]()
+    def __init__(self, verbose: bool = False) -> None:
+        self._pace, self._shown, self._verbose = Pace(), dict[str, str](), verbose
 
     def generation(self, row: Row, generations: int) -> None:
         """Show a generation of so many."""
@@ -66,82 +67,10 @@ class Lines(Display):
             f"generation {row.generation + 1:>{width}}/{generations}",
             *(f"{name} {shown[name]}" for name in SCORES),
             f"{shown['frames/s']} frames/s",
-            f"lane utilisation {shown['lane utilisation']}",
-            share_of_acting(row.metrics),
+            *([f"lane utilisation {shown['lane utilisation']}", share_of_acting(row.metrics)] if self._verbose else []),
             f"time left {duration(self._pace.left(row, generations))}",
         ]
         print("  ".join(parts), flush=True)
-
-
-class Table(Display):
-    """Shows a live table on a terminal, and below it how far the run is."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self._console = Console(file=sys.stdout)
-        self._rows: deque[tuple[Row, dict[str, str]]] = deque(maxlen=ROWS)
-        self._pace = Pace()
-        self._generations = 0
-        self._began = time.monotonic()
-        self._last = self._began  # when the newest generation ended
-        self._live: Live | None = None
-
-    def __enter__(self) -> Table:
-        from rich.live import Live
-
-        self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
-        self._began = self._last = time.monotonic()
-        self._live.start(refresh=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            live, self._live = self._live, None
-            live.transient = not self._rows
-            live.stop()
-
-    def say(self, text: str) -> None:
-        """Show a line that stays, above the table."""
-        self._console.print(printable_lines(text), markup=False, highlight=False, soft_wrap=True)
-
-    def generation(self, row: Row, generations: int) -> None:
-        """Show a generation of so many."""
-        self._pace.add(row)
-        self._rows.append((row, figures(row, self._rows[-1][1] if self._rows else {})))
-        self._generations = generations
-        self._last = time.monotonic()
-        if self._live is not None:
-            self._live.refresh()
-
-    def _table(self) -> RenderableType:
-        from rich import box
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table as Grid
-        from rich.text import Text
-
-        if not self._rows:
-            return Text(f"{self.awaited} ... {time.monotonic() - self._began:.0f} s", style="dim")
-        # Narrow enough that scores of four digits keep all of them on a terminal of 80 columns.
-        grid = Grid(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-        shown = [title for title, least in COLUMNS.items() if self._console.width >= least]
-        for title in shown:
-            grid.add_column(title, justify="right", no_wrap=True)
-        last = self._rows[-1][0]
-        for row, figures_of_row in self._rows:
-            newest = row is last
-            waited = time.monotonic() - self._last
-            left = duration(max(self._pace.left(row, self._generations) - waited, 0.0)) if newest else ""
-            champion = Text(figures_of_row["validation"], style="bold green" if row.new_champion else "")
-            ordinal = f"{row.generation + 1}/{self._generations}" if newest else f"{row.generation + 1}"
-            cells: dict[str, RenderableType] = {
-                **figures_of_row, "generation": ordinal, "validation": champion, "time left": left
-            }  # fmt: skip
-            grid.add_row(*(cells[title] for title in shown), style="" if newest else "dim")
-        bar = ProgressBar(total=self._generations, completed=last.generation + 1, width=min(76, self._console.width))
-        idle = Text("\n".join(where_time_went(last.metrics)), style="dim")
-        return Group(grid, idle, bar)
 
 
 class Pace:
@@ -165,11 +94,15 @@ class Pace:
         return (generations - row.generation - 1) * sum(self._seconds) / len(self._seconds)
 
 
-def display_for(quiet: bool, output: TextIO | None = None) -> Display:
-    """Return what suits the output: a table only where a person looks at a terminal that can show one."""
+def display_for(quiet: bool, verbose: bool = False, output: TextIO | None = None) -> Display:
+    """Return what suits the output: a screen only where a person looks at a terminal that can show one."""
     if quiet:
         return Display()
-    return Table() if is_live(output or sys.stdout) else Lines()
+    if not is_live(output or sys.stdout):
+        return Lines(verbose)
+    from evo.cli.terminal.screen import Screen
+
+    return Screen(verbose)
 
 
 def is_live(output: TextIO) -> bool:

@@ -1,24 +1,20 @@
-"""Follows a run of another process by its files: new lines of its metrics, and whether its master is still there."""
+"""Follows a run of another process by its files: its metrics, its champion, and whether its master is still there."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from evo.cli.terminal.display import Table
+from evo.errors import DataError
 from evo.files.lock import LOCK
+from evo.networks.network import Network
+from evo.store.champion import WEIGHTS, Champion
 from evo.store.metrics import METRICS
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-CURVES = ("best", "mean", "validation", "test")
-BARS = "▁▂▃▄▅▆▇█"
-WIDTH = 60  # of a curve, in characters
+from evo.training.champion import champion_of
 
 
 class MetricsTail:
@@ -57,6 +53,24 @@ class MetricsTail:
         return bool(whole)
 
 
+class Champions:
+    """The champion of a run that another process trains."""
+
+    def __init__(self, directory: Path, network: Network) -> None:
+        self._directory, self._network, self._seen = directory, network, (0, 0)
+
+    def newer(self) -> Champion | None:
+        """Return the champion if its file has changed since the last call and can be read, else None."""
+        try:
+            state = (self._directory / WEIGHTS).stat()
+            if self._seen == (seen := (state.st_mtime_ns, state.st_size)):
+                return None
+            self._seen = seen
+            return champion_of(self._directory, self._network)
+        except (OSError, DataError):  # it is not of this network, or just being replaced: the next one will do
+            return None
+
+
 def is_running(directory: Path) -> bool:
     """Return whether the process that the lock file names is there; a master on another machine is not seen."""
     with suppress(OSError, ValueError, OverflowError):
@@ -67,28 +81,3 @@ def is_running(directory: Path) -> bool:
             return True
         return True
     return False
-
-
-class Watched(Table):
-    """The live table of a run, with its curves so far."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.curves: dict[str, list[float]] = {name: [] for name in CURVES}
-
-    def _table(self) -> RenderableType:
-        from rich.console import Group
-        from rich.text import Text
-
-        width = max(10, min(WIDTH, self._console.width - 14))
-        shown = [f"{name:<12}{bars(values, width)}" for name, values in self.curves.items() if len(values) > 1]
-        return Group(Text("\n".join(shown), style="cyan"), super()._table())
-
-
-def bars(values: Sequence[float], width: int) -> str:
-    """Return a curve as bars, one for several values where there are more than fit."""
-    each = -(-len(values) // width)
-    shown = [max(values[i : i + each]) for i in range(0, len(values), each)]
-    low, high = min(values), max(values)
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BARS[round((value - low) * scale)] for value in shown)

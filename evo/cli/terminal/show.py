@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from evo.cli.terminal.display import Display, Table
+from evo.cli.terminal.display import Display
 from evo.errors import counted
 from evo.plugins.registry import command
 
@@ -44,7 +44,9 @@ def kernels_are_missing(experiment: Experiment) -> bool:
 
 def watched(display: Display) -> bool:
     """Return whether a person looks at a terminal."""
-    return isinstance(display, Table)
+    from evo.cli.terminal.screen import Screen
+
+    return isinstance(display, Screen)
 
 
 def record_game(session: Session) -> Recording | None:

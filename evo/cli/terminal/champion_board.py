@@ -1,0 +1,120 @@
+"""The champion of a run that goes on, at play: one episode after the other, in a thread beside the training."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from evo.config.experiment import Experiment
+    from evo.environments.environment import Environment
+    from evo.environments.pictures import Shown
+    from evo.rollouts.rollout import Rollout
+
+STEPS_PER_SECOND = 10.0
+LONGEST = 20.0  # seconds that an episode is shown for; steps of a longer one are left out
+LEAST = 3.0  # seconds that an episode is shown for before a newer champion takes its place
+PAUSE = 1.0  # seconds that the last position stands
+
+
+class ChampionBoard:
+    """Shows the newest champion that `take` was given; nothing of games that draw no pictures.
+
+    Its episodes have seeds that no training, validation or test uses. It plays as workers on a CPU do, and shows
+    nothing where TensorFlow plays, which the master does not load.
+    """
+
+    def __init__(self, colour: bool = True) -> None:
+        self._colour = colour
+        self._changed = threading.Condition()
+        self._newest: tuple[Experiment, NDArray[Any], int] | None = None
+        self._closed = False
+        self._film: tuple[list[Shown], float, str] | None = None  # positions, when the first was shown, caption
+        self._thread: threading.Thread | None = None
+
+    def take(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
+        """Show this champion [P] from its next episode on."""
+        from evo.config.experiment import environment_of
+
+        if experiment.policy.player != "lanes" or not environment_of(experiment.environment).visible:
+            return
+        with self._changed:
+            self._newest = (experiment, np.array(weights, np.float32), generation)
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._play, name="champion board", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, at the latest when its episode is played."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def lines(self) -> list[Text]:
+        """Return the position that is shown now, with a caption; nothing before the first episode is played."""
+        from rich.text import Text
+
+        film = self._film
+        if film is None:
+            return []
+        positions, began, caption = film
+        steps = (time.monotonic() - began) * _steps_per_second(len(positions))
+        text = positions[min(int(steps), len(positions) - 1)].text(self._colour)
+        return [*map(Text.from_ansi, text.split("\n")), Text(caption, style="dim")]
+
+    def _play(self) -> None:
+        """Play an episode, wait until it has been shown, and play the next one."""
+        rollout, played = None, None
+        for seed in count(1):
+            with self._changed:
+                newest = self._newest
+                if self._closed or newest is None:
+                    return
+            experiment, weights, generation = newest
+            if rollout is None or played is not experiment:
+                rollout, played = _rollout_of(experiment), experiment
+            positions = _episode(rollout, weights, seed)
+            if not positions:
+                return
+            self._film = (positions, time.monotonic(), f" champion of generation {generation + 1}")
+            with self._changed:
+                whole = len(positions) / _steps_per_second(len(positions)) + PAUSE
+                self._changed.wait_for(lambda: self._closed, min(LEAST, whole))
+                self._changed.wait_for(partial(self._is_over, newest), max(0.0, whole - LEAST))
+
+    def _is_over(self, shown: object) -> bool:
+        return self._closed or self._newest is not shown
+
+
+def _steps_per_second(positions: int) -> float:
+    return max(STEPS_PER_SECOND, positions / LONGEST)
+
+
+def _rollout_of(experiment: Experiment) -> Rollout:
+    from evo.config.experiment import environment_of
+    from evo.rollouts.rollout import Rollout
+
+    return Rollout(experiment.network(), environment_of(experiment.environment))
+
+
+def _episode(rollout: Rollout, weights: NDArray[Any], seed: int) -> list[Shown]:
+    """Return the positions of an episode; none where the network's outputs are not finite."""
+    from evo.records import Episodes, Task, WeightSource
+
+    environment: Environment = rollout.environment
+    task = Task(WeightSource.of_row(), Episodes(np.array([seed], np.uint64)), record_actions=True, evaluation=True)
+    result = rollout.play(task, weights[np.newaxis])
+    if not result.finite[0] or result.actions is None:
+        return []
+    return environment.replayed(seed, result.actions[0].tolist())[0]

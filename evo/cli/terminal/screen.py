@@ -1,0 +1,214 @@
+"""The live screen of a run: curves of its scores, the champion at play, and a table of the newest generations.
+
+It fits the terminal, whatever its size, and is drawn anew at each refresh. What has no room is left out, first the
+champion's board, then generations, then columns.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evo.cli.terminal.champion_board import ChampionBoard
+from evo.cli.terminal.display import SCORES, UNKNOWN, Display, Pace, duration, figures, number, where_time_went
+from evo.errors import counted, printable_lines
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from rich.console import RenderableType
+    from rich.live import Live
+
+    from evo.config.experiment import Experiment
+    from evo.run import Row
+
+ROWS = (3, 12)  # least and most generations in the table
+COLUMNS = {  # and the least width of a terminal that shows them
+    "generation": 0, "best": 0, "mean": 60, "validation": 0, "test": 0, "frames/s": 76, "lane utilisation": 92,
+    "time left": 60,
+}  # fmt: skip
+TABLE_LINES = 5  # of a table and the bar below it, besides its rows
+BARS = " ▁▂▃▄▅▆▇█"
+LABEL, CURVE = 12, (10, 80)  # characters of a curve's name, and of a curve
+GAP = "   "
+REFRESHES = 8  # per second
+
+
+class Screen(Display):
+    """Shows the run on a terminal; with `verbose`, also where the time of the newest generation went."""
+
+    def __init__(self, verbose: bool = False) -> None:
+        from rich.console import Console
+
+        self._console, self._verbose = Console(file=sys.stdout), verbose
+        self._rows: deque[tuple[Row, dict[str, str]]] = deque(maxlen=ROWS[1])
+        self._curves: dict[str, list[tuple[int, float]]] = {name: [] for name in SCORES}  # (generation, value)
+        self._pace = Pace()
+        self._generations = self._replaced = 0
+        self._began = time.monotonic()
+        self._last = self._began  # when the newest generation ended
+        self._board = ChampionBoard(colour=not os.environ.get("NO_COLOR"))
+        self._known: tuple[float, ...] = ()  # when, and for which room, the curves were drawn last
+        self._lines: list[Any] = []
+        self._live: Live | None = None
+
+    def __enter__(self) -> Screen:
+        from rich.live import Live
+
+        self._live = Live(get_renderable=self._drawn, console=self._console, refresh_per_second=REFRESHES)
+        self._began = self._last = time.monotonic()
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._board.close()
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.transient = not self._rows
+            live.stop()
+
+    def say(self, text: str) -> None:
+        """Show a line that stays, above the rest."""
+        self._console.print(printable_lines(text), markup=False, highlight=False, soft_wrap=True)
+
+    def generation(self, row: Row, generations: int) -> None:
+        """Show a generation of so many."""
+        self.past(row.generation, row.metrics)
+        self._pace.add(row)
+        self._rows.append((row, figures(row, self._rows[-1][1] if self._rows else {})))
+        self._generations = generations
+        self._last = time.monotonic()
+
+    def past(self, generation: int, metrics: Mapping[str, float]) -> None:
+        """Take a generation into the curves."""
+        for name, values in self._curves.items():
+            value = metrics.get(name)
+            values += [] if value is None or not math.isfinite(value) else [(generation, value)]
+        self._replaced += int(metrics.get("workers_replaced") or 0)
+
+    def champion(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
+        """Show the champion [P] that a generation brought at play, where the game can be shown."""
+        self._board.take(experiment, weights, generation)
+
+    def _drawn(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        if not self._rows:
+            return Text(f"{self.awaited} ... {time.monotonic() - self._began:.0f} s", style="dim")
+        width, height = self._console.width, self._console.height - 1
+        told = where_time_went(self._rows[-1][0].metrics) if self._verbose else []
+        verbose = [part for line in told for part in wrap(line, width)]
+        fixed = TABLE_LINES + len(verbose) + ROWS[0]
+        board = self._board.lines() if self._live is not None else []  # what is left at the end does not move
+        across = max((line.cell_len for line in board), default=0) + len(GAP)
+        if len(board) > height - fixed or width < LABEL + 2 * CURVE[0] + 8 + across:
+            board, across = [], 0
+        state = self._state(width - across)
+        room = (width - across, max(len(board) - len(state), len(SCORES)), height - fixed - len(state))
+        if self._known != (key := (self._last, *room)):  # a long run has many generations, and a board moves often
+            self._known, self._lines = key, self._curves_of(*room)
+        left = [line.copy() for line in self._lines] + [Text(line, style="bold") for line in state]
+        if board:
+            left += [Text("")] * (len(board) - len(left))
+            across = min(width - across, max(line.cell_len for line in left))
+            for line, beside in zip(left, board, strict=False):
+                line.truncate(across, overflow="ellipsis", pad=True)
+                line.append(GAP).append_text(beside)
+        rows = max(ROWS[0], min(ROWS[1], height - TABLE_LINES - len(verbose) - len(left)))
+        idle = [Text("\n".join(verbose), style="dim")] if verbose else []
+        return Group(*left, self._table(rows), *idle, self._bar())
+
+    def _state(self, width: int) -> list[str]:
+        """Return how long the run takes, how fast it is, and who plays, in as few lines as `width` allows."""
+        row, shown = self._rows[-1]
+        parts, workers = [f"time left {self._time_left()}", f"{shown['frames/s']} frames/s"], row.metrics.get("workers")
+        if workers is not None and math.isfinite(workers):
+            replaced = f" ({self._replaced} replaced)" if self._replaced else ""
+            parts.append(f"{counted(int(workers), 'worker')}{replaced}")
+        lines = parts[:1]
+        for part in parts[1:]:
+            fits = len(lines[-1]) + len(GAP) + len(part) <= width
+            lines[-1:] = [lines[-1] + GAP + part] if fits else [lines[-1], part]
+        return lines
+
+    def _time_left(self) -> str:
+        left = self._pace.left(self._rows[-1][0], self._generations)
+        return duration(max(left - (time.monotonic() - self._last), 0.0)) if math.isfinite(left) else UNKNOWN
+
+    def _curves_of(self, width: int, wanted: int, most: int) -> list[Any]:
+        """Return the curves as about `wanted` lines, of which there may be `most`."""
+        from rich.text import Text
+
+        curves = {name: values for name, values in self._curves.items() if len(values) > 1}
+        if not curves or most < len(curves):
+            return []
+        each = max(1, min(wanted, most) // len(curves))
+        last = max(len(number(values[-1][1])) for values in curves.values())
+        room = max(CURVE[0], min(CURVE[1], width - LABEL - last - 1))
+        lines = []
+        for name, values in curves.items():
+            drawn = bars(spread(values, self._rows[-1][0].generation + 1, room), each)
+            label = Text(f"{name:<{LABEL}}", style="dim").append(f"{drawn[-1]:<{room}}", style="cyan")
+            blank = [Text(" " * LABEL).append(line, style="cyan") for line in drawn[:-1]]
+            lines += [*blank, label.append(f" {number(values[-1][1]):>{last}}", style="bold")]
+        return lines
+
+    def _table(self, rows: int) -> RenderableType:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        # Narrow enough that scores of four digits keep all of them on a terminal of 80 columns.
+        grid = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+        hidden = () if self._verbose else ("lane utilisation",)
+        shown = [title for title, least in COLUMNS.items() if self._console.width >= least and title not in hidden]
+        for title in shown:
+            grid.add_column(title, justify="right", no_wrap=True)
+        newest = self._rows[-1][0]
+        for row, figures_of_row in list(self._rows)[-rows:]:
+            is_newest = row is newest
+            champion = Text(figures_of_row["validation"], style="bold green" if row.new_champion else "")
+            ordinal = f"{row.generation + 1}/{self._generations}" if is_newest else f"{row.generation + 1}"
+            cells: dict[str, RenderableType] = {
+                **figures_of_row, "generation": ordinal, "validation": champion,
+                "time left": self._time_left() if is_newest else "",
+            }  # fmt: skip
+            grid.add_row(*(cells[title] for title in shown), style="" if is_newest else "dim")
+        return grid
+
+    def _bar(self) -> RenderableType:
+        from rich.progress_bar import ProgressBar
+
+        done = self._rows[-1][0].generation + 1
+        return ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width))
+
+
+def spread(values: Sequence[tuple[int, float]], generations: int, width: int) -> list[float]:
+    """Return the greatest value of every of `width` equal spans; NaN before the first, else the last one holds on."""
+    columns, newest = np.full(width, math.nan), [min(at * width // generations, width - 1) for at, _ in values]
+    for column, (_, value) in zip(newest, values, strict=True):
+        columns[column] = np.fmax(columns[column], value)
+    for column in range(1, width):
+        if math.isnan(columns[column]):
+            columns[column] = columns[column - 1]
+    return columns.tolist()
+
+
+def bars(values: Sequence[float], height: int = 1) -> list[str]:
+    """Return values as `height` lines of bars, from the least to the greatest; nothing where one is NaN."""
+    known = [value for value in values if not math.isnan(value)]
+    low, high, steps = min(known), max(known), height * (len(BARS) - 1)
+    scale = (steps - 1) / (high - low) if high > low else 0.0
+    levels = [0 if math.isnan(value) else 1 + round((value - low) * scale) for value in values]
+    return [
+        "".join(BARS[min(max(level - row * (len(BARS) - 1), 0), len(BARS) - 1)] for level in levels)
+        for row in reversed(range(height))
+    ]
