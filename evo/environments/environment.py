@@ -24,6 +24,11 @@ class Environment(Protocol):
         """The number of actions or, where they are continuous, of their dimensions."""
 
     @property
+    def action_names(self) -> tuple[str, ...]:
+        """What each action does, in a word; none where nobody has said it."""
+        return ()
+
+    @property
     def continuous(self) -> bool:
         """Whether actions are numbers, not choices."""
         return False

@@ -131,6 +131,13 @@ class Environment(environment.Environment):
         return self.options.action_count
 
     @property
+    def action_names(self) -> tuple[str, ...]:
+        """Return where actions turn to or, where they are absolute, where they go."""
+        from snake.rules import HEADINGS
+
+        return ("left", "straight", "right") if self.options.actions == "relative" else HEADINGS
+
+    @property
     def codes(self) -> int:
         """Return 4 where one plane shows all: nothing, the head, the fruit and the body."""
         return 4 if self.options.observation == "frame" else 0

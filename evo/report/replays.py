@@ -109,7 +109,7 @@ def _shown(run: Source, label: str, result: Result, seed: int) -> Shown | None:
     if result.actions is None or not result.finite[0] or len(result.actions[0]) > MOST_STEPS:
         return None
     score = float(score_of(result, run.environment.episode_metrics)[0])
-    recording = Recording(seed, result.actions[0], score, np.empty((0, 0), np.float32))
+    recording = Recording(seed, result.actions[0], score)
     return Shown(label, score, len(result.actions[0]), packed(recording.positions(run.environment)))
 
 

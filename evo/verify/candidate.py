@@ -6,17 +6,22 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from evo.config import loading
 from evo.config.experiment import Experiment, environment_of, evaluator_of
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
-from evo.records import Result, Task
+from evo.networks.candidates import Rebuilder
+from evo.records import Episodes, Result, Task
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
 from evo.training.finished import temporary
 from evo.training.generation import addressed, make_algorithm
+from evo.verify.recording import Recording, record_task
 
 if TYPE_CHECKING:
     from evo.records import Generation
@@ -24,12 +29,23 @@ if TYPE_CHECKING:
     from evo.training.validation import Validated
 
 
-def replay_candidate(directory: Path, generation: int, number: int, candidate: int) -> str:
-    """Replay one candidate of round `number` of a generation; return a line that describes its result.
+class Replayed(NamedTuple):
+    """A candidate that was played again."""
+
+    experiment: Experiment
+    weights: NDArray[np.float32]  # [P]
+    described: str  # its result
+    recording: Recording | None  # of the episode that was asked for
+
+
+def replay_candidate(
+    directory: Path, generation: int, number: int, candidate: int, episode: int | None = None
+) -> Replayed:
+    """Replay one candidate of round `number` of a generation, and record one of its episodes if that is asked for.
 
     Where the checkpoint before the generation is not kept, the candidate's ancestors are rebuilt from the records.
-    Raises PoisonError where it ends its worker, ConfigurationError where there is no such candidate, and DataError
-    where neither a checkpoint nor records lead to it.
+    Raises PoisonError where it ends its worker, ConfigurationError where there is no such candidate or episode, and
+    DataError where neither a checkpoint nor records lead to it.
     """
     store = Store.read(directory)
     try:
@@ -38,15 +54,31 @@ def replay_candidate(directory: Path, generation: int, number: int, candidate: i
         raise DataError(str(error)) from error
     if generation > store.next_generation:
         raise ConfigurationError(f"--generation: must be 0 to {store.next_generation}")
-    algorithm = make_algorithm(experiment, environment_of(experiment.environment))
+    environment = environment_of(experiment.environment)
+    algorithm = make_algorithm(experiment, environment)
     _restore(algorithm, store, generation)
+    weights, recording = np.empty(experiment.network().size, np.float32), None
     with temporary() as published:
-        tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, published)
+        parents, tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, published)
         task = _task_of_candidate(tasks, candidate)
+        shown = None if episode is None else _alone(task, episode)
         alone = replace(experiment, workers=processes.one_worker(experiment.workers))
         with closing(evaluator_of(alone, published.directory, attempts=1)) as evaluator:
             (result,) = evaluator.map([task]).results
-    return _described(result)
+            if shown is not None and result.finite.all():
+                recording = record_task(shown, evaluator, environment.episode_metrics, steps=True)
+        Rebuilder(experiment.network()).rebuild(parents, task.weights, 0, weights)
+    return Replayed(experiment, weights, _described(result), recording)
+
+
+def _alone(task: Task, episode: int) -> Task:
+    """Return a task of one episode of another task."""
+    if not isinstance(task.play, Episodes):
+        raise ConfigurationError("--generation: its candidate plays segments, and no whole episode that could be shown")
+    seeds = task.play.seeds
+    if episode >= len(seeds):
+        raise ConfigurationError(f"--episode: must be 0 to {len(seeds) - 1}, the episodes of that generation")
+    return replace(task, play=Episodes(seeds[episode : episode + 1]))
 
 
 def _restore(algorithm: Validated, store: Store, generation: int) -> None:
@@ -65,17 +97,23 @@ def _restore(algorithm: Validated, store: Store, generation: int) -> None:
             raise missing or DataError(f"{store.directory}: records do not lead to generation {generation}")
 
 
-def _tasks_of_round(experiment: Experiment, rounds: Generation, number: int, published: Published) -> list[Task]:
-    """Return the tasks of round `number` of a generation, after playing the rounds before it."""
-    name, tasks = addressed(next(rounds), published)
+def _tasks_of_round(
+    experiment: Experiment, rounds: Generation, number: int, published: Published
+) -> tuple[NDArray[np.float32], list[Task]]:
+    """Return the parents [S, P] and the tasks of round `number` of a generation, after playing those before it."""
+    request = next(rounds)
+    parents = np.empty((0, experiment.network().size), np.float32) if request.weights is None else request.weights
+    name, tasks = addressed(request, published)
     if number:
         with closing(evaluator_of(experiment, published.directory)) as evaluator:
             try:
                 for _ in range(number):
-                    name, tasks = addressed(rounds.send(evaluator.map(tasks).results), published, name)
+                    request = rounds.send(evaluator.map(tasks).results)
+                    parents = parents if request.weights is None else request.weights
+                    name, tasks = addressed(request, published, name)
             except StopIteration as end:
                 raise ConfigurationError(f"--round: the generation has no round {number}") from end
-    return tasks
+    return parents, tasks
 
 
 def _task_of_candidate(tasks: Sequence[Task], candidate: int) -> Task:

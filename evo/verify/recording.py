@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from evo.errors import DataError
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.records import Episodes, Task, WeightSource
+from evo.records import Episodes, Task, Transitions, WeightSource
 from evo.training.testing import score_of
 
 if TYPE_CHECKING:
@@ -28,11 +28,12 @@ class Recording:
     seed: int
     actions: NDArray[Any]  # [T] int8, or [T, D] float32 where they are continuous
     score: float
-    outputs: NDArray[np.float32]  # [T, O] of the network before every action; none where they were not asked for
+    steps: Transitions | None = None  # what was seen before each action, and the network's outputs, where asked for
 
     def facts(self) -> dict[str, object]:
         """Return what another implementation of the game and the network can be checked with, as JSON values."""
-        digest = hashlib.sha256(np.ascontiguousarray(self.outputs, "<f4").tobytes()).hexdigest()
+        outputs = b"" if self.steps is None else np.ascontiguousarray(self.steps.outputs, "<f4").tobytes()
+        digest = hashlib.sha256(outputs).hexdigest()
         facts = {"seed": self.seed, "steps": len(self.actions), "score": self.score, "outputs_sha256": digest}
         return {**facts, "actions": self.actions.tolist()}
 
@@ -48,20 +49,26 @@ class Recording:
 
 
 def record(
-    published: str, evaluator: Evaluator, episode: int, metrics: Sequence[str], *, outputs: bool = False
+    published: str, evaluator: Evaluator, episode: int, metrics: Sequence[str], *, steps: bool = False
 ) -> Recording:
     """Return test episode number `episode` as the one network of a published file plays it.
 
     `metrics` are those of the environment's episodes. DataError: the network's outputs are not finite.
     """
     seeds = seeds_of_test_episodes(1, episode)
-    source = WeightSource.of_row(published=published)
-    tasks = [Task(source, Episodes(seeds), record_actions=True, evaluation=True)]
-    if outputs:
-        tasks.append(Task(source, Episodes(seeds), record_transitions=True, evaluation=True))
+    task = Task(WeightSource.of_row(published=published), Episodes(seeds), evaluation=True)
+    return record_task(task, evaluator, metrics, steps=steps)
+
+
+def record_task(task: Task, evaluator: Evaluator, metrics: Sequence[str], *, steps: bool = False) -> Recording:
+    """Return the one episode of a task of one candidate; raises as `record`."""
+    assert isinstance(task.play, Episodes)
+    tasks = [replace(task, record_actions=True)]
+    if steps:
+        tasks.append(replace(task, record_transitions=True))
     results = evaluator.map(tasks).results
     if not all(result.finite[0] for result in results):
-        raise DataError("the champion's outputs are not finite")
-    shown = np.empty((0, 0), np.float32) if results[-1].transitions is None else results[-1].transitions.outputs
+        raise DataError("the network's outputs are not finite")
     assert results[0].actions is not None
-    return Recording(int(seeds[0]), results[0].actions[0], float(score_of(results[0], metrics)[0]), shown)
+    score = float(score_of(results[0], metrics)[0])
+    return Recording(int(task.play.seeds[0]), results[0].actions[0], score, results[-1].transitions)

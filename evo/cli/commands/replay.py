@@ -1,25 +1,46 @@
-"""Show a run's champion play, write a GIF, or replay a candidate."""
+"""Show a run's champion play, or any candidate of any generation: as a whole, step by step, or as a GIF."""
 
 from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, PoisonError, ResourceError, counted
 from evo.plugins import registry
 
+if TYPE_CHECKING:
+    from evo.environments.environment import Environment
+    from evo.training.finished import Policy
+    from evo.verify.recording import Recording
+
 MOST_GENERATIONS = 10_000_000
-MOST = 1_000_000  # candidates, and requests of a generation
+MOST = 1_000_000  # candidates, requests of a generation, and steps
+
+
+class Replay(NamedTuple):
+    """An episode that was played again, and who played it."""
+
+    title: str
+    environment: Environment
+    policy: Policy
+    recording: Recording
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir")
-    parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 (default: 0)")
+    parser.add_argument(
+        "--episode", metavar="I", help="which test episode, or which of a candidate's, from 0 (default: 0)"
+    )
     parser.add_argument("--speed", metavar="X", default="12", help="steps per second, 1 to 1000 (default: 12)")
     parser.add_argument("--gif", metavar="FILE", help="save the episode as a GIF instead of showing it")
+    parser.add_argument(
+        "--step", metavar="T", nargs="?", const="0",
+        help="go through the episode step by step, from step T on, with the scores of actions and what they depend on",
+    )  # fmt: skip
     parser.add_argument(
         "--generation", metavar="G", help="replay one candidate of this generation instead, alone in a new process"
     )
@@ -33,69 +54,109 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Play the episode, check that the readable rules score the same, and show it."""
-    from evo.training.testing import BLOCK
-
-    episode = whole("--episode", arguments.episode, 0, BLOCK - 1) or 0
     speed = whole("--speed", arguments.speed, 1, 1000) or 1
-    if (arguments.generation, arguments.candidate, arguments.round) != (None, None, None):
-        return _play_candidate(arguments)
-    from evo.cli.terminal import game_show
+    step = whole("--step", arguments.step, 0, MOST)
+    _check_gif(arguments.gif)
+    of_candidate = (arguments.generation, arguments.candidate, arguments.round) != (None, None, None)
+    registry.load(arguments.plugin)
+    replay = _candidate(arguments) if of_candidate else _champion(arguments)
+    if replay is not None:
+        _show(replay, arguments, speed, step)
+    return 0
+
+
+def _champion(arguments: Namespace) -> Replay:
+    """Return a test episode of the champion."""
     from evo.config.experiment import environment_of
-    from evo.environments.pictures import save_gif
-    from evo.files.durable import resources
-    from evo.training.finished import look_at, playing
-    from evo.training.summary import one_line
+    from evo.training.finished import Policy, look_at, playing
+    from evo.training.testing import BLOCK
     from evo.verify.recording import record
 
+    episode = whole("--episode", arguments.episode, 0, BLOCK - 1) or 0
+    run = look_at(Path(arguments.run_dir), {"backend": "serial"})
+    environment = environment_of(run.experiment.environment)
+    _check_visible(environment, run.experiment.environment.id, arguments)
+    steps = arguments.json or arguments.step is not None
+    with playing(run.experiment) as (evaluator, published):
+        weights = published.publish(run.champion.weights[None])
+        recording = record(weights, evaluator, episode, environment.episode_metrics, steps=steps)
+    policy = Policy(run.experiment.network(), run.champion.weights, run.experiment)
+    return Replay(f"test episode {episode}", environment, policy, recording)
+
+
+def _candidate(arguments: Namespace) -> Replay | None:
+    """Play one candidate again, and return what is to be shown; ResourceError says how its worker ended, if it did."""
+    generation = whole("--generation", arguments.generation, 0, MOST_GENERATIONS)
+    candidate = whole("--candidate", arguments.candidate, 0, MOST)
+    number = whole("--round", arguments.round, 0, MOST) or 0
+    episode = whole("--episode", arguments.episode, 0, MOST)
+    if generation is None or candidate is None:
+        raise ConfigurationError("--generation and --candidate go together, and --round with them")
+    from evo.config.experiment import environment_of
+    from evo.training.finished import Policy
+    from evo.verify.candidate import replay_candidate
+
+    wanted = (arguments.gif, arguments.step, arguments.episode) != (None, None, None) or arguments.json
+    who = f"candidate {candidate} of generation {generation}"
+    print(f"playing {who}, alone in a new process ...", flush=True)
+    try:
+        found = replay_candidate(
+            Path(arguments.run_dir), generation, number, candidate, (episode or 0) if wanted else None
+        )
+    except PoisonError as poison:
+        raise ResourceError(f"{who} ended its worker, which {poison.why}") from poison
+    print(f"{who}: {found.described}")
+    if found.recording is None:
+        return None
+    environment = environment_of(found.experiment.environment)
+    _check_visible(environment, found.experiment.environment.id, arguments)
+    policy = Policy(found.experiment.network(), found.weights, found.experiment)
+    return Replay(f"{who}, episode {episode or 0}", environment, policy, found.recording)
+
+
+def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None) -> None:
+    """Show the episode as it was asked for, and say how it ended."""
+    from evo.cli.terminal import game_show
+    from evo.training.summary import one_line
+
+    title, environment, policy, recording = replay
+    shown, filmed = recording.positions(environment) if environment.visible else [], ""
     if arguments.gif:
-        film = Path(arguments.gif)
+        from evo.environments.pictures import save_gif
+        from evo.files.durable import resources
+
+        with resources("write", Path(arguments.gif)):
+            save_gif(Path(arguments.gif), [one.rgb() for one in shown], min(speed, 50))
+        filmed = f", saved to {arguments.gif}"
+    elif step is not None:
+        from evo.cli.terminal.stepping import Steps, coloured, walk
+
+        steps = Steps(recording, environment, policy, coloured())
+        if step > len(steps):
+            raise ConfigurationError(f"--step: must be 0 to {len(steps)}, the steps of {title}")
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            walk(steps.lines, len(steps), step, speed, title)
+        else:
+            print("\n".join(steps.lines(step)))
+    elif sys.stdout.isatty():
+        game_show.watch(shown, speed, f"{title} (any key skips)")
+    elif shown:
+        print("the last position (a terminal shows the whole game, and --gif FILE saves it):")
+        print(shown[-1].text(colour=False))
+    print(f"{title}: score {recording.score:g} after {counted(len(recording.actions), 'step')}{filmed}")
+    if arguments.json:
+        print(one_line({"episode": whole("--episode", arguments.episode, 0, MOST) or 0, **recording.facts()}))
+
+
+def _check_gif(name: str | None) -> None:
+    if name is not None:
+        film = Path(name)
         if not film.parent.is_dir() or (film.exists() and not film.is_file()):  # a pipe would wait for a reader
             raise ConfigurationError(f"--gif {film}: no file can be written there")
         if film.suffix.lower() != ".gif":
             raise ConfigurationError(f"--gif {film}: the file name must end with .gif")
-    registry.load(arguments.plugin)
-    run = look_at(Path(arguments.run_dir), {"backend": "serial"})
-    environment = environment_of(run.experiment.environment)
-    visible = environment.visible
-    if not visible and (arguments.gif or not arguments.json):
-        raise ConfigurationError(
-            f"{run.experiment.environment.id} draws no pictures, so there is nothing to show; --json gives facts"
-        )
-    with playing(run.experiment) as (evaluator, published):
-        weights = published.publish(run.champion.weights[None])
-        game = record(weights, evaluator, episode, environment.episode_metrics, outputs=arguments.json)
-    shown = game.positions(environment) if visible else []
-    filmed = ""
-    if arguments.gif:
-        with resources("write", film):
-            save_gif(film, [one.rgb() for one in shown], min(speed, 50))
-        filmed = f", saved to {film}"
-    elif sys.stdout.isatty():
-        game_show.watch(shown, speed, f"test episode {episode} (any key skips)")
-    elif visible:
-        print("the last position (a terminal shows the whole game, and --gif FILE saves it):")
-        print(shown[-1].text(colour=False))
-    print(f"test episode {episode}: score {game.score:g} after {counted(len(game.actions), 'step')}{filmed}")
-    if arguments.json:
-        print(one_line({"episode": episode, **game.facts()}))
-    return 0
 
 
-def _play_candidate(arguments: Namespace) -> int:
-    """Play one candidate again; ResourceError says how its worker ended, if it did."""
-    generation = whole("--generation", arguments.generation, 0, MOST_GENERATIONS)
-    candidate = whole("--candidate", arguments.candidate, 0, MOST)
-    number = whole("--round", arguments.round, 0, MOST) or 0
-    if generation is None or candidate is None:
-        raise ConfigurationError("--generation and --candidate go together, and --round with them")
-    from evo.verify.candidate import replay_candidate
-
-    registry.load(arguments.plugin)
-    who = f"candidate {candidate} of generation {generation}"
-    print(f"playing {who}, alone in a new process ...", flush=True)
-    try:
-        told = replay_candidate(Path(arguments.run_dir), generation, number, candidate)
-    except PoisonError as poison:
-        raise ResourceError(f"{who} ended its worker, which {poison.why}") from poison
-    print(f"{who}: {told}")
-    return 0
+def _check_visible(environment: Environment, name: str, arguments: Namespace) -> None:
+    if not environment.visible and (arguments.gif or arguments.step is not None or not arguments.json):
+        raise ConfigurationError(f"{name} draws no pictures, so there is nothing to show; --json gives facts")

@@ -1,0 +1,150 @@
+"""An episode step by step: the position, the scores of all actions, and what these depend on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.cli.terminal.game_show import HIDE, SHOW, UP
+from evo.cli.terminal.keys import keys, names
+from evo.networks.occlusion import occlusion
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from evo.environments.environment import Environment
+    from evo.environments.pictures import Shown
+    from evo.training.finished import Policy
+    from evo.verify.recording import Recording
+
+BAR = 12  # characters of the longest bar of a score
+SHADES = " ░▒▓█"
+MOVES = {"right": 1, "n": 1, "left": -1, "b": -1, "up": 10, "down": -10}
+HELP = "right and left: a step; up and down: ten; space plays; q leaves"
+GAP = "   "
+
+
+class Steps:
+    """The steps of a recorded episode, from 0; after the last one comes the final position."""
+
+    def __init__(self, recording: Recording, environment: Environment, policy: Policy, colour: bool) -> None:
+        assert recording.steps is not None
+        self._recording, self._environment, self._policy, self._colour = recording, environment, policy, colour
+        self._outputs, self._masks = recording.steps.outputs, recording.steps.action_masks
+        self._snapshots: NDArray[Any] = recording.steps.observations
+        self._positions: Sequence[Shown] = recording.positions(environment)
+
+    def __len__(self) -> int:
+        return len(self._recording.actions)
+
+    def lines(self, step: int) -> list[str]:
+        """Return the position before a step, what its scores were, and what they depended on."""
+        from rich.text import Text
+
+        left = [Text.from_ansi(line) for line in self._positions[step].text(self._colour).split("\n")]
+        if step == len(self):
+            return [self._ansi(line) for line in [*left, Text(f" the end, after {step} steps")]]
+        left += [Text(f" step {step} of {len(self)}"), *map(Text, self._scores(step))]
+        right = [Text(" what the scores depend on", style="dim"), *self._dependence(step)]
+        across = max(line.cell_len for line in left)
+        lines = []
+        for row in range(max(len(left), len(right))):
+            line = left[row] if row < len(left) else Text()
+            line.truncate(across, pad=True)
+            lines.append(self._ansi(line.append(GAP).append_text(right[row]) if row < len(right) else line))
+        return lines
+
+    def _scores(self, step: int) -> list[str]:
+        """Return a line for each action, and one for what else the network said."""
+        count, played = self._environment.actions, self._recording.actions[step]
+        outputs = self._outputs[step]
+        titles = self._environment.action_names or tuple(f"action {action}" for action in range(count))
+        width, least, most = max(map(len, titles)), outputs[:count].min(), outputs[:count].max()
+        lines = []
+        for action, title in enumerate(titles):
+            long = round(BAR * float((outputs[action] - least) / (most - least))) if most > least else 0
+            notes = ["played"] if not self._environment.continuous and action == played else []
+            notes += ["masked"] if self._masks is not None and not self._masks[step, action] else []
+            lines.append(f" {title:<{width}} {outputs[action]:8.3f} {'▇' * long:<{BAR}} {', '.join(notes)}".rstrip())
+        others = ", ".join(f"{value:.3f}" for value in outputs[count:])
+        return lines + ([f" other outputs {others}"] if others else [])
+
+    def _dependence(self, step: int) -> list[Text]:
+        """Return a map of the observation, dark where nothing depends on it."""
+        from rich.text import Text
+
+        game = self._environment.game
+        seen = self._snapshots[step] if game is None else game.observe(self._snapshots[step : step + 1])[0]
+        change = occlusion(self._scores_of, np.asarray(seen, np.float32))
+        if len(change) == 1:
+            return [Text(line) for line in _strongest(change[0])]
+        shares = change / max(float(change.max()), 1e-30)
+        frame = Text("╭" + "─" * 2 * change.shape[1] + "╮"), Text("╰" + "─" * 2 * change.shape[1] + "╯")
+        return [frame[0], *(Text("│").append_text(self._shaded(row)).append("│") for row in shares), frame[1]]
+
+    def _scores_of(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        return self._policy.scores(observations)[:, : self._environment.actions]
+
+    def _shaded(self, shares: NDArray[np.float32]) -> Text:
+        from rich.text import Text
+
+        text = Text()
+        for share in shares.tolist():
+            if self._colour:
+                red, green, blue = (round(low + share * (high - low)) for low, high in ((24, 255), (28, 176), (38, 0)))
+                text.append("  ", style=f"on rgb({red},{green},{blue})")
+            else:
+                text.append(2 * SHADES[round(share * (len(SHADES) - 1))])
+        return text
+
+    def _ansi(self, line: Text) -> str:
+        from rich.console import Console
+
+        system: Literal["truecolor"] | None = "truecolor" if self._colour else None
+        console = Console(force_terminal=self._colour, color_system=system, width=400)
+        with console.capture() as captured:
+            console.print(line, end="", soft_wrap=True)
+        return captured.get().rstrip(" ")
+
+
+def _strongest(change: NDArray[np.float32], most: int = 12) -> list[str]:
+    """Return the inputs that matter most, a line each."""
+    order = np.argsort(-change, kind="stable")[:most]
+    highest = max(float(change.max()), 1e-30)
+    return [f" input {index:<4} {'▇' * round(BAR * float(change[index]) / highest)}" for index in order.tolist()]
+
+
+def walk(lines: Callable[[int], list[str]], last: int, first: int, steps_per_second: float, caption: str) -> None:
+    """Show steps in the terminal, from `first` on, until the person leaves with q or Ctrl-C."""
+    step, height, plays = first, 0, False
+    with keys() as read:
+        sys.stdout.write(HIDE)
+        try:
+            while True:
+                shown = [caption, *lines(step), HELP]
+                below = max(height - len(shown), 0)  # lines of a longer position before
+                text = "\x1b[K\n".join(shown + [""] * below) + "\x1b[K\n"
+                sys.stdout.write((UP.format(height) if height else "") + text)
+                sys.stdout.flush()
+                height = max(height, len(shown))
+                pressed = names(read(1 / steps_per_second if plays else 60.0))
+                if "q" in pressed:
+                    return
+                plays = plays != (" " in pressed) and step < last
+                step += sum(MOVES.get(key, 0) for key in pressed) + (1 if plays and not pressed else 0)
+                step = min(max(step, 0), last)
+        except KeyboardInterrupt:
+            return
+        finally:
+            sys.stdout.write(SHOW)
+            sys.stdout.flush()
+
+
+def coloured() -> bool:
+    """Return whether the output is a terminal that shows colours."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
