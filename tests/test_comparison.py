@@ -483,7 +483,7 @@ def test_figures_without_matplotlib_say_what_to_install_and_nothing_is_trained(f
         import matplotlib  # noqa: F401
     except ImportError:
         _, err = called(folder, "compare", "both.toml", "--figures", "here", code=2, program="evo")
-        assert err.startswith("--figures: matplotlib is not installed")
+        assert err.startswith("--figures needs matplotlib")
         assert len(err.splitlines()) == 1
         assert not (folder / "runs").exists()
 

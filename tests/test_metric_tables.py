@@ -12,8 +12,8 @@ import pytest
 from calling import SMALL, called
 
 from evo.diagnosis.source import read_source
-from evo.exports.extras import extra
 from evo.exports.tables import columns, csv_of
+from evo.plugins.extras import extra
 from evo.store.store import Store
 
 ROWS = [
@@ -104,5 +104,5 @@ def test_mistakes_are_a_line_each_and_write_nothing(run: Path, tmp_path: Path) -
 
 
 def test_a_missing_library_is_named_with_what_installs_it() -> None:
-    with pytest.raises(Exception, match=r"--to parquet needs nowhere.*pip install 'snake-evo\[parquet\]'"):
-        extra("nowhere", "parquet")
+    with pytest.raises(Exception, match=r"--to parquet needs nowhere.*pip install nowhere"):
+        extra("nowhere", "--to parquet")

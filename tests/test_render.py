@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageSequence
 
-from evo.environments.pictures import save_gif
+from evo.environments.films import save_film
+from evo.errors import ConfigurationError
 from snake.players import greedy_player
 from snake.render import BORDER, FRUIT, HEAD, Position, position, rgb, text
 from snake.rules import Game
@@ -81,7 +86,7 @@ def test_a_film_shows_the_frames_it_was_made_of(tmp_path: Path) -> None:
     while not game.over and len(shown) < 12:
         game.step(greedy_player(game))
         shown.append(position(game))
-    save_gif(tmp_path / "film.gif", [rgb(one, 8) for one in shown])
+    save_film(tmp_path / "film.gif", [rgb(one, 8) for one in shown])
     with Image.open(tmp_path / "film.gif") as film:
         frames = [(np.array(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(film)]
         assert film.info["loop"] == 0
@@ -90,9 +95,41 @@ def test_a_film_shows_the_frames_it_was_made_of(tmp_path: Path) -> None:
         assert abs(frame.astype(int) - rgb(one, 8)).max() <= 16  # the palette holds the colours that matter
 
 
+def test_webp_keeps_every_colour(tmp_path: Path) -> None:
+    shown = [rgb(position(Game(size=5, seed=seed, starvation=50)), 8) for seed in range(4)]
+    save_film(tmp_path / "film.webp", shown, 20)
+    with Image.open(tmp_path / "film.webp") as film:
+        assert film.info["loop"] == 0
+        for number, frame in enumerate(shown):
+            film.seek(number)
+            film.load()
+            assert (np.array(film.convert("RGB")) == frame).all()
+            assert film.info["duration"] == (50 if number < 3 else 1050)
+
+
+def test_mp4_shows_its_frames_or_says_what_to_install(tmp_path: Path) -> None:
+    shown = [rgb(position(Game(size=5, seed=seed, starvation=50)), 9) for seed in range(24)]  # of odd sides
+    program = which("ffmpeg")
+    if program is None and find_spec("imageio_ffmpeg") is None:
+        with pytest.raises(ConfigurationError, match="pip install imageio-ffmpeg"):
+            save_film(tmp_path / "film.mp4", shown)
+        return
+    save_film(tmp_path / "film.mp4", shown, 12)
+    program = program or import_module("imageio_ffmpeg").get_ffmpeg_exe()
+    line = [program, "-loglevel", "error", "-i", str(tmp_path / "film.mp4"), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    height, width = (side + side % 2 for side in shown[0].shape[:2])
+    frames = np.frombuffer(subprocess.run(line, capture_output=True, check=True).stdout, np.uint8)
+    frames = frames.reshape(-1, height, width, 3)[:, : shown[0].shape[0], : shown[0].shape[1]]
+    assert len(frames) == 24 + 12
+    assert abs(frames[0].astype(int) - shown[0]).mean() < 8
+    assert (frames[24:] == frames[24]).mean() > 0.9
+    with pytest.raises(OSError, match="ffmpeg"):
+        save_film("/proc/film.mp4", shown)
+
+
 def test_a_film_of_nothing_or_of_no_speed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at least one position"):
-        save_gif(tmp_path / "film.gif", [])
+        save_film(tmp_path / "film.gif", [])
     with pytest.raises(ValueError, match="between 1 and 50"):
-        save_gif(tmp_path / "film.gif", [rgb(SHOWN)], 0)
+        save_film(tmp_path / "film.gif", [rgb(SHOWN)], 0)
     assert not (tmp_path / "film.gif").exists()

@@ -341,7 +341,7 @@ def test_a_replay_gives_what_a_port_can_be_checked_with(small: Path, environment
     if environment != "snake":
         assert "--json" in called(small, "replay", "run", program="evo", code=2)[1]
     else:
-        assert "--gif FILE saves it" in out
+        assert "--film FILE saves it" in out
 
 
 def test_a_replay_shows_the_score_that_the_test_episode_had(small: Path) -> None:
@@ -368,6 +368,7 @@ def test_a_replay_shows_the_score_that_the_test_episode_had(small: Path) -> None
         (("replay", "run", "--episode", "-1"), 2, "--episode"),
         (("replay", "run", "--gif", "nowhere/film.gif"), 2, "no file can be written there"),
         (("replay", "run", "--gif", "film.mp4"), 2, "the file name must end with .gif"),
+        (("replay", "run", "--film", "film.avi"), 2, "the file name must end with .gif or .webp or .mp4"),
     ],
 )
 def test_what_cannot_be_evaluated_or_replayed_is_told_in_a_line(

@@ -198,7 +198,7 @@ def test_a_search_without_optuna_says_what_to_install(tmp_path: Path) -> None:
         import optuna  # noqa: F401
     except ImportError:
         _, err = called(tmp_path, *over, "--search", "optuna", "--trials", 3, code=2, program="evo")
-        assert err.startswith("--search: optuna is not installed")
+        assert err.startswith("--search needs optuna")
         assert len(err.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
 

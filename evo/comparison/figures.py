@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 from evo.comparison import bootstrap, student
 from evo.comparison.tables import Report, Table
 from evo.config.sections import plural
-from evo.errors import ConfigurationError, first_line
 from evo.files.durable import resources
+from evo.plugins.extras import extra
 from evo.store.metrics import MetricsFile
 from evo.training.accounting import COUNTED, SO_FAR
 
@@ -28,14 +27,8 @@ Curve = tuple[NDArray[np.float64], NDArray[np.float64]]  # spent, score
 
 def library() -> Any:
     """Return the module `matplotlib`, with figures; ConfigurationError where it is missing."""
-    try:
-        import_module("matplotlib.figure")
-        return import_module("matplotlib")
-    except ImportError as error:
-        raise ConfigurationError(
-            f"--figures: matplotlib is not installed ({first_line(error)}); it comes with: "
-            "python -m pip install '.[figures]'"
-        ) from error
+    extra("matplotlib.figure", "--figures")
+    return extra("matplotlib", "--figures")
 
 
 def write(report: Report, folder: Path) -> list[Path]:

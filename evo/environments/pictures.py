@@ -1,10 +1,8 @@
-"""What can be shown of an episode: pictures as coloured text for terminals, and as animated GIFs."""
+"""What can be shown of an episode: pictures for films, and as coloured text for terminals."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +13,6 @@ Frame = NDArray[np.uint8]  # [H, W, 3]
 MOST_COLUMNS, MOST_ROWS = 76, 40  # pixels of a picture in a terminal, of which a line shows two rows
 SIDE = 320  # pixels of the longer side of a film, about
 SHADES = " .:-=+*#%@"  # from dark to light
-PALETTE_FRAMES = 16  # of a film, that its colours are chosen from
 
 
 class Shown(Protocol):
@@ -47,26 +44,6 @@ class Picture:
         """Return the picture, enlarged by a whole factor."""
         factor = max(1, SIDE // max(self.pixels.shape[:2]))
         return np.ascontiguousarray(self.pixels.repeat(factor, 0).repeat(factor, 1))
-
-
-def save_gif(path: str | Path, frames: Sequence[Frame], frames_per_second: float = 12.0) -> None:
-    """Write frames as a GIF that repeats; the last one is shown for a second longer.
-
-    ValueError where there are none, or not 1 to 50 of them per second.
-    """
-    from PIL import Image  # only who makes a film waits for it
-
-    if not frames:
-        raise ValueError("a GIF needs at least one position")
-    if not 1 <= frames_per_second <= 50:
-        raise ValueError(f"{frames_per_second} frames per second, not between 1 and 50")
-    sampled = [*frames[:: -(-len(frames) // PALETTE_FRAMES)], frames[-1]]
-    together = Image.fromarray(np.concatenate(sampled))  # one palette, so that pixels change with moves alone
-    palette = together.quantize(method=Image.Quantize.FASTOCTREE)
-    drawn = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    milliseconds = [10 * round(100 / frames_per_second)] * len(frames)
-    milliseconds[-1] += 1000
-    drawn[0].save(path, "GIF", save_all=True, append_images=drawn[1:], duration=milliseconds, loop=0)
 
 
 def _scaled(pixels: Frame, columns: int, rows: int) -> Frame:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.exports.extras import extra
 from evo.networks.network import EPSILON
+from evo.plugins.extras import extra
 
 if TYPE_CHECKING:
     from evo.networks.layer import Layer
@@ -40,7 +40,7 @@ def onnx_model(
 
     Raises ConfigurationError where onnx is not installed.
     """
-    onnx = extra("onnx", "onnx")
+    onnx = extra("onnx", "--to onnx")
     graph = Graph(onnx, network, weights).build(discrete)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=FORMAT)
     model.producer_name = "snake-evo"

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from evo.exports.extras import extra
+from evo.plugins.extras import extra
 
 FORMATS = ("csv", "parquet", "tensorboard")
 SUFFIXES = {"csv": ".csv", "parquet": ".parquet"}
@@ -49,7 +49,7 @@ def _digits(value: float) -> str:
 
 
 def _parquet(file: Path, rows: Rows) -> None:
-    arrow, parquet = extra("pyarrow", "parquet"), extra("pyarrow.parquet", "parquet")
+    arrow, parquet = extra("pyarrow", "--to parquet"), extra("pyarrow.parquet", "--to parquet")
     table = {GENERATION: arrow.array(range(len(rows)), arrow.int64())}
     for name in columns(rows):
         table[name] = arrow.array([row.get(name) for row in rows], arrow.float64())
@@ -58,7 +58,7 @@ def _parquet(file: Path, rows: Rows) -> None:
 
 def _tensorboard(directory: Path, rows: Rows) -> None:
     """Write scalars by generation; their times are the seconds that training had taken."""
-    with extra("tensorboardX", "tensorboard").SummaryWriter(str(directory)) as writer:
+    with extra("tensorboardX", "--to tensorboard").SummaryWriter(str(directory)) as writer:
         seconds = 0.0
         for generation, row in enumerate(rows):
             seconds += row.get("seconds", 0.0)

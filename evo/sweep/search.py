@@ -7,11 +7,11 @@ trials before, so that a search that was stopped goes on as if it had not been.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from evo.errors import ConfigurationError, DataError, first_line
+from evo.errors import DataError, first_line
+from evo.plugins.extras import extra
 from evo.sweep.race import Standing, mean_of
 from evo.sweep.space import Axis, Values
 
@@ -21,12 +21,7 @@ SEEDS = 1 << 32
 
 def library() -> Any:
     """Return the module `optuna`; ConfigurationError where it is missing."""
-    try:
-        return import_module("optuna")
-    except ImportError as error:
-        raise ConfigurationError(
-            f"--search: optuna is not installed ({first_line(error)}); it comes with: python -m pip install '.[optuna]'"
-        ) from error
+    return extra("optuna", "--search")
 
 
 class Search:

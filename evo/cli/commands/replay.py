@@ -1,9 +1,10 @@
-"""Show a run's champion play, or any candidate of any generation: as a whole, step by step, or as a GIF."""
+"""Show a run's champion play, or any candidate of any generation: as a whole, step by step, or as a film."""
 
 from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from evo.verify.recording import Recording
 
 MOST_GENERATIONS = 10_000_000
+FILMS = (".gif", ".webp", ".mp4")
 MOST = 1_000_000  # candidates, requests of a generation, and steps
 
 
@@ -36,7 +38,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--episode", metavar="I", help="which test episode, or which of a candidate's, from 0 (default: 0)"
     )
     parser.add_argument("--speed", metavar="X", default="12", help="steps per second, 1 to 1000 (default: 12)")
-    parser.add_argument("--gif", metavar="FILE", help="save the episode as a GIF instead of showing it")
+    films = parser.add_mutually_exclusive_group()
+    films.add_argument("--gif", metavar="FILE", help="save the episode as a GIF instead of showing it")
+    films.add_argument("--film", metavar="FILE", help="the same, as FILE.gif, FILE.webp or FILE.mp4")
     parser.add_argument(
         "--step", metavar="T", nargs="?", const="0",
         help="go through the episode step by step, from step T on, with the scores of actions and what they depend on",
@@ -56,12 +60,12 @@ def main(arguments: Namespace) -> int:
     """Play the episode, check that the readable rules score the same, and show it."""
     speed = whole("--speed", arguments.speed, 1, 1000) or 1
     step = whole("--step", arguments.step, 0, MOST)
-    _check_gif(arguments.gif)
+    film = _checked("--film", arguments.film, FILMS) or _checked("--gif", arguments.gif, FILMS[:1])
     of_candidate = (arguments.generation, arguments.candidate, arguments.round) != (None, None, None)
     registry.load(arguments.plugin)
     replay = _candidate(arguments) if of_candidate else _champion(arguments)
     if replay is not None:
-        _show(replay, arguments, speed, step)
+        _show(replay, arguments, speed, step, film)
     return 0
 
 
@@ -96,7 +100,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
     from evo.training.finished import Policy
     from evo.verify.candidate import replay_candidate
 
-    wanted = (arguments.gif, arguments.step, arguments.episode) != (None, None, None) or arguments.json
+    wanted = (arguments.gif, arguments.film, arguments.step, arguments.episode) != (None,) * 4 or arguments.json
     who = f"candidate {candidate} of generation {generation}"
     print(f"playing {who}, alone in a new process ...", flush=True)
     try:
@@ -114,20 +118,20 @@ def _candidate(arguments: Namespace) -> Replay | None:
     return Replay(f"{who}, episode {episode or 0}", environment, policy, found.recording)
 
 
-def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None) -> None:
+def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, film: Path | None) -> None:
     """Show the episode as it was asked for, and say how it ended."""
     from evo.cli.terminal import game_show
     from evo.training.summary import one_line
 
     title, environment, policy, recording = replay
     shown, filmed = recording.positions(environment) if environment.visible else [], ""
-    if arguments.gif:
-        from evo.environments.pictures import save_gif
+    if film is not None:
+        from evo.environments.films import FASTEST, save_film
         from evo.files.durable import resources
 
-        with resources("write", Path(arguments.gif)):
-            save_gif(Path(arguments.gif), [one.rgb() for one in shown], min(speed, 50))
-        filmed = f", saved to {arguments.gif}"
+        with resources("write", film):
+            save_film(film, [one.rgb() for one in shown], min(speed, FASTEST))
+        filmed = f", saved to {film}"
     elif step is not None:
         from evo.cli.terminal.stepping import Steps, coloured, walk
 
@@ -141,22 +145,27 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None) ->
     elif sys.stdout.isatty():
         game_show.watch(shown, speed, f"{title} (any key skips)")
     elif shown:
-        print("the last position (a terminal shows the whole game, and --gif FILE saves it):")
+        print("the last position (a terminal shows the whole game, and --film FILE saves it):")
         print(shown[-1].text(colour=False))
     print(f"{title}: score {recording.score:g} after {counted(len(recording.actions), 'step')}{filmed}")
     if arguments.json:
         print(one_line({"episode": whole("--episode", arguments.episode, 0, MOST) or 0, **recording.facts()}))
 
 
-def _check_gif(name: str | None) -> None:
-    if name is not None:
-        film = Path(name)
-        if not film.parent.is_dir() or (film.exists() and not film.is_file()):  # a pipe would wait for a reader
-            raise ConfigurationError(f"--gif {film}: no file can be written there")
-        if film.suffix.lower() != ".gif":
-            raise ConfigurationError(f"--gif {film}: the file name must end with .gif")
+def _checked(flag: str, name: str | None, kinds: Sequence[str]) -> Path | None:
+    """Return the film's path; ConfigurationError where it cannot be written, or is of no such kind."""
+    if name is None:
+        return None
+    film = Path(name)
+    if not film.parent.is_dir() or (film.exists() and not film.is_file()):  # a pipe would wait for a reader
+        raise ConfigurationError(f"{flag} {film}: no file can be written there")
+    if film.suffix.lower() not in kinds:
+        raise ConfigurationError(f"{flag} {film}: the file name must end with {' or '.join(kinds)}")
+    return film
 
 
 def _check_visible(environment: Environment, name: str, arguments: Namespace) -> None:
-    if not environment.visible and (arguments.gif or arguments.step is not None or not arguments.json):
+    if not environment.visible and (
+        (arguments.gif, arguments.film, arguments.step) != (None,) * 3 or not arguments.json
+    ):
         raise ConfigurationError(f"{name} draws no pictures, so there is nothing to show; --json gives facts")
