@@ -65,9 +65,10 @@ def _save_mp4(path: str | Path, frames: Sequence[Frame], frames_per_second: floa
     with Popen(line, stdin=PIPE, stderr=PIPE) as process:
         assert process.stdin is not None
         assert process.stderr is not None
-        with suppress(BrokenPipeError):  # it says why
+        with suppress(BrokenPipeError):  # FFmpeg has ended, and says why
             for frame in [*frames, *[frames[-1]] * round(frames_per_second * LAST / 1000)]:
                 process.stdin.write(np.pad(frame, even, mode="edge").tobytes())
+        with suppress(BrokenPipeError):
             process.stdin.close()
         told = process.stderr.read().decode(errors="replace")
     if process.returncode:
