@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,28 @@ def test_tensorboard_shows_the_same_numbers_at_the_same_generations(run: Path, t
         expected = {generation: np.float32(row[name]) for generation, row in enumerate(source) if name in row}
         assert points == expected
     assert [point.wall_time for point in events.Scalars("seconds")] == [2.0, 5.0, 5.5]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the libraries that read and write events
+def test_a_run_and_its_resume_write_events_while_they_train(tmp_path: Path) -> None:
+    words = ("small.toml", "--run-dir", "run", "--no-report", "--tensorboard", "events")
+    (tmp_path / "small.toml").write_text(SMALL)
+    if find_spec("tensorboardX") is None:
+        told = called(tmp_path, *words, code=2)[1]
+        assert told.startswith("--tensorboard needs tensorboardX")
+        assert not (tmp_path / "run").exists()
+        return
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="the extra `tensorboard` is not installed"
+    )
+    called(tmp_path, *words, "--generations", 2)
+    called(tmp_path, "--resume", "run", "--generations", 4, "--no-report", "--tensorboard", "events")
+    events = reader.EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    source = read_source(tmp_path / "run", trusted=True).metrics
+    assert [point.step for point in events.Scalars("best")] == [0, 1, 2, 3]
+    assert [point.value for point in events.Scalars("best")] == [np.float32(row["best"]) for row in source]
+    assert {1, 3} <= {point.step for point in events.Scalars("test")}
 
 
 def test_mistakes_are_a_line_each_and_write_nothing(run: Path, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def add_of_training(parser: ArgumentParser) -> None:
     parser.add_argument("--no-report", action="store_true", help="do not write report.html when the run has ended")
     parser.add_argument("--quiet", action="store_true", help="do not show generations")
     add(parser, "--verbose")
+    parser.add_argument("--tensorboard", metavar="DIR", help="write event files while training, for TensorBoard")
 
 
 def flags(arguments: Namespace) -> dict[str, str | None]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.errors import counted, notice
+from evo.plugins.extras import extra
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
@@ -17,24 +22,21 @@ if TYPE_CHECKING:
 
 
 def train_to_the_end(
-    experiment: Experiment,
-    opened: Callable[[], tuple[Store, Validated | None]],
-    *,
-    quiet: bool,
-    summary: Summary,
-    verbose: bool = False,
-    allow_drift: bool = False,
-    report: bool = True,
+    experiment: Experiment, opened: Callable[[], tuple[Store, Validated | None]], arguments: Namespace
 ) -> int:
     """Train what is left to train, test the champion, close everything in order, and show how it ended.
 
-    `opened` returns the store, and the algorithm where it continues from the state of another run. With `report`, a run
-    that has trained ends with a report.
+    `opened` returns the store, and the algorithm where it continues from the state of another run. `arguments` are
+    those of training (`evo.cli.arguments`), with the summary that is filled.
     """
     from evo.cli.terminal import show
     from evo.cli.terminal.display import display_for
+    from evo.exports.tables import Events
 
-    display = display_for(quiet, verbose)
+    summary: Summary = arguments.summary
+    if arguments.tensorboard is not None:
+        extra("tensorboardX", "--tensorboard")  # before anything is made
+    display = display_for(arguments.quiet, arguments.verbose)
     display.say(show.headline(experiment))
     from evo.run import Session, generations
     from evo.training import init_from
@@ -52,19 +54,25 @@ def train_to_the_end(
             display.say(f"nothing to do: {there} done, {experiment.generations} asked for")
             summary.champion = known_champion(store, experiment)
         if summary.champion is None:
-            with Session(experiment, store, allow_drift=allow_drift, forked=forked) as session:
+            with Session(experiment, store, allow_drift=arguments.allow_drift, forked=forked) as session:
                 if show.kernels_are_missing(experiment):
                     display.say("compiling kernels for this kind of network, once on this machine ...")
                     display.awaited = "compiling kernels, then the first generation"
                 for metrics in store.metrics():
                     display.past(metrics["generation"], metrics)
-                with display:
+                with ExitStack() as stack:
+                    stack.enter_context(display)
+                    events = arguments.tensorboard and stack.enter_context(
+                        Events(Path(arguments.tensorboard), "--tensorboard", store.next_generation)
+                    )
                     if session.algorithm.best is not None:
                         display.champion(experiment, session.algorithm.best, store.next_generation - 1)
                     for row in generations(session):
                         if "start_validation" in row.metrics:
                             display.say(init_from.handed_over(experiment, row.metrics["start_validation"]))
                         display.generation(row, experiment.generations)
+                        if events:
+                            events.add(row.generation, row.metrics, time.time())
                         if row.new_champion and session.algorithm.best is not None:
                             display.champion(experiment, session.algorithm.best, row.generation)
                         _fill(summary, store, session)
@@ -72,7 +80,7 @@ def train_to_the_end(
                     display.say(f"stopped after {counted(store.next_generation, 'generation')}: {stopped}")
                 _fill(summary, store, session)
                 game = show.record_game(session) if show.watched(display) else None
-                if report:
+                if not arguments.no_report:
                     from evo.report.writing import reported_at_end
 
                     reported = reported_at_end(store.directory, session.evaluator, store.publish)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -58,9 +59,31 @@ def _parquet(file: Path, rows: Rows) -> None:
 
 def _tensorboard(directory: Path, rows: Rows) -> None:
     """Write scalars by generation; their times are the seconds that training had taken."""
-    with extra("tensorboardX", "--to tensorboard").SummaryWriter(str(directory)) as writer:
-        seconds = 0.0
+    seconds = 0.0
+    with Events(directory, "--to tensorboard") as events:
         for generation, row in enumerate(rows):
             seconds += row.get("seconds", 0.0)
-            for name, value in row.items():
-                writer.add_scalar(name, value, generation, walltime=seconds)
+            events.add(generation, row, seconds)
+
+
+class Events:
+    """Event files in a directory, which TensorBoard shows also while they grow; close it, or use it in a `with`.
+
+    `wanted` is what was typed. ConfigurationError: tensorboardX is not installed.
+    """
+
+    def __init__(self, directory: Path, wanted: str, first: int = 0) -> None:
+        """Begin a file; TensorBoard then forgets the generations from `first` on that others in the directory have."""
+        self._writer = extra("tensorboardX", wanted).SummaryWriter(str(directory), purge_step=first or None)
+
+    def add(self, generation: int, row: Mapping[str, float], moment: float) -> None:
+        """Add the metrics of a generation that are finite numbers; `moment` is in seconds."""
+        for name, value in row.items():
+            if isinstance(value, int | float) and math.isfinite(value):
+                self._writer.add_scalar(name, value, generation, walltime=moment)
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()

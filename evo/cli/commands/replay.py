@@ -1,4 +1,4 @@
-"""Show a run's champion play, or any candidate of any generation: as a whole, step by step, or as a film."""
+"""Show an episode of the champion or of any candidate, or film it."""
 
 from __future__ import annotations
 

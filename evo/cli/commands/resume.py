@@ -57,9 +57,5 @@ def main(arguments: Namespace) -> int:
             if arguments.fork is None
             else resuming.fork(experiment, directory, arguments.fork)
         ),
-        quiet=arguments.quiet,
-        verbose=arguments.verbose,
-        summary=summary,
-        report=not arguments.no_report,
-        allow_drift=arguments.allow_drift,
+        arguments,
     )

@@ -74,10 +74,7 @@ def main(arguments: Namespace) -> int:
     return train_to_the_end(
         experiment,
         lambda: (begin(experiment, directory), None),
-        quiet=arguments.quiet,
-        verbose=arguments.verbose,
-        summary=summary,
-        report=not arguments.no_report,
+        arguments,
     )
 
 
