@@ -1,7 +1,7 @@
 PYTHON ?= .venv/bin/python
 PEERS ?= .peers
 
-.PHONY: check test test-long results bench peers lock
+.PHONY: check test test-long results pictures bench peers lock
 
 check: ## everything that must hold before a change lands, environment included
 	.ci/run
@@ -14,6 +14,9 @@ test-long: ## all tests, in hours
 
 results: ## every published score, trained and measured again, in hours; may be interrupted
 	$(PYTHON) -m benchmarks.results
+
+pictures: ## those of the README, from a run of two minutes; PNGs need Chromium
+	$(PYTHON) -m benchmarks.pictures
 
 bench: ## ours beside others', in one run, into benchmarks/RESULTS.md; peers whose environment is there take part
 	$(PYTHON) -m benchmarks --peers $(PEERS)

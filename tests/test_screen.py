@@ -41,7 +41,7 @@ def filled(screen: Screen, generations: int = 300, of: int = 400) -> None:
 def shown_on(screen: Screen, width: int, height: int) -> list[str]:
     screen._console = Console(width=width, height=height, force_terminal=True, color_system=None)
     with screen._console.capture() as captured:
-        screen._console.print(screen._drawn())
+        screen._console.print(screen.drawn())
     return captured.get().rstrip("\n").split("\n")
 
 

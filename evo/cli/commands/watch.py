@@ -38,7 +38,7 @@ def main(arguments: Namespace) -> int:
         raise DataError(str(error)) from error
     generations = experiment.generations
     tail, champions = following.MetricsTail(directory), following.Champions(directory, experiment.network())
-    best, done, first = float("-inf"), 0, True
+    best, chosen, done, first = float("-inf"), 0, 0, True
     with display_for(False, arguments.verbose) as display:
         while True:
             running = following.is_running(directory)
@@ -47,13 +47,13 @@ def main(arguments: Namespace) -> int:
                 metrics = {name: value for name, value in line.items() if isinstance(value, int | float)}
                 validation, done = metrics.get("validation", float("-inf")), int(line["generation"]) + 1
                 row = Row(done - 1, metrics, None, validation > best, directory)
-                best = max(best, validation)
+                best, chosen = max(best, validation), done - 1 if row.new_champion else chosen
                 if first and number < len(lines) - RECENT:
                     display.past(done - 1, metrics)
                 else:
                     display.generation(row, generations)
             if (champion := champions.newer()) is not None:
-                display.champion(experiment, champion.weights, int(champion.about["generations"]) - 1)
+                display.champion(experiment, champion.weights, chosen)
             first = False
             if not lines and (done >= generations or not running):
                 break

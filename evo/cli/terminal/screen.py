@@ -23,7 +23,7 @@ from evo.errors import counted, printable_lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.live import Live
 
     from evo.config.experiment import Experiment
@@ -44,10 +44,10 @@ REFRESHES = 8  # per second
 class Screen(Display):
     """Shows the run on a terminal; with `verbose`, also where the time of the newest generation went."""
 
-    def __init__(self, verbose: bool = False) -> None:
+    def __init__(self, verbose: bool = False, console: Console | None = None) -> None:
         from rich.console import Console
 
-        self._console, self._verbose = Console(file=sys.stdout), verbose
+        self._console, self._verbose = console or Console(file=sys.stdout), verbose
         self._rows: deque[tuple[Row, dict[str, str]]] = deque(maxlen=ROWS[1])
         self._curves: dict[str, list[tuple[int, float]]] = {name: [] for name in SCORES}  # (generation, value)
         self._pace = Pace()
@@ -62,7 +62,7 @@ class Screen(Display):
     def __enter__(self) -> Screen:
         from rich.live import Live
 
-        self._live = Live(get_renderable=self._drawn, console=self._console, refresh_per_second=REFRESHES)
+        self._live = Live(get_renderable=self.drawn, console=self._console, refresh_per_second=REFRESHES)
         self._began = self._last = time.monotonic()
         self._live.start(refresh=True)
         return self
@@ -97,7 +97,8 @@ class Screen(Display):
         """Show the champion [P] that a generation brought at play, where the game can be shown."""
         self._board.take(experiment, weights, generation)
 
-    def _drawn(self) -> RenderableType:
+    def drawn(self) -> RenderableType:
+        """Return the screen as it is now, fewer lines than the terminal has."""
         from rich.console import Group
         from rich.text import Text
 
@@ -156,7 +157,7 @@ class Screen(Display):
         lines = []
         for name, values in curves.items():
             drawn = bars(spread(values, self._rows[-1][0].generation + 1, room), each)
-            label = Text(f"{name:<{LABEL}}", style="dim").append(f"{drawn[-1]:<{room}}", style="cyan")
+            label = Text().append(f"{name:<{LABEL}}", style="dim").append(drawn[-1], style="cyan")
             blank = [Text(" " * LABEL).append(line, style="cyan") for line in drawn[:-1]]
             lines += [*blank, label.append(f" {number(values[-1][1]):>{last}}", style="bold")]
         return lines
