@@ -24,6 +24,12 @@ def executable() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+def axe_core() -> Path | None:
+    """Return the script of axe-core, which AXE_CORE names or `npm install axe-core` has put here, or None."""
+    place = Path(os.environ.get("AXE_CORE") or "node_modules/axe-core/axe.min.js")
+    return place if place.is_file() else None
+
+
 class Tab:
     """A page that is open, and what it complained about."""
 
@@ -110,6 +116,12 @@ class Tab:
         self.send("Emulation.setTouchEmulationEnabled", enabled=mobile)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
+
+    def barriers(self, axe: Path) -> list[tuple[str, str, str]]:
+        """Return what axe-core finds wrong in the page: (how bad, rule, first element)."""
+        self.value(f"{axe.read_text(encoding='utf-8')}; 1")
+        found = "violations.map((v) => [v.impact, v.id, v.nodes[0].html.slice(0, 200)])"
+        return [tuple(each) for each in self.value(f"axe.run().then(({{violations}}) => {found})")]
 
     def picture(self, file: Path) -> None:
         """Save the whole page as a PNG."""

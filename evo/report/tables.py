@@ -63,7 +63,9 @@ def optimism(run: Source, ancestry: Ancestry, replays: Replays) -> Markup:
     listed = [[name, figure(value), figure(value - test), why] for name, value, why in rows]
     listed.append(["test return", figure(test), "", about])
     text = quiet("What a network was chosen by flatters it; test episodes do not.")
-    return joined([element("h3", "Optimism gap"), text, table(["measure", "mean", "less test", ""], listed, (1, 2))])
+    return joined(
+        [element("h3", "Optimism gap"), text, table(["measure", "mean", "less test", "measured"], listed, (1, 2))]
+    )
 
 
 def ancestors(ancestry: Ancestry) -> Markup:
@@ -81,7 +83,7 @@ def ancestors(ancestry: Ancestry) -> Markup:
         )
         for one in born[:MOST_ANCESTORS]
     ]
-    heads = ["generation", "candidate", "training return", "mutation sigma", ""]
+    heads = ["generation", "candidate", "training return", "mutation sigma", "born of"]
     oldest = f"the first of generation {born[-1].generation + 1:,}{', drawn at random' if ancestry.founded else ''}"
     title = f"The champion and its ancestors: {counted(len(born), 'network')}, {oldest}"
     return details(title, table(heads, rows, (0, 1, 2, 3)))
@@ -146,4 +148,4 @@ def provenance(run: Source) -> Markup:
     verify = element("code", command("evo", "verify", run.name))
     text = quiet(f"These lines train the same again, to the same state hash{where}. ", verify, " checks this run.")
     again = Markup(html.escape(printable_lines(repeating(run.experiment))))
-    return joined([table(["", ""], rows, class_="facts"), text, element("pre", again, tabindex="0")])
+    return joined([table(["fact", "value"], rows, class_="facts"), text, element("pre", again, tabindex="0")])
