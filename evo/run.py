@@ -55,13 +55,13 @@ def generations(session: Session) -> Iterator[Row]:
         metrics = play_out(algorithm.generation(generation), evaluator, store, quarantine)
         session.check_fingerprints()
         metrics |= ledger(metrics, session.multiply_adds, store.spent)
-        metrics["seconds_committing"] = committing.take()
+        metrics["seconds_committing"] = committing.take()  # of the commit before this one
         record = {**algorithm.record(), **quarantine.record()}
         with committing:
             store.commit(generation, algorithm.state(), record, metrics, best=algorithm.changed)
         session.report_champion(generation, metrics)
         yield Row(generation, metrics, session.report.champion, algorithm.changed, store.directory)
-    if store.next_generation and session.report.score is None:  # it had ended before
+    if store.next_generation and session.report.score is None:  # the run was complete already when it was resumed
         session.validate_last()
     session.report.update(test=True, stopped=session.stopped)
     store.flush()

@@ -91,7 +91,7 @@ def test_what_is_wrong_is_named_with_numbers_and_options_that_can_be_typed(
 def test_of_a_healthy_run_one_line_says_what_was_looked_at(tmp_path: Path, algorithm: str) -> None:
     committed(tmp_path / "run", algorithm, [HEALTHY[algorithm]] * GENERATIONS)
     (line,) = called(tmp_path, "doctor", "run", program="evo")[0].splitlines()
-    assert line.startswith("nothing is wrong in 12 generations; looked at ")
+    assert line.startswith("no problem found in 12 generations; looked at ")
     assert {"ga": "signal to noise 9", "ppo": "explained variance 0.5"}[algorithm] in line
     assert doctor(tmp_path / "run")["healthy"]
 
@@ -112,7 +112,7 @@ def test_a_network_that_one_update_has_made_blind_is_known_by_its_constant_value
 def test_a_short_run_is_not_judged_and_a_run_without_metrics_neither(tmp_path: Path) -> None:
     committed(tmp_path / "short", "ga", [{**EVOLVING, "improving": 0.0}] * 3)
     found = doctor(tmp_path / "short")
-    assert (found["findings"], found["notes"]) == ([], ["only 3 generations: what learning needs shows after 10"])
+    assert (found["findings"], found["notes"]) == ([], ["only 3 generations: whether it learns is examined from 10 on"])
     committed(tmp_path / "bare", "ga", [{}] * GENERATIONS)
     assert doctor(tmp_path / "bare")["healthy"]
     assert "not a run directory" in called(tmp_path, "doctor", ".", program="evo", code=3)[1]

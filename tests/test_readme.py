@@ -72,7 +72,7 @@ def test_every_documented_command_parses_and_its_experiment_loads(command: str) 
 
 
 def test_documented_commands_are_found() -> None:
-    assert "python -m evo evaluate runs/two --episodes 1000" in DOCUMENTED
+    assert "python -m evo evaluate runs/two --episodes 5000" in DOCUMENTED
     assert "python -m evo.run experiments/ga_snake.toml" in DOCUMENTED
 
 
@@ -104,7 +104,7 @@ def test_every_experiment_that_is_written_out_loads(page: Path, tmp_path: Path) 
     for text in blocks(page, "toml"):
         path = tmp_path / "example.toml"
         path.write_text(text)
-        assert loading.load(path).algorithm == "ga"
+        assert loading.load(path).algorithm in registry.names("algorithms")
 
 
 def test_every_experiment_is_on_a_page_of_its_own_command() -> None:
@@ -120,7 +120,7 @@ def test_every_experiment_is_on_a_page_of_its_own_command() -> None:
 
 
 def test_what_is_announced_does_not_exist_yet_and_everything_that_exists_is_not_announced() -> None:
-    section = (ROOT / "README.md").read_text().split("\n## Not yet\n")[1].split("\n## ")[0]
+    section = (ROOT / "README.md").read_text().split("\n## Limitations\n")[1].split("\n## ")[0]
     existing = set(registry.names("cli.commands", "main"))
     announced = {"verify", "watch", "report", "compare", "plan", "play", "export"}
     assert {name for name in announced if f"`{name}`" in section} == announced - existing

@@ -55,7 +55,7 @@ def test_a_step_shows_the_position_the_scores_and_what_they_depend_on(small: Pat
         assert played == ["left", "straight", "right"][actions[step]]
         assert scores[played] == max(scores.values())
         assert f" step {step} of {len(actions)}" in out
-        assert "what the scores depend on" in out
+        assert "what the outputs depend on" in out
         assert "█" in out  # of a map, the strongest
     last = called(small, "replay", "run", "--episode", 3, "--step", len(actions), program="evo")[0]
     assert "over" in last

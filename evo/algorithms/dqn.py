@@ -1,4 +1,4 @@
-"""Deep Q-learning from a replay buffer (Mnih et al., 2015), with the extensions that proved themselves since.
+"""Deep Q-learning (Mnih et al., 2015): double, dueling, with n-step returns and prioritised replay.
 
 Double (van Hasselt et al., 2016), dueling heads (Wang et al., 2016), n-step returns and prioritised replay (Schaul et
 al., 2016). Transitions are collected in segments; then updates are made in proportion to the frames played. The

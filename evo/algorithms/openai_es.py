@@ -20,11 +20,13 @@ from evo.records import Arrays, Metrics, WeightSource
 class Options(StrategyOptions):
     """The [openai_es] section."""
 
-    sigma_final: float = Field(0.03, gt=0, le=1000, description="final standard deviation of every weight")
+    sigma_final: float = Field(
+        0.03, gt=0, le=1000, description="final standard deviation of every weight, where it is annealed"
+    )
     sigma_generations: int = Field(0, ge=0, description="generations over which sigma is annealed; 0 = constant")
     optimizer: Literal["adam", "clipup"] = Field("adam", description="what follows the estimated gradient")
     learning_rate: float = Field(0.02, gt=0, le=1000, description="initial learning rate; of ClipUp, length of a step")
-    learning_rate_final: float = Field(0.005, gt=0, le=1000, description="final learning rate")
+    learning_rate_final: float = Field(0.005, gt=0, le=1000, description="final learning rate, where it is annealed")
     learning_rate_generations: int = Field(
         0, ge=0, description="generations over which the learning rate is annealed; 0 = constant"
     )

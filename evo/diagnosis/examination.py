@@ -25,11 +25,11 @@ class Diagnosis:
     notes: list[str]  # why something could not be looked at
 
     def lines(self) -> list[str]:
-        """Return it in words; a single line where nothing is wrong."""
+        """Return it in words; a single line where no problem was found."""
         seen = f"looked at {', '.join(self.looked_at)}" if self.looked_at else "nothing could be looked at"
         length = counted(self.generations, "generation")
         if not self.findings:
-            return [f"nothing is wrong in {length}; {seen}", *self.notes]
+            return [f"no problem found in {length}; {seen}", *self.notes]
         lines = []
         for number, finding in enumerate(self.findings, 1):
             lines += [f"{number}. {finding.wrong}", f"   {finding.evidence}", f"   {finding.change}"]
@@ -54,7 +54,7 @@ def diagnosis(run: Source) -> Diagnosis:
     done = run.store.next_generation
     checks = []
     if done < LEAST_GENERATIONS:
-        notes.append(f"only {counted(done, 'generation')}: what learning needs shows after {LEAST_GENERATIONS}")
+        notes.append(f"only {counted(done, 'generation')}: whether it learns is examined from {LEAST_GENERATIONS} on")
     elif signs.solved:
         notes.append("the champion scores nearly all there is, so only its time was looked at")
     else:

@@ -36,10 +36,12 @@ class ActorCriticOptions(GradientOptions):
     """Options of every actor-critic."""
 
     gamma: float = Field(0.99, ge=0, le=1, description="initial discount factor")
-    gamma_final: float = Field(0.99, ge=0, le=1, description="final discount factor")
+    gamma_final: float = Field(0.99, ge=0, le=1, description="final discount factor, where it is annealed")
     gamma_frames: int = Field(0, ge=0, description="frames over which gamma is annealed; 0 = constant")
     entropy_coefficient: float = Field(0.01, ge=0, le=10, description="initial weight of the entropy bonus")
-    entropy_coefficient_final: float = Field(0.0005, ge=0, le=10, description="final weight of the entropy bonus")
+    entropy_coefficient_final: float = Field(
+        0.0005, ge=0, le=10, description="final weight of the entropy bonus, where it is annealed"
+    )
     entropy_coefficient_frames: int = Field(
         0, ge=0, description="frames over which the entropy coefficient is annealed; 0 = constant"
     )

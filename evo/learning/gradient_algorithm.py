@@ -50,11 +50,18 @@ class GradientOptions(AlgorithmOptions):
     learns: ClassVar[bool] = True
 
     episodes: int = Field(
-        32, ge=1, le=65536, description="episodes per generation, if whole episodes are played instead of segments"
+        32,
+        ge=1,
+        le=65536,
+        description="whole episodes per generation: where the game is not compiled, in place of segments",
     )
-    envs_per_task: int = Field(64, ge=1, le=65536, description="environments, or whole episodes, per task")
+    envs_per_task: int = Field(
+        64, ge=1, le=65536, description="environments, or whole episodes, that one worker plays at once"
+    )
     learning_rate: LearningRate = 1e-3
-    learning_rate_final: float = Field(5e-5, gt=0, le=1, description="final learning rate of Adam")
+    learning_rate_final: float = Field(
+        5e-5, gt=0, le=1, description="final learning rate of Adam, where it is annealed"
+    )
     learning_rate_frames: int = Field(
         0, ge=0, description="frames over which the learning rate is annealed; 0 = constant"
     )

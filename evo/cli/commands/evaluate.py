@@ -56,7 +56,7 @@ def main(arguments: Namespace) -> int:
         print(show.described(score))
         baselines = testing.baselines(environment, score.episodes, score.block, testing.BASELINE_SECONDS)
         if others := show.beside(baselines, score):
-            print(f"baselines on the same episodes:\n{others}")
+            print(f"baselines on the same episodes, or the first of them:\n{others}")
         if looked:
             print(f"evaluated on block {block} {counted(looked, 'time')} before: choose nothing by this score")
     return 0

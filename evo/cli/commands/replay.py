@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     films.add_argument("--film", metavar="FILE", help="the same, as FILE.gif, FILE.webp or FILE.mp4")
     parser.add_argument(
         "--step", metavar="T", nargs="?", const="0",
-        help="go through the episode step by step, from step T on, with the scores of actions and what they depend on",
+        help="go through the episode step by step, from step T on, with the network's outputs and what they depend on",
     )  # fmt: skip
     parser.add_argument(
         "--generation", metavar="G", help="replay one candidate of this generation instead, alone in a new process"

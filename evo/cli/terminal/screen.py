@@ -1,7 +1,7 @@
 """The live screen of a run: curves of its scores, the champion at play, and a table of the newest generations.
 
-It fits the terminal, whatever its size, and is drawn anew at each refresh. What has no room is left out, first the
-champion's board, then generations, then columns.
+It fits the terminal, whatever its size, and is drawn anew at each refresh. In a low terminal the champion's board, then
+generations of the table, then curves are left out; in a narrow one columns of the table are.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Screen(Display):
         self._began = time.monotonic()
         self._last = self._began  # when the newest generation ended
         self._board = ChampionBoard(colour=not os.environ.get("NO_COLOR"))
-        self._known: tuple[float, ...] = ()  # when, and for which room, the curves were drawn last
+        self._known: tuple[
+            float, ...
+        ] = ()  # what the curves that are kept were drawn for: (moment, width, lines, most lines)
         self._lines: list[Any] = []
         self._live: Live | None = None
 
@@ -124,11 +126,11 @@ class Screen(Display):
                 line.truncate(across, overflow="ellipsis", pad=True)
                 line.append(GAP).append_text(beside)
         rows = max(ROWS[0], min(ROWS[1], height - TABLE_LINES - len(verbose) - len(left)))
-        idle = [Text("\n".join(verbose), style="dim")] if verbose else []
-        return Group(*left, self._table(rows), *idle, self._bar())
+        timing = [Text("\n".join(verbose), style="dim")] if verbose else []
+        return Group(*left, self._table(rows), *timing, self._bar())
 
     def _state(self, width: int) -> list[str]:
-        """Return how long the run takes, how fast it is, and who plays, in as few lines as `width` allows."""
+        """Return time left, speed and the number of workers, in as few lines as `width` allows."""
         row, shown = self._rows[-1]
         parts, workers = [f"time left {self._time_left()}", f"{shown['frames/s']} frames/s"], row.metrics.get("workers")
         if workers is not None and math.isfinite(workers):
@@ -204,7 +206,7 @@ def spread(values: Sequence[tuple[int, float]], generations: int, width: int) ->
 
 
 def bars(values: Sequence[float], height: int = 1) -> list[str]:
-    """Return values as `height` lines of bars, from the least to the greatest; nothing where one is NaN."""
+    """Return values as `height` lines of bars, from the least to the greatest; blank where one is NaN."""
     known = [value for value in values if not math.isnan(value)]
     low, high, steps = min(known), max(known), height * (len(BARS) - 1)
     scale = (steps - 1) / (high - low) if high > low else 0.0

@@ -104,7 +104,8 @@ def ending(
     if champion is not None and environment.visible:
         display.say(command("evo", "replay", directory))
     if champion is not None:
-        display.say(command("evo", "evaluate", directory, "--episodes", "1000"))
+        episodes = 1000 if champion.test is None else 5 * champion.test.episodes  # the same ones would score the same
+        display.say(command("evo", "evaluate", directory, "--episodes", str(episodes)))
     total = 2 * max(experiment.generations, summary.generations or 0)
     more = ["--set", "run.budget={}"] if stopped else ["--generations", str(total)]
     display.say(command("evo", "resume", directory, *more))

@@ -1,4 +1,4 @@
-"""An episode step by step: the position, the scores of all actions, and what these depend on."""
+"""An episode step by step: the position, the outputs for all actions, and what these depend on."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Steps:
         return len(self._recording.actions)
 
     def lines(self, step: int) -> list[str]:
-        """Return the position before a step, what its scores were, and what they depended on."""
+        """Return the position before a step, the outputs for its actions, and what they depended on."""
         from rich.text import Text
 
         left = [Text.from_ansi(line) for line in self._positions[step].text(self._colour).split("\n")]
         if step == len(self):
             return [self._ansi(line) for line in [*left, Text(f" the end, after {step} steps")]]
         left += [Text(f" step {step} of {len(self)}"), *map(Text, self._scores(step))]
-        right = [Text(" what the scores depend on", style="dim"), *self._dependence(step)]
+        right = [Text(" what the outputs depend on", style="dim"), *self._dependence(step)]
         across = max(line.cell_len for line in left)
         lines = []
         for row in range(max(len(left), len(right))):
