@@ -55,7 +55,7 @@ class PPO(PolicyGradient):
         """Return the clip ranges."""
         return {"clip_range": self.options.clip_range, "value_clip_range": self.options.value_clip_range}
 
-    def ends(self, approx_kl: float) -> bool:
+    def stops_early(self, approx_kl: float) -> bool:
         """Return whether the policy has diverged beyond `target_kl`."""
         return 0 < self.options.target_kl < approx_kl
 

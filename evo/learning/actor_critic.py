@@ -65,7 +65,7 @@ class Valued(NamedTuple):
     rewards: NDArray[np.float32]  # [M]
     ends: NDArray[np.uint8]  # [M] as `Transitions.ends`
     values: NDArray[np.float32]  # [M]
-    next_values: NDArray[np.float32]  # [N] of `Transitions.next_observations`
+    next_values: NDArray[np.float32]  # [N] of `Transitions.next_observations`: where an episode was cut off
 
 
 class PolicyGradient:
@@ -90,7 +90,7 @@ class PolicyGradient:
         """Return coefficients of the loss, such as the clip range."""
         return {}
 
-    def ends(self, approx_kl: float) -> bool:
+    def stops_early(self, approx_kl: float) -> bool:
         """Return whether to stop a generation's updates early, after one with this approximate KL divergence."""
         return False
 
@@ -108,7 +108,7 @@ class ActorCritic(Method):
         self._observations = ObservationNormaliser(setup.network) if options.normalise_observations else None
         envs = options.envs_in(setup.environment) or 1
         self._rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
-        self._started = setup.start is not None  # from another run's weights
+        self._warm_start = setup.start is not None  # from another run's weights
 
     def loss(self) -> PolicyLoss:
         """Return the loss of policy and value."""
@@ -117,9 +117,9 @@ class ActorCritic(Method):
         return PolicyLoss(self.setup.network.actions, self.policy_gradient.clipped, self._continuous)
 
     def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return initial weights that make actions about equally likely and values 0.  # [P] -> [P]"""
+        """Change initial weights so that actions are about equally likely and values 0; return them.  # [P] -> [P]"""
         actions = self.setup.network.actions
-        kernel = self.setup.network.split(weights)[-2]  # a view
+        kernel = self.setup.network.split(weights)[-2]  # of the last layer, a view
         kernel[:, :actions] *= POLICY_INIT_SCALE
         kernel[:, actions:] = 0.0
         return weights
@@ -154,7 +154,7 @@ class ActorCritic(Method):
             seen, updates, norms = seen + len(rows), updates + 1, norms + float(values["gradient_norm"][0])
             for name in parts:
                 sums[name] += float(values[name].sum(dtype=np.float64))
-            if stopped() or self.policy_gradient.ends(float(values["approx_kl"].mean(dtype=np.float64))):
+            if stopped() or self.policy_gradient.stops_early(float(values["approx_kl"].mean(dtype=np.float64))):
                 break
         means = {name: total / seen for name, total in sums.items()}
         counts = {"updates": updates, "examples": seen, "seconds_moving": moving}
@@ -196,7 +196,7 @@ class ActorCritic(Method):
         if normaliser is None:
             return observations
         flat = observations.reshape(len(observations), -1)
-        if not normaliser.moments.count and (self._started or frames):  # weights learned without a normaliser
+        if not normaliser.moments.count and (self._warm_start or frames):  # weights learned without a normaliser
             normaliser.moments.add(flat)
             state = learner.state()
             learner.restore({**state, "weights": normaliser.unfold(learner.weights())})

@@ -47,10 +47,10 @@ class Record(NamedTuple):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def lanes_for(live):  # type: ignore[no-untyped-def]
-    """Return how many lanes to compute at once where `live` are left: a fixed rule, so that lane slots are too.
+    """Return how many lanes to compute next where `live` are left: 16, 8, 4 or 2.
 
-    Counts are sums of widths, 10 = 8 + 2, with an idle lane where they are odd. Where such a sum costs more than one
-    with wider parts (8 for 7, 8 + 4 for 11, 16 for 13 to 15), lanes are left idle instead.
+    10 lanes are computed as 8 and 2, for example. Where a wider part costs less than several narrow ones (8 for 7, 8 and
+    4 for 11, 16 for 13 to 15), some of its lanes are idle. The rule is fixed, so that the count of lane slots is too.
     """
     if live >= 13:
         return 16
@@ -66,7 +66,7 @@ def play_episodes(layers, packed, large, nonzero, x, first, second, scores, stat
 
     The network's arrays come first, with the kernel's buffers for 16 lanes. `state` is of 16 environments, `seeds` [E];
     `buffers` is what `buffers_for` makes, whose progress goes on in the next call. Written are `returns` and `lengths`
-    [E], `episode_metrics` [E, M], and what `trace` has room for, with `record`, a Record or None. `large` may be None too.
+    [E], `episode_metrics` [E, K], and what `trace` has room for, with `record`, a Record or None. `large` may be None too.
     """
     count = seeds.shape[0]
     index, episode, returns_so_far, allowed, continuous, progress = buffers
@@ -177,7 +177,7 @@ class GameEpisodes:
     ) -> tuple[int, int, bool, list[NDArray[np.generic]], Transitions | None]:
         """Return (frames, lane slots, finite, actions of each episode, transitions), the last two where asked for.
 
-        `kernel` is what `Rollout` keeps of its network; `score` asks the same one. Returns, lengths and metrics are
+        `kernel` is what `Rollout` keeps of its network; `score` runs it on observations. Returns, lengths and metrics are
         written into the arrays of `one`, each [E, ...].
         """
         assert isinstance(task.play, Episodes)
