@@ -103,6 +103,11 @@ def test_a_run_and_its_resume_write_events_while_they_train(tmp_path: Path) -> N
     reader = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="the extra `tensorboard` is not installed"
     )
+    (tmp_path / "file").write_text("mine")
+    for wrong in ("file", "file/events"):
+        told = called(tmp_path, *words[:-1], wrong, code=5)[1]
+        assert told.startswith(f"cannot write to {wrong}: ")
+        assert not (tmp_path / "run").exists()
     called(tmp_path, *words, "--generations", 2)
     called(tmp_path, "--resume", "run", "--generations", 4, "--no-report", "--tensorboard", "events")
     events = reader.EventAccumulator(str(tmp_path / "events"))

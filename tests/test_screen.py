@@ -12,6 +12,7 @@ from rich.console import Console
 
 from evo.cli.terminal import champion_board
 from evo.cli.terminal.champion_board import ChampionBoard
+from evo.cli.terminal.display import finite
 from evo.cli.terminal.screen import Screen, bars, spread
 from evo.config.experiment import Experiment
 from evo.networks.network import Network
@@ -124,6 +125,47 @@ def test_no_board_is_shown_of_what_draws_no_pictures_or_has_no_finite_outputs() 
     assert board._thread is None
     experiment = small()
     board.take(experiment, np.full(experiment.network().size, np.nan, np.float32), 0)
+    board._thread.join(1.0)
+    assert board._thread.is_alive()  # it waits for a better one
+    assert board.lines() == []
+    board.close()
     board._thread.join(PATIENCE)
     assert not board._thread.is_alive()
-    assert board.lines() == []
+
+
+def test_numbers_that_nobody_would_write_are_shown_or_left_out() -> None:
+    odd = [10**400, math.inf, math.nan, "text", None, True, [1]]
+    assert [finite(value) for value in odd] == [None, None, None, None, None, 1.0, None]
+    assert bars([1e308, -1e308]) == bars([0.0, 1e-310]) == bars([2.0, 2.0]) == ["▁▁"]
+    with Screen() as screen:
+        for generation, value in enumerate([*odd, 1e308, -1e308, 1e-310]):
+            screen.past(generation, {"best": value, "workers_replaced": value})  # type: ignore[dict-item]
+        screen.generation(Row(12, {"best": 1e308, "workers": math.nan, "seconds": 1.0}, None, False, Path()), 3)
+        for width, height in ((1, 1), (20, 8), (200, 60)):
+            shown_on(screen, width, height)
+
+
+def test_a_curve_of_very_many_generations_is_thinned_and_keeps_its_peaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evo.cli.terminal.screen.MOST_POINTS", 100)
+    with Screen() as screen:
+        for generation in range(5000):
+            screen.past(generation, {"best": 9.0 if generation == 1234 else generation / 5000})
+        kept = screen._curves["best"]
+    assert len(kept) <= 101
+    assert max(value for _, value in kept) == 9.0
+    assert kept[-1][0] >= 4900
+
+
+def test_a_game_that_cannot_be_drawn_is_told_in_a_line_and_the_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("no picture")
+
+    monkeypatch.setattr(champion_board, "_episode", fails)
+    experiment, board, began = small(), ChampionBoard(), time.monotonic()
+    board.take(experiment, weights_of(experiment.network()), 0)
+    while not board.lines():
+        assert time.monotonic() - began < PATIENCE
+        time.sleep(0.05)
+    assert [line.plain for line in board.lines()] == [" the champion cannot be shown: no picture"]
+    board.close()
+    assert not board._thread.is_alive()

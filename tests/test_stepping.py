@@ -82,6 +82,17 @@ def test_a_candidate_of_any_generation_is_shown_and_has_the_return_that_it_had(s
     assert sum(scores) / 4 - 1 <= mean <= sum(scores) / 4 + 3  # deaths cost 1, full boards bring 10
 
 
+def test_a_candidate_is_shown_in_the_environment_that_it_was_trained_in(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    sets = ("--set", "environment.training={starvation=5}", "--generations", 2)
+    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report", *sets)
+    for candidate in (1, 7):
+        words = ("replay", "run", "--generation", 1, "--candidate", candidate, "--episode", 1)
+        assert "score" in called(tmp_path, *words, "--json", program="evo")[0].splitlines()[-2]
+    err = called(tmp_path, "replay", "run", "--step", 1, "--gif", "film.gif", program="evo", code=2)[1]
+    assert "not allowed with" in err
+
+
 def test_keys_go_forwards_and_back_and_leave(small: Path) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "NO_COLOR": "1"}

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.errors import counted, notice
+from evo.files.durable import resources
 from evo.plugins.extras import extra
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
-    from evo.run import Session
+    from evo.exports.tables import Events
+    from evo.run import Row, Session
     from evo.store.store import Store
     from evo.training.summary import Summary
     from evo.training.testing import Baseline
@@ -34,8 +36,11 @@ def train_to_the_end(
     from evo.exports.tables import Events
 
     summary: Summary = arguments.summary
-    if arguments.tensorboard is not None:
-        extra("tensorboardX", "--tensorboard")  # before anything is made
+    logged = None if arguments.tensorboard is None else Path(arguments.tensorboard)
+    if logged is not None:  # before anything is made
+        extra("tensorboardX", "--tensorboard")
+        with resources("write to", logged):
+            logged.mkdir(parents=True, exist_ok=True)
     display = display_for(arguments.quiet, arguments.verbose)
     display.say(show.headline(experiment))
     from evo.run import Session, generations
@@ -62,17 +67,18 @@ def train_to_the_end(
                     display.past(metrics["generation"], metrics)
                 with ExitStack() as stack:
                     stack.enter_context(display)
-                    events = arguments.tensorboard and stack.enter_context(
-                        Events(Path(arguments.tensorboard), "--tensorboard", store.next_generation)
-                    )
+                    events = None
+                    if logged is not None:
+                        with resources("write to", logged):
+                            events = stack.enter_context(Events(logged, "--tensorboard", store.next_generation))
                     if session.algorithm.best is not None:
                         display.champion(experiment, session.algorithm.best, store.next_generation - 1)
                     for row in generations(session):
                         if "start_validation" in row.metrics:
                             display.say(init_from.handed_over(experiment, row.metrics["start_validation"]))
                         display.generation(row, experiment.generations)
-                        if events:
-                            events.add(row.generation, row.metrics, time.time())
+                        if events is not None:
+                            events = _logged(events, row)
                         if row.new_champion and session.algorithm.best is not None:
                             display.champion(experiment, session.algorithm.best, row.generation)
                         _fill(summary, store, session)
@@ -99,6 +105,17 @@ def train_to_the_end(
         page = write_at_end(reported, baselines)
     show.ending(experiment, summary, display, game, stopped, baselines, page)
     return 0
+
+
+def _logged(events: Events, row: Row) -> Events | None:
+    """Show a generation in TensorBoard; None, with a notice, where that fails, for training goes on without it."""
+    try:
+        events.add(row.generation, row.metrics, time.time())
+        events.flush()
+    except OSError as error:
+        notice(f"--tensorboard: no more events are written: {error.strerror or error}")
+        return None
+    return events
 
 
 def _baselines(experiment: Experiment, summary: Summary) -> Mapping[str, Baseline]:

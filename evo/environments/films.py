@@ -11,7 +11,7 @@ from subprocess import PIPE, Popen
 import numpy as np
 
 from evo.environments.pictures import Frame
-from evo.errors import first_line
+from evo.errors import ConfigurationError, first_line
 from evo.plugins.extras import extra
 
 PALETTE_FRAMES = 16  # of a GIF, that its colours are chosen from
@@ -56,7 +56,12 @@ def _save_webp(path: str | Path, frames: Sequence[Frame], frames_per_second: flo
 
 
 def _save_mp4(path: str | Path, frames: Sequence[Frame], frames_per_second: float) -> None:
-    program = which("ffmpeg") or extra("imageio_ffmpeg", str(path)).get_ffmpeg_exe()
+    program = which("ffmpeg")
+    if program is None:
+        try:
+            program = extra("imageio_ffmpeg", str(path)).get_ffmpeg_exe()
+        except RuntimeError as error:
+            raise ConfigurationError(f"{path}: {first_line(error)}") from error
     height, width = frames[0].shape[:2]
     even = ((0, height % 2), (0, width % 2), (0, 0))  # H.264 halves the sides for colours
     raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width + width % 2}x{height + height % 2}"]

@@ -12,7 +12,7 @@ def extra(module: str, wanted: str) -> Any:
     """Return a module that `wanted`, as typed, needs; ConfigurationError says how to install it where it is missing."""
     try:
         return import_module(module)
-    except ImportError as error:
+    except (ImportError, TypeError) as error:  # the latter where a library that it needs is of another version
         package = module.partition(".")[0].replace("_", "-")
         raise ConfigurationError(
             f"{wanted} needs {package}, and it cannot be imported ({first_line(error)}); install it with: "

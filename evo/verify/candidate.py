@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config import loading
-from evo.config.experiment import Experiment, environment_of, evaluator_of
+from evo.config.experiment import Experiment, environment_of, evaluator_of, training_environment
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
 from evo.networks.candidates import Rebuilder
@@ -24,6 +24,7 @@ from evo.training.generation import addressed, make_algorithm
 from evo.verify.recording import Recording, record_task
 
 if TYPE_CHECKING:
+    from evo.environments.environment import Environment
     from evo.records import Generation
     from evo.store.published import Published
     from evo.training.validation import Validated
@@ -33,6 +34,7 @@ class Replayed(NamedTuple):
     """A candidate that was played again."""
 
     experiment: Experiment
+    environment: Environment  # that it played in: of training, or of validation
     weights: NDArray[np.float32]  # [P]
     described: str  # its result
     recording: Recording | None  # of the episode that was asked for
@@ -61,14 +63,17 @@ def replay_candidate(
     with temporary() as published:
         parents, tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, published)
         task = _task_of_candidate(tasks, candidate)
+        played_in = environment if task.evaluation else training_environment(experiment.environment, environment)
         shown = None if episode is None else _alone(task, episode)
         alone = replace(experiment, workers=processes.one_worker(experiment.workers))
         with closing(evaluator_of(alone, published.directory, attempts=1)) as evaluator:
             (result,) = evaluator.map([task]).results
-            if shown is not None and result.finite.all():
+            if shown is not None and not result.finite.all():
+                raise DataError(f"candidate {candidate} of generation {generation} has scores that are not finite")
+            if shown is not None:
                 recording = record_task(shown, evaluator, environment.episode_metrics, steps=True)
         Rebuilder(experiment.network()).rebuild(parents, task.weights, 0, weights)
-    return Replayed(experiment, weights, _described(result), recording)
+    return Replayed(experiment, played_in, weights, _described(result), recording)
 
 
 def _alone(task: Task, episode: int) -> Task:

@@ -63,12 +63,13 @@ def record(
 def record_task(task: Task, evaluator: Evaluator, metrics: Sequence[str], *, steps: bool = False) -> Recording:
     """Return the one episode of a task of one candidate; raises as `record`."""
     assert isinstance(task.play, Episodes)
-    tasks = [replace(task, record_actions=True)]
-    if steps:
-        tasks.append(replace(task, record_transitions=True))
-    results = evaluator.map(tasks).results
-    if not all(result.finite[0] for result in results):
+    (result,) = evaluator.map([replace(task, record_actions=not steps, record_transitions=steps)]).results
+    if not result.finite[0]:
         raise DataError("the network's outputs are not finite")
-    assert results[0].actions is not None
-    score = float(score_of(results[0], metrics)[0])
-    return Recording(int(task.play.seeds[0]), results[0].actions[0], score, results[-1].transitions)
+    if steps:
+        assert result.transitions is not None
+        actions = result.transitions.actions
+    else:
+        assert result.actions is not None
+        actions = result.actions[0]
+    return Recording(int(task.play.seeds[0]), actions, float(score_of(result, metrics)[0]), result.transitions)

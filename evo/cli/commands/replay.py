@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -41,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     films = parser.add_mutually_exclusive_group()
     films.add_argument("--gif", metavar="FILE", help="save the episode as a GIF instead of showing it")
     films.add_argument("--film", metavar="FILE", help="the same, as FILE.gif, FILE.webp or FILE.mp4")
-    parser.add_argument(
+    films.add_argument(
         "--step", metavar="T", nargs="?", const="0",
         help="go through the episode step by step, from step T on, with the network's outputs and what they depend on",
     )  # fmt: skip
@@ -96,7 +98,6 @@ def _candidate(arguments: Namespace) -> Replay | None:
     episode = whole("--episode", arguments.episode, 0, MOST)
     if generation is None or candidate is None:
         raise ConfigurationError("--generation and --candidate go together, and --round with them")
-    from evo.config.experiment import environment_of
     from evo.training.finished import Policy
     from evo.verify.candidate import replay_candidate
 
@@ -112,7 +113,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
     print(f"{who}: {found.described}")
     if found.recording is None:
         return None
-    environment = environment_of(found.experiment.environment)
+    environment = found.environment
     _check_visible(environment, found.experiment.environment.id, arguments)
     policy = Policy(found.experiment.network(), found.weights, found.experiment)
     return Replay(f"{who}, episode {episode or 0}", environment, policy, found.recording)
@@ -135,10 +136,12 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
     elif step is not None:
         from evo.cli.terminal.stepping import Steps, coloured, walk
 
-        steps = Steps(recording, environment, policy, coloured())
+        moves = sys.stdin.isatty() and sys.stdout.isatty()
+        size = shutil.get_terminal_size() if moves else os.terminal_size((400, 400))
+        steps = Steps(recording, environment, policy, coloured(), size)
         if step > len(steps):
             raise ConfigurationError(f"--step: must be 0 to {len(steps)}, the steps of {title}")
-        if sys.stdin.isatty() and sys.stdout.isatty():
+        if moves:
             walk(steps.lines, len(steps), step, speed, title)
         else:
             print("\n".join(steps.lines(step)))

@@ -22,7 +22,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Show every generation until the run has ended, on a live screen in a terminal, elsewhere as a plain line."""
     from evo.cli.terminal import following
-    from evo.cli.terminal.display import display_for
+    from evo.cli.terminal.display import display_for, finite
+    from evo.cli.terminal.show import watched
     from evo.config import loading
     from evo.errors import ConfigurationError, DataError, counted
     from evo.run import Row
@@ -44,7 +45,7 @@ def main(arguments: Namespace) -> int:
             running = following.is_running(directory)
             lines = list(tail.read())
             for number, line in enumerate(lines):
-                metrics = {name: value for name, value in line.items() if isinstance(value, int | float)}
+                metrics = {name: value for name, told in line.items() if (value := finite(told)) is not None}
                 validation, done = metrics.get("validation", float("-inf")), int(line["generation"]) + 1
                 row = Row(done - 1, metrics, None, validation > best, directory)
                 best, chosen = max(best, validation), done - 1 if row.new_champion else chosen
@@ -52,7 +53,7 @@ def main(arguments: Namespace) -> int:
                     display.past(done - 1, metrics)
                 else:
                     display.generation(row, generations)
-            if (champion := champions.newer()) is not None:
+            if watched(display) and (champion := champions.newer()) is not None:
                 display.champion(experiment, champion.weights, chosen)
             first = False
             if not lines and (done >= generations or not running):

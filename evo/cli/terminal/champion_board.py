@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.errors import first_line
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -23,6 +25,9 @@ STEPS_PER_SECOND = 10.0
 LONGEST = 20.0  # seconds that an episode is shown for; steps of a longer one are left out
 LEAST = 3.0  # seconds that an episode is shown for before a newer champion takes its place
 PAUSE = 1.0  # seconds that the last position stands
+END = 0.5  # seconds that the end of the thread is waited for
+FOREVER = 1e6  # seconds, until there is a newer champion
+MOST_STEPS = 20_000  # of an episode that is shown, as each of its positions is kept
 
 
 class ChampionBoard:
@@ -38,6 +43,7 @@ class ChampionBoard:
         self._newest: tuple[Experiment, NDArray[Any], int] | None = None
         self._closed = False
         self._film: tuple[list[Shown], float, str] | None = None  # positions, when the first was shown, caption
+        self._trouble = ""
         self._thread: threading.Thread | None = None
 
     def take(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
@@ -54,12 +60,12 @@ class ChampionBoard:
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread, at the latest when its episode is played."""
+        """End the thread, at the latest when its episode is played; it is not waited for longer than a moment."""
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._thread is not None:
-            self._thread.join(timeout=5.0)
+            self._thread.join(timeout=END)
 
     def lines(self) -> list[Text]:
         """Return the position that is shown now, with a caption; nothing before the first episode is played."""
@@ -67,7 +73,7 @@ class ChampionBoard:
 
         film = self._film
         if film is None:
-            return []
+            return [Text(self._trouble, style="dim")] if self._trouble else []
         positions, began, caption = film
         steps = (time.monotonic() - began) * _steps_per_second(len(positions))
         text = positions[min(int(steps), len(positions) - 1)].text(self._colour)
@@ -82,15 +88,18 @@ class ChampionBoard:
                 if self._closed or newest is None:
                     return
             experiment, weights, generation = newest
-            if rollout is None or played is not experiment:
-                rollout, played = _rollout_of(experiment), experiment
-            positions = _episode(rollout, weights, seed)
-            if not positions:
-                return
-            self._film = (positions, time.monotonic(), f" champion of generation {generation + 1}")
+            positions: list[Shown] = []
+            try:
+                if rollout is None or played is not experiment:
+                    rollout, played = _rollout_of(experiment), experiment
+                positions = _episode(rollout, weights, seed)
+            except Exception as error:  # a game that cannot be shown is no reason to disturb the training
+                self._trouble = f" the champion cannot be shown: {first_line(error)}"
+            if positions:
+                self._film = (positions, time.monotonic(), f" champion of generation {generation + 1}")
             with self._changed:
-                whole = len(positions) / _steps_per_second(len(positions)) + PAUSE
-                self._changed.wait_for(lambda: self._closed, min(LEAST, whole))
+                whole = len(positions) / _steps_per_second(len(positions)) + PAUSE if positions else FOREVER
+                self._changed.wait_for(lambda: self._closed, min(LEAST, whole) if positions else 0.0)
                 self._changed.wait_for(partial(self._is_over, newest), max(0.0, whole - LEAST))
 
     def _is_over(self, shown: object) -> bool:
@@ -109,12 +118,12 @@ def _rollout_of(experiment: Experiment) -> Rollout:
 
 
 def _episode(rollout: Rollout, weights: NDArray[Any], seed: int) -> list[Shown]:
-    """Return the positions of an episode; none where the network's outputs are not finite."""
+    """Return the positions of an episode; none where it is very long, or the network's outputs are not finite."""
     from evo.records import Episodes, Task, WeightSource
 
     environment: Environment = rollout.environment
     task = Task(WeightSource.of_row(), Episodes(np.array([seed], np.uint64)), record_actions=True, evaluation=True)
     result = rollout.play(task, weights[np.newaxis])
-    if not result.finite[0] or result.actions is None:
+    if not result.finite[0] or result.actions is None or len(result.actions[0]) > MOST_STEPS:
         return []
     return environment.replayed(seed, result.actions[0].tolist())[0]

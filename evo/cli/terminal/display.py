@@ -125,6 +125,15 @@ def figures(row: Row, before: Mapping[str, str]) -> dict[str, str]:
     return shown
 
 
+def finite(value: object) -> float | None:
+    """Return a metric as a number; None where it is none, or not finite, as in a file that somebody else wrote."""
+    try:
+        found = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
 def number(value: float) -> str:
     """Return a score with two decimals."""
     return f"{value:z.2f}" if math.isfinite(value) else UNKNOWN

@@ -14,6 +14,7 @@ from evo.files.lock import LOCK
 from evo.networks.network import Network
 from evo.store.champion import WEIGHTS, Champion
 from evo.store.metrics import METRICS
+from evo.store.sandbox import read_champion
 from evo.training.champion import champion_of
 
 
@@ -46,7 +47,7 @@ class MetricsTail:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         for text in whole.split(b"\n"):
-            with suppress(ValueError, RecursionError, TypeError, KeyError):
+            with suppress(ValueError, RecursionError, TypeError, KeyError, OverflowError):
                 line = json.loads(text)
                 if int(line["generation"]) >= self._next:
                     self._pending[int(line["generation"])] = line
@@ -66,7 +67,7 @@ class Champions:
             if self._seen == (seen := (state.st_mtime_ns, state.st_size)):
                 return None
             self._seen = seen
-            return champion_of(self._directory, self._network)
+            return champion_of(self._directory, self._network, read_champion)
         except (OSError, DataError):  # it is not of this network, or just being replaced: the next one will do
             return None
 

@@ -12,13 +12,14 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evo.cli.terminal.champion_board import ChampionBoard
-from evo.cli.terminal.display import SCORES, UNKNOWN, Display, Pace, duration, figures, number, where_time_went
+from evo.cli.terminal.display import SCORES, UNKNOWN, Display, Pace, duration, figures, finite, number, where_time_went
 from evo.errors import counted, printable_lines
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ TABLE_LINES = 5  # of a table and the bar below it, besides its rows
 BARS = " ▁▂▃▄▅▆▇█"
 LABEL, CURVE = 12, (10, 80)  # characters of a curve's name, and of a curve
 GAP = "   "
+MOST_POINTS = 4000  # of a curve
+SMALLEST_RANGE = 1e-300
 REFRESHES = 8  # per second
 
 
@@ -70,11 +73,13 @@ class Screen(Display):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._board.close()
-        if self._live is not None:
-            live, self._live = self._live, None
-            live.transient = not self._rows
-            live.stop()
+        try:
+            if self._live is not None:
+                live, self._live = self._live, None
+                live.transient = not self._rows
+                live.stop()
+        finally:
+            self._board.close()
 
     def say(self, text: str) -> None:
         """Show a line that stays, above the rest."""
@@ -90,10 +95,12 @@ class Screen(Display):
 
     def past(self, generation: int, metrics: Mapping[str, float]) -> None:
         """Take a generation into the curves."""
-        for name, values in self._curves.items():
-            value = metrics.get(name)
-            values += [] if value is None or not math.isfinite(value) else [(generation, value)]
-        self._replaced += int(metrics.get("workers_replaced") or 0)
+        for name, values in list(self._curves.items()):
+            if (value := finite(metrics.get(name))) is not None:
+                values.append((generation, value))
+            if len(values) > MOST_POINTS:  # drawing them takes its time from the training
+                self._curves[name] = [(late, max(one, other)) for (_, one), (late, other) in pairwise(values)][::2]
+        self._replaced += int(finite(metrics.get("workers_replaced")) or 0)
 
     def champion(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
         """Show the champion [P] that a generation brought at play, where the game can be shown."""
@@ -133,7 +140,7 @@ class Screen(Display):
         """Return time left, speed and the number of workers, in as few lines as `width` allows."""
         row, shown = self._rows[-1]
         parts, workers = [f"time left {self._time_left()}", f"{shown['frames/s']} frames/s"], row.metrics.get("workers")
-        if workers is not None and math.isfinite(workers):
+        if (workers := finite(workers)) is not None:
             replaced = f" ({self._replaced} replaced)" if self._replaced else ""
             parts.append(f"{counted(int(workers), 'worker')}{replaced}")
         lines = parts[:1]
@@ -150,8 +157,9 @@ class Screen(Display):
         """Return the curves as about `wanted` lines, of which there may be `most`."""
         from rich.text import Text
 
-        curves = {name: values for name, values in self._curves.items() if len(values) > 1}
-        if not curves or most < len(curves):
+        kept = {name: tuple(values) for name, values in self._curves.items()}  # training adds to them meanwhile
+        curves = {name: values for name, values in kept.items() if len(values) > 1}
+        if not curves or most < len(curves) or width < LABEL + CURVE[0] + LABEL:
             return []
         each = max(1, min(wanted, most) // len(curves))
         last = max(len(number(values[-1][1])) for values in curves.values())
@@ -209,8 +217,8 @@ def bars(values: Sequence[float], height: int = 1) -> list[str]:
     """Return values as `height` lines of bars, from the least to the greatest; blank where one is NaN."""
     known = [value for value in values if not math.isnan(value)]
     low, high, steps = min(known), max(known), height * (len(BARS) - 1)
-    scale = (steps - 1) / (high - low) if high > low else 0.0
-    levels = [0 if math.isnan(value) else 1 + round((value - low) * scale) for value in values]
+    scale = (steps - 1) / (high - low) if SMALLEST_RANGE < high - low < math.inf else 0.0
+    levels = [0 if math.isnan(value) else 1 + (round((value - low) * scale) if scale else 0) for value in values]
     return [
         "".join(BARS[min(max(level - row * (len(BARS) - 1), 0), len(BARS) - 1)] for level in levels)
         for row in reversed(range(height))

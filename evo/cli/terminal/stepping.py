@@ -22,18 +22,22 @@ if TYPE_CHECKING:
     from evo.training.finished import Policy
     from evo.verify.recording import Recording
 
-BAR = 12  # characters of the longest bar of a score
+BAR = 10  # characters of the longest bar of a score
 SHADES = " ░▒▓█"
 MOVES = {"right": 1, "n": 1, "left": -1, "b": -1, "up": 10, "down": -10}
 HELP = "right and left: a step; up and down: ten; space plays; q leaves"
 GAP = "   "
+TITLE = " what the outputs depend on "
 
 
 class Steps:
     """The steps of a recorded episode, from 0; after the last one comes the final position."""
 
-    def __init__(self, recording: Recording, environment: Environment, policy: Policy, colour: bool) -> None:
+    def __init__(
+        self, recording: Recording, environment: Environment, policy: Policy, colour: bool, size: os.terminal_size
+    ) -> None:
         assert recording.steps is not None
+        self._size = size  # that lines fit into
         self._recording, self._environment, self._policy, self._colour = recording, environment, policy, colour
         self._outputs, self._masks = recording.steps.outputs, recording.steps.action_masks
         self._snapshots: NDArray[Any] = recording.steps.observations
@@ -50,13 +54,16 @@ class Steps:
         if step == len(self):
             return [self._ansi(line) for line in [*left, Text(f" the end, after {step} steps")]]
         left += [Text(f" step {step} of {len(self)}"), *map(Text, self._scores(step))]
-        right = [Text(" what the outputs depend on", style="dim"), *self._dependence(step)]
+        right = self._dependence(step)
         across = max(line.cell_len for line in left)
         lines = []
-        for row in range(max(len(left), len(right))):
+        for row in range(min(max(len(left), len(right)), self._size.lines - 3)):  # beside a caption, a help, the cursor
             line = left[row] if row < len(left) else Text()
             line.truncate(across, pad=True)
-            lines.append(self._ansi(line.append(GAP).append_text(right[row]) if row < len(right) else line))
+            if row < len(right):
+                line = line.append(GAP).append_text(right[row])
+            line.truncate(self._size.columns)
+            lines.append(self._ansi(line))
         return lines
 
     def _scores(self, step: int) -> list[str]:
@@ -82,10 +89,12 @@ class Steps:
         seen = self._snapshots[step] if game is None else game.observe(self._snapshots[step : step + 1])[0]
         change = occlusion(self._scores_of, np.asarray(seen, np.float32))
         if len(change) == 1:
-            return [Text(line) for line in _strongest(change[0])]
-        shares = change / max(float(change.max()), 1e-30)
-        frame = Text("╭" + "─" * 2 * change.shape[1] + "╮"), Text("╰" + "─" * 2 * change.shape[1] + "╯")
-        return [frame[0], *(Text("│").append_text(self._shaded(row)).append("│") for row in shares), frame[1]]
+            return [Text(TITLE, style="dim"), *(Text(line) for line in _strongest(change[0]))]
+        shares, width = change / max(float(change.max()), 1e-30), 2 * change.shape[1]
+        title = TITLE if len(TITLE) <= width else ""
+        top, bottom = Text("╭" + title.ljust(width, "─") + "╮"), Text("╰" + "─" * width + "╯")
+        rows = [Text("│").append_text(self._shaded(row)).append("│") for row in shares]
+        return [*([] if title else [Text(TITLE, style="dim")]), top, *rows, bottom]
 
     def _scores_of(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         return self._policy.scores(observations)[:, : self._environment.actions]
