@@ -372,7 +372,7 @@ def test_it_ends_with_who_asked_for_it_even_while_it_reads_a_large_file(tmp_path
 
 
 def until_reading(parent: int, seconds: float) -> int | None:
-    """Return the process id of the child that reads, as soon as it may open no file any more; None: not seen in time."""
+    """Return the id of the child that reads, as soon as it may open no file any more; None: not seen in time."""
     ended = time.monotonic() + seconds
     while time.monotonic() < ended:
         with suppress(FileNotFoundError):
