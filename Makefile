@@ -9,7 +9,7 @@ check: ## everything that must hold before a change lands, environment included
 test: ## what protects most, in minutes
 	$(PYTHON) -m pytest
 
-test-long: ## all tests, in hours
+test-long: ## all tests, in one to two hours
 	$(PYTHON) -m pytest -m ""
 
 results: ## every published score, trained and measured again, in hours; may be interrupted

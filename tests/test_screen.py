@@ -149,11 +149,13 @@ def test_a_curve_of_very_many_generations_is_thinned_and_keeps_its_peaks(monkeyp
     monkeypatch.setattr("evo.cli.terminal.screen.MOST_POINTS", 100)
     with Screen() as screen:
         for generation in range(5000):
-            screen.past(generation, {"best": 9.0 if generation == 1234 else generation / 5000})
+            value = 9.0 if generation == 1234 else generation / 5000
+            screen.past(generation, {"best": value})
+            assert screen._curves["best"][-1] == (generation, value)
         kept = screen._curves["best"]
     assert len(kept) <= 101
     assert max(value for _, value in kept) == 9.0
-    assert kept[-1][0] >= 4900
+    assert kept[-1] == (4999, 4999 / 5000)
 
 
 def test_a_game_that_cannot_be_drawn_is_told_in_a_line_and_the_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:

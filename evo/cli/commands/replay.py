@@ -138,7 +138,7 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
 
         moves = sys.stdin.isatty() and sys.stdout.isatty()
         size = shutil.get_terminal_size() if moves else os.terminal_size((400, 400))
-        steps = Steps(recording, environment, policy, coloured(), size)
+        steps = Steps(recording, shown, environment, policy, coloured(), size)
         if step > len(steps):
             raise ConfigurationError(f"--step: must be 0 to {len(steps)}, the steps of {title}")
         if moves:

@@ -39,7 +39,7 @@ TABLE_LINES = 5  # of a table and the bar below it, besides its rows
 BARS = " ▁▂▃▄▅▆▇█"
 LABEL, CURVE = 12, (10, 80)  # characters of a curve's name, and of a curve
 GAP = "   "
-MOST_POINTS = 4000  # of a curve
+MOST_POINTS = 4000  # of a curve; an even number
 SMALLEST_RANGE = 1e-300
 REFRESHES = 8  # per second
 
@@ -58,9 +58,7 @@ class Screen(Display):
         self._began = time.monotonic()
         self._last = self._began  # when the newest generation ended
         self._board = ChampionBoard(colour=not os.environ.get("NO_COLOR"))
-        self._known: tuple[
-            float, ...
-        ] = ()  # what the curves that are kept were drawn for: (moment, width, lines, most lines)
+        self._known: tuple[float, ...] = ()  # the moment, width and lines that the curves in _lines were drawn for
         self._lines: list[Any] = []
         self._live: Live | None = None
 
@@ -99,7 +97,8 @@ class Screen(Display):
             if (value := finite(metrics.get(name))) is not None:
                 values.append((generation, value))
             if len(values) > MOST_POINTS:  # drawing them takes its time from the training
-                self._curves[name] = [(late, max(one, other)) for (_, one), (late, other) in pairwise(values)][::2]
+                pairs = [(late, max(one, other)) for (_, one), (late, other) in pairwise(values[:-1])][::2]
+                self._curves[name] = [*pairs, values[-1]]
         self._replaced += int(finite(metrics.get("workers_replaced")) or 0)
 
     def champion(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
@@ -204,13 +203,10 @@ class Screen(Display):
 
 def spread(values: Sequence[tuple[int, float]], generations: int, width: int) -> list[float]:
     """Return the greatest value of every of `width` equal spans; NaN before the first, else the last one holds on."""
-    columns, newest = np.full(width, math.nan), [min(at * width // generations, width - 1) for at, _ in values]
-    for column, (_, value) in zip(newest, values, strict=True):
-        columns[column] = np.fmax(columns[column], value)
-    for column in range(1, width):
-        if math.isnan(columns[column]):
-            columns[column] = columns[column - 1]
-    return columns.tolist()
+    known, columns = np.array(values), np.full(width, math.nan)
+    np.fmax.at(columns, np.minimum(known[:, 0].astype(np.int64) * width // generations, width - 1), known[:, 1])
+    newest = np.maximum.accumulate(np.where(np.isnan(columns), 0, np.arange(width)))
+    return list(map(float, columns[newest]))
 
 
 def bars(values: Sequence[float], height: int = 1) -> list[str]:

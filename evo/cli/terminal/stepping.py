@@ -34,14 +34,24 @@ class Steps:
     """The steps of a recorded episode, from 0; after the last one comes the final position."""
 
     def __init__(
-        self, recording: Recording, environment: Environment, policy: Policy, colour: bool, size: os.terminal_size
+        self,
+        recording: Recording,
+        positions: Sequence[Shown],
+        environment: Environment,
+        policy: Policy,
+        colour: bool,
+        size: os.terminal_size,
     ) -> None:
+        from rich.console import Console
+
         assert recording.steps is not None
         self._size = size  # that lines fit into
         self._recording, self._environment, self._policy, self._colour = recording, environment, policy, colour
         self._outputs, self._masks = recording.steps.outputs, recording.steps.action_masks
         self._snapshots: NDArray[Any] = recording.steps.observations
-        self._positions: Sequence[Shown] = recording.positions(environment)
+        self._positions = positions
+        system: Literal["truecolor"] | None = "truecolor" if colour else None
+        self._console = Console(force_terminal=colour, color_system=system, width=400)
 
     def __len__(self) -> int:
         return len(self._recording.actions)
@@ -112,12 +122,8 @@ class Steps:
         return text
 
     def _ansi(self, line: Text) -> str:
-        from rich.console import Console
-
-        system: Literal["truecolor"] | None = "truecolor" if self._colour else None
-        console = Console(force_terminal=self._colour, color_system=system, width=400)
-        with console.capture() as captured:
-            console.print(line, end="", soft_wrap=True)
+        with self._console.capture() as captured:
+            self._console.print(line, end="", soft_wrap=True)
         return captured.get().rstrip(" ")
 
 
