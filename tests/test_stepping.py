@@ -84,7 +84,7 @@ def test_a_candidate_of_any_generation_is_shown_and_has_the_return_that_it_had(s
 
 def test_a_candidate_is_shown_in_the_environment_that_it_was_trained_in(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
-    sets = ("--set", "environment.training={starvation=5}", "--generations", 2)
+    sets = ("--set", "environment.training={starvation=2}", "--generations", 2)
     called(tmp_path, "small.toml", "--run-dir", "run", "--no-report", *sets)
     for candidate in (1, 7):
         words = ("replay", "run", "--generation", 1, "--candidate", candidate, "--episode", 1)
