@@ -25,8 +25,8 @@ from evo.errors import counted, printable_lines
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console, RenderableType
-    from rich.live import Live
 
+    from evo.cli.terminal.in_place import LiveInPlace
     from evo.config.experiment import Experiment
     from evo.run import Row
 
@@ -60,12 +60,12 @@ class Screen(Display):
         self._board = ChampionBoard(colour=not os.environ.get("NO_COLOR"))
         self._known: tuple[float, ...] = ()  # the moment, width and lines that the curves in _lines were drawn for
         self._lines: list[Any] = []
-        self._live: Live | None = None
+        self._live: LiveInPlace | None = None
 
     def __enter__(self) -> Screen:
-        from rich.live import Live
+        from evo.cli.terminal.in_place import LiveInPlace
 
-        self._live = Live(get_renderable=self.drawn, console=self._console, refresh_per_second=REFRESHES)
+        self._live = LiveInPlace(get_renderable=self.drawn, console=self._console, refresh_per_second=REFRESHES)
         self._began = self._last = time.monotonic()
         self._live.start(refresh=True)
         return self
