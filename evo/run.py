@@ -39,9 +39,10 @@ def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins:
     """
     from evo.plugins import registry
     from evo.training.resuming import open_or_begin
+    from evo.workers.process import interrupts_wait
 
     registry.load(plugins)
-    with open_or_begin(experiment, run_dir) as store, Session(experiment, store) as session:
+    with interrupts_wait(), open_or_begin(experiment, run_dir) as store, Session(experiment, store) as session:
         yield from generations(session)
 
 

@@ -186,6 +186,27 @@ except KeyboardInterrupt as stop:
     sys.exit(stop.exit_code)
 """
 
+NOTEBOOK = """
+import os, signal, sys, time
+import numba
+from numba.core.codegen import CPUCodeLibrary
+from evo.workers.process import interrupts_wait
+others = signal.signal(signal.SIGALRM, lambda *_: None), signal.getsignal(signal.SIGALRM)
+asked = CPUCodeLibrary.__dict__["_object_getbuffer_hook"]
+def signalled(cls, library):
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(0.1)
+    return asked.__get__(None, cls)(library)
+CPUCodeLibrary._object_getbuffer_hook = classmethod(signalled)
+try:
+    with interrupts_wait():
+        numba.njit(lambda x: x + 1)(3)
+        time.sleep(3)
+except KeyboardInterrupt:
+    restored = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    sys.exit(130 if restored and signal.getsignal(signal.SIGALRM) is others[1] else 1)
+"""
+
 DROPPING = """
 import os, sys, time
 from evo.workers.process import raise_stopped
@@ -212,6 +233,13 @@ def test_a_signal_waits_for_a_compiler_or_a_destructor_that_cannot_be_interrupte
     assert (ended.returncode, ended.stderr) == (128 + number, "")
 
 
+def test_an_interrupt_of_a_notebook_waits_for_the_compiler_and_handlers_are_as_before() -> None:
+    words = [sys.executable, "-c", NOTEBOOK, str(int(signal.SIGINT))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("trial", range(24))
 def test_a_signal_at_any_moment_of_a_cold_compilation_ends_in_order(
@@ -230,6 +258,22 @@ def test_a_signal_at_any_moment_of_a_cold_compilation_ends_in_order(
     assert process.returncode in (0, 128 + number), err
     assert "Exception ignored" not in err
     assert took < SECONDS
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_library_call_gives_the_handler_back(small: Path, raised: bool) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        experiment = evo.Experiment.load(small / "small.toml")
+        rows = evo.train(experiment, small / "called")
+        next(rows)
+        if raised:
+            with pytest.raises(KeyboardInterrupt):
+                rows.throw(KeyboardInterrupt)
+        rows.close()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_training_off_the_main_thread_gives_the_same_bits(small: Path) -> None:

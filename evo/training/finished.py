@@ -105,8 +105,10 @@ class Policy:
             set_weights(model, self.network, self.weights)
             return np.asarray(model(observations), np.float32)
         from evo.kernels import lanes
+        from evo.workers.process import interrupts_wait
 
-        return lanes.scores(self.network, self.weights, observations)
+        with interrupts_wait():  # the first call compiles
+            return lanes.scores(self.network, self.weights, observations)
 
 
 class Finished(NamedTuple):

@@ -28,6 +28,7 @@ COMPILER = "llvmlite.binding"  # modules that call LLVM, and that LLVM calls
 
 _asked_at = -BURST  # monotonic
 _deferred = signal.SIGINT  # the signal that is sent again
+_others_alarm: Callable[[int, FrameType | None], object] | int | None = signal.SIG_DFL  # what handled SIGALRM before
 
 
 class Stopped(KeyboardInterrupt):
@@ -77,6 +78,23 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Let Ctrl-C wait while LLVM compiles, in programs and notebooks that leave it to Python; elsewhere do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    python_s = signal.default_int_handler
+    if signal.getsignal(signal.SIGINT) is python_s:
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        main = threading.current_thread() is threading.main_thread()  # the collector may close a generator elsewhere
+        if main and signal.getsignal(signal.SIGINT) is _interrupt:
+            signal.signal(signal.SIGINT, python_s)
+
+
 def leave(code: int) -> int:
     """End this process at once if a signal asked for it, else return the code.
 
@@ -102,6 +120,14 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise Stopped(number)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, as Python does."""
+    if _compiles(frame):
+        _defer(number)
+    else:
+        signal.default_int_handler(number, frame)
+
+
 def _compiles(frame: FrameType | None) -> bool:
     """Return whether LLVM is on the stack: it cannot unwind, and ends in a segmentation fault after an exception."""
     while frame is not None:
@@ -113,13 +139,15 @@ def _compiles(frame: FrameType | None) -> bool:
 
 def _defer(number: int) -> None:
     """Send the signal again in a moment, by a timer, since no code of ours runs when the compiler returns."""
-    global _deferred
+    global _deferred, _others_alarm
     _deferred = signal.Signals(number)
-    signal.signal(signal.SIGALRM, _again)
+    before = signal.signal(signal.SIGALRM, _again)
+    _others_alarm = _others_alarm if before is _again else before
     signal.setitimer(signal.ITIMER_REAL, RETRY)
 
 
 def _again(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL if _others_alarm is None else _others_alarm)
     signal.raise_signal(_deferred)  # without effect where the signals are ignored by now
 
 
