@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calling import KEYS, SMALL, after, called, command, summary_of
+from calling import KEYS, ROOT, SMALL, after, called, command, summary_of
 
 import evo
 from evo.config import loading
@@ -431,3 +432,16 @@ def test_a_run_that_needs_tensorflow_makes_nothing_where_that_is_missing(
     assert f"needs TensorFlow and Keras, and {missing} is not installed" in summary["error"]
     assert summary["run_dir"] is None
     assert [path.name for path in small.iterdir()] == ["small.toml"]
+
+
+def test_a_run_that_learns_in_tensorflow_makes_nothing_where_that_is_broken(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (small / "broken" / "tensorflow").mkdir(parents=True)
+    (small / "broken" / "tensorflow" / "__init__.py").write_text("raise ImportError('no libcudnn')")
+    monkeypatch.setenv("PYTHONPATH", f"{small / 'broken'}:{ROOT}")
+    line = [sys.executable, "-m", "evo.run", "small.toml", "--algorithm", "ppo", "--run-dir", "run"]
+    words = [*line, "--set", "learner.arithmetic=tensorflow"]
+    ended = subprocess.run(words, cwd=small, capture_output=True, text=True)
+    assert (ended.returncode, "cannot be imported: no libcudnn" in ended.stderr) == (2, True)
+    assert not (small / "run").exists()
