@@ -108,7 +108,7 @@ def test_the_player_in_the_documentation_needs_nothing_but_the_arrays(
         **dict(zip(network.names(), network.split(weights), strict=True)),
         **layers_of(network),
     )
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "learners.md").read_text(), re.DOTALL)
+    example = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "exports.md").read_text(), re.DOTALL)[0]
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
     exec(example, namespace)
