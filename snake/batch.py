@@ -38,6 +38,7 @@ class Rules(NamedTuple):
     reward_fruit: int
     reward_death: int
     reward_win: int
+    reward_starved: int
 
 
 STATE = np.dtype(
@@ -238,6 +239,8 @@ def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
     out_of_time = 0 < rules.max_steps <= steps
     if status == ALIVE and (starved or out_of_time):
         status = np.int64(TRUNCATED)
+    if starved:  # no fruit was eaten, so the board is not full
+        reward += rules.reward_starved
     state.over = status
     return reward, status
 
@@ -269,6 +272,7 @@ def dump(boards: Boards, rules: Rules, b: int) -> dict[str, Any]:
             "fruit": rules.reward_fruit / 1000,
             "death": rules.reward_death / 1000,
             "win": rules.reward_win / 1000,
+            "starved": rules.reward_starved / 1000,
         },
         "actions": "relative" if rules.relative else "absolute",
         "heading": int(boards.state["heading"][b]),
@@ -320,4 +324,5 @@ def _rules_of(game: Game) -> Rules:
         reward_fruit=game.thousandths["fruit"],
         reward_death=game.thousandths["death"],
         reward_win=game.thousandths["win"],
+        reward_starved=game.thousandths["starved"],
     )

@@ -25,7 +25,7 @@ from snake.batch import (
     step_board,
 )
 from snake.players import hamiltonian_player
-from snake.rules import Game
+from snake.rules import DEFAULT_REWARDS, Game
 from tests.saved_boards import restore, snapshot, snapshots
 
 
@@ -57,7 +57,7 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
         "start_length": draw(st.one_of(st.just(1), st.integers(1, size))),
         "rewards": draw(
             st.fixed_dictionaries(
-                {}, optional={name: st.integers(-9999, 9999).map(lambda v: v / 1000) for name in ("fruit", "win")}
+                {}, optional={name: st.integers(-9999, 9999).map(lambda v: v / 1000) for name in DEFAULT_REWARDS}
             )
         ),
         "actions": draw(st.sampled_from(["absolute", "relative"])),

@@ -336,6 +336,24 @@ def test_the_identity_holds_what_changes_results_and_nothing_else(tmp_path: Path
     assert lines == ["environment.rewards.win: 10.0 in the run, 3.0 now", "seed: 1 in the run, 2 now"]
 
 
+def test_an_option_without_a_value_has_its_default_again(tmp_path: Path) -> None:
+    path = write(tmp_path, "[ga]\nsigma = 0.5\n[environment]\nsize = 6\nrewards = { win = 3.0 }\n")
+    (tmp_path / "plain").mkdir()
+    plain = write(tmp_path / "plain", "[environment]\nsize = 6\n")
+    assert load(path, ["ga.sigma=", "environment.rewards="]) == load(plain)
+    assert load(path, ["ga.sigma=", "ga.sigma=0.7"]).options.sigma == 0.7
+    assert load(path, ["ga.sigma=0.7", "ga.sigma= "]).options.sigma == load(plain).options.sigma
+    for name in ("ga.sgma", "ga.sigma.more", "ppo.gamma"):
+        told = f"--set {name}: has its default already: nothing sets it"
+        assert mistakes(path, f"{name}=") == [told]
+
+
+def test_only_a_reward_for_starving_that_is_given_is_part_of_the_identity(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    assert "starved" not in load(path).identity()["environment"]["rewards"]
+    assert load(path, ["environment.rewards.starved=-0.5"]).identity()["environment"]["rewards"]["starved"] == -0.5
+
+
 def test_a_preset_and_its_layers_are_the_same_identity(tmp_path: Path) -> None:
     path = write(tmp_path, "")
     layers = ["policy.conv=[[100, 4, 1], [200, 3, 1]]", "policy.dense=[200]", "policy.padding=valid"]

@@ -139,9 +139,17 @@ def test_rewards_are_configurable_one_by_one() -> None:
     way = spiral(4)
     rewards = {"fruit": 0.25, "win": 2}
     game = Game(size=4, body=way[1:], fruit=way[0], rewards=rewards)
-    assert game.state()["rewards"] == {"fruit": 0.25, "death": -1.0, "win": 2.0}
+    assert game.state()["rewards"] == {"fruit": 0.25, "death": -1.0, "win": 2.0, "starved": 0.0}
     assert game.step(LEFT)[0] == 2.25
     assert Game(size=4, body=[(0, 0)], fruit=(3, 3), rewards={"death": -0.001}).step(UP)[0] == -0.001
+
+
+def test_starving_has_a_reward_of_its_own_and_running_out_of_time_has_none() -> None:
+    options: dict[str, Any] = {"size": 6, "body": [(3, 0)], "fruit": (0, 5), "rewards": {"starved": -0.5}}
+    assert Game(**options, starvation=1).step(RIGHT) == (-0.5, False, True)
+    assert Game(**options, starvation=2, max_steps=1).step(RIGHT) == (0.0, False, True)
+    assert Game(**options, starvation=1, max_steps=1).step(RIGHT) == (-0.5, False, True)
+    assert Game(**options, starvation=1).step(LEFT) == (-1.0, True, False)
 
 
 def test_forced_fruits_come_first_and_use_no_draw() -> None:

@@ -32,7 +32,7 @@ def add(parser: ArgumentParser, *names: str, **changes: Any) -> None:
 def add_of_training(parser: ArgumentParser) -> None:
     """Declare what can be said of a new run and of one that goes on."""
     parser.add_argument("--algorithm", metavar="NAME", help="the algorithm; see `evo list`")
-    more = "change any option of the file; may be repeated"
+    more = "change any option of the file; without a value: back to its default; may be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help=more)
     add(parser, "--workers", "--backend")
     parser.add_argument("--seed", metavar="N", help="random seed of training and validation")

@@ -54,7 +54,7 @@ class ExperimentFile:
             raise ConfigurationError(f"{file}:1: {printable(str(error))}") from error
 
     def set(self, assignment: str) -> None:
-        """Apply one SECTION.KEY=VALUE; a value that is no TOML is text."""
+        """Apply one SECTION.KEY=VALUE; a value that is no TOML is text, and none at all brings the default back."""
         name, equals, text = assignment.partition("=")
         path = tuple(part.strip() for part in name.split("."))
         if not equals or len(path) < 2 or not all(path):
@@ -62,6 +62,9 @@ class ExperimentFile:
             return
         try:
             assignment.encode()
+            if not text.strip():
+                self._remove(path)
+                return
             self._put(path, _value(text), f"--set {printable('.'.join(path))}")
         except (ValueError, RecursionError) as error:
             reason = "brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
@@ -109,6 +112,14 @@ class ExperimentFile:
             return 0, f"{printable(typed[0])}: {printable(mistake.text) if len(keys) == 1 else what}"
         section = self._came_from.get(keys[:1], 1)
         return (section if isinstance(section, int) else 1), what
+
+    def _remove(self, path: tuple[str, ...]) -> None:
+        table: Any = self.tables
+        for key in path[:-1]:
+            table = table.get(key) if isinstance(table, dict) else None
+        if not isinstance(table, dict) or path[-1] not in table:
+            raise ValueError("has its default already: nothing sets it")
+        del table[path[-1]]
 
     def _put(self, path: tuple[str, ...], value: object, source: str) -> None:
         table = self.tables

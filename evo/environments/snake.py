@@ -28,10 +28,13 @@ class Rewards(Section):
     fruit: float = Field(1.0, description="for a fruit")
     death: float = Field(-1.0, description="for a collision with a wall or the body")
     win: float = Field(10.0, description="for filling the board, added to that of the last fruit")
+    starved: float = Field(
+        0.0, exclude_if=lambda value: not value, description="for `starvation` steps without a fruit"
+    )
 
     @model_validator(mode="after")
     def _thousandths(self) -> Rewards:
-        for name in ("fruit", "death", "win"):
+        for name in type(self).model_fields:
             value = getattr(self, name)
             if abs(value) > 1e6 or round(value * 1000) / 1000 != value:
                 raise ValueError(f"{name} = {value} is not a multiple of 0.001 within a million")
@@ -62,7 +65,9 @@ class Options(EnvironmentOptions):
     )
     tail: Literal["legal", "fatal"] = Field("legal", description="moving into the cell that the tail is leaving")
     start_length: int = Field(1, ge=1, le=64, description="length of the snake at the start")
-    rewards: Rewards = Field(Rewards(), description="rewards for a fruit, for dying, and for filling the board")
+    rewards: Rewards = Field(
+        Rewards(), description="rewards for a fruit, for dying, for filling the board, and for starving"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import tomllib
 from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 from evo.files.format import FORMAT
 
+ROOT = Path(__file__).parents[2]
 PACKAGES = ("snake-evo", "deap", "gymnasium", "h5py", "keras", "llvmlite", "numba", "numpy", "pydantic", "tensorflow")
 
 
@@ -24,9 +27,21 @@ def provenance(fingerprint: str = "") -> dict[str, object]:
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "versions": versions,
-        "git_commit": git_commit(Path(__file__).parents[2]),
+        "git_commit": git_commit(ROOT),
         "fingerprint": fingerprint,
     }
+
+
+@cache
+def made_by() -> dict[str, str]:
+    """Return the version of this package and the commit of its source tree; either may be empty."""
+    try:
+        version = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError):  # it does not run from its source tree
+        version = ""
+        with suppress(metadata.PackageNotFoundError):
+            version = metadata.version(PACKAGES[0])
+    return {"version": version, "git_commit": git_commit(ROOT)}
 
 
 def git_commit(root: Path) -> str:

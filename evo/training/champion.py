@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DataError, PoisonError, counted
+from evo.files.hashing import first_hash
 from evo.store.champion import WEIGHTS, Champion, read_champion
+from evo.store.provenance import made_by
 from evo.training import summary, testing
 from evo.training.quarantine import champion_stopped
 
@@ -85,6 +87,11 @@ class ChampionReport:
             "policy": experiment.policy.model_dump(),
             **self._algorithm.origin(),
             "lineage": self._lineage(),
+            "provenance": {
+                **made_by(),
+                "configuration": first_hash(self._store.identity),
+                "game": self.environment.sources,
+            },
             "generations": self._store.next_generation,
             "state_hash": self._store.state_hash,
             "stopped": stopped,

@@ -29,7 +29,8 @@ def begin(experiment: Experiment, directory: Path | None) -> Store:
     """
     if experiment.learns_in_tensorflow:
         devices.require_tensorflow(devices.LEARNING)
-        if not experiment.learner_devices.processes:  # this one learns; what is installed may be broken
+        place = experiment.learner_devices
+        if place is not None and not place.processes:  # this process learns; what is installed may be broken
             devices.import_tensorflow(on_gpu=False, wanted=devices.LEARNING)
     elif experiment.policy.player == "tensorflow":
         devices.require_tensorflow()

@@ -1,4 +1,4 @@
-"""Check a run: recompute hashes, compare files, replay candidates."""
+"""Check a run: recompute hashes, compare files, replay candidates. Of a champion's file: repeat its test score."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 1_000_000_000
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    add(parser, "run_dir", help="the run's directory, which is only read")
+    add(parser, "run_dir", help="a run's directory, or a champion.h5 by itself; only read")
     parser.add_argument("--all", action="store_true", help="replay every generation, not a sample of candidates")
     parser.add_argument("--sample", metavar="N", help=f"least number of candidates to replay (default: {SAMPLE})")
     add(parser, "--workers", "--backend", "--plugin", "--json")
@@ -28,16 +28,22 @@ def main(arguments: Namespace) -> int:
         raise ConfigurationError("--sample cannot go with --all")
     from evo.store.recovery import require_run_directory
     from evo.training.summary import one_line
-    from evo.verify import champion_origin, verification
+    from evo.verify import champion_file, champion_origin, verification
     from evo.verify.comparison import candidates
     from evo.verify.replaying import replayer
     from evo.verify.verification import Report
 
     registry.load(arguments.plugin)
     directory, report = Path(arguments.run_dir), Report()
-    require_run_directory(directory)
-    said = champion_origin.read(directory, report)
-    evidence = verification.examine(directory, report, {"workers": arguments.workers, "backend": arguments.backend})
+    flags, evidence = {"workers": arguments.workers, "backend": arguments.backend}, None
+    if directory.is_file():
+        if arguments.all or count is not None:
+            raise ConfigurationError("--all and --sample go with a run directory; a file has no candidates")
+        champion_file.examine(directory, report, flags)
+    else:
+        require_run_directory(directory)
+        said = champion_origin.read(directory, report)
+        evidence = verification.examine(directory, report, flags)
     if evidence is not None:
         sound = said is not None and champion_origin.examine(said, evidence, report)
         champion = said.champion if said is not None and sound else None
@@ -50,7 +56,8 @@ def main(arguments: Namespace) -> int:
     for word, found in (("agrees", report.agrees), ("unknown", report.unknown), ("DIFFERS", report.disagrees)):
         for text in found:
             print(f"{word:<9}" + "\n         ".join(map(printable, text.split("\n"))))
-    told = "everything that could be checked agrees" if report.ok else "this run is not what it says"
+    what = "champion" if directory.is_file() else "run"
+    told = "everything that could be checked agrees" if report.ok else f"this {what} is not what it says"
     print(f"{told}: {counted(report.generations, 'generation')}, state hash {report.state_hash}")
     if arguments.json:
         print(one_line(report.numbers()))

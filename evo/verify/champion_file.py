@@ -1,0 +1,57 @@
+"""Check a champion's file by itself: play the test episodes that it states again, and compare the score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evo.config.experiment import environment_of
+from evo.training.finished import look_at, playing
+from evo.verify import champion_origin
+
+if TYPE_CHECKING:
+    from evo.verify.verification import Report
+
+HASH_SHOWN = 12  # characters of a hash in a message
+
+
+def examine(file: Path, report: Report, flags: Mapping[str, object]) -> None:
+    """Report what a champion's file shows; DataError: it is none, or cannot be played here.
+
+    `flags` are those of `evo.config.loading.load`, and say how to play. The weights are read in a process that can
+    do nothing else, and are held to their hash.
+    """
+    run = look_at(file, flags)
+    about, environment = run.champion.about, environment_of(run.experiment.environment)
+    if isinstance(about.get("generations"), int):
+        report.generations = about["generations"]
+    if isinstance(about.get("state_hash"), str):
+        report.state_hash = about["state_hash"]
+    report.agrees.append(f"{file}: the weights have the hash and the layers that the file states")
+    report.unknown.append(f"where it comes from: {_origin(about)}; only `evo verify` of its run directory can show it")
+    game = _provenance(about).get("game")
+    if game is not None and game != environment.sources:
+        report.unknown.append(f"{run.experiment.environment.id} is another game now: its code has changed since")
+    with playing(run.experiment) as (evaluator, published):
+        champion_origin.measure(run.champion, run.experiment, evaluator, published.publish, report)
+    if not report.ok and run.experiment.policy.player == "tensorflow":
+        report.unknown.append("its network plays in TensorFlow, whose sums depend on the machine")
+
+
+def _origin(about: Mapping[str, Any]) -> str:
+    """Return what the file says of its run, in words."""
+    made = _provenance(about)
+    said = [f"{about.get('algorithm')} with seed {about.get('seed')}, generation {about.get('generation')}"]
+    if version := made.get("version"):
+        said.append(f"snake-evo {version}")
+    if commit := made.get("git_commit"):
+        said.append(f"commit {str(commit)[:HASH_SHOWN]}{'-dirty' * str(commit).endswith('-dirty')}")
+    if configuration := made.get("configuration"):
+        said.append(f"configuration {str(configuration)[:HASH_SHOWN]}")
+    return ", ".join(said)
+
+
+def _provenance(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = about.get("provenance")
+    return found if isinstance(found, Mapping) else {}
