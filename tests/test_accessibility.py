@@ -23,8 +23,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     called(where, "small.toml", "--generations", 12, "--run-dir", "run")
     called(where, "small.toml", "--seed", 2, "--run-dir", "other", "--no-report")
     called(where, "report", "run", "other", "--output", "both.html", program="evo")
+    called(where, "compare", "run", "other", "--page", "comparison.html", program="evo")
     called(where, "export", ROOT / "champions" / "pqn_snake.h5", "--to", "html", "champion.html", program="evo")
-    return [where / "run" / "report.html", where / "both.html", where / "champion.html"]
+    return [where / "run" / "report.html", where / "both.html", where / "comparison.html", where / "champion.html"]
 
 
 @pytest.mark.parametrize("size", [(1280, 900), (390, 844)])

@@ -21,7 +21,7 @@ from calling import ROOT, SMALL, called
 import evo
 from evo.cli import comparing
 from evo.cli.commands import compare
-from evo.comparison import bootstrap, figures, formats, outcomes, plan, tables
+from evo.comparison import bootstrap, curves, figures, formats, outcomes, plan, tables
 from evo.comparison.outcomes import Outcome
 from evo.comparison.plan import Member
 from evo.config import loading
@@ -462,12 +462,12 @@ def test_a_comparison_takes_the_run_that_trains_with_it_and_the_same_command_goe
 def test_a_curve_of_several_seeds_has_all_of_them_at_every_point() -> None:
     one = np.array([10.0, 20.0, 40.0]), np.array([1.0, 2.0, 3.0])
     other = np.array([20.0, 30.0]), np.array([4.0, 8.0])
-    grid, (mean, low, high) = figures.together([one, other])
+    grid, (mean, low, high) = curves.together([one, other])
     assert (grid[0], grid[-1]) == (20.0, 40.0)
     assert (mean[0], mean[-2], mean[-1]) == ((2 + 4) / 2, (2 + 8) / 2, (3 + 8) / 2)
     assert (low < mean).all()
     assert (mean < high).all()
-    assert np.isnan(figures.together([one])[1][1:]).all()
+    assert np.isnan(curves.together([one])[1][1:]).all()
 
 
 def test_a_profile_is_the_share_of_runs_above_a_score() -> None:

@@ -37,7 +37,7 @@ def markdown(report: Report) -> str:
     """Return a heading, two tables and notes for every table."""
     parts = []
     for table in report.tables:
-        parts += [f"### {_title(table)}", _grid(TITLES, map(cells, table.methods))]
+        parts += [f"### {title_of(table)}", _grid(TITLES, map(cells, table.methods))]
         if table.pairs:
             parts.append(_grid(PAIR_TITLES, map(pair_cells, table.pairs)))
         if notes := _notes(table):
@@ -51,11 +51,11 @@ def latex(report: Report) -> str:
     """Return plain tabulars, which need no package, with the notes below."""
     parts = []
     for table in report.tables:
-        parts += [rf"\paragraph{{{_tex(_title(table))}}}", _tabular(TITLES, map(cells, table.methods))]
+        parts += [rf"\paragraph{{{_tex(title_of(table))}}}", _tabular(TITLES, map(cells, table.methods))]
         if table.pairs:
             parts.append(_tabular(PAIR_TITLES, map(pair_cells, table.pairs)))
-        parts += [_tex(_sentence(note)) for note in _notes(table)]
-    parts += [_tex(_sentence(note)) for note in report.notes]
+        parts += [_tex(sentence(note)) for note in _notes(table)]
+    parts += [_tex(sentence(note)) for note in report.notes]
     return "\n\n".join(parts) + "\n"
 
 
@@ -147,7 +147,8 @@ def _ends(ends: Interval | None) -> Interval | tuple[None, None]:
     return ends or (None, None)
 
 
-def _title(table: Table) -> str:
+def title_of(table: Table) -> str:
+    """Return what is played, and what is seen of it."""
     return f"{table.environment}; {table.league}" if table.league else table.environment
 
 
@@ -181,5 +182,6 @@ def _tex(text: str) -> str:
     return re.sub(r"[\\~^±<>&%$#_{}]", lambda match: NOT_IN_LATEX[match[0]], text.replace("\n", " "))
 
 
-def _sentence(note: str) -> str:
+def sentence(note: str) -> str:
+    """Return a note as a sentence."""
     return f"{note[:1].upper()}{note[1:]}."

@@ -1,28 +1,23 @@
-"""The page: sections of HTML in order, and one file with its style, scripts and data inside."""
+"""The page about runs: sections of HTML in order."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any
 
 from evo.diagnosis.examination import diagnosis
 from evo.diagnosis.source import Source
 from evo.report import charts, tables
 from evo.report.ancestry import Ancestry
-from evo.report.charts import Chart, Charts
-from evo.report.markup import Markup, details, element, escaped, joined, json_in_script, quiet, section
+from evo.report.charts import Charts
+from evo.report.markup import Markup, details, element, joined, quiet, section
 from evo.report.replays import Replays
+from evo.report.shell import CHARTS, Drawn, whole_page
 from evo.report.verdict import duration, verdict, verdict_of_several
 from evo.training.testing import Baseline
 
-STYLES = ("uPlot.min.css", "report.css")
-SCRIPTS = ("uPlot.iife.min.js", "charts.js", "replays.js")
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src 'sha256-{}'"
+SCRIPTS = (*CHARTS, "replays.js")
 
 
 @dataclass(frozen=True)
@@ -42,24 +37,14 @@ class Page:
         self.reported, self.runs = reported, [one.run for one in reported]
         self.several = len(reported) > 1
         self.charts = Charts(self.runs)
-        self._drawn: list[Chart] = []
+        self.drawn = Drawn()
 
     def html(self) -> bytes:
         """Return the whole file."""
         title = ", ".join(run.name for run in self.runs[:3]) + (", ..." if len(self.runs) > 3 else "")
         body = joined(self._sections())
-        data = {"runs": self.charts.axes(), "charts": self._drawn, "replays": self._episodes()}
-        script = "\n".join(asset(name) for name in SCRIPTS)
-        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        parts = {
-            "title": element("title", f"Report of {title}"),
-            "policy": escaped(POLICY.format(digest)),
-            "style": "\n".join(asset(name) for name in STYLES),
-            "body": body,
-            "data": json_in_script(data),
-            "script": script,
-        }
-        return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("report.html")).encode()
+        data = {"runs": self.charts.axes(), "charts": self.drawn.charts, "replays": self._episodes()}
+        return whole_page(f"Report of {title}", body, data, SCRIPTS)
 
     def _sections(self) -> Iterator[Markup]:
         yield self._header()
@@ -91,15 +76,6 @@ class Page:
         listed = [element("ul", *notes, class_="notes")] if notes else []
         return element("header", element("h1", title), element("p", first, class_="verdict"), *others, *listed)
 
-    def _figure(self, chart: Chart | None, title: str, about: str = "") -> Markup:
-        """Return the place of a chart, and nothing where there is no chart."""
-        if chart is None:
-            return Markup("")
-        self._drawn.append({**chart, "title": title})
-        caption = element("figcaption", element("b", title), *([", ", about] if about else []))
-        place = element("div", class_="plot", data_chart=len(self._drawn) - 1)
-        return element("figure", caption, place, class_=f"chart {chart['kind']}")
-
     def _scores(self) -> Markup:
         baselines = self._shared_baselines()
         test, returns = self.charts.scores(baselines), self.charts.returns()
@@ -109,9 +85,9 @@ class Page:
         return section(
             "Scores",
             switch,
-            self._figure(test, "Test score of the champion", "with the 95 % interval of the last one"),
+            self.drawn.figure(test, "Test score of the champion", "with the 95 % interval of the last one"),
             tables.scores(self.runs, baselines),
-            self._figure(returns, "Return", drawn),
+            self.drawn.figure(returns, "Return", drawn),
             "" if self.several else tables.optimism(first.run, first.ancestry, first.replays),
         )
 
@@ -156,12 +132,12 @@ class Page:
         of_candidates = ancestry.histogram is not None and ancestry.histogram.what == "candidates"
         return section(
             "Population" if of_candidates else "Training episodes",
-            self._figure(
+            self.drawn.figure(
                 charts.heat(ancestry),
                 f"Returns of all {'candidates' if of_candidates else 'training episodes'}",
                 "a stronger colour: more of them",
             ),
-            self._figure(charts.lineage(ancestry), "Lineage of the champion", "a dot: a new network"),
+            self.drawn.figure(charts.lineage(ancestry), "Lineage of the champion", "a dot: a new network"),
             tables.ancestors(ancestry),
         )
 
@@ -172,17 +148,12 @@ class Page:
         chart, about = self.charts.time(), "seconds per generation"
         if chart is not None and chart["longest"] > chart["top"]:
             about += f"; the longest, of {duration(chart['longest'])}, does not fit"
-        return section("Time", self._figure(chart, "Where the time went", about), tables.times(self.runs), *lost)
+        return section("Time", self.drawn.figure(chart, "Where the time went", about), tables.times(self.runs), *lost)
 
     def _others(self) -> Markup:
-        small = [self._figure(chart, name) for name, chart in self.charts.others()]
+        small = [self.drawn.figure(chart, name) for name, chart in self.charts.others()]
         still = [f"{name} {value:g}" for name, value in self.charts.constant()]
         if not small and not still:
             return Markup("")
         constant = quiet("Constant: ", ", ".join(still), ".") if still else ""
         return section("All other metrics", element("div", *small, class_="grid"), constant)
-
-
-def asset(name: str) -> str:
-    """Return a file of the page."""
-    return (files("evo.report") / "assets" / name).read_text("utf-8")

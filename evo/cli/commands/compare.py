@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from evo.comparison.plan import Plan
 
 FORMATS = ("markdown", "csv", "latex")
+PAGE = "comparison.html"  # beside the runs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -24,6 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--format", choices=FORMATS, default="markdown", help="form of the tables (default: markdown)")
     parser.add_argument("--output", metavar="FILE", help="write the tables to a file as well")
+    parser.add_argument("--page", metavar="FILE.html", help="write a page with tables and charts")
     parser.add_argument("--figures", metavar="DIR", help="draw scores and profiles into a folder, as PNG and SVG")
     parser.add_argument("--dry-run", action="store_true", help="show what would be trained, and do not train")
     add(parser, "--workers", "--backend", "--plugin", "--json")
@@ -36,6 +38,7 @@ def main(arguments: Namespace) -> int:
     if files and len(paths) > 1:
         raise ConfigurationError(f"{files[0]}: give one comparison file, or directories of runs only")
     registry.load(arguments.plugin)
+    page = _page(arguments.page)
     if arguments.figures is not None:
         from evo.comparison import figures
 
@@ -48,6 +51,7 @@ def main(arguments: Namespace) -> int:
         if arguments.dry_run:
             return _planned(planned, arguments.json)
         found = _trained(planned)
+        page = page or planned.directory / PAGE
     else:
         for flag in ("workers", "backend", "dry_run"):
             if getattr(arguments, flag):
@@ -55,7 +59,7 @@ def main(arguments: Namespace) -> int:
         from evo.comparison import outcomes
 
         found = outcomes.of_directories(paths)
-    return _reported(found, arguments)
+    return _reported(found, arguments, page)
 
 
 def described(plan: Plan) -> str:
@@ -105,7 +109,17 @@ def _trained(plan: Plan) -> list[Outcome]:
         raise
 
 
-def _reported(found: list[Outcome], arguments: Namespace) -> int:
+def _page(given: str | None) -> Path | None:
+    """Return where the page goes, if that is said; ConfigurationError where no file can be written."""
+    if given is None:
+        return None
+    path = Path(given)
+    if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir() or path.is_dir():
+        raise ConfigurationError(f"--page {path}: must be a file ending with .html in a folder that exists")
+    return path
+
+
+def _reported(found: list[Outcome], arguments: Namespace, page: Path | None) -> int:
     """Print the report, and return 5 where no run has a score."""
     from dataclasses import asdict
 
@@ -119,6 +133,10 @@ def _reported(found: list[Outcome], arguments: Namespace) -> int:
     if arguments.output is not None:
         with resources("write", Path(arguments.output)):
             replace_file(Path(arguments.output), text.encode())
+    if page is not None:
+        from evo.report import comparison
+
+        notice(f"page: {comparison.write(report, page)}")
     if arguments.figures is not None:
         from evo.comparison import figures
 

@@ -28,7 +28,7 @@ const report = JSON.parse(document.getElementById("data").textContent);
 
   // The points of a series without gaps in its values, in the order of x, each x once.
   function points(chart, series) {
-    const xs = [], ys = [], from = chart.x || report.runs[series.run][over];
+    const xs = [], ys = [], from = series.x || chart.x || report.runs[series.run][over];
     series.values.forEach((y, i) => {
       if (y !== null && from[i] !== null && (!xs.length || from[i] > xs[xs.length - 1])) {
         xs.push(from[i]);
@@ -44,7 +44,7 @@ const report = JSON.parse(document.getElementById("data").textContent);
       stroke: colour("quiet"), font: font(11), labelFont: font(11), grid, ticks: { ...grid, size: 4 },
       values: (_, ticks) => ticks.map(short), gap: 4,
     };
-    const label = chart.x ? "generation" : AXES[over];
+    const label = chart.across || (chart.x ? "generation" : AXES[over]);
     return {
       width: Math.max(place.clientWidth, 120),
       height: small ? 120 : 280,
@@ -57,7 +57,7 @@ const report = JSON.parse(document.getElementById("data").textContent);
       ],
       series: [{ label, value: (_, value) => short(value) }],
       legend: { show: !small },
-      cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(chart.x ? {} : { sync: { key: over } }) },
+      cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(chart.x || chart.across ? {} : { sync: { key: over } }) },
       hooks: {},
     };
   }
@@ -77,13 +77,17 @@ const report = JSON.parse(document.getElementById("data").textContent);
       width: 2, stroke: (_, i) => i ? line(chart.series[i - 1].colour) : "transparent", fill: () => "transparent",
       dash: (_, i) => i ? BORDERS[chart.series[i - 1].dash] : "solid",
     };
-    const marked = [...(chart.levels || []).map((one) => one.value), ...(chart.spans || []).flatMap((one) => [one.low, one.high])];
+    const marked = [
+      ...(chart.levels || []).map((one) => one.value), ...(chart.spans || []).flatMap((one) => [one.low, one.high]),
+      ...chart.series.flatMap((series) => (series.low ? [Math.min(...series.low), Math.max(...series.high)] : [])),
+    ];
     drawing.scales.y = {
       range: (_, low, high) => {
         const known = [low, high, ...marked].filter((value) => value !== null);
         return known.length ? uPlot.rangeNum(Math.min(...known), Math.max(...known), 0.08, true) : [0, 1];
       },
     };
+    drawing.hooks.drawAxes = [(plot) => bands(plot, chart)];
     drawing.hooks.draw = [(plot) => levels(plot, chart.levels || []), (plot) => spans(plot, chart, tables)];
     return new uPlot(drawing, uPlot.join(tables), place);
   }
@@ -112,6 +116,25 @@ const report = JSON.parse(document.getElementById("data").textContent);
     for (const { y, text } of named) {
       const below = y - bbox.top < 14 * ratio;
       ctx.fillText(text, bbox.left + 4 * ratio, y + (below ? 12 : -4) * ratio);
+    }
+    ctx.restore();
+  }
+
+  // The 95 % interval at every point of a curve.
+  function bands(plot, chart) {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    for (const { x, low, high, colour: number } of chart.series) {
+      if (!low) continue;
+      ctx.fillStyle = line(number);
+      ctx.globalAlpha = 0.18;
+      ctx.beginPath();
+      x.forEach((at, i) => ctx.lineTo(plot.valToPos(at, "x", true), plot.valToPos(high[i], "y", true)));
+      for (let i = x.length - 1; i >= 0; i--) ctx.lineTo(plot.valToPos(x[i], "x", true), plot.valToPos(low[i], "y", true));
+      ctx.fill();
     }
     ctx.restore();
   }

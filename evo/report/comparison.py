@@ -1,0 +1,120 @@
+"""The page about a comparison: who wins, the tables, and scores against every budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from evo.comparison.curves import Curve, profiles_of, scores_of
+from evo.comparison.formats import PAIR_TITLES, TITLES, cells, interval, number, pair_cells, sentence, title_of
+from evo.comparison.permutation import LEVEL
+from evo.comparison.tables import Report, Table
+from evo.config.sections import plural
+from evo.errors import counted
+from evo.files.durable import replace_file, resources
+from evo.report.charts import Chart
+from evo.report.curves import rounded
+from evo.report.markup import Markup, element, joined, quiet, section, table
+from evo.report.shell import CHARTS, Drawn, whole_page
+from evo.training.accounting import COUNTED
+
+
+def write(report: Report, path: Path) -> Path:
+    """Write the page, whole or not at all; ResourceError where that fails."""
+    data = ComparisonPage(report).html()
+    with resources("write", path):
+        replace_file(path, data, durable=False)
+    return path
+
+
+class ComparisonPage:
+    """Collects the sections of a comparison, and the charts in them."""
+
+    def __init__(self, report: Report) -> None:
+        self.report, self.drawn = report, Drawn()
+
+    def html(self) -> bytes:
+        """Return the whole file."""
+        body = joined([self._header(), *map(self._section, self.report.tables)])
+        title = f"Comparison of {', '.join(self._names()[:4])}"
+        return whole_page(title, body, {"runs": [], "charts": self.drawn.charts, "replays": []}, CHARTS)
+
+    def _names(self) -> list[str]:
+        return [method.name for one in self.report.tables for method in one.methods]
+
+    def _header(self) -> Markup:
+        sentences = [found for one in self.report.tables for found in verdicts(one)]
+        first, *others = sentences or ["There is only one method, so there is nothing to compare."]
+        notes = [element("li", sentence(note)) for note in self.report.notes]
+        return element(
+            "header",
+            element("h1", f"{counted(len(self._names()), 'method')} compared"),
+            element("p", first, class_="verdict"),
+            *(element("p", other) for other in others),
+            *([element("ul", *notes, class_="notes")] if notes else []),
+        )
+
+    def _section(self, one: Table) -> Markup:
+        players = [
+            (name, number(player.mean), interval(player.ci95), f"{player.episodes:,}")
+            for name, player in one.baselines.items()
+        ]
+        parts: list[object] = [
+            table(TITLES, map(cells, one.methods), numbers=range(1, len(TITLES))),
+            quiet("An interval between seeds says how far the result of a method is known, one within a champion how "
+                  "far that of a single network is."),
+            element("ul", *(element("li", note, ".") for note in one.notes)) if one.notes else "",
+        ]  # fmt: skip
+        if one.pairs:
+            about = f"A method wins where p, corrected for all pairs by Holm's method, is at most {LEVEL:g}."
+            parts += [element("h3", "Pairs"), table(PAIR_TITLES, map(pair_cells, one.pairs)), quiet(about)]
+        parts += [element("h3", "Score against what was spent"), *self._charts(one)]
+        if players:
+            heads = ("player that needs no learning", "mean score", "95 %", "episodes")
+            parts += [element("h3", "Baselines"), table(heads, players, numbers=(1, 2, 3))]
+        return section(title_of(one), *parts)
+
+    def _charts(self, one: Table) -> Iterator[Markup]:
+        levels = [{"label": name, "value": rounded(player.mean)} for name, player in one.baselines.items()]
+        for amount in COUNTED:
+            chart = lines(scores_of(one, amount), plural(amount), "test score")
+            about = "mean over seeds with its 95 % interval"
+            over = f"Score over {plural(amount)}"
+            yield self.drawn.figure(None if chart is None else {**chart, "levels": levels}, over, about)
+        profiles = lines(profiles_of(one), "test score", "share of runs")
+        yield self.drawn.figure(profiles, "Performance profile", "the share of runs above a score, with 95 % intervals")
+
+
+def verdicts(one: Table) -> Iterator[str]:
+    """Yield a sentence about every method that wins over others, or one that says why none does."""
+    beaten: dict[str, list[str]] = {}
+    for pair in one.pairs:
+        if pair.winner is not None:
+            beaten.setdefault(pair.winner, []).append(pair.second if pair.winner == pair.first else pair.first)
+    if one.pairs and not beaten:
+        reasons = list(dict.fromkeys(pair.verdict for pair in one.pairs))
+        yield f"No winner is proven on {one.environment}: {reasons[0]}."
+    means = {method.name: f"{method.name} ({number(method.mean)})" for method in one.methods}
+    for winner, losers in beaten.items():
+        yield f"{means[winner]} wins over {', '.join(means[loser] for loser in losers)} on {one.environment}."
+
+
+def lines(curves: Sequence[Curve], across: str, up: str) -> Chart | None:
+    """Return a chart of means with their intervals; None without a curve."""
+    if not curves:
+        return None
+    series = []
+    for place, curve in enumerate(curves):
+        known = bool(np.isfinite(curve.low).all() and np.isfinite(curve.high).all())
+        series.append({
+            "label": f"{curve.method} ({counted(curve.seeds, 'seed')})", "colour": place, "dash": 0,
+            "x": _listed(curve.x), "values": _listed(curve.mean),
+            "low": _listed(curve.low) if known else None, "high": _listed(curve.high) if known else None,
+        })  # fmt: skip
+    return {"kind": "lines", "series": series, "across": across, "y": up}
+
+
+def _listed(values: np.ndarray) -> list[float | None]:
+    return [rounded(value) for value in values.tolist()]
