@@ -95,7 +95,7 @@ def main() -> int:
                     with kept.open("a") as file:
                         file.write(json.dumps(one) + "\n")
                     print(name, seed, f"{one['seconds']:.1f} s", *one["findings"], flush=True)
-    text = table([one for one in lines(kept) if one["case"] in CASES])
+    text = table([one for one in lines(kept) if one["case"] in CASES and one["seed"] in arguments.seeds])
     print(text)
     if not arguments.print:
         head, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def page_of(path: Path, runs: Sequence[Outcome]) -> Page:
 
 @pytest.mark.long
 def test_a_comparison_ends_with_its_page_beside_the_runs(trained: Path, tmp_path: Path) -> None:
-    page = Page(trained / "runs" / "both" / "comparison.html")
+    page = Page(trained / "runs" / "both.html")
     assert page.sentence.startswith("No winner is proven on snake (size 5")
     assert all(f"{name}" in page.text for name in (*METHODS, "hamiltonian", "random"))
     titles = [chart["title"] for chart in page.data["charts"]]
@@ -90,6 +91,26 @@ def test_one_seed_has_no_interval_and_hostile_names_are_text(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("folder")
+def test_every_reason_is_said_where_no_winner_is_proven(tmp_path: Path) -> None:
+    scores = list(np.arange(6) / 10)
+    runs = [*made("one", scores), *made("same", scores), *made("few", [3.0])]
+    sentence = page_of(tmp_path / "page.html", runs).sentence
+    assert "not distinguishable with these seeds" in sentence
+    assert "a verdict needs at least" in sentence
+    apart = [*made("one", scores), *made("other", scores, "environment.size=6")]
+    sentence = page_of(tmp_path / "page.html", apart).sentence
+    assert sentence.startswith("No two of these methods see and play the same")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_method_has_one_colour_and_ten_methods_are_told_apart(tmp_path: Path) -> None:
+    runs = [run for i in range(10) for run in made(f"method {i}", [float(i)])]
+    page = page_of(tmp_path / "page.html", runs)
+    series = page.data["charts"][-1]["series"]
+    assert len({(one["colour"] % 8, one["dash"]) for one in series}) == 10
+
+
+@pytest.mark.usefixtures("folder")
 def test_who_wins_is_said_first(tmp_path: Path) -> None:
     scores = np.arange(6) / 10
     runs = [*made("worse", list(1 + scores)), *made("better", list(9 + scores))]
@@ -101,7 +122,7 @@ def test_who_wins_is_said_first(tmp_path: Path) -> None:
 @pytest.mark.skipif(executable() is None, reason="there is no Chromium to open a page in")
 @pytest.mark.parametrize("width", [390, 1100])
 def test_charts_are_drawn_in_a_browser(trained: Path, tmp_path: Path, width: int) -> None:
-    page = trained / "runs" / "both" / "comparison.html"
+    page = trained / "runs" / "both.html"
     with tab(tmp_path) as opened:
         opened.screen(width, 900, mobile=width < 500)
         opened.open(page)
@@ -109,3 +130,13 @@ def test_charts_are_drawn_in_a_browser(trained: Path, tmp_path: Path, width: int
         assert opened.value(f"[...document.querySelectorAll('canvas')].filter({BLANK.strip()}).length") == 0
         assert opened.value("document.documentElement.scrollWidth") <= width
         assert opened.complaints == []
+
+
+@pytest.mark.long
+def test_a_page_that_nobody_asked_for_costs_no_result(trained: Path) -> None:
+    (trained / "runs" / "both.html").unlink()
+    (trained / "runs" / "both.html").mkdir()
+    out, err = called(trained, "compare", "both.toml", "--json", program="evo")
+    (trained / "runs" / "both.html").rmdir()
+    assert json.loads(out.splitlines()[-1])["status"] == "done"
+    assert "no page was written" in err

@@ -343,9 +343,13 @@ def test_an_option_without_a_value_has_its_default_again(tmp_path: Path) -> None
     assert load(path, ["ga.sigma=", "environment.rewards="]) == load(plain)
     assert load(path, ["ga.sigma=", "ga.sigma=0.7"]).options.sigma == 0.7
     assert load(path, ["ga.sigma=0.7", "ga.sigma= "]).options.sigma == load(plain).options.sigma
-    for name in ("ga.sgma", "ga.sigma.more", "ppo.gamma"):
-        told = f"--set {name}: has its default already: nothing sets it"
-        assert mistakes(path, f"{name}=") == [told]
+    assert load(path, ["ppo.gamma=", "run.init_from="]) == load(path)  # nothing sets them
+    (told,) = mistakes(path, "ga.sgma=")
+    assert told == "--set ga.sgma: unknown key - did you mean `sigma`?"
+    assert mistakes(path, "ga.sigma.more=")[0].startswith("--set ga.sigma.more: unknown key")
+    assert mistakes(path, "gaa.sigma=")[0].startswith("--set gaa.sigma: unknown section - did you mean `ga`?")
+    (told,) = mistakes(path, "ga.population=10", "ga.parents=")
+    assert told.startswith("--set ga.parents: 64 of a population of 10")
 
 
 def test_only_a_reward_for_starving_that_is_given_is_part_of_the_identity(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from calling import ROOT, SMALL, after, called, command, summary_of
 
@@ -191,7 +192,9 @@ import os, signal, sys, time
 import numba
 from numba.core.codegen import CPUCodeLibrary
 from evo.workers.process import interrupts_wait
-others = signal.signal(signal.SIGALRM, lambda *_: None), signal.getsignal(signal.SIGALRM)
+rang = []
+signal.signal(signal.SIGALRM, lambda *_: rang.append(1))
+signal.alarm(1)
 asked = CPUCodeLibrary.__dict__["_object_getbuffer_hook"]
 def signalled(cls, library):
     os.kill(os.getpid(), int(sys.argv[1]))
@@ -200,11 +203,14 @@ def signalled(cls, library):
 CPUCodeLibrary._object_getbuffer_hook = classmethod(signalled)
 try:
     with interrupts_wait():
+        with interrupts_wait():
+            pass
         numba.njit(lambda x: x + 1)(3)
         time.sleep(3)
 except KeyboardInterrupt:
     restored = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    sys.exit(130 if restored and signal.getsignal(signal.SIGALRM) is others[1] else 1)
+    time.sleep(1.5)
+    sys.exit(130 if restored and rang else 1)
 """
 
 DROPPING = """
@@ -267,6 +273,13 @@ def test_a_library_call_gives_the_handler_back(small: Path, raised: bool) -> Non
         experiment = evo.Experiment.load(small / "small.toml")
         rows = evo.train(experiment, small / "called")
         next(rows)
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        others = evo.train(experiment, small / "others")
+        next(others)
+        policy = evo.Run(small / "called").champion
+        policy(np.zeros(policy.network.shape, np.float32))
+        others.close()
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # the first still trains
         if raised:
             with pytest.raises(KeyboardInterrupt):
                 rows.throw(KeyboardInterrupt)

@@ -47,6 +47,9 @@ def test_a_champion_proves_its_score_without_its_run(run: Path) -> None:
         ({"mean": 99.0}, "mean 99.0, replayed"),
         ({"win_rate": 1.0}, "win_rate 1.0, replayed"),
         ({"episodes": 69}, "the champion's test score differs"),
+        ({"mean": "abc"}, "not in the form of one"),
+        ({"mean": 10**400}, "the champion's test score differs"),
+        ({"mean": None}, "not in the form of one"),
     ],
 )
 def test_a_score_that_it_does_not_reach_differs(run: Path, facts: dict[str, Any], said: str) -> None:
@@ -54,6 +57,30 @@ def test_a_score_that_it_does_not_reach_differs(run: Path, facts: dict[str, Any]
     out = verified(run, 3)
     assert said in out
     assert "this champion is not what it says" in out
+
+
+def test_what_is_left_out_pays_for_nothing_that_is_false(run: Path) -> None:
+    test = read_champion(run).about["test"]
+    for kept in (("episodes", "block"), [name for name in test if name not in ("win_rate", "win_ci95")]):
+        forge_champion(
+            run, {"test": {**{name: test[name] for name in kept}, **({"mean": 9.0} if "mean" in kept else {})}}
+        )
+        assert "not in the form of one" in verified(run, 3)
+
+
+def test_a_file_prints_nothing_but_text(run: Path) -> None:
+    forge_champion(run, {"state_hash": "\x1b[2J\nagrees   everything", "generations": True})
+    out = verified(run)
+    assert "\x1b" not in out
+    assert out.splitlines()[-1].endswith("agrees: 0 generations, state hash None")
+
+
+def test_a_run_is_held_to_the_options_that_its_champion_states(run: Path) -> None:
+    made_by = read_champion(run).about["provenance"]
+    for forged in ({**made_by, "configuration": "0" * 64}, {**made_by, "game": "another"}, None):
+        forge_champion(run, {"provenance": forged})
+        out = called(run.parent, "verify", run, code=3, program="evo")[0]
+        assert "its hash of the options or of the game's sources is not that of the run" in out
 
 
 def test_other_weights_have_another_score(run: Path) -> None:

@@ -34,6 +34,7 @@ class ExperimentFile:
         self.file = file
         self.tables = tables
         self.mistakes: list[str] = []  # in the form of the command line
+        self.removed: list[tuple[str, ...]] = []  # keys that are to have their defaults
         self._came_from: dict[tuple[str, ...], int | str] = dict(lines)  # a line, or what was typed
 
     @classmethod
@@ -63,7 +64,7 @@ class ExperimentFile:
         try:
             assignment.encode()
             if not text.strip():
-                self._remove(path)
+                self._remove(path, f"--set {printable('.'.join(path))}")
                 return
             self._put(path, _value(text), f"--set {printable('.'.join(path))}")
         except (ValueError, RecursionError) as error:
@@ -113,13 +114,14 @@ class ExperimentFile:
         section = self._came_from.get(keys[:1], 1)
         return (section if isinstance(section, int) else 1), what
 
-    def _remove(self, path: tuple[str, ...]) -> None:
+    def _remove(self, path: tuple[str, ...], source: str) -> None:
         table: Any = self.tables
         for key in path[:-1]:
             table = table.get(key) if isinstance(table, dict) else None
-        if not isinstance(table, dict) or path[-1] not in table:
-            raise ValueError("has its default already: nothing sets it")
-        del table[path[-1]]
+        if isinstance(table, dict):
+            table.pop(path[-1], None)
+        self._comes_from(path, source)
+        self.removed.append(path)
 
     def _put(self, path: tuple[str, ...], value: object, source: str) -> None:
         table = self.tables
@@ -128,6 +130,9 @@ class ExperimentFile:
             if not isinstance(table, dict):
                 raise ValueError(f"{'.'.join(path[:depth])} is not a table")
         table[path[-1]] = value
+        self._comes_from(path, source)
+
+    def _comes_from(self, path: tuple[str, ...], source: str) -> None:
         for known in [known for known in self._came_from if known[: len(path)] == path]:
             del self._came_from[known]
         self._came_from[path] = source

@@ -82,6 +82,8 @@ def _validated(given: ExperimentFile, path: Path) -> Experiment:
         sections, mistakes = _sections(_without(given.tables, others))
     except RecursionError:
         raise ConfigurationError(f"{given.file}:1: tables are nested too deeply") from None
+    if not mistakes:
+        mistakes = [mistake for key in given.removed for mistake in _unknown_key(sections, key)]
     lines = given.lines_of(wrong + mistakes)
     if lines:
         more = ["and more of the same"] if len(lines) > REPORTED else []
@@ -89,6 +91,22 @@ def _validated(given: ExperimentFile, path: Path) -> Experiment:
     own: dict[str, Any] = {name: sections.pop(name) for name in (*FIXED, "environment")}
     of_algorithms = cast(dict[str, AlgorithmOptions], sections)
     return Experiment(**own, sections=of_algorithms, other_backends=others, path=path)
+
+
+def _unknown_key(sections: Mapping[str, Section], path: tuple[str, ...]) -> list[Mistake]:
+    """Return the mistake where a key that is to have its default does not exist."""
+    value: Any = sections.get(path[0])
+    if value is None:
+        return _unknown_sections({path[0]: {}}, list(sections))
+    for depth, key in enumerate(path[1:], 1):
+        known = [*type(value).model_fields] if isinstance(value, Section) else []
+        if isinstance(value, dict):
+            return []
+        if key not in known:
+            text = "unknown key" + (did_you_mean(key, known) or (f"; known are {', '.join(known)}" if known else ""))
+            return [Mistake(path[: depth + 1], text)]
+        value = getattr(value, key)
+    return []
 
 
 def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Section], list[Mistake]]:

@@ -66,7 +66,8 @@ class Options(EnvironmentOptions):
     tail: Literal["legal", "fatal"] = Field("legal", description="moving into the cell that the tail is leaving")
     start_length: int = Field(1, ge=1, le=64, description="length of the snake at the start")
     rewards: Rewards = Field(
-        Rewards(), description="rewards for a fruit, for dying, for filling the board, and for starving"
+        Rewards(),
+        description="rewards for a fruit, for dying, and for filling the board; `starved`, for starving, is 0",
     )
 
     @model_validator(mode="after")

@@ -20,6 +20,8 @@ from evo.report.markup import Markup, element, joined, quiet, section, table
 from evo.report.shell import CHARTS, Drawn, whole_page
 from evo.training.accounting import COUNTED
 
+COLOURS, DASHES = 8, 3  # of lines
+
 
 def write(report: Report, path: Path) -> Path:
     """Write the page, whole or not at all; ResourceError where that fails."""
@@ -46,7 +48,11 @@ class ComparisonPage:
 
     def _header(self) -> Markup:
         sentences = [found for one in self.report.tables for found in verdicts(one)]
-        first, *others = sentences or ["There is only one method, so there is nothing to compare."]
+        if len(self._names()) > 1:
+            alone = "No two of these methods see and play the same, so they are not compared with each other."
+        else:
+            alone = "There is only one method, so there is nothing to compare."
+        first, *others = sentences or [alone]
         notes = [element("li", sentence(note)) for note in self.report.notes]
         return element(
             "header",
@@ -79,11 +85,11 @@ class ComparisonPage:
     def _charts(self, one: Table) -> Iterator[Markup]:
         levels = [{"label": name, "value": rounded(player.mean)} for name, player in one.baselines.items()]
         for amount in COUNTED:
-            chart = lines(scores_of(one, amount), plural(amount), "test score")
+            chart = lines(one, scores_of(one, amount), plural(amount), "test score")
             about = "mean over seeds with its 95 % interval"
             over = f"Score over {plural(amount)}"
             yield self.drawn.figure(None if chart is None else {**chart, "levels": levels}, over, about)
-        profiles = lines(profiles_of(one), "test score", "share of runs")
+        profiles = lines(one, profiles_of(one), "test score", "share of runs")
         yield self.drawn.figure(profiles, "Performance profile", "the share of runs above a score, with 95 % intervals")
 
 
@@ -94,22 +100,27 @@ def verdicts(one: Table) -> Iterator[str]:
         if pair.winner is not None:
             beaten.setdefault(pair.winner, []).append(pair.second if pair.winner == pair.first else pair.first)
     if one.pairs and not beaten:
-        reasons = list(dict.fromkeys(pair.verdict for pair in one.pairs))
-        yield f"No winner is proven on {one.environment}: {reasons[0]}."
+        reasons: dict[str, list[str]] = {}
+        for pair in one.pairs:
+            reasons.setdefault(pair.verdict, []).append(f"{pair.first} and {pair.second}")
+        told = [f"{', '.join(pairs)}: {reason}" for reason, pairs in reasons.items()]
+        yield f"No winner is proven on {one.environment}: {'; '.join(told) if len(told) > 1 else next(iter(reasons))}."
     means = {method.name: f"{method.name} ({number(method.mean)})" for method in one.methods}
     for winner, losers in beaten.items():
         yield f"{means[winner]} wins over {', '.join(means[loser] for loser in losers)} on {one.environment}."
 
 
-def lines(curves: Sequence[Curve], across: str, up: str) -> Chart | None:
-    """Return a chart of means with their intervals; None without a curve."""
+def lines(one: Table, curves: Sequence[Curve], across: str, up: str) -> Chart | None:
+    """Return a chart of means with their intervals, a method in the same colour in all charts; None without a curve."""
     if not curves:
         return None
-    series = []
-    for place, curve in enumerate(curves):
+    series, names = [], [method.name for method in one.methods]
+    for curve in curves:
+        place = names.index(curve.method)
         known = bool(np.isfinite(curve.low).all() and np.isfinite(curve.high).all())
         series.append({
-            "label": f"{curve.method} ({counted(curve.seeds, 'seed')})", "colour": place, "dash": 0,
+            "label": f"{curve.method} ({counted(curve.seeds, 'seed')})",
+            "colour": place, "dash": place // COLOURS % DASHES,
             "x": _listed(curve.x), "values": _listed(curve.mean),
             "low": _listed(curve.low) if known else None, "high": _listed(curve.high) if known else None,
         })  # fmt: skip

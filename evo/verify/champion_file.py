@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from evo.verify import champion_origin
 if TYPE_CHECKING:
     from evo.verify.verification import Report
 
+HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 HASH_SHOWN = 12  # characters of a hash in a message
 
 
@@ -24,12 +26,13 @@ def examine(file: Path, report: Report, flags: Mapping[str, object]) -> None:
     """
     run = look_at(file, flags)
     about, environment = run.champion.about, environment_of(run.experiment.environment)
-    if isinstance(about.get("generations"), int):
-        report.generations = about["generations"]
-    if isinstance(about.get("state_hash"), str):
-        report.state_hash = about["state_hash"]
+    generations, state_hash = about.get("generations"), about.get("state_hash")
+    if type(generations) is int and generations > 0:
+        report.generations = generations
+    if isinstance(state_hash, str) and HASH.fullmatch(state_hash):
+        report.state_hash = state_hash
     report.agrees.append(f"{file}: the weights have the hash and the layers that the file states")
-    report.unknown.append(f"where it comes from: {_origin(about)}; only `evo verify` of its run directory can show it")
+    report.unknown.append(f"where it comes from: {_origin(about)}; `evo verify` of its run directory can check it")
     game = _provenance(about).get("game")
     if game is not None and game != environment.sources:
         report.unknown.append(f"{run.experiment.environment.id} is another game now: its code has changed since")

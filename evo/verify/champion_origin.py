@@ -16,12 +16,13 @@ from evo.config.experiment import environment_of
 from evo.errors import DataError
 from evo.files.durable import read_file
 from evo.files.format import FORMAT
+from evo.files.hashing import first_hash
 from evo.store import sandbox
 from evo.store.champion import READABLE, Champion
 from evo.store.checkpoints import read_record
 from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 from evo.training import testing
-from evo.training.champion import NAMED_BY, network_layers, of_another_run
+from evo.training.champion import NAMED_BY, network_layers, of_another_run, score_of_champion
 from evo.training.generation import make_algorithm
 from evo.training.summary import finite
 
@@ -95,7 +96,12 @@ def examine(files: ChampionFiles, evidence: Evidence, report: Report) -> bool:
 
 
 def _of_this_run(champion: Champion, evidence: Evidence) -> Iterator[str]:
-    yield from of_another_run(champion, evidence.manifest.identity, evidence.lines)
+    identity = evidence.manifest.identity
+    yield from of_another_run(champion, identity, evidence.lines)
+    made = champion.about.get("provenance", {})  # files of earlier versions have none
+    known = {"configuration": first_hash(identity), "game": identity.get("game", {}).get("sources", "")}
+    if not isinstance(made, Mapping) or (made and any(made.get(name) != value for name, value in known.items())):
+        yield "its hash of the options or of the game's sources is not that of the run"
     experiment = evidence.experiment
     if experiment is not None and list(champion.layers) != network_layers(experiment.network()):
         yield "its layers are not those of the run's network"
@@ -213,13 +219,16 @@ def rebuilt(champion: Champion, network: Network, request: Request) -> bool:
 
 def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, publish: Publish, report: Report) -> None:
     """Test the champion again, and compare its score."""
-    stated = champion.about.get("test")
-    if stated is None:
+    if champion.about.get("test") is None:
         report.unknown.append("the champion has no test score yet")
         return
-    environment = environment_of(experiment.environment)
+    known = score_of_champion(champion.about)
+    if known is None:
+        report.disagrees.append("the champion's test score is not in the form of one")
+        return
+    environment, stated = environment_of(experiment.environment), asdict(known)
     try:
-        episodes, block = int(stated["episodes"]), int(stated["block"])
+        episodes, block = int(known.episodes), int(known.block)
         if not (1 <= episodes <= testing.BLOCK and 0 <= block <= testing.LAST_BLOCK):
             raise ValueError(f"{episodes} episodes of block {block}")
         again, _ = testing.measure(champion.weights, publish, evaluator, environment, episodes, block=block)
@@ -228,13 +237,14 @@ def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, pu
         report.disagrees.append(f"the champion cannot be tested again ({error})")
         return
     # Intervals are computed by library functions, whose last bit depends on the machine.
-    if len(close := [name for name in score if _close(stated.get(name), score[name])]) == len(stated):
-        report.agrees.append(f"champion: its test score on {episodes} episodes, measured again")
+    if known.mean_return is None:  # a version that did not know it wrote the file
+        del score["mean_return"]
+    differing = [name for name in score if not _close(stated[name], score[name])]
+    if differing:
+        told = ", ".join(f"{name} {stated[name]}, replayed {score[name]}" for name in differing)
+        report.disagrees.append(f"the champion's test score differs: {told}")
     else:
-        differing = ", ".join(
-            f"{name} {stated.get(name)}, replayed {score[name]}" for name in score if name not in close
-        )
-        report.disagrees.append(f"the champion's test score differs: {differing}")
+        report.agrees.append(f"champion: its test score on {episodes} episodes, measured again")
 
 
 def _close(one: Any, other: Any) -> bool:
@@ -242,4 +252,7 @@ def _close(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_close, one, other))
     if one is None or other is None:
         return one is other
-    return math.isclose(one, other, rel_tol=1e-9)
+    try:
+        return math.isclose(one, other, rel_tol=1e-9)
+    except OverflowError:  # a whole number that no float can be
+        return False

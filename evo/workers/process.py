@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 # The system ends it as soon as the process that started it is gone, as by SIGKILL (PR_SET_PDEATHSIG).
 WITH_ITS_PARENT = """\
@@ -28,7 +29,8 @@ COMPILER = "llvmlite.binding"  # modules that call LLVM, and that LLVM calls
 
 _asked_at = -BURST  # monotonic
 _deferred = signal.SIGINT  # the signal that is sent again
-_others_alarm: Callable[[int, FrameType | None], object] | int | None = signal.SIG_DFL  # what handled SIGALRM before
+_others_alarm: tuple[Any, float, float] = (signal.SIG_DFL, 0.0, 0.0)  # a handler of SIGALRM, when it is due, interval
+_waiting = 0  # calls of `interrupts_wait` that go on
 
 
 class Stopped(KeyboardInterrupt):
@@ -81,18 +83,20 @@ def ignore() -> None:
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
     """Let Ctrl-C wait while LLVM compiles, in programs and notebooks that leave it to Python; elsewhere do nothing."""
+    global _waiting
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    python_s = signal.default_int_handler
-    if signal.getsignal(signal.SIGINT) is python_s:
+    _waiting += 1
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     finally:
+        _waiting -= 1
         main = threading.current_thread() is threading.main_thread()  # the collector may close a generator elsewhere
-        if main and signal.getsignal(signal.SIGINT) is _interrupt:
-            signal.signal(signal.SIGINT, python_s)
+        if main and not _waiting and signal.getsignal(signal.SIGINT) is _interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def leave(code: int) -> int:
@@ -142,12 +146,16 @@ def _defer(number: int) -> None:
     global _deferred, _others_alarm
     _deferred = signal.Signals(number)
     before = signal.signal(signal.SIGALRM, _again)
-    _others_alarm = _others_alarm if before is _again else before
-    signal.setitimer(signal.ITIMER_REAL, RETRY)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, RETRY)
+    if before is not _again:
+        _others_alarm = before, time.monotonic() + left if left else 0.0, interval
 
 
 def _again(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL if _others_alarm is None else _others_alarm)
+    handler, due, interval = _others_alarm
+    signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)
+    if due:
+        signal.setitimer(signal.ITIMER_REAL, max(due - time.monotonic(), RETRY), interval)
     signal.raise_signal(_deferred)  # without effect where the signals are ignored by now
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add
-from evo.errors import ConfigurationError, ResourceError, counted, notice, printable_lines
+from evo.errors import ConfigurationError, EvoError, ResourceError, counted, first_line, notice, printable_lines
 from evo.plugins import registry
 
 if TYPE_CHECKING:
     from evo.comparison.outcomes import Outcome
     from evo.comparison.plan import Plan
+    from evo.comparison.tables import Report
 
 FORMATS = ("markdown", "csv", "latex")
-PAGE = "comparison.html"  # beside the runs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def main(arguments: Namespace) -> int:
     if files and len(paths) > 1:
         raise ConfigurationError(f"{files[0]}: give one comparison file, or directories of runs only")
     registry.load(arguments.plugin)
-    page = _page(arguments.page)
+    page, usual = _page(arguments.page), None
     if arguments.figures is not None:
         from evo.comparison import figures
 
@@ -51,7 +51,7 @@ def main(arguments: Namespace) -> int:
         if arguments.dry_run:
             return _planned(planned, arguments.json)
         found = _trained(planned)
-        page = page or planned.directory / PAGE
+        usual = planned.directory.with_name(f"{planned.directory.name}.html")  # beside the folder of the runs
     else:
         for flag in ("workers", "backend", "dry_run"):
             if getattr(arguments, flag):
@@ -59,7 +59,7 @@ def main(arguments: Namespace) -> int:
         from evo.comparison import outcomes
 
         found = outcomes.of_directories(paths)
-    return _reported(found, arguments, page)
+    return _reported(found, arguments, page, usual)
 
 
 def described(plan: Plan) -> str:
@@ -109,6 +109,19 @@ def _trained(plan: Plan) -> list[Outcome]:
         raise
 
 
+def _write_page(report: Report, page: Path | None, usual: Path | None) -> None:
+    """Write the page; where nobody has asked for it, a notice is enough if that fails."""
+    from evo.report import comparison
+
+    if page is not None:
+        notice(f"page: {comparison.write(report, page)}")
+    elif usual is not None:
+        try:
+            notice(f"page: {comparison.write(report, usual)}")
+        except EvoError as error:
+            notice(f"no page was written: {first_line(error)}")
+
+
 def _page(given: str | None) -> Path | None:
     """Return where the page goes, if that is said; ConfigurationError where no file can be written."""
     if given is None:
@@ -119,8 +132,8 @@ def _page(given: str | None) -> Path | None:
     return path
 
 
-def _reported(found: list[Outcome], arguments: Namespace, page: Path | None) -> int:
-    """Print the report, and return 5 where no run has a score."""
+def _reported(found: list[Outcome], arguments: Namespace, page: Path | None, usual: Path | None) -> int:
+    """Print the report, write what is asked for and the page at its usual place; return 5 where no run has a score."""
     from dataclasses import asdict
 
     from evo.comparison import formats, tables
@@ -133,16 +146,14 @@ def _reported(found: list[Outcome], arguments: Namespace, page: Path | None) -> 
     if arguments.output is not None:
         with resources("write", Path(arguments.output)):
             replace_file(Path(arguments.output), text.encode())
-    if page is not None:
-        from evo.report import comparison
-
-        notice(f"page: {comparison.write(report, page)}")
     if arguments.figures is not None:
         from evo.comparison import figures
 
         written = figures.write(report, Path(arguments.figures))
         notice(f"{counted(len(written), 'file')} in {arguments.figures}")
     scored = any(outcome.score for outcome in found)
+    if page is not None or (usual is not None and scored):
+        _write_page(report, page, usual)
     if arguments.json:
         status, error = ("done", None) if scored else ("failed", "no run has a score")
         print(one_line({"status": status, "error": error, **asdict(report)}))

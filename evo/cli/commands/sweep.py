@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--trials", metavar="N", help="number of trials, with --search optuna")
     parser.add_argument("--directory", metavar="DIR", help="where the runs are (default: runs/sweep-EXPERIMENT)")
     parser.add_argument("--algorithm", metavar="NAME", help="the algorithm; see `evo list`")
-    more = "change any option of the file, for all trials; may be repeated"
+    more = "change any option of the file, for all trials; without a value: back to its default; may be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help=more)
     parser.add_argument("--seed", metavar="N", help="the first seed")
     parser.add_argument("--generations", metavar="N", help="number of generations in total")

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, ConsoleRenderable
     from rich.live_render import LiveRender
 
-ERASE_TO_END_OF_LINE = (ControlType.ERASE_IN_LINE, 0)
+ERASE_LINE = Segment("\x1b[K", None, [(ControlType.ERASE_IN_LINE, 0)])  # right of the cursor
+ERASE_BELOW = Segment("\x1b[J", None, [(ControlType.CLEAR,)])
 
 
 class LiveInPlace(Live):
@@ -31,24 +32,24 @@ class LiveInPlace(Live):
                 return super().process_renderables(renderables)
             self._live_render.vertical_overflow = self.vertical_overflow
             top = Control(ControlType.CARRIAGE_RETURN, *[(ControlType.CURSOR_UP, 1)] * (height - 1))
-            return [top, _Overwriting(self._live_render, height)]
+            return [top, _Overwriting(self._live_render)]
 
 
 class _Overwriting:
-    """Draws lines over `before` others: erases what is right of each, and the lines that are no longer needed."""
+    """Draws lines over others: erases what is right of each, and what is below the last one."""
 
-    def __init__(self, render: LiveRender, before: int) -> None:
-        self._render, self._before = render, before
+    def __init__(self, render: LiveRender) -> None:
+        self._render = render
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        erase = Control(ERASE_TO_END_OF_LINE).segment
+        across = 0
         for segment in console.render(self._render, options):
             if segment.text == "\n":
-                yield erase
+                if across < options.max_width:  # else the cursor may stand on the last cell
+                    yield ERASE_LINE
+                across = 0
+            else:
+                across += segment.cell_length
             yield segment
-        yield erase
-        left = max(self._before - self._render.last_render_height, 0)
-        for _ in range(left):
-            yield Segment.line()
-            yield erase
-        yield Control(*[(ControlType.CURSOR_UP, 1)] * left).segment
+        if across < options.max_width:
+            yield ERASE_BELOW

@@ -198,7 +198,7 @@ class Screen(Display):
         from rich.progress_bar import ProgressBar
 
         done = self._rows[-1][0].generation + 1
-        return ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width))
+        return ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width - 1))
 
 
 def spread(values: Sequence[tuple[int, float]], generations: int, width: int) -> list[float]:
