@@ -10,11 +10,11 @@ from evo.diagnosis.signs import Checked, Finding, Signs, figure, found, percent,
 from evo.diagnosis.source import Source, newest_records
 from evo.errors import DataError, counted
 
-LEAST_SIGNAL = 2.5  # variance between candidates over that of luck; healthy runs have 5 and more
-ENOUGH_SIGNAL = 5.0
+LEAST_SIGNAL, ENOUGH_SIGNAL = 2.5, 5.0  # variance between candidates over that of luck; healthy runs have 5 and more
+FEW_EPISODES = 4  # with fewer it is itself known so badly that it must be enough
 SMALL_STEP, USUAL_STEP = 0.1, 0.2  # sigma over the root mean square of the weights; healthy: 0.15 to 0.3
 LARGE_FIRST_STEP, GOOD_FIRST_STEP = 2.0, 0.5  # the same in the first mutated generation
-SUCCESS, FAILURE = 0.15, 0.015  # share of children that beat their parent; 1/5 is Rechenberg's rule (1973)
+SUCCESS, FAILURE = 0.1, 0.015  # share of children that beat their parent; 1/5 is Rechenberg's rule (1973)
 NEAR_COPIES = 0.02  # diversity
 LEAST_TURNOVER = 0.05  # share of new networks among survivors
 
@@ -26,9 +26,13 @@ def evolution(signs: Signs) -> list[Checked]:
     copies, stale = near_copies(signs), stale_elites(signs)
     checks = [copies, stale]
     if not found(checks):
-        noise = noisy_selection(signs)
-        checks += [noise]
-        checks += [] if found([noise]) else [first_step(signs), step(signs)]
+        size = step(signs)
+        if size is not None and size.finding is not None and size.finding.name == "sigma_too_small":
+            checks += [size]  # near copies play alike, whatever the number of episodes
+        elif found([noise := noisy_selection(signs)]):
+            checks += [noise]
+        else:
+            checks += [noise, first_step(signs), size]
     return [check for check in checks if check is not None]
 
 
@@ -124,7 +128,7 @@ def noisy_selection(signs: Signs) -> Checked | None:
         )
         more = power_of_two(min(64.0, ENOUGH_SIGNAL / max(signal, 0.05)) * episodes)
     label = f"signal to noise {'unknown' if math.isnan(signal) else figure(signal)}"
-    if signal >= LEAST_SIGNAL:
+    if signal >= (ENOUGH_SIGNAL if episodes < FEW_EPISODES else LEAST_SIGNAL):
         return Checked(label)
     gap = signs.late("optimism")
     flattered = f"; finalists lose {figure(gap)} of their training return in validation" if gap > 0 else ""

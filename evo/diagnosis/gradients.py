@@ -8,13 +8,12 @@ import numpy as np
 
 from evo.diagnosis.signs import Checked, Finding, Signs, figure, found, mean, percent
 
-MOST_KL = 0.03  # approximate KL divergence of a generation's updates; healthy runs of PPO: up to 0.02
+MOST_KL = 0.02  # approximate KL divergence of a generation's updates; healthy runs of PPO have less
 GOOD_KL = 0.01
 EXPLODING = 10.0  # gradient norm over what it was in the first quarter, and over the limit that clips it
 COLLAPSED, LOW = 0.02, 0.7  # entropy over that of the uniform policy
 LEAST_EXPLAINED = 0.02  # explained variance of the values; where it is 0, they are no better than a constant
 CONSTANT = 1e-4  # explained variance of values that are all the same, but for rounding
-VANISHED = 0.2  # gradient norm late in a run, over its highest
 LEAST_UPDATES = 300  # values explain little at first
 LATE = 0.25  # share of a run that says how it ends
 
@@ -39,14 +38,14 @@ def divergence(signs: Signs) -> Checked | None:
     rate = signs.late("learning_rate")
     norm, limit = signs.late("gradient_norm"), signs.option("max_gradient_norm")
     highest = float(np.nanmax(signs.column("gradient_norm")))
-    if kl <= MOST_KL and norm < VANISHED * highest and constant_values(signs):
+    if kl <= MOST_KL and constant_values(signs):
         return Checked(
             label,
             Finding(
                 "learning_rate_too_large",
                 "The learning rate is far too large: an early update has made the network blind.",
-                "The value is the same for all observations, and the gradient norm has fallen from "
-                f"{figure(highest)} to {figure(norm)}; the learning rate is {figure(rate)}.",
+                f"The value is the same for all observations, and the gradient norm is {figure(norm)}, where its "
+                f"highest was {figure(highest)}; the learning rate is {figure(rate)}.",
                 f"Begin again, and learn more slowly: {lower_rate(signs, 0.1)}.",
             ),
         )
