@@ -106,7 +106,10 @@ def test_a_network_that_one_update_has_made_blind_is_known_by_its_constant_value
     blind = {**LEARNING, "explained_variance": 1e-9, "approx_kl": 0.003, "gradient_norm": 0.03}
     committed(tmp_path / "run", "ppo", [LEARNING, *[blind] * GENERATIONS])
     (found,) = doctor(tmp_path / "run")["findings"]
-    assert (found["name"], "is 0.03, where its highest was 0.6" in found["evidence"]) == ("learning_rate_too_large", True)
+    assert (found["name"], "is 0.03, where its highest was 0.6" in found["evidence"]) == (
+        "learning_rate_too_large",
+        True,
+    )
 
 
 def test_a_short_run_is_not_judged_and_a_run_without_metrics_neither(tmp_path: Path) -> None:
