@@ -1,4 +1,4 @@
-"""Check a run: recompute hashes, compare files, replay candidates. Of a champion's file: repeat its test score."""
+"""Check a run's hashes, files and candidates, or a champion's test score."""
 
 from __future__ import annotations
 
