@@ -1,4 +1,4 @@
-"""Check a run's hashes, files and candidates, or a champion's test score."""
+"""Check a run's hashes, files and candidates, or a champion's score."""
 
 from __future__ import annotations
 
