@@ -15,7 +15,7 @@ test-long: ## all tests, in one to two hours
 results: ## every published score, trained and measured again, in hours; may be interrupted
 	$(PYTHON) -m benchmarks.results
 
-pictures: ## those of the README, from a run of two minutes; PNGs need Chromium
+pictures: ## those of the README, from a run of two minutes; PNGs need Chromium and the extra browser
 	$(PYTHON) -m benchmarks.pictures
 
 bench: ## ours beside others', in one run, into benchmarks/RESULTS.md; peers whose environment is there take part

@@ -2,14 +2,14 @@
 
 It takes about two minutes on two cores, and writes into docs/images: `screen.svg`, the live screen of
 `experiments/ga_snake_6x6.toml`; `report.png`, the top of that run's report; `page.png`, the champion page of
-`champions/ppo_snake_full.h5`; and `champion.gif`, the end of one of its test episodes. PNGs need Chromium.
+`champions/ppo_snake_full.h5`; and `champion.gif`, the end of one of its test episodes. PNGs need Chromium and the extra
+`browser`.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
+from benchmarks.browser import chromium, missing, opened
 from benchmarks.peers import ROOT
 from evo.cli.terminal.following import Champions, MetricsTail
 from evo.cli.terminal.screen import Screen
@@ -33,6 +34,7 @@ UNTIL = 28  # generations, when the screen is drawn
 COLUMNS, LINES = 92, 26
 EPISODE, STEPS, STEPS_PER_SECOND = 0, 180, 20  # of the film
 SHOTS = {"report.png": (1100, 900), "page.png": (900, 760)}
+SOON = 6000  # milliseconds in which a champion has taken some steps
 SVG = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"><style>
 .{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
 font-size: {char_height}px; line-height: {line_height}px; }}
@@ -78,16 +80,13 @@ def film_champion(file: Path) -> None:
 
 
 def shoot(page: Path, file: Path) -> None:
-    """Take a picture of the top of a page, a moment after it was opened."""
-    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if browser is None:
-        print(f"no Chromium is installed: {file.name} stays as it is")
+    """Take a picture of the top of a page, some moments after it was opened."""
+    if missing():
+        print(f"{missing()}: {file.name} stays as it is")
         return
-    size = "--window-size={},{}".format(*SHOTS[file.name])
-    with TemporaryDirectory() as profile:
-        line = [browser, "--headless", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={profile}", size]
-        wait = ["--virtual-time-budget=6000", f"--screenshot={file.absolute()}", page.absolute().as_uri()]
-        subprocess.run([*line, *wait], check=True, capture_output=True)
+    with chromium() as browser, opened(browser, page, *SHOTS[file.name]) as (shown, _):
+        shown.wait_for_timeout(SOON)
+        shown.screenshot(path=file)
 
 
 def main() -> None:

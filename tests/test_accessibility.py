@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from calling import ROOT, SMALL, called
-from chromium import axe_core, executable, tab
 
-AXE = axe_core()
+from benchmarks.browser import chromium, missing, opened
+
+AXE = Path(os.environ.get("AXE_CORE") or "node_modules/axe-core/axe.min.js")
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(executable() is None, reason="there is no Chromium to open a page in"),
-    pytest.mark.skipif(AXE is None, reason="axe-core is not there (AXE_CORE, or npm install axe-core)"),
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+    pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not there (AXE_CORE, or npm install axe-core)"),
 ]
+BARRIERS = "axe.run().then(({violations}) => violations.map((v) => [v.impact, v.id, v.nodes[0].html.slice(0, 200)]))"
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +33,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
 @pytest.mark.parametrize("dark", [False, True])
-def test_nothing_stands_in_the_way_of_anybody(
-    pages: list[Path], size: tuple[int, int], dark: bool, tmp_path: Path
-) -> None:
-    with tab(tmp_path) as opened:
-        opened.screen(*size, dark=dark, mobile=size[0] < 500)
-        for page in pages:
-            opened.open(page)
-            assert opened.barriers(AXE) == [], page.name
+def test_nothing_stands_in_the_way_of_anybody(pages: list[Path], size: tuple[int, int], dark: bool) -> None:
+    with chromium() as browser:
+        for path in pages:
+            with opened(browser, path, *size, dark=dark) as (page, _):
+                page.evaluate(f"{AXE.read_text(encoding='utf-8')}; 1")
+                assert page.evaluate(BARRIERS) == [], path.name

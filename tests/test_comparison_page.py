@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from calling import SMALL, called
-from chromium import executable, tab
 from reports import Page
 from test_comparison import folder, made  # noqa: F401
 
+from benchmarks.browser import chromium, missing, opened
 from evo.comparison import outcomes
 from evo.comparison.outcomes import Outcome
 from evo.comparison.tables import report_of
@@ -119,17 +119,15 @@ def test_who_wins_is_said_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(executable() is None, reason="there is no Chromium to open a page in")
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
 @pytest.mark.parametrize("width", [390, 1100])
-def test_charts_are_drawn_in_a_browser(trained: Path, tmp_path: Path, width: int) -> None:
-    page = trained / "runs" / "both.html"
-    with tab(tmp_path) as opened:
-        opened.screen(width, 900, mobile=width < 500)
-        opened.open(page)
-        assert opened.value("Number(document.body.dataset.charts)") == len(Page(page).data["charts"])
-        assert opened.value(f"[...document.querySelectorAll('canvas')].filter({BLANK.strip()}).length") == 0
-        assert opened.value("document.documentElement.scrollWidth") <= width
-        assert opened.complaints == []
+def test_charts_are_drawn_in_a_browser(trained: Path, width: int) -> None:
+    path = trained / "runs" / "both.html"
+    with chromium() as browser, opened(browser, path, width) as (page, complaints):
+        assert int(page.evaluate("document.body.dataset.charts")) == len(Page(path).data["charts"])
+        assert page.evaluate(f"[...document.querySelectorAll('canvas')].filter({BLANK.strip()}).length") == 0
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert complaints == []
 
 
 @pytest.mark.long
