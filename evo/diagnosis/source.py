@@ -108,12 +108,15 @@ def read_source(directory: Path, *, trusted: bool = False) -> Source:
     )
 
 
-def newest_records(run: Source, notes: list[str]) -> Iterator[tuple[int, Arrays]]:
+def newest_records(run: Source, notes: list[str], most: int | None = None) -> Iterator[tuple[int, Arrays]]:
     """Yield the records that have returns, newest first, and note where they are too large to be read.
 
-    Raises DataError where one is corrupt.
+    Of a run without lineages, only so many where `most` is given, evenly spread. Raises DataError where one is corrupt.
     """
-    groups = [(name, list(lines)) for name, lines in itertools.groupby(run.store.lines, record_file)]
+    chosen = run.store.lines
+    if most and not any("record/parent" in line.arrays for line in chosen):
+        chosen = chosen[::-1][:: -(-len(chosen) // most) or 1][::-1]
+    groups = [(name, list(lines)) for name, lines in itertools.groupby(chosen, record_file)]
     size = count = 0
     for name, lines in reversed(groups):
         if not name or "record/return" not in lines[0].arrays:

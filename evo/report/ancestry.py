@@ -54,7 +54,7 @@ def ancestry_of(run: Source) -> Ancestry:
     found, returns, what = Ancestry(), dict[int, NDArray[np.float64]](), ""
     trail = Trail(run, found)
     try:
-        for generation, record in newest_records(run, found.notes):
+        for generation, record in newest_records(run, found.notes, COLUMNS):
             what = "candidates" if "parent" in record else "episodes"
             values = _returns(run, record)
             trail.follow(generation, record, values)
