@@ -196,7 +196,9 @@ def test_the_lineage_is_that_of_the_champion_back_to_its_first_ancestor(run: Pat
     last = found.lineage[-1]
     assert records[last.generation]["parent"][last.candidate] == -1
     assert first.mean_return == records[first.generation]["return"][first.candidate] / 4000
-    assert f"{found.lineage[0].mean_return:.2f}" in Page(run / "report.html").text
+    text = Page(run / "report.html").text
+    assert f"{found.lineage[0].mean_return:.2f}" in text
+    assert "on 70 test episodes" in text  # the test return is the recorded one
 
 
 def test_the_lines_that_repeat_a_run_end_with_its_state_hash(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def optimism(run: Source, ancestry: Ancestry, replays: Replays) -> Markup:
     test, about = replays.mean_return, f"on the first {counted(replays.episodes, 'test episode')}"
     if replays.ci95:
         about += f", 95 % interval {interval(replays.ci95)}"
-    if test is None and run.score is not None and "score" not in run.environment.episode_metrics:
-        test, about = run.score.mean, f"on {counted(run.score.episodes, 'test episode')}"
+    if run.score is not None and run.score.mean_return is not None:
+        test, about = run.score.mean_return, f"on {counted(run.score.episodes, 'test episode')}"
     if test is None or not rows:
         return Markup("")
     listed = [[name, figure(value), figure(value - test), why] for name, value, why in rows]
@@ -86,7 +86,8 @@ def ancestors(ancestry: Ancestry) -> Markup:
     heads = ["generation", "candidate", "training return", "mutation sigma", "born of"]
     oldest = f"the first of generation {born[-1].generation + 1:,}{', drawn at random' if ancestry.founded else ''}"
     title = f"The champion and its ancestors: {counted(len(born), 'network')}, {oldest}"
-    return details(title, table(heads, rows, (0, 1, 2, 3)))
+    how = quiet("evo replay RUN_DIR --generation G --candidate N --step shows one; there, G counts from 0.")
+    return details(title, joined([table(heads, rows, (0, 1, 2, 3)), how]))
 
 
 def times(runs: Sequence[Source]) -> Markup:
