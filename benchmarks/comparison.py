@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BEGIN, END = "<!-- comparison: written by `python -m benchmarks` -->", "<!-- end of comparison -->"
-COLUMNS = "| task | snake-evo | other | ratio |\n|---|--:|---|--:|"
+COLUMNS = "| task | snake-evo | other | its figure | ratio |\n|---|--:|---|--:|--:|"
 
 
 @dataclass(frozen=True)
 class Row:
     """A comparison: a section of the results, the beginnings of two rows in its first table, and three columns.
 
-    Of several rows of theirs it is the one with the smallest ratio. Rows of the same task share a line of README.md.
+    Of several rows of theirs it is the one with the smallest ratio. Rows of the same task stand below one another in README.md.
     """
 
     task: str
@@ -103,12 +103,13 @@ def comparison(results: str) -> str:
         else:
             best = min(theirs, key=lambda cells: float(cells[ratio].replace(",", "")))
             times = best[ratio]
-        other = f"{row.library} {version(results, row.library)}{row.note}: {best[reference]}{row.unit}"
-        lines.setdefault(row.task, []).append([f"{ours[0][measured]}{row.unit}", other, times])
+        other = f"{row.library} {version(results, row.library)}{row.note}"
+        cells = [f"{ours[0][measured]}{row.unit}", other, f"{best[reference]}{row.unit}", times]
+        lines.setdefault(row.task, []).append(cells)
     written = []
-    for task, rows in lines.items():
-        _, others, ratios = zip(*rows, strict=True)
-        written.append(f"| {task} | {rows[0][0]} | {'; '.join(others)} | {'; '.join(ratios)} |")
+    for task, (first, *others) in lines.items():
+        written.append(f"| {' | '.join([task, *first])} |")
+        written += [f"| {' | '.join(['', '', *cells[1:]])} |" for cells in others]
     return "\n".join([COLUMNS, *written])
 
 
