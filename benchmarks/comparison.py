@@ -19,7 +19,7 @@ COLUMNS = "| task | snake-evo | other | its figure | ratio |\n|---|--:|---|--:|-
 class Row:
     """A comparison: a section of the results, the beginnings of two rows in its first table, and three columns.
 
-    Of several rows of theirs it is the one with the smallest ratio. Rows of the same task stand below one another in README.md.
+    Of several rows of theirs it is the one with the smallest ratio. Those of a task follow one another.
     """
 
     task: str
