@@ -340,10 +340,10 @@ def copied(arrays: object) -> dict[str, tuple[str, bytes]]:
     [
         {},
         {"selection": "tournament", "crossover": "layers"},
-        {"memory": 3, "racing": 2},
+        {"memory": 3},
         {"adapt": True, "sigma_halving": 3, "crossover": "uniform", "alive_bonus": 0.01},
     ],
-    ids=["default", "tournament", "remembering-and-racing", "adapting"],
+    ids=["default", "tournament", "remembering", "adapting"],
 )
 def test_a_resumed_run_equals_the_straight_one_after_every_generation(options: dict[str, object]) -> None:
     straight, said = snake_run(range(5), **options)

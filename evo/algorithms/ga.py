@@ -23,7 +23,6 @@ from evo.evolution.population import (
     spread,
     tasks_of,
 )
-from evo.evolution.racing import Raced, race
 from evo.evolution.sigmas import OCTAVE, STEPS, drawn_steps, sigma_table
 from evo.plugins.options import Setup
 from evo.randomness.philox import draw
@@ -38,14 +37,6 @@ class Options(PopulationOptions):
     parents: int = Field(64, ge=1, le=LARGEST_POPULATION, description="candidates that may have children")
     elites: int = Field(
         64, ge=0, le=LARGEST_POPULATION, description="best candidates that stay unchanged, and are evaluated again"
-    )
-    racing: int = Field(
-        0,
-        ge=0,
-        le=100_000,
-        exclude_if=lambda episodes: not episodes,
-        description="further episodes, per candidate of the population, that only candidates near the boundary of "
-        "selection play; 0 = none",
     )
     memory: int = Field(
         1, ge=1, le=1000, description="generations that the fitness of an elite is averaged over; 1 = only the last"
@@ -76,19 +67,7 @@ class Options(PopulationOptions):
             raise ValueError(f"elites: all {self.elites} candidates stay, so none is new")
         if self.tournament > self.population:
             raise ValueError(f"tournament: {self.tournament} of a population of {self.population}")
-        if self.racing and self.selection != "truncation":
-            raise ValueError(f"racing: needs a boundary of selection, which {self.selection} has not")
         return self
-
-    @property
-    def racers(self) -> int:
-        """Return how many candidates race at most."""
-        return min(2 * self.parents, self.population)
-
-    @property
-    def further(self) -> int:
-        """Return how many further episodes each of them plays."""
-        return self.racing * self.population // self.racers
 
 
 class Individual:
@@ -135,17 +114,10 @@ class GeneticAlgorithm(Algorithm):
         results = yield Request(published, tasks_of(source, seeds, self._per_task))
         outcome = Outcome(results)
         compared = self._compared(source, outcome)
-        raced = Raced(outcome.fitness(options), {}, {})
-        if options.racing:
-            keys = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes + options.further)
-            further = keys[options.episodes :]
-            raced = yield from race(
-                source, outcome, options, (options.parents, options.racers), further, self._per_task
-            )
-        fitness, ages = self._remember(raced.fitness)
+        fitness, ages = self._remember(outcome.fitness(options))
         population = [self._individual(i, value) for i, value in enumerate(fitness)]
         chosen = [individual.number for individual in self.toolbox.select(population, options.parents)]
-        finite = [individual for individual in population if fitness[individual.number] > FITNESS_WORST]
+        finite = [individual for individual in population if outcome.finite[individual.number]]
         self.logbook.record(generation=number, **self.statistics.compile(finite or population))
         survivors = self._rebuilt(source.some(chosen))
         self._parents, self._steps = survivors, steps[chosen]
@@ -156,13 +128,11 @@ class GeneticAlgorithm(Algorithm):
             "key": source.keys,
             "sigma": source.sigmas,
             **outcome.record(),
-            **raced.record,
             "survivors": np.array(chosen, np.int32),
         }
         per = 1000.0 * options.episodes
         return {
             **outcome.metrics(),
-            **raced.metrics,
             "best_fitness": self.logbook[-1]["best"] / per if finite else float("nan"),
             "mean_fitness": self.logbook[-1]["mean"] / per if finite else float("nan"),
             "sigma": float(np.median(source.sigmas)),

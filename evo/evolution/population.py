@@ -52,14 +52,11 @@ class Outcome:
         self.finite: NDArray[np.bool_] = ~(self.returns == WORST).any(axis=1)  # [N]
         self._results = results
 
-    def played(self, options: PopulationOptions) -> NDArray[np.int64]:
-        """Return every episode's return and bonus for steps survived, in thousandths; 0 if not finite.  # [N, E]"""
-        bonus = round(options.alive_bonus * 1000) * np.minimum(self.lengths, options.alive_steps).astype(np.int64)
-        return np.where(self.returns == WORST, 0, self.returns + bonus)
-
     def fitness(self, options: PopulationOptions) -> NDArray[np.int64]:
-        """Return the sum of what was played; FITNESS_WORST if not finite.  # [N]"""
-        return np.where(self.finite, self.played(options).sum(axis=1), FITNESS_WORST)
+        """Return summed returns and bonuses for steps survived, in thousandths; FITNESS_WORST if not finite.  # [N]"""
+        bonus = round(options.alive_bonus * 1000) * np.minimum(self.lengths, options.alive_steps).astype(np.int64)
+        total = np.where(self.returns == WORST, 0, self.returns + bonus).sum(axis=1)
+        return np.where(self.finite, total, FITNESS_WORST)
 
     def record(self) -> dict[str, NDArray[Any]]:
         """Return the summed return, WORST if not finite, and the frames of every candidate, by name."""
@@ -114,12 +111,6 @@ class Outcome:
             "signal_to_noise": self.signal_to_noise(),
             "distinct": self.distinct(),
             "nonfinite": float((~self.finite).sum()),
-            **self.spent(),
-        }
-
-    def spent(self) -> Metrics:
-        """Return the frames played, and the slots computed for them."""
-        return {
             "frames": float(sum(result.frames for result in self._results)),
             "slots": float(sum(result.lane_slots for result in self._results)),
         }
