@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +23,21 @@ COMPLAINTS = ("error", "warning", "assert")  # kinds of messages of the console
 
 def missing() -> str | None:
     """Return what a page cannot be opened for, or None."""
-    if _executable() is None:
-        return "there is no Chromium here"
-    return None if importlib.util.find_spec("playwright") else "playwright is not installed (the extra `browser`)"
+    if importlib.util.find_spec("playwright") is None:
+        return "playwright is not installed (the extra `browser`)"
+    return None if _executable() else "there is no Chromium here"
 
 
+@cache
 def _executable() -> str | None:
-    return next((path for name in NAMES if (path := shutil.which(name))), None)
+    """Return the machine's Chromium, or else the one that `playwright install chromium` has brought."""
+    from playwright.sync_api import sync_playwright
+
+    if found := next((path for name in NAMES if (path := shutil.which(name))), None):
+        return found
+    with sync_playwright() as playwright:
+        brought = playwright.chromium.executable_path
+    return brought if Path(brought).is_file() else None
 
 
 @contextmanager

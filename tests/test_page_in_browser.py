@@ -40,6 +40,7 @@ def page(browser: Browser, folder: Path) -> Iterator[Page]:
     """The champion's page, freshly opened; afterwards nothing may have been complained about."""
     with opened(browser, folder / f"{CHAMPION}.html") as (page, complaints):
         yield page
+        page.evaluate("1")  # so that what was reported until now is heard
         assert complaints == []
 
 

@@ -22,6 +22,7 @@ from evo.store import sandbox
 from evo.store.champion import Champion, read_champion
 from evo.store.checkpoints import read_records, record_file
 from evo.store.fingerprint import FILE, LARGEST, LEARNING
+from evo.store.manifest import Line
 from evo.store.paths import CHAMPION
 from evo.store.recovery import require_run_directory
 from evo.store.run_directory import CONFIG
@@ -113,20 +114,23 @@ def newest_records(run: Source, notes: list[str], most: int | None = None) -> It
 
     Of a run without lineages, only so many where `most` is given, evenly spread. Raises DataError where one is corrupt.
     """
-    chosen = run.store.lines
-    if most and not any("record/parent" in line.arrays for line in chosen):
+    chosen = [line for line in run.store.lines if _has_returns(line)]
+    if most and not any("record/survivors" in line.arrays for line in chosen):
         chosen = chosen[::-1][:: -(-len(chosen) // most) or 1][::-1]
     groups = [(name, list(lines)) for name, lines in itertools.groupby(chosen, record_file)]
     size = count = 0
     for name, lines in reversed(groups):
-        if not name or "record/return" not in lines[0].arrays:
-            continue
         size, count = size + lines[0].files[name].size, count + len(lines)
         if size > MOST_BYTES or count > MOST_GENERATIONS:
             notes.append(f"records before generation {lines[-1].generation + 2} are too large to be read here")
             return
         records = list(read_records(run.directory, name, lines))
         yield from ((line.generation, record) for line, record in zip(lines[::-1], records[::-1], strict=True))
+
+
+def _has_returns(line: Line) -> bool:
+    layout = line.arrays.get("record/return")
+    return layout is not None and 0 not in layout.shape
 
 
 def _champion(directory: Path, trusted: bool) -> Champion | EvoError | None:

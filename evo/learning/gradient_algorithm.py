@@ -53,7 +53,7 @@ class GradientOptions(AlgorithmOptions):
         32,
         ge=1,
         le=65536,
-        description="whole episodes per generation: where the game is not compiled, in place of segments",
+        description="whole episodes per generation, where no segments are played (as in REINFORCE)",
     )
     envs_per_task: int = Field(
         64, ge=1, le=65536, description="environments, or whole episodes, that one worker plays at once"
