@@ -407,7 +407,7 @@ def test_a_comparison_that_is_killed_and_started_again_ends_with_the_same_table(
             os.kill(process.pid, signal.SIGKILL)  # this process alone: its run must end too
     with typed("both.toml", "--json", "--output", "table.md") as process:
         out, err = process.communicate(timeout=600)
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, err) == (0, "note: page: runs/both.html\n")
     ours, theirs = (json.loads(text.splitlines()[-1]) for text in (out, straight))
     for table in (*ours["tables"], *theirs["tables"]):
         assert set(table.pop("baselines")) == {
