@@ -17,7 +17,7 @@ from calling import SMALL, called, summary_of
 from reports import Page, bodies, pictures
 
 import evo
-from evo.diagnosis.source import read_source
+from evo.diagnosis.source import newest_records, read_source
 from evo.environments.pictures import Picture
 from evo.environments.snake import Board
 from evo.errors import ConfigurationError, DataError
@@ -351,3 +351,13 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_run(tmp_path: Path) -
 def test_a_curve_rises_where_its_last_quarter_still_brings_much(validation: list[float], expected: bool | None) -> None:
     rows: Any = SimpleNamespace(metrics=[{"validation": value} for value in validation])
     assert rising(rows) is expected
+
+
+@pytest.mark.parametrize(("algorithm", "expected"), [("es", [3, 1]), ("ga", [3, 2, 1, 0])])
+def test_only_a_run_with_a_lineage_has_all_of_its_records_read(
+    algorithm: str, expected: list[int], tmp_path: Path
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    options = ["--set", "es.population=20", "--set", "es.parents=4", "--set", "es.episodes=4"]
+    called(tmp_path, "small.toml", "--run-dir", "run", "--algorithm", algorithm, "--no-report", *options)
+    assert [generation for generation, _ in newest_records(read_source(tmp_path / "run"), [], 2)] == expected
