@@ -86,6 +86,7 @@ def publisher(clock: Clock) -> Any:
     return SimpleNamespace(publish=publish)
 
 
+@pytest.mark.long
 def test_a_generation_is_split_as_it_was_spent(clock: Clock) -> None:
     told = play_out(two_rounds(clock), Players(clock), publisher(clock))
     assert [told[name] for name in PARTS] == [12.0, 4.0, 0.75, 1.0, 5.5]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from calling import called
+from sampling import sampled
 
 from evo.config.loading import FIXED, load
 from evo.errors import ConfigurationError
@@ -91,7 +92,7 @@ def test_a_dry_run_prints_what_loads_again_and_writes_nothing(experiment: Path, 
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "sections"), [("ga", ["ga"]), ("ppo", ["learner", "ppo"]), ("dqn", ["learner", "dqn"])]
+    ("algorithm", "sections"), sampled([("ga", ["ga"]), ("ppo", ["learner", "ppo"]), ("dqn", ["learner", "dqn"])], 1)
 )
 def test_a_dry_run_prints_exactly_what_counts(experiment: Path, algorithm: str, sections: list[str]) -> None:
     done = evo("run", str(experiment), "--dry-run", "--algorithm", algorithm)
@@ -105,24 +106,27 @@ DAMAGED = f"run.seed = true\nprovenance.format = {FORMAT}\n"
 
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
-    [
-        ([], 2, "give an experiment file"),
-        (["missing.toml"], 2, "missing.toml: cannot be read: No such file"),
-        (["."], 2, ".: is a directory"),
-        (["small.toml", "--seed", "x"], 2, "--seed: must be a whole number"),
-        (["small.toml", "--algorithm", "pg"], 2, "choose ppo, a2c or reinforce"),
-        (["small.toml", "--run-dir", "."], 2, ". exists and is not empty"),
-        (["small.toml", "--run-dir", "small.toml/x"], 2, "small.toml is a file; choose"),
-        (["small.toml", "--resume", "."], 2, "EXPERIMENT cannot go with --resume"),
-        (["small.toml", "--fork", "x"], 2, "go with --resume"),
-        (["--resume", "."], 3, "is not a run"),
-        (["--resume", "missing"], 3, "missing is not a run: there is no such directory"),
-        (["--resume", "damaged"], 3, "damaged/config.resolved.toml:1: run.seed"),
-        (["--resume", "whole", "--set", "ga.sigma=x"], 2, "--set ga.sigma: must be a number"),
-        (["--resume", "whole", "--set", "ga.sigma=1.5"], 2, "ga.sigma: 0.1 in the run, 1.5 now"),
-        (["--resume", "whole", "--seed", "8"], 2, "seed: 5 in the run, 8 now"),
-        (["small.toml", "--plugin", "no_such_module"], 2, "--plugin no_such_module: No module named"),
-    ],
+    sampled(
+        [
+            ([], 2, "give an experiment file"),
+            (["missing.toml"], 2, "missing.toml: cannot be read: No such file"),
+            (["."], 2, ".: is a directory"),
+            (["small.toml", "--seed", "x"], 2, "--seed: must be a whole number"),
+            (["small.toml", "--algorithm", "pg"], 2, "choose ppo, a2c or reinforce"),
+            (["small.toml", "--run-dir", "."], 2, ". exists and is not empty"),
+            (["small.toml", "--run-dir", "small.toml/x"], 2, "small.toml is a file; choose"),
+            (["small.toml", "--resume", "."], 2, "EXPERIMENT cannot go with --resume"),
+            (["small.toml", "--fork", "x"], 2, "go with --resume"),
+            (["--resume", "."], 3, "is not a run"),
+            (["--resume", "missing"], 3, "missing is not a run: there is no such directory"),
+            (["--resume", "damaged"], 3, "damaged/config.resolved.toml:1: run.seed"),
+            (["--resume", "whole", "--set", "ga.sigma=x"], 2, "--set ga.sigma: must be a number"),
+            (["--resume", "whole", "--set", "ga.sigma=1.5"], 2, "ga.sigma: 0.1 in the run, 1.5 now"),
+            (["--resume", "whole", "--seed", "8"], 2, "seed: 5 in the run, 8 now"),
+            (["small.toml", "--plugin", "no_such_module"], 2, "--plugin no_such_module: No module named"),
+        ],
+        *(0, 1, 3, 9, 13),
+    ),
 )
 def test_each_mistake_has_its_exit_code_and_no_traceback(
     words: list[str], code: int, reason: str, experiment: Path, tmp_path: Path
@@ -219,6 +223,7 @@ def test_list_shows_on_one_screen_everything_that_can_be_named(tmp_path: Path) -
         assert re.search(rf"^  {name} +\w", out, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_list_of_a_name_shows_all_of_its_options(tmp_path: Path) -> None:
     for folder in ("algorithms", "environments"):
         for name in registry.names(folder):

@@ -81,7 +81,8 @@ def same(one: Any, other: Any, observe: Any = None) -> None:
             assert mine.tobytes() == theirs.tobytes(), name
 
 
-@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("masked", [False, True])
 def test_episodes_equal_those_of_the_plain_twin(masked: bool) -> None:
     environment, network = made(masked)
     task = Task(fresh(), Episodes(SEEDS), SOFTMAX, record_actions=True, record_transitions=True)

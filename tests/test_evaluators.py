@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from players import Job
+from sampling import sampled
 from specs import make, spec
 
 from evo.errors import DataError, ResourceError
@@ -82,7 +83,7 @@ def pools() -> Iterator[Pools]:
         pool.close()
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("count", sampled([1, 2, 3, 7], 1, 3))
 def test_results_come_in_task_order_for_any_number_of_workers(pools: Pools, count: int) -> None:
     jobs = [Job(number, seconds=0.002 * (number * 7 % 5)) for number in range(40)]
     pool = pools(count)
@@ -101,7 +102,7 @@ def test_no_process_is_left_after_close(pools: Pools) -> None:
     pool.close()
 
 
-@pytest.mark.parametrize("mischief", ["kill", "exit", "abort", "memory"])
+@pytest.mark.parametrize("mischief", sampled(["kill", "exit", "abort", "memory"], 0, 3))
 def test_a_worker_that_dies_changes_nothing(pools: Pools, tmp_path: Path, mischief: str) -> None:
     jobs = [Job(number, 0.001, mischief if number % 5 == 2 else "", tally=tmp_path) for number in range(20)]
     pool = pools(2)
@@ -131,7 +132,7 @@ def test_slow_tasks_are_not_taken_for_hung_ones(pools: Pools) -> None:
     assert played.effort.replaced == 0
 
 
-@pytest.mark.parametrize("mischief", ["kill", "exit", "memory"])
+@pytest.mark.parametrize("mischief", sampled(["kill", "exit", "memory"], 1))
 def test_a_task_that_always_ends_its_worker_is_named(pools: Pools, tmp_path: Path, mischief: str) -> None:
     jobs = [Job(number, 0.0, mischief if number == 4 else "", times=99, tally=tmp_path) for number in range(6)]
     pool = pools(2)
@@ -142,6 +143,7 @@ def test_a_task_that_always_ends_its_worker_is_named(pools: Pools, tmp_path: Pat
     assert pool.map(jobs[:4]).results == want(jobs[:4])
 
 
+@pytest.mark.long
 def test_a_task_that_waits_behind_a_fatal_one_is_not_to_blame(pools: Pools, tmp_path: Path) -> None:
     with Pool(WorkerSpec("players:make", None), [{}, {}], 1, 10.0, attempts=2) as pool:  # each may do it once
         jobs = [Job(number, 0.002, "kill", tally=tmp_path) for number in range(12)]
@@ -365,6 +367,7 @@ def test_a_bug_in_a_worker_is_raised_as_it_is(pools: Pools, tmp_path: Path) -> N
     assert "players.py" in str(caught.value.__cause__)
 
 
+@pytest.mark.long
 def test_a_player_that_cannot_be_made_is_an_error_not_a_loop(pools: Pools) -> None:
     with pytest.raises(DataError, match="no such thing"):
         pools(2, "players:make_broken").map([Job(1)])
@@ -436,7 +439,7 @@ def snake_tasks() -> list[Task]:
     return tasks
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", sampled([1, 2, 3], 1))
 def test_serial_and_any_number_of_workers_give_the_same_results_of_snake(tmp_path: Path, count: int) -> None:
     environment = {"id": "snake", "size": 6, "starvation": 30}
     context = spec(tmp_path, environment, {"conv": [[4, 3, 2]], "dense": [8]}, {"count": count})

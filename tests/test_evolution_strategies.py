@@ -160,11 +160,13 @@ def test_strategies_that_adapt_reach_any_accuracy(name: str) -> None:
     assert -climbing.ellipsoid(mean) < 1e-8
 
 
+@pytest.mark.long
 def test_the_full_covariance_follows_a_curved_valley() -> None:
     mean = climb(made("cma_es", NETWORK, population=12), NETWORK, climbing.rosenbrock, 600)
     assert -climbing.rosenbrock(mean) < 1e-8
 
 
+@pytest.mark.long
 def test_a_large_population_finds_its_way_among_many_optima() -> None:
     start = np.full(NETWORK.size, 3.0, np.float32)
     algorithm = made("cma_es", NETWORK, population=500, sigma=3.0, start=start)

@@ -115,8 +115,8 @@ def two_zeros() -> tuple[np.ndarray, np.ndarray]:
     ("backend", "count"),
     [
         ("serial", 1),
-        ("processes", 1),
-        ("processes", 2),
+        pytest.param("processes", 1, marks=pytest.mark.long),
+        pytest.param("processes", 2, marks=pytest.mark.long),
         ("processes", 3),
         pytest.param("ray", 2, marks=[needs_ray, pytest.mark.long]),  # its quick form is a run's hash
     ],

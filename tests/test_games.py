@@ -74,9 +74,8 @@ UNCOMPILED = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind", ["dictionary", *(pytest.param(kind, marks=pytest.mark.long) for kind in UNCOMPILED if kind != "dictionary")]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", UNCOMPILED)
 def test_a_game_that_cannot_be_compiled_is_told_by_its_line(kind: str, tmp_path: Path) -> None:
     line = UNCOMPILED[kind]
     source = Path(catch.__file__).read_text().replace("state.row[b] += 1", line)
@@ -134,6 +133,7 @@ counting = Game(
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_state_that_begin_does_not_write_is_zero_in_every_episode() -> None:
     environment = counting(GameOptions(id="counting"))
     for env in (environment.env(), environment.plain_env()):
@@ -142,6 +142,7 @@ def test_a_state_that_begin_does_not_write_is_zero_in_every_episode() -> None:
             assert [env.step(np.zeros(1))[0].tolist() for _ in range(3)] == [[1.0], [2.0], [3.0]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "play",
     [

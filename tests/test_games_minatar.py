@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sampling import sampled
 
 from evo.games import _minatar
 
@@ -37,7 +38,7 @@ class Draws:
         return low + (high - low) * (self.below(random, 100) + 0.5) / 100
 
 
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("name", sampled(GAMES))
 def test_every_step_is_that_of_minatar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     game = import_module(f"evo.games.{name}")
     draws = Draws(game, monkeypatch)

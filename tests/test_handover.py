@@ -40,6 +40,7 @@ def test_weights_of_an_equal_network_are_handed_over_as_they_are(norm: str) -> N
     assert fit(numbered(net), network_layers(net), net).tolist() == numbered(net).tolist()
 
 
+@pytest.mark.long
 def test_outputs_that_are_new_are_zero_and_outputs_that_are_not_wanted_are_dropped() -> None:
     small, large = network(0), network(2)
     grown = fit(numbered(small), network_layers(small), large)
@@ -169,7 +170,7 @@ batch_size = 16
     ("first", "second"),
     [
         ("ga", "ppo"),
-        ("dqn", "ga"),
+        pytest.param("dqn", "ga", marks=pytest.mark.long),
         pytest.param("ppo", "ga", marks=pytest.mark.long),
         pytest.param("ga", "dqn", marks=pytest.mark.long),
     ],

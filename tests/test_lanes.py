@@ -251,10 +251,14 @@ def test_scores_have_the_pinned_bits() -> None:
     assert golden() == GOLDEN
     assert golden(NORMED) == GOLDEN_NORMED
     assert golden(LARGE, 0.65) == GOLDEN_LARGE
-    assert golden(paired()) == GOLDEN_PAIRED
     assert chosen() == GOLDEN_CHOSEN
     for options, shape, actions in LARGE:
         assert sparse.buffers_for(layout.table(Network.build(options, shape, actions))) is not None
+
+
+@pytest.mark.long
+def test_scores_of_bfloat16_pairs_have_the_pinned_bits() -> None:
+    assert golden(paired()) == GOLDEN_PAIRED
 
 
 @pytest.mark.parametrize("filters", [*range(1, 10), 16, 23])

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from calling import ROOT, SMALL, after, command, summary_of
+from sampling import sampled
 from specs import make, spec
 from test_evaluators import children
 
@@ -96,6 +97,7 @@ def test_workers_share_the_pages_of_published_weights_and_are_small(tmp_path: Pa
         pool.close()
 
 
+@pytest.mark.long
 def test_the_published_experiment_takes_less_than_600_megabytes_in_all(tmp_path: Path) -> None:
     words = (ROOT / "experiments" / "ga_snake.toml", "--run-dir", "run", "--workers", 2, "--set", "ga.episodes=4")
     with command(tmp_path, *words) as process:
@@ -129,7 +131,7 @@ def test_memory_does_not_grow_over_two_hundred_generations(tmp_path: Path) -> No
     assert later - before < 5 * STATE
 
 
-@pytest.mark.parametrize("durable", [0.0, 2.0])
+@pytest.mark.parametrize("durable", sampled([0.0, 2.0]))
 def test_a_generation_takes_less_than_200_bytes_a_candidate_beside_its_survivors(
     tmp_path: Path, durable: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -332,6 +332,7 @@ def test_a_fork_to_an_algorithm_that_needs_other_arrays_names_what_is_missing(st
     assert snapshot(stopped) == before
 
 
+@pytest.mark.long
 def test_a_fork_that_fails_closes_all_that_it_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     summary_of(tmp_path, "small.toml", "--run-dir", "first", "--generations", 1)

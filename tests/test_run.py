@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from calling import KEYS, ROOT, SMALL, after, called, command, summary_of
+from sampling import sampled
 
 import evo
 from evo.config import loading
@@ -139,6 +140,7 @@ def test_a_run_killed_before_its_test_gets_it_when_it_is_resumed(small: Path) ->
     assert (small / "run" / "champion.h5").exists()
 
 
+@pytest.mark.long
 def test_a_new_total_is_remembered_by_the_next_resume(small: Path) -> None:
     summary_of(small, "small.toml", "--run-dir", "run", "--generations", 2)
     with command(small, "--resume", "run", "--generations", 1000) as process:
@@ -164,7 +166,7 @@ def test_a_changed_option_that_changes_results_is_refused_and_forked_instead(sma
 @pytest.mark.parametrize(
     ("number", "code", "backend"),
     [
-        (signal.SIGINT, 130, "serial"),
+        pytest.param(signal.SIGINT, 130, "serial", marks=pytest.mark.long),
         (signal.SIGINT, 130, "processes"),
         pytest.param(signal.SIGTERM, 143, "processes", marks=pytest.mark.long),  # one is in test_signals.py
         pytest.param(signal.SIGHUP, 129, "processes", marks=pytest.mark.long),
@@ -191,6 +193,7 @@ def test_a_signal_ends_a_run_and_what_is_committed_goes_on(
     assert resumed["champion"] == straight["champion"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", [pytest.param("serial", marks=pytest.mark.long), "processes"])
 def test_an_interrupt_does_not_wait_for_the_generation_nor_for_a_task(small: Path, backend: str) -> None:
     hours = ("--set", "ga.episodes=100000", "--set", "ga.population=1000", "--set", "environment.starvation=100000")
@@ -208,6 +211,7 @@ def test_an_interrupt_does_not_wait_for_the_generation_nor_for_a_task(small: Pat
     assert took < 20  # two seconds, on a machine that has nothing else to do
 
 
+@pytest.mark.long
 def test_a_reader_that_leaves_does_not_stop_a_run(small: Path) -> None:
     with command(small, "small.toml", "--run-dir", "run") as process:
         assert process.stdout is not None
@@ -230,6 +234,7 @@ def test_a_failure_ends_with_a_summary_too(small: Path) -> None:
     assert summary_of(small, "small.toml", "--nonsense", code=2)["generations"] is None
 
 
+@pytest.mark.long
 def test_two_masters_do_not_share_a_run(small: Path) -> None:
     with command(small, "small.toml", "--run-dir", "run", "--generations", 1000) as process:
         after(process, 1)
@@ -285,6 +290,7 @@ def test_evaluate_equals_what_the_run_itself_measured(small: Path) -> None:
     assert more["episodes"] == 300
 
 
+@pytest.mark.long
 def test_another_block_has_other_episodes_and_says_how_often_it_was_looked_at(small: Path) -> None:
     summary_of(small, "small.toml", "--run-dir", "run")
     everyday = called(small, "evaluate", "run", "--block", 0, program="evo")[0]
@@ -297,7 +303,7 @@ def test_another_block_has_other_episodes_and_says_how_often_it_was_looked_at(sm
     assert by_itself == first
 
 
-@pytest.mark.parametrize(("other", "said"), [("--seed", "seed"), ("--generations", "states 2 generations")])
+@pytest.mark.parametrize(("other", "said"), sampled([("--seed", "seed"), ("--generations", "states 2 generations")]))
 def test_a_champion_of_another_run_is_refused_unless_it_is_named_itself(small: Path, other: str, said: str) -> None:
     called(small, "small.toml", "--run-dir", "run", "--generations", 1)
     called(small, "small.toml", "--run-dir", "other", "--generations", 1, other, 2)
@@ -318,7 +324,7 @@ def test_evaluate_and_replay_look_at_a_run_while_its_master_is_at_work_and_chang
         assert {path: path.stat().st_mtime_ns for path in sorted((small / "run").rglob("*"))} == files
 
 
-@pytest.mark.parametrize("environment", ["snake", "gymnasium:CartPole-v1"])
+@pytest.mark.parametrize("environment", sampled(["snake", "gymnasium:CartPole-v1"]))
 def test_a_replay_gives_what_a_port_can_be_checked_with(small: Path, environment: str) -> None:
     (small / "other.toml").write_text(SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", f'id = "{environment}"'))
     called(small, "other.toml", "--run-dir", "run", "--generations", 1)
@@ -345,6 +351,7 @@ def test_a_replay_gives_what_a_port_can_be_checked_with(small: Path, environment
         assert "--film FILE saves it" in out
 
 
+@pytest.mark.long
 def test_a_replay_shows_the_score_that_the_test_episode_had(small: Path) -> None:
     summary_of(small, "small.toml", "--run-dir", "run")
     scores = []

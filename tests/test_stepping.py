@@ -64,6 +64,7 @@ def test_a_step_shows_the_position_the_scores_and_what_they_depend_on(small: Pat
     assert f"--step: must be 0 to {len(actions)}, the steps of test episode 3" in err
 
 
+@pytest.mark.long
 def test_a_candidate_of_any_generation_is_shown_and_has_the_return_that_it_had(small: Path) -> None:
     words = ("replay", "run", "--generation", 2, "--candidate", 7)
     whole = called(small, *words, program="evo")[0]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from calling import SMALL, called
+from sampling import sampled
 
 import evo
 from evo.plugins import registry
@@ -26,7 +27,7 @@ def typed(where: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> str
     return called(where, *words[1:], program=words[0].removeprefix("evo."))[0]
 
 
-@pytest.mark.parametrize(("text", "plugin"), [(SMALL, ()), (WALK, ("--plugin", "treacherous"))])
+@pytest.mark.parametrize(("text", "plugin"), sampled([(SMALL, ()), (WALK, ("--plugin", "treacherous"))], 1))
 @pytest.mark.parametrize("budget", [(), pytest.param(SPENT, marks=pytest.mark.long)])
 def test_the_commands_at_the_end_of_a_run_work(
     tmp_path: Path, text: str, plugin: tuple[str, ...], budget: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -61,6 +62,7 @@ def test_a_run_that_needs_a_plug_in_is_not_accused_without_it(tmp_path: Path, mo
     assert "--plugin" in called(tmp_path, "evaluate", "run", program="evo", code=3)[1]
 
 
+@pytest.mark.long
 def test_a_library_run_finds_a_plug_in_that_is_loaded_before_or_given(tmp_path: Path) -> None:
     registry.load(["treacherous"])
     (tmp_path / "small.toml").write_text(WALK)

@@ -215,6 +215,7 @@ def test_a_return_that_everything_else_agrees_with_is_found_by_playing(run: Path
         assert said.count("DIFFERS") == 1
 
 
+@pytest.mark.long
 def test_a_forgery_where_no_state_before_is_kept_is_found_by_playing_everything(run: Path) -> None:
     generation = next(g for g in range(GENERATIONS) if g not in replayable(run))
 
@@ -337,6 +338,7 @@ def test_a_run_that_was_moved_or_copied_or_taken_over_is_verified(run: Path) -> 
     assert "the state of another run" in out
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("unshare") is None or os.getuid() != 0, reason="mounting needs root")
 def test_a_directory_that_cannot_be_written_is_verified(run: Path) -> None:
     script = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && ! touch "$0/x" && exec "$@"'
@@ -348,6 +350,7 @@ def test_a_directory_that_cannot_be_written_is_verified(run: Path) -> None:
     assert json.loads(done.stdout.splitlines()[-1])["ok"]
 
 
+@pytest.mark.long
 def test_a_run_whose_master_is_at_work_is_verified(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     with command(tmp_path, "small.toml", "--run-dir", "run", "--generations", 10_000) as process:
@@ -368,6 +371,7 @@ def test_another_numeric_fingerprint_is_not_compared(run: Path) -> None:
     assert "not replayable here: another numeric fingerprint" in out
 
 
+@pytest.mark.long
 def test_an_algorithm_without_candidates_is_replayed_by_whole_generations(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     plugin = ("--plugin", "climber")
@@ -395,6 +399,7 @@ def test_what_was_poisoned_is_verified_without_playing_it(walk: Path, monkeypatc
     assert name not in plays.read_text().split()
 
 
+@pytest.mark.long
 def test_a_run_that_started_from_a_champion_is_verified_when_that_is_gone(run: Path) -> None:
     (run.parent / "small.toml").write_text(SMALL)
     summary_of(run.parent, "small.toml", "--set", "run.init_from=run", "--run-dir", "second", "--generations", 2)
