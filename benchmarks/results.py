@@ -59,7 +59,9 @@ def main() -> None:
     """Train and measure what is asked for, and write the page after every result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.results", description=__doc__)
     parser.add_argument("--only", action="append", choices=[*EXPERIMENTS, "champions", "baselines"], metavar="NAME")
-    chosen = parser.parse_args().only or ["baselines", "champions", *EXPERIMENTS]
+    parser.add_argument("--missing", action="store_true", help="leave out runs whose result of this arithmetic is there")
+    arguments = parser.parse_args()
+    chosen = arguments.only or ["baselines", "champions", *EXPERIMENTS]
     results = json.loads(KEPT.read_text())
     results["block"] = results["block"] or 1 + secrets.randbelow(LAST_BLOCK)
     for name in chosen:
@@ -68,13 +70,15 @@ def main() -> None:
         elif name == "baselines":
             measure_baselines(results)
         else:
-            measure_runs(results, name)
+            measure_runs(results, name, arguments.missing)
 
 
-def measure_runs(results: dict[str, Any], name: str) -> None:
-    """Train an experiment with each of its seeds, and measure the champions."""
+def measure_runs(results: dict[str, Any], name: str, missing: bool) -> None:
+    """Train an experiment with each of its seeds, and measure the champions; or only where that is `missing`."""
     seeds, episodes = EXPERIMENTS[name]
     for seed in seeds:
+        if missing and results["runs"].get(f"{name} {seed}", {}).get("arithmetic") == arithmetic(name):
+            continue
         results["runs"][f"{name} {seed}"] = measured(name, seed, episodes, results["block"])
         write(results)
 
@@ -84,14 +88,19 @@ def measured(name: str, seed: int, episodes: int, block: int) -> dict[str, Any]:
     run = RUNS / f"{name}-seed{seed}"
     words = ["--resume", str(run)] if run.exists() else [f"experiments/{name}.toml", "--seed", str(seed)]
     summary = called("evo.run", *words, *([] if run.exists() else ["--run-dir", str(run)]), "--quiet")
-    experiment = loading.load(ROOT / "experiments" / f"{name}.toml")
     return {
-        "arithmetic": "TensorFlow" if experiment.learns_in_tensorflow else "exact",
+        "arithmetic": arithmetic(name),
         "generations": summary["generations"],
         "frames": summary["frames"],
         "state_hash": summary["state_hash"],
         "test": called("evo", "evaluate", str(run), "--episodes", str(episodes), "--block", str(block)),
     }
+
+
+def arithmetic(name: str) -> str:
+    """Return what computes the updates of an experiment."""
+    experiment = loading.load(ROOT / "experiments" / f"{name}.toml")
+    return "TensorFlow" if experiment.learns_in_tensorflow else "exact"
 
 
 def measure_baselines(results: dict[str, Any]) -> None:
