@@ -136,8 +136,8 @@ def workspace(made: Plan) -> Workspace:
     turned = int((weighted["row"] * [spaced(count) for count in rows]).max())
     columns = int((rows * weighted["patch"]).max())
     return Workspace(
-        floats=aligned(made.floats + WIDTH),
-        turned=aligned(turned + WIDTH),
+        floats=aligned(made.floats + CHUNK),
+        turned=aligned(turned + CHUNK),
         columns=aligned(columns + WIDTH),
         words=aligned(made.words, np.uint64),
         zeros=aligned(int(made.layers["terms"].max()) + WIDTH),

@@ -25,7 +25,8 @@ kernel_cache.use(__name__)
 WIDTH = 16  # of a vector; rows of C and of packed weights are whole vectors
 WIDE = "+avx512f" in kernel_cache.features().split(",")
 MOST = 8 if WIDE else 5  # vectors of a row whose sums stay in registers
-CHUNK = 32 if WIDE else 64  # terms that are added while they do; such a part of B takes 16 to 20 kB
+CHUNK = 64  # terms that a mask has, and that are added while they do; such a part of B takes up to 20 kB,
+FEW = 5  # for so many vectors; of more, half of the terms are added
 PARTS = 8  # partial sums over filters
 VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 
@@ -49,8 +50,8 @@ def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
 def _add_terms(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
     """Write `vectors` vectors of each row of C: those of `start`, and the terms of a chunk.
 
-    c: (C, at, distance of rows), and so are start, a and b; masks: (words, at, distance), bit k of row i's word says
-    that A[i, k] is not zero.
+    c: (C, at, distance of rows), and so are start, a and b; masks: (words, at, distance, shift): bit k of row i's word,
+    shifted to the right, says that A[i, k] is not zero. Of more than FEW vectors 32 terms are added.
     """
     if not isinstance(vectors, types.IntegerLiteral):
         return None
@@ -79,7 +80,10 @@ def _add_terms(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no
                     product = builder.fmul(load(builder, line, at, VECTOR), factor)
                     builder.store(builder.fadd(builder.load(total), product), total)
 
-            each_bit(builder, builder.load(word), add)
+            bits = builder.load(word)
+            if count > FEW:
+                bits = builder.and_(builder.lshr(bits, parts[3][3]), bits.type((1 << CHUNK // 2) - 1))
+            each_bit(builder, bits, add)
             for total, at in zip(totals, place, strict=True):
                 store(builder, builder.load(total), target, at)
         return context.get_dummy_value()
@@ -89,12 +93,17 @@ def _add_terms(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no
 
 @intrinsic
 def _nonzero(typing, x, at):  # type: ignore[no-untyped-def]
-    """Return a word whose bit k says that x[at + k] is not zero, k < 16; a NaN is not zero."""
+    """Return a word whose bit k says that x[at + k] is not zero, k < 64; a NaN is not zero."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values = load(builder, _data(context, builder, signature.args[0], arguments[0]), arguments[1], VECTOR)
-        bits = builder.fcmp_unordered("!=", values, ir.Constant(VECTOR, [0.0] * WIDTH))
-        return builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), ir.IntType(64))
+        source, at_ = _data(context, builder, signature.args[0], arguments[0]), arguments[1]
+        word, kind = ir.Constant(ir.IntType(64), 0), ir.IntType(64)
+        for k in range(0, CHUNK, WIDTH):
+            values = load(builder, source, builder.add(at_, at_.type(k)), VECTOR)
+            bits = builder.fcmp_unordered("!=", values, ir.Constant(VECTOR, [0.0] * WIDTH))
+            part = builder.zext(builder.bitcast(bits, ir.IntType(WIDTH)), kind)
+            word = builder.or_(word, builder.shl(part, kind(k)))
+        return word
 
     return types.uint64(x, types.intp), generate
 
@@ -254,13 +263,11 @@ def transpose(x, at, rows, columns, distance, y, to, step):  # type: ignore[no-u
 def _masks_of(a, at, distance, rows, terms, words):  # type: ignore[no-untyped-def]
     """Write a word for every row of A and every chunk of its terms."""
     chunks = -(-terms // CHUNK)
+    last = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(chunks * CHUNK - terms)
     for i in range(rows):
         for q in range(chunks):
-            start, left = at + i * distance + q * CHUNK, min(CHUNK, terms - q * CHUNK)
-            word = np.uint64(0)
-            for k in range(0, left, WIDTH):
-                word |= _nonzero(a, start + k) << np.uint64(k)
-            words[i * chunks + q] = word & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - left))
+            words[i * chunks + q] = _nonzero(a, at + i * distance + q * CHUNK)
+        words[i * chunks + chunks - 1] &= last
     return chunks
 
 
@@ -270,7 +277,7 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
 
     c, start, a, b: (array, at, distance of rows); `start` may be C itself, or one row at distance 0. B at distance 0 is
     in blocks of columns, as `pack` writes them. `words` [rows * chunks] is overwritten. shape: (rows, terms, columns).
-    Columns are computed in whole vectors; 16 floats behind a row of A may be read, and are ignored.
+    Columns are computed in whole vectors; 64 floats behind a row of A may be read, and are ignored.
     """
     rows, terms, columns = shape
     if rows == 0:
@@ -283,9 +290,10 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
         if distance == 0:
             line, distance = b[1] + done * WIDTH * terms, count * WIDTH
         target, begin = (c[0], c[1] + done * WIDTH, c[2]), (start[0], start[1] + done * WIDTH, start[2])
-        for q in range(chunks):
-            factors = (b[0], line + q * CHUNK * distance, distance)
-            _add_any(count, target, begin, (a[0], a[1] + q * CHUNK, a[2]), (words, q, chunks), factors, rows)
+        part = CHUNK if count <= FEW else CHUNK // 2
+        for k in range(0, terms, part):
+            masks, factors = (words, k // CHUNK, chunks, k % CHUNK), (b[0], line + k * distance, distance)
+            _add_any(count, target, begin, (a[0], a[1] + k, a[2]), masks, factors, rows)
             begin = target
         done += count
 
