@@ -43,6 +43,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "ppo_snake": ((1, 2, 3, 4, 5), 5000),
     "ga_snake_seed": ((1,), 5000),
     "a2c_snake_seed": ((1,), 5000),
+    "ppo_snake_seed": ((1,), 5000),
     "pqn_snake": ((1,), 5000),
     "dqn_snake": ((1,), 5000),
     "reinforce_snake": ((1,), 5000),
