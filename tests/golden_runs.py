@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
@@ -68,7 +69,14 @@ NUMBERS = count()
 
 
 def ended(
-    where: Path, workers: int, *, resumed: bool = False, kills: int = 0, seed: int = 0, algorithm: str = "ga"
+    where: Path,
+    workers: int,
+    *,
+    resumed: bool = False,
+    kills: int = 0,
+    seed: int = 0,
+    algorithm: str = "ga",
+    backend: Sequence[str] = PLUGIN,
 ) -> dict[str, str]:
     """Return what a run ends with: serially for no workers, else on such that are shaken; resumed after every step.
 
@@ -76,7 +84,7 @@ def ended(
     """
     (where / "golden.toml").write_text(experiment_of(algorithm))
     os.environ["SHAKEN"] = f"{seed}:{kills}"
-    words = (*PLUGIN, "--workers", workers) if workers else ("--backend", "serial")
+    words = (*backend, "--workers", workers) if workers else ("--backend", "serial")
     words = (*words, "--set", f"learner.threads={max(workers, 1)}") if algorithm != "ga" else words
     directory = f"run-{next(NUMBERS)}"
     first = 1 if resumed else GENERATIONS

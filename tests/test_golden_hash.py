@@ -13,6 +13,7 @@ import pytest
 import shaken
 from golden_runs import ended, in_every_way
 from llvmlite import binding
+from ray_nodes import needs_ray
 from test_lanes import without_avx512
 
 ROOT = Path(__file__).parent.parent
@@ -42,6 +43,14 @@ def test_every_way_to_play_ends_with_the_pinned_hash(tmp_path: Path, algorithm: 
     assert [way["golden"] for way in ways] == [GOLDEN[algorithm]] * len(ways)
     assert all(way == ways[0] for way in ways)
     assert shaken.killed - before >= 6
+
+
+@pytest.mark.long
+@needs_ray
+@pytest.mark.parametrize("algorithm", GOLDEN)
+def test_on_ray_a_run_ends_with_the_pinned_hash(tmp_path: Path, algorithm: str) -> None:
+    way = ended(tmp_path, 2, algorithm=algorithm, backend=("--backend", "ray"))
+    assert way["golden"] == GOLDEN[algorithm]
 
 
 @pytest.mark.long
