@@ -93,6 +93,7 @@ def measured(name: str, seed: int, episodes: int, block: int) -> dict[str, Any]:
         "arithmetic": arithmetic(name),
         "generations": summary["generations"],
         "frames": summary["frames"],
+        "cpu_seconds": json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["cpu_seconds_so_far"],
         "state_hash": summary["state_hash"],
         "test": called("evo", "evaluate", str(run), "--episodes", str(episodes), "--block", str(block)),
     }

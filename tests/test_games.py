@@ -66,6 +66,62 @@ def test_who_breaks_the_contract_is_told_how(told: str, tmp_path: Path, monkeypa
         environment.check()
 
 
+LATE = """
+from typing import NamedTuple
+import numpy as np
+from numpy.typing import NDArray
+from evo.game import Game, GameOptions
+
+class Options(GameOptions):
+    pass
+
+class State(NamedTuple):
+    step: NDArray[np.int32]
+    marks: NDArray[np.int8]
+
+def begin(state, options, b, random):
+    state.step[b] = 0
+
+def step(state, options, b, action, random):
+    state.step[b] += 1
+    mark = state.marks[b, min(state.step[b], 299)]  # there are 250
+    return 1.0 + 0.0 * mark, state.step[b] == 300
+
+def observe(state, options, b, out):
+    out[0] = 1.0
+
+make = Game(
+    options=Options, arrays=lambda options: State(np.int32(0), np.zeros(250, np.int8)), shape=(1,), actions=2,
+    begin=begin, step=step, observe=observe,
+)
+"""
+
+
+def test_a_run_of_a_game_that_reads_outside_of_its_arrays_late_ends_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    (tmp_path / "late.toml").write_text('[environment]\nid = "late"\n[policy]\nkind = "linear"\n')
+    words = ("--plugin", "late", "--generations", 1, "--set", "ga.population=128", "--backend", "serial")
+    error = summary_of(tmp_path, "late.toml", *words, "--run-dir", "run", code=2, apart=True)["error"]
+    assert "game late: step failed outside of its arrays (late.py:19): IndexError" in error
+    line = [sys.executable, "-m", "evo", "replay", "run", "--plugin", "late", "--json"]
+    found = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, cwd=tmp_path, env=found, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "step failed outside of its arrays (late.py:19)" in done.stderr
+
+
+def test_rewards_that_all_count_as_zero_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Path(catch.__file__).read_text()
+    (tmp_path / "faint.py").write_text(
+        source.replace("1.0 if state.paddle", "1e-4 if state.paddle").replace("else -1.0", "else -1e-4")
+    )
+    monkeypatch.chdir(tmp_path)
+    game_tests("faint").environment.check()
+    assert "game faint: rewards up to 0.0001 count as 0" in capsys.readouterr().err
+
+
 UNCOMPILED = {
     "dictionary": "state.row[b] += {0: 1, 1: 1}[1]",
     "list": "state.row[b] += len([x for x in (1,) if x])",

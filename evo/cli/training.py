@@ -85,7 +85,7 @@ def train_to_the_end(
                 if stopped := session.stopped:
                     display.say(f"stopped after {counted(store.next_generation, 'generation')}: {stopped}")
                 _fill(summary, store, session)
-                game = show.record_game(session) if show.watched(display) else None
+                game = show.record_game(session, display)
                 if not arguments.no_report:
                     from evo.report.writing import reported_at_end
 

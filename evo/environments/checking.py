@@ -12,10 +12,11 @@ import numpy as np
 
 from evo.environments.drawing import Random
 from evo.environments.plain import PlainGame, random_action
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, notice
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
+LEAST_REWARD = 0.0005  # smaller ones are rounded to 0
 WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and that nothing may change meanwhile
 HERE = Path(__file__).parent  # whose frames of a traceback are not the author's
 KINDS = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "f8")}
@@ -30,6 +31,7 @@ def check_game(make: Callable[[int], PlainGame]) -> None:
     game = make(3)
     module = game.definition.module
     _check_declaration(game)
+    rewards: set[float] = set()
     for seed in SEEDS:
         first, again = _episode(make(3), seed), _episode(make(3), seed)
         for number, (one, other) in enumerate(zip(first, again, strict=True)):
@@ -37,6 +39,11 @@ def check_game(make: Callable[[int], PlainGame]) -> None:
                 where = f"after step {number}" if number else "in what begin writes"
                 raise _broken(module, "", f"two episodes of seed {seed} differ {where}: draw random numbers with "
                               "below, uniform and normal alone, and keep what changes in the state")  # fmt: skip
+        rewards |= {abs(step[1]) for step in first[1:] if isinstance(step[1], float)}
+    if 0 < (largest := max(rewards, default=0.0)) < LEAST_REWARD:
+        notice(
+            f"game {module}: rewards up to {largest:g} count as 0, as they are rounded to thousandths; scale them up"
+        )
 
 
 def _check_declaration(game: PlainGame) -> None:
@@ -60,13 +67,13 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
     """Return everything that an episode shows, step by step."""
     module = game.definition.module
     before = _bytes_of_others(game)
-    with _named(game, "begin"):
+    with failures_named(game, "begin"):
         game.begin(WATCHED, seed)
     _hold_others(game, before, "begin")
     shown: list[tuple[object, ...]] = [(_observed(game),)]
     for step in range(MOST_STEPS):
         action = random_action(game.definition, game.actions, _mask(game), seed, step)
-        with _named(game, "step"):
+        with failures_named(game, "step"):
             taken, random = game.playable(action), Random(game.clock, WATCHED)
             returned = game.definition.step(game.state, game.rules, WATCHED, taken, random)
         if not isinstance(returned, tuple) or len(returned) != 2:
@@ -86,7 +93,7 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
 
 
 def _observed(game: PlainGame) -> bytes:
-    with _named(game, "observe"):
+    with failures_named(game, "observe"):
         seen = game.observe(WATCHED)
     if not np.isfinite(seen).all():
         place = tuple(int(n) for n in np.argwhere(~np.isfinite(seen))[0])
@@ -95,7 +102,7 @@ def _observed(game: PlainGame) -> bytes:
 
 
 def _mask(game: PlainGame) -> Any:
-    with _named(game, "mask"):
+    with failures_named(game, "mask"):
         mask = game.mask(WATCHED)
     if not np.isin(mask, (0, 1)).all() or not mask.any():
         raise _broken(game.definition.module, "mask", f"wrote {mask.tolist()}: 0 or 1 for every action, at least one 1")
@@ -103,7 +110,7 @@ def _mask(game: PlainGame) -> Any:
 
 
 def _check_metrics(game: PlainGame) -> None:
-    with _named(game, "metrics"):
+    with failures_named(game, "metrics"):
         game.metrics(WATCHED)
 
 
@@ -120,8 +127,8 @@ def _hold_others(game: PlainGame, before: list[bytes], function: str) -> None:
 
 
 @contextmanager
-def _named(game: PlainGame, function: str) -> Iterator[None]:
-    """Name the function whose call fails."""
+def failures_named(game: PlainGame, function: str) -> Iterator[None]:
+    """Raise ConfigurationError that names the function whose call fails, and the line."""
     try:
         with np.errstate(all="ignore"):
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -74,8 +75,11 @@ class Environment(Protocol):
         return False
 
     def replayed(self, seed: int, actions: Sequence[Any]) -> tuple[list[Shown], float]:
-        """Play the actions of an episode again; return every position, the first one too, and the score."""
-        return [], 0.0
+        """Play the actions of an episode again; return every position, the first one too, and the score.
+
+        No positions where `visible` is false; a score of NaN where the environment cannot be played again.
+        """
+        return [], math.nan
 
     @property
     def sources(self) -> str:

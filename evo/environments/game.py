@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from evo.environments import environment
-from evo.environments.checking import check_game
+from evo.environments.checking import check_game, failures_named
 from evo.environments.pictures import Picture
 from evo.environments.plain import PlainEnv, PlainGame, random_action
 from evo.errors import ConfigurationError
@@ -223,14 +223,25 @@ class GameEnvironment(environment.Environment):
         return self.definition.render is not None
 
     def replayed(self, seed: int, actions: Sequence[Any]) -> tuple[list[Shown], float]:
-        """Play the actions again in plain Python; RuntimeError where they do not end the episode."""
+        """Play the actions again in plain Python, where every index is checked; no positions without `render`.
+
+        ConfigurationError names the function that fails; RuntimeError: the actions do not end the episode.
+        """
         game, total, status = self.plain(), 0, GOES_ON
-        game.begin(0, seed)
-        shown: list[Shown] = [Picture(game.picture(0))]
+        shown: list[Shown] = []
+
+        def show(caption: str = "") -> None:
+            if self.visible:
+                shown.append(Picture(game.picture(0), caption))
+
+        with failures_named(game, "begin"):
+            game.begin(0, seed)
+        show()
         for action in actions:
-            reward, status = game.step(0, action)
+            with failures_named(game, "step"):
+                reward, status = game.step(0, action)
             total += round(1000 * reward)
-            shown.append(Picture(game.picture(0), f"return {total / 1000:g}{'  over' if status != GOES_ON else ''}"))
+            show(f"return {total / 1000:g}{'  over' if status != GOES_ON else ''}")
         if status == GOES_ON:
             raise RuntimeError(f"the actions do not end the episode of seed {seed}")
         told = dict(zip(self.episode_metrics, game.metrics(0).tolist(), strict=True))

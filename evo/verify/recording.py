@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import DataError
+from evo.errors import ConfigurationError, DataError
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task, Transitions, WeightSource
 from evo.training.testing import score_of
@@ -40,11 +41,22 @@ class Recording:
     def positions(self, environment: Environment) -> list[Shown]:
         """Play the actions again by the readable rules, from the beginning to the end.
 
-        RuntimeError where that gives another score than the compiled rules gave, which would be a bug.
+        RuntimeError where that gives another score than the compiled rules gave, which would be a bug; of a game that is
+        not ours, ConfigurationError.
         """
-        shown, score = environment.replayed(self.seed, self.actions.tolist())
-        if score != self.score:
-            raise RuntimeError(f"the replay of episode seed {self.seed} scores {score:g}, and it scored {self.score:g}")
+        try:
+            shown, score = environment.replayed(self.seed, self.actions.tolist())
+            if score != self.score and not isnan(score):
+                raise RuntimeError(
+                    f"the replay of episode seed {self.seed} scores {score:g}, and it scored {self.score:g}"
+                )
+        except RuntimeError as error:
+            if not environment.sources:
+                raise
+            raise ConfigurationError(
+                f"the game in plain Python differs from the compiled one: {error}; look for an index outside of an "
+                "array, or a number that does not fit into its type"
+            ) from error
         return shown
 
 

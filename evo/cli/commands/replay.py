@@ -125,7 +125,7 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
     from evo.training.summary import one_line
 
     title, environment, policy, recording = replay
-    shown, filmed = recording.positions(environment) if environment.visible else [], ""
+    shown, filmed = recording.positions(environment), ""
     if film is not None:
         from evo.environments.films import FASTEST, save_film
         from evo.files.durable import resources

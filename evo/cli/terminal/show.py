@@ -49,8 +49,11 @@ def watched(display: Display) -> bool:
     return isinstance(display, Screen)
 
 
-def record_game(session: Session) -> Recording | None:
-    """Return the test episode of the median score; None where there is no champion, or nothing to see."""
+def record_game(session: Session, display: Display) -> Recording | None:
+    """Return the test episode of the median score, if it can be shown, or must be checked since the game is not ours.
+
+    None where there is no champion. ConfigurationError where the episode shows that the game breaks its contract.
+    """
     weights, scores = session.algorithm.best, session.report.scores
     if weights is None or scores is None:
         return None
@@ -58,11 +61,14 @@ def record_game(session: Session) -> Recording | None:
     from evo.verify.recording import record
 
     environment = environment_of(session.experiment.environment)
-    if not environment.visible:
+    if not environment.sources and not (environment.visible and watched(display)):
         return None
 
     published, order = session.store.publish(weights[None]), scores.argsort(kind="stable")
-    return record(published, session.report.evaluator, int(order[len(order) // 2]), environment.episode_metrics)
+    game = record(published, session.report.evaluator, int(order[len(order) // 2]), environment.episode_metrics)
+    if environment.sources:
+        game.positions(environment)
+    return game
 
 
 def ending(
@@ -90,7 +96,7 @@ def ending(
             if others := beside(baselines or {}, champion.test):
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
     environment = environment_of(experiment.environment)
-    if game is not None:
+    if game is not None and environment.visible and watched(display):
         from evo.cli.terminal.game_show import watch
 
         last = int(SECONDS * FRAMES_PER_SECOND)
