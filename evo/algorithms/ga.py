@@ -64,7 +64,7 @@ class Options(PopulationOptions):
         if self.elites > self.parents:
             raise ValueError(f"elites: {self.elites} of {self.parents} parents")
         if self.elites == self.population:
-            raise ValueError(f"elites: all {self.elites} candidates stay, so none is new")
+            raise ValueError(f"elites: {self.elites} must be less than the population, {self.population}")
         if self.tournament > self.population:
             raise ValueError(f"tournament: {self.tournament} of a population of {self.population}")
         return self

@@ -139,7 +139,8 @@ def _notices(experiment: Experiment, store: Store) -> None:
     if workers.backend == "serial" and workers.count != "auto":
         texts.append(f"workers.count = {workers.count} is ignored: the serial backend plays in the master")
     elif workers.count != "auto" and workers.count > devices.cores():
-        texts.append(f"{workers.count} workers share {devices.cores()} cores; more than cores are no faster")
+        cores = counted(devices.cores(), "core")
+        texts.append(f"{workers.count} workers share {cores}; more than cores are no faster")
     for text in texts:
         notice(text)
 

@@ -154,6 +154,8 @@ def _text(path: str | Path, file: str) -> str:
             os.close(descriptor)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
+        if isinstance(error, FileNotFoundError):
+            reason = f"{reason}; `evo list` says where experiments are"
         raise ConfigurationError(f"{file}: cannot be read: {reason}") from error
     if len(data) > LARGEST:
         raise ConfigurationError(f"{file}:1: is larger than the {LARGEST // 1024} KiB of an experiment")

@@ -40,6 +40,7 @@ LAG = (
     "asynchronous: every generation is played with the weights from before the updates that are computed meanwhile; "
     "the policy lag is always one generation, so results are exact, but they differ from those of a synchronous run"
 )
+WHOLE = "{} have no effect: this environment has no compiled game, so whole episodes are played; set {}.episodes"
 LearningRate = Annotated[float, Field(gt=0, le=1, description="initial learning rate of Adam")]
 GradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
 
@@ -84,6 +85,10 @@ class GradientOptions(AlgorithmOptions):
         """Return the learning rate after so many frames."""
         return annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
 
+    def unused(self, setup: Setup) -> list[str]:
+        """Return a notice of options that were given and have no effect in this environment."""
+        return []
+
 
 class SegmentOptions(GradientOptions):
     """Options of a method that plays segments, where the environment has a compiled game."""
@@ -94,6 +99,12 @@ class SegmentOptions(GradientOptions):
     def envs_in(self, environment: Any) -> int:
         """Return `envs` where the environment has a compiled game, else 0: whole episodes are played."""
         return 0 if environment.game is None else self.envs
+
+    def unused(self, setup: Setup) -> list[str]:
+        """Return a notice where environments side by side were asked for, and whole episodes are played."""
+        section = type(self).__module__.rpartition(".")[2]
+        given = [f"{section}.{name}" for name in ("envs", "horizon") if name in self.model_fields_set]
+        return [WHOLE.format(" and ".join(given), section)] if given and not self.envs_in(setup.environment) else []
 
 
 class Method(Protocol):
@@ -151,7 +162,7 @@ class GradientAlgorithm(Algorithm):
         if setup.learner is None:
             raise ValueError("a gradient method needs the options of a learner")
         self.options, self.setup, self.method = options, setup, method
-        self.notices = [*([LAG] if options.asynchronous else []), *setup.learner.notices]
+        self.notices = [*([LAG] if options.asynchronous else []), *setup.learner.notices, *options.unused(setup)]
         horizon = options.horizon if isinstance(options, SegmentOptions) else 0
         self.collector = collecting.Collector(options, setup, horizon)
         self._learner: Learner | None = None

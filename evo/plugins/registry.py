@@ -106,6 +106,8 @@ def _imported(module_name: str) -> ModuleType:
     try:
         return import_module(module_name)
     except (ImportError, ValueError, TypeError) as error:
+        if module_name.endswith(".py"):
+            raise ConfigurationError(f"--plugin {module_name}: give the module, {Path(module_name).stem}") from error
         raise ConfigurationError(f"--plugin {module_name}: {error}") from error
     except (Exception, SystemExit) as error:
         if isinstance(error, EvoError | MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES):

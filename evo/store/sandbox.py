@@ -52,7 +52,10 @@ def read_champion(path: Path) -> Champion:
     with open_regular(file, most=LARGEST_CHAMPION) as descriptor:
         head = os.pread(descriptor, 512, 0)
         if not head.startswith(SIGNATURE):
-            raise DataError(f"{file}: not a readable HDF5 file of arrays; it seems to be {guess_kind(head)}")
+            raise DataError(
+                f"{file}: not a readable HDF5 file of arrays; it seems to be {guess_kind(head)}; "
+                "give a run directory or a champion.h5"
+            )
         answer, code = _ask(descriptor, str(file), os.fstat(descriptor).st_size)
     if code == 3:
         raise DataError(answer.decode(errors="replace"))

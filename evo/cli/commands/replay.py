@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evo.training.finished import Policy
     from evo.verify.recording import Recording
 
+GYMNASIUM = "gymnasium:"
 MOST_GENERATIONS = 10_000_000
 FILMS = (".gif", ".webp", ".mp4")
 MOST = 1_000_000  # candidates, requests of a generation, and steps
@@ -97,7 +98,8 @@ def _candidate(arguments: Namespace) -> Replay | None:
     number = whole("--round", arguments.round, 0, MOST) or 0
     episode = whole("--episode", arguments.episode, 0, MOST)
     if generation is None or candidate is None:
-        raise ConfigurationError("--generation and --candidate go together, and --round with them")
+        missing = "--generation G" if generation is None else "--candidate N"
+        raise ConfigurationError(f"--generation, --candidate and --round belong together: {missing} is missing")
     from evo.training.finished import Policy
     from evo.verify.candidate import replay_candidate
 
@@ -171,4 +173,5 @@ def _check_visible(environment: Environment, name: str, arguments: Namespace) ->
     if not environment.visible and (
         (arguments.gif, arguments.film, arguments.step) != (None,) * 3 or not arguments.json
     ):
-        raise ConfigurationError(f"{name} draws no pictures, so there is nothing to show; --json gives facts")
+        why = "Gymnasium environments are not drawn" if name.startswith(GYMNASIUM) else f"{name} draws no pictures"
+        raise ConfigurationError(f"{why}, so there is nothing to show; --json gives facts")

@@ -134,6 +134,6 @@ def beside(baselines: Mapping[str, Baseline], score: Score) -> str:
     for name, other in baselines.items():
         low, high = other.ci95
         interval = f" ({low:z.1f} to {high:z.1f})" if other.episodes > 1 else ""
-        first = f", first {counted(other.episodes, 'episode')}" if other.episodes < score.episodes else ""
+        first = f", on the first {counted(other.episodes, 'episode')}" if other.episodes < score.episodes else ""
         lines.append(f"{name} player {other.mean:z.1f}{interval}{first}")
     return "\n".join(lines)
