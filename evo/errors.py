@@ -64,14 +64,10 @@ class PoisonError(ResourceError):
         self.why = why  # what became of the last worker, as "was killed by SIGSEGV"
 
 
-# How alike two names must be, from 0 to 1. Of short names a typo changes little, and another name nearly all.
-CLOSE, CLOSE_IF_SHORT, SHORT = 0.6, 0.7, 3
-
-
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return " - did you mean ...?" with the closest of the known names, or nothing where none is close."""
     names = list(known)
-    close = difflib.get_close_matches(wrong[:100], names, 1, CLOSE if len(wrong) > SHORT else CLOSE_IF_SHORT)
+    close = difflib.get_close_matches(wrong[:100], names, 1)
     close = close or [name for name in names if len(wrong) > 1 and name.startswith(wrong)]
     return f" - did you mean `{close[0]}`?" if close else ""
 

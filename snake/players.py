@@ -126,7 +126,8 @@ def can_escape(game: Game, trail: Body) -> bool:
     body = trail[: len(game.body) + 1]
     if len(body) == game.size**2:
         return True
-    return reachable(game, body).get(body[-1], 0) > int(game.tail == "fatal")
+    stays = game.tail == "fatal" and len(body) > 2  # the tail's cell must not be entered in the next step
+    return reachable(game, body).get(body[-1], 0) > int(stays)
 
 
 def reachable(game: Game, body: Body) -> dict[Cell, int]:

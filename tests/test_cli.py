@@ -167,6 +167,13 @@ def test_a_closed_standard_output_is_no_failure(experiment: Path) -> None:
     )
 
 
+def test_what_a_full_disk_has_lost_is_an_error_where_nothing_but_output_was_asked_for() -> None:
+    shell = f"{sys.executable} -m evo list ga > /dev/full"
+    done = subprocess.run(["sh", "-c", shell], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 5
+    assert done.stderr == "standard output: No space left on device; what was printed is not complete\n"
+
+
 PLUGIN = """
 import os, signal, time
 from evo.plugins.options import AlgorithmOptions

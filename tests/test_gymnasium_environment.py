@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from calling import SMALL, called, summary_of
+from calling import ROOT, SMALL, called, summary_of
 from pydantic import ValidationError
 
 from evo.config.experiment import Experiment, difference
@@ -279,6 +282,37 @@ def test_a_module_that_registers_environments_is_named_by_plugin(tmp_path: Path,
         Experiment.load(tmp_path / "small.toml", f"environment.id=gymnasium:walks_{backend}:Walk-v0")
 
 
+def test_a_run_of_a_registered_environment_is_not_accused_without_the_module(tmp_path: Path) -> None:
+    words = registered(tmp_path, "other_walks")
+    (tmp_path / "variants.py").write_text(
+        "import gymnasium, other_walks\n"
+        "gymnasium.register('variants/Walk-v0', other_walks.Walk, kwargs={'length': 3})\n"
+    )
+    variant = ("--set", "environment.id=gymnasium:variants/Walk-v0", "--plugin", "variants", "--generations", 1)
+    summary_of(
+        tmp_path, words[0], *variant, "--run-dir", "run", apart=True
+    )  # registered by another module than its own
+    found = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for command, code in (("verify", 2), ("evaluate", 3), ("report", 3)):
+        line = [sys.executable, "-m", "evo", command, "run"]
+        done = subprocess.run(line, cwd=tmp_path, env=found, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert "DIFFERS" not in done.stdout
+        assert "--plugin MODULE" in done.stderr
+
+
+def test_an_environment_that_cannot_be_made_is_named_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = registered(tmp_path, "closed_walks")
+    source = (tmp_path / "closed_walks.py").read_text()
+    (tmp_path / "closed_walks.py").write_text(source.replace("self.length = length", "raise KeyError(length)"))
+    monkeypatch.chdir(tmp_path)
+    told = r"environment\.id: making closed_walks/Walk-v0 raised KeyError: 5 \(closed_walks\.py:8\)"
+    with pytest.raises(ConfigurationError, match=told):
+        Experiment.load(tmp_path / str(words[0]), plugins=["closed_walks"])
+
+
 def test_arguments_of_an_environment_are_part_of_what_a_run_is(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text('[environment]\nid = "gymnasium:CartPole-v1"\n[policy]\nkind = "mlp"\n')
     plain = Experiment.load(tmp_path / "small.toml")
@@ -292,7 +326,9 @@ def test_arguments_of_an_environment_are_part_of_what_a_run_is(tmp_path: Path) -
     ]
     (tmp_path / "again.toml").write_text(other.to_toml())
     assert Experiment.load(tmp_path / "again.toml") == other
-    with pytest.raises(ConfigurationError, match=r"environment\.kwargs: raised TypeError: .*'colour'"):
+    with pytest.raises(
+        ConfigurationError, match=r"environment\.kwargs: making CartPole-v1 raised TypeError: .*'colour'"
+    ):
         Experiment.load(tmp_path / "small.toml", "environment.kwargs={colour = 1}")
 
 

@@ -62,6 +62,13 @@ def test_an_episode_of_a_player_is_always_the_same_and_another_seed_another(play
         assert len(set(scores)) > 1
 
 
+@pytest.mark.parametrize("actions", ["absolute", "relative"])
+@pytest.mark.parametrize("tail", ["legal", "fatal"])
+def test_the_shortest_path_player_eats_under_all_rules(tail: str, actions: str) -> None:
+    scores = [play("shortest", seed, size=6, tail=tail, actions=actions) for seed in range(8)]
+    assert sum(scores) / len(scores) > (25 if tail == "legal" else 15), scores
+
+
 def test_the_players_stand_in_their_known_order() -> None:
     means = {player: sum(play(player, seed, size=8) for seed in range(12)) / 12 for player in PLAYERS}
     assert means["random"] < 1 < 8 < means["greedy"] < means["shortest"] <= means["hamiltonian"] == 63

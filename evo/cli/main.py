@@ -29,10 +29,11 @@ from evo.errors import (
 )
 from evo.plugins import mistakes, registry
 from evo.training.summary import Summary, one_line
-from evo.workers.process import ignore, leave, raise_stopped, tolerate_failures
+from evo.workers.process import ignore, leave, lost_output, raise_stopped, tolerate_failures
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
 FORBIDDEN = {errno.EACCES, errno.EPERM}
+TRAINING = ("run", "resume")  # commands that go on where nobody can read what they print
 
 
 class Parser(argparse.ArgumentParser):
@@ -115,6 +116,9 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         print(summary.to_json(), flush=True)
     elif "--json" in words and (summary.error or summary.status == "interrupted"):
         print(one_line({"status": summary.status, "error": summary.error}), flush=True)
+    if code == 0 and name not in TRAINING and (why := lost_output()):
+        _say(f"standard output: {why}; what was printed is not complete")
+        return ResourceError.exit_code
     return code
 
 

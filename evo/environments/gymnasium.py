@@ -59,6 +59,14 @@ class Options(EnvironmentOptions):
         return value
 
 
+def is_registered(identifier: str) -> bool:
+    """Return whether Gymnasium knows an environment, as "gymnasium:CartPole-v1", "CartPole-v1" or "CartPole"."""
+    import gymnasium
+
+    name = identifier.removeprefix(PREFIX)
+    return name in gymnasium.registry or any(known.rpartition("-v")[0] == name for known in gymnasium.registry)
+
+
 @dataclass(frozen=True)
 class Environment(environment.Environment):
     """A Gymnasium environment with observations of float32."""
@@ -77,12 +85,13 @@ class Environment(environment.Environment):
         try:
             env = gymnasium.make(name, max_episode_steps=self.options.max_steps or None, **arguments)
         except gymnasium.error.Error as error:
-            raise ConfigurationError(f"environment.id: {error}") from error
+            unknown = "" if is_registered(name) else "; --plugin MODULE loads the module that registers it"
+            raise ConfigurationError(f"environment.id: {str(error).rstrip('.')}{unknown}") from error
         except PASSED_ON:
             raise
         except (Exception, SystemExit) as error:
-            key = "kwargs" if self.options.kwargs else "id"
-            raise ConfigurationError(f"environment.{key}: {mistakes.described(error)}") from error
+            key, where = "kwargs" if self.options.kwargs else "id", mistakes.place_of(error)
+            raise ConfigurationError(f"environment.{key}: making {name} {mistakes.described(error)}{where}") from error
         return with_known_actions(with_array_observations(env, name, self.options.stack), name)
 
     @cached_property

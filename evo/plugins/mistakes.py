@@ -110,6 +110,13 @@ def _is_positive(number: Any) -> bool:
         return False
 
 
+def place_of(error: BaseException) -> str:
+    """Return " (FILE:LINE)" of the code that raised an exception, which is not ours."""
+    frames = [(frame, line) for frame, line in walk_tb(error.__traceback__)]
+    others = [pair for pair in frames if str(pair[0].f_globals.get("__name__")).partition(".")[0] not in OURS]
+    return f" ({Path(others[-1][0].f_code.co_filename).name}:{others[-1][1]})" if others else ""
+
+
 def described(error: BaseException) -> str:
     """Return an exception in a line."""
     if isinstance(error, SystemExit):

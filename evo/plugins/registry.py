@@ -80,10 +80,12 @@ def load(modules: Iterable[str]) -> None:
     """Import plug-ins; ConfigurationError where one is missing or does not say what it is."""
     for module_name in modules:
         look_here()
+        before = _registered()
         module = _imported(module_name)
         make = vars(module).get("make")
         folder = vars(module).get("plugs_into", getattr(make, "plugs_into", None))
-        if folder is None and make is None and _registers(module):
+        registers = ("", module_name) in _loaded or _registered() - before or _registers(module)
+        if folder is None and make is None and registers:
             _loaded["", module_name] = module
             continue
         if folder not in FOLDERS or not callable(make):
@@ -114,6 +116,13 @@ def _imported(module_name: str) -> ModuleType:
             raise
         what = f"sys.exit({error})" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
         raise ConfigurationError(f"--plugin {module_name}: its import ended with {what}") from error
+
+
+def _registered() -> set[str]:
+    """Return the names of all environments that are registered with Gymnasium."""
+    import gymnasium
+
+    return {*gymnasium.registry}
 
 
 def _registers(module: ModuleType) -> bool:

@@ -41,8 +41,8 @@ class Recording:
     def positions(self, environment: Environment) -> list[Shown]:
         """Play the actions again by the readable rules, from the beginning to the end.
 
-        RuntimeError where that gives another score than the compiled rules gave, which would be a bug; of a game that is not
-        ours, ConfigurationError.
+        RuntimeError where that gives another score than the compiled rules gave, which would be a bug.
+        ConfigurationError where such a game is not ours.
         """
         try:
             shown, score = environment.replayed(self.seed, self.actions.tolist())

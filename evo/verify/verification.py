@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from evo.config import loading
 from evo.config.experiment import difference
+from evo.environments.gymnasium import PREFIX, is_registered
 from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
 from evo.plugins import registry
@@ -110,7 +111,8 @@ def _require_plug_ins(directory: Path, manifest: Manifest) -> None:
     environment = manifest.identity.get("environment")
     identifier = environment.get("id") if isinstance(environment, Mapping) else None
     for folder, name in (("algorithms", manifest.identity.get("algorithm")), ("environments", identifier)):
-        if isinstance(name, str) and registry.module_of(name) not in registry.names(folder):
+        known = not isinstance(name, str) or registry.module_of(name) in registry.names(folder)
+        if not known or (isinstance(name, str) and name.startswith(PREFIX) and not is_registered(name)):
             raise ConfigurationError(
                 f"{directory}: this run needs {name}, which is not one of the {folder} here; name its plug-in with "
                 "--plugin MODULE"
@@ -156,7 +158,9 @@ def _files(evidence: Evidence, report: Report) -> None:
     populations, gone = _populations(evidence, report)
     names = _records(evidence, report)
     removed = f"; {gone} older checkpoints are not kept" if gone else ""
-    report.agrees.append(f"files: {len(populations)} checkpoints and {len(names)} record files{removed}")
+    report.agrees.append(
+        f"files: {counted(len(populations), 'checkpoint')} and {counted(len(names), 'record file')}{removed}"
+    )
     evidence.states = populations
 
 

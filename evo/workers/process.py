@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from evo.errors import SHORTAGES
+
 # The system ends it as soon as the process that started it is gone, as by SIGKILL (PR_SET_PDEATHSIG).
 WITH_ITS_PARENT = """\
 import ctypes, os, signal, sys
@@ -175,14 +177,18 @@ class _Unraisable:
 
 
 class TolerantFile(io.FileIO):
-    """A file descriptor that drops what cannot be written."""
+    """A file descriptor that drops what cannot be written, and remembers why where that is the disk's fault."""
+
+    shortage: str = ""
 
     def write(self, data: object) -> int:
         """Write what can be written; return the size of all data."""
         size = memoryview(data).nbytes  # type: ignore[arg-type]
         try:
             written = super().write(data)  # type: ignore[arg-type]
-        except OSError:
+        except OSError as error:
+            if error.errno in SHORTAGES:
+                self.shortage = str(error.strerror)
             return size
         return size if written is None else written
 
@@ -207,6 +213,15 @@ def tolerate_failures() -> None:
                 line_buffering=True,
             )
         setattr(sys, name, stream)
+
+
+def lost_output() -> str:
+    """Return why standard output is not complete: the disk that it goes to is full, or has failed."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if not isinstance(raw, TolerantFile):
+        return ""
+    sys.stdout.flush()
+    return raw.shortage
 
 
 def keep_from_libraries() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Collection
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,8 @@ def main(arguments: Namespace) -> int:
                 print(f"  {name:<14} {sentence}")
             print()
         print("all options of one: evo list NAME")
-        print(f"experiments to start from: {_experiments()}")
+        if (experiments := _experiments()) is not None:
+            print(f"experiments to start from: {experiments}")
         return 0
     known = {name: entry for entries in groups.values() for name, entry in entries.items()}
     if arguments.name not in known:
@@ -48,10 +49,19 @@ def main(arguments: Namespace) -> int:
     return 0
 
 
-def _experiments() -> Path:
-    """Return the folder of the published experiments: of the source tree, or where a wheel installs them."""
+def _experiments() -> Path | None:
+    """Return the folder of the published experiments: of the source tree, or where a wheel has installed them."""
     there = registry.ROOT.parent / "experiments"
-    return there if there.is_dir() else Path(sys.prefix) / "share" / "snake-evo" / "experiments"
+    if there.is_dir():
+        return there
+    try:
+        files = metadata.files("snake-evo") or []
+    except metadata.PackageNotFoundError:
+        return None
+    installed = [
+        Path(str(file.locate())).resolve() for file in files if file.match("share/snake-evo/experiments/*.toml")
+    ]
+    return next((file.parent for file in installed if file.exists()), None)
 
 
 def _groups() -> dict[str, dict[str, tuple[str, dict[str, FieldInfo]]]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from evo.cli.arguments import add_of_training, flags, notice_unused
 from evo.errors import ConfigurationError
 from evo.plugins import registry
+from evo.plugins.extras import extra
 
 if TYPE_CHECKING:
     pass
@@ -57,6 +58,8 @@ def main(arguments: Namespace) -> int:
     summary.algorithm, summary.seed = experiment.algorithm, experiment.run.seed
     # Before anything is made, for a device may be missing.
     plan = experiment.workers.plan(experiment.policy.player, experiment.learner_devices, arguments.dry_run)
+    if arguments.tensorboard is not None:
+        extra("tensorboardX", "--tensorboard")
     if arguments.dry_run:
         from evo.training.generation import make_algorithm
 
