@@ -54,6 +54,7 @@ def parsed(words: list[str]) -> None:
     given = parser.parse_args(arguments)
     reader_s = name == "run" and (given.experiment or "EXPERIMENT").startswith(("EXPERIMENT", "my_"))
     if name == "run" and not reader_s and not given.experiment.isupper():
+        registry.load(given.plugin)
         loading.load(ROOT / given.experiment, given.set, flags(given))
 
 
@@ -72,7 +73,7 @@ def test_every_documented_command_parses_and_its_experiment_loads(command: str) 
 
 
 def test_documented_commands_are_found() -> None:
-    assert "python -m evo evaluate runs/two --episodes 5000" in DOCUMENTED
+    assert "python -m evo evaluate runs/first --episodes 5000" in DOCUMENTED
     assert "python -m evo.run experiments/ga_snake.toml" in DOCUMENTED
 
 
