@@ -1,8 +1,9 @@
 """Measure every published score again: `python -m benchmarks.results` trains each experiment with each of its seeds.
 
 Runs stand in runs/results and go on where they stopped, so this may be interrupted. Scores are of a block of test
-episodes that is drawn when results are measured for the first time, which no training, tuning or earlier page has
-looked at. They are written to docs/experiments/results.json, and as tables to docs/experiments/results.md.
+episodes that was drawn at random when results were measured for the first time, and that no training and no choice of
+settings looks at. They are written to docs/experiments/results.json, and as tables to docs/experiments/results.md. A
+champion that ships is replaced by that of seed 1.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def main() -> None:
     """Train and measure what is asked for, and write the page after every result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.results", description=__doc__)
     parser.add_argument("--only", action="append", choices=[*EXPERIMENTS, "champions", "baselines"], metavar="NAME")
-    parser.add_argument("--missing", action="store_true", help="leave out runs whose result of this arithmetic is there")
+    parser.add_argument(
+        "--missing", action="store_true", help="leave out runs whose result of this arithmetic is there"
+    )
     arguments = parser.parse_args()
     chosen = arguments.only or ["baselines", "champions", *EXPERIMENTS]
     results = json.loads(KEPT.read_text())
@@ -81,6 +84,9 @@ def measure_runs(results: dict[str, Any], name: str, missing: bool) -> None:
         if missing and results["runs"].get(f"{name} {seed}", {}).get("arithmetic") == arithmetic(name):
             continue
         results["runs"][f"{name} {seed}"] = measured(name, seed, episodes, results["block"])
+        shipped = CHAMPIONS / f"{name}.h5"
+        if shipped.exists() and seed == min(seeds):
+            replace_file(shipped, (RUNS / f"{name}-seed{seed}" / "champion.h5").read_bytes())
         write(results)
 
 
@@ -146,7 +152,7 @@ def page(results: dict[str, Any]) -> str:
     """Return the tables of all results."""
     runs = [
         f"| {name.split()[0]}.toml | {name.split()[1]} | {score(run['test'])} | {run['test']['mean_length']:.0f} "
-        f"| {run['frames'] / 1e6:.1f} M | {run['arithmetic']} |"
+        f"| {run['frames'] / 1e6:.1f} M | {minutes(run)} | {run['arithmetic']} |"
         for name, run in sorted(results["runs"].items(), key=lambda item: list(EXPERIMENTS).index(item[0].split()[0]))
     ]
     players = [
@@ -159,18 +165,19 @@ def page(results: dict[str, Any]) -> str:
         [
             "# Results",
             "",
-            f"Scores on test episodes of block {results['block']}, which was drawn after all tuning, and which no "
-            "training looks at.",
+            f"Scores on test episodes of block {results['block']}, which was drawn at random. No training and no",
+            "choice of settings looks at it; settings were chosen on block 0 and on validation episodes.",
             "`make results` measures them again. Intervals are at 95 %; those of means hold for skewed scores too.",
-            "Runs whose arithmetic is exact are repeated bit for bit on every machine. Those of TensorFlow were",
-            "trained before updates were exact, and need `--set learner.arithmetic=tensorflow`.",
+            "Runs whose arithmetic is exact are repeated bit for bit on every machine. *Processor time* is that of",
+            "training and validation in minutes, of all threads and processes together, on one core of an AMD EPYC",
+            "(Zen 5) with other work; two cores take about half as long.",
             "",
             "| experiment | seed | mean score (95 % interval) | episodes | full boards | steps an episode | frames "
-            "| arithmetic |",
-            "|---|--:|---|--:|---|--:|--:|---|",
+            "| processor time | arithmetic |",
+            "|---|--:|---|--:|---|--:|--:|--:|---|",
             *runs,
             "",
-            "The champions in `champions/`, which earlier versions trained:",
+            "The champions in `champions/`:",
             "",
             "| file | mean score (95 % interval) | episodes | full boards |",
             "|---|---|--:|---|",
@@ -184,6 +191,12 @@ def page(results: dict[str, Any]) -> str:
             "",
         ]
     )
+
+
+def minutes(run: dict[str, Any]) -> str:
+    """Return the processor time of a run in minutes, where it is known."""
+    taken = run.get("cpu_seconds", 0.0) / 60
+    return "-" if not taken else f"{taken:.1f}" if taken < 10 else f"{taken:.0f}"
 
 
 def score(test: dict[str, Any]) -> str:
