@@ -96,6 +96,17 @@ def test_of_a_healthy_run_one_line_says_what_was_looked_at(tmp_path: Path, algor
     assert doctor(tmp_path / "run")["healthy"]
 
 
+@pytest.mark.parametrize("slope", [0.0, -1.0, 1.0])
+def test_a_run_whose_returns_still_rise_is_to_be_trained_longer(tmp_path: Path, slope: float) -> None:
+    noise = [0.5 * (-1) ** generation for generation in range(16)]
+    rows = [{**LEARNING, "mean": slope * generation + noise[generation]} for generation in range(16)]
+    committed(tmp_path / "run", "ppo", rows)
+    notes = [note for note in doctor(tmp_path / "run")["notes"] if "rising" in note]
+    assert len(notes) == (slope > 0)
+    assert not notes or notes[0].endswith("python -m evo resume run --generations 32")
+    assert not notes or "(9.5 in the third quarter, 13.5 in the last)" in notes[0]
+
+
 def test_gradients_that_explode_are_those_that_grow(tmp_path: Path) -> None:
     rows = [{**LEARNING, "gradient_norm": 0.6 * 2.0**generation} for generation in range(GENERATIONS)]
     committed(tmp_path / "run", "ppo", rows)

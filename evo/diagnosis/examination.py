@@ -9,6 +9,7 @@ from typing import Any
 from evo.diagnosis.evolution import evolution
 from evo.diagnosis.gradients import gradients
 from evo.diagnosis.optimism import optimism
+from evo.diagnosis.progress import still_rising
 from evo.diagnosis.signs import LEAST_GENERATIONS, Finding, Signs, found
 from evo.diagnosis.source import Source, read_source
 from evo.diagnosis.times import times
@@ -60,6 +61,7 @@ def diagnosis(run: Source) -> Diagnosis:
     else:
         checks = [*evolution(signs), *gradients(signs)]
         checks += [check for check in [optimism(signs)] if check is not None]
+        notes += [note for note in [still_rising(signs)] if note]
     if done > 1:
         checks += times(signs)
     return Diagnosis(done, found(checks), [check.label for check in checks], notes)
