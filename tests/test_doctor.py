@@ -104,7 +104,7 @@ def test_a_run_whose_returns_still_rise_is_to_be_trained_longer(tmp_path: Path, 
     notes = [note for note in doctor(tmp_path / "run")["notes"] if "rising" in note]
     assert len(notes) == (slope > 0)
     assert not notes or notes[0].endswith("python -m evo resume run --generations 32")
-    assert not notes or "(9.5 in the third quarter, 13.5 in the last)" in notes[0]
+    assert not notes or "(9.5 in the third quarter, 14 in the last)" in notes[0]
 
 
 def test_gradients_that_explode_are_those_that_grow(tmp_path: Path) -> None:

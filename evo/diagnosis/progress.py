@@ -24,7 +24,8 @@ def still_rising(signs: Signs) -> str:
     if last.mean() - third.mean() <= CERTAIN * error:
         return ""
     more = command("evo", "resume", str(signs.run.directory), "--generations", str(2 * len(returns)))
+    before, now = figure(float(third.mean())), figure(float(last.mean()))
     return (
-        f"returns were still rising ({figure(float(third.mean()))} in the third quarter, {figure(float(last.mean()))} in "
-        f"the last): train longer before you change options: {more}"
+        f"returns were still rising ({before} in the third quarter, {now} in the last): train longer before you change "
+        f"options: {more}"
     )
