@@ -2,8 +2,9 @@
 
 With --only it measures some sections, and replaces these where the others are of the same machine and versions. What
 follows from RESULTS.md is written with it: the comparison in README.md, and benchmarks/ratios.json. With --smoke it
-takes seconds a section, writes nothing, and fails where a ratio is more than 30 % below that in ratios.json, which is
-the lowest of the machines that measured it; delete that file to begin anew.
+takes seconds a section, writes nothing, and fails where a ratio is more than 30 % below that in ratios.json. That is
+the lowest that the short form gave on any machine, so it is below the figure in RESULTS.md; delete the file to
+begin anew.
 """
 
 from __future__ import annotations
