@@ -54,11 +54,10 @@ class GradientOptions(AlgorithmOptions):
         32,
         ge=1,
         le=65536,
-        description="whole episodes per generation, where no segments are played (as in REINFORCE)",
+        description="whole episodes per generation; used instead of envs and horizon where the environment has no "
+        "compiled game",
     )
-    envs_per_task: int = Field(
-        64, ge=1, le=65536, description="environments, or whole episodes, that one worker plays at once"
-    )
+    envs_per_task: int = Field(64, ge=1, le=65536, description="environments (or whole episodes) per task")
     learning_rate: LearningRate = 1e-3
     learning_rate_final: float = Field(
         5e-5, gt=0, le=1, description="final learning rate of Adam, where it is annealed"

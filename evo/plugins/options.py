@@ -28,7 +28,7 @@ class EnvironmentOptions(Section):
     training: dict[str, JsonValue] = Field(
         {},
         exclude_if=lambda changes: not changes,
-        description="options that are others in training than in validation and test, as in {max_steps = 100}",
+        description="options that have other values in training episodes, as in {max_steps = 100}; {} = none",
     )
 
     def __hash__(self) -> int:
