@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Stopped = Callable[[], bool]
 PENDING = "pending_"  # prefix of transitions that are not learned from yet
 LAG = (
-    "asynchronous: every generation is played with the weights from before the updates that are computed meanwhile; "
+    "asynchronous: every generation is played with the weights from before the updates that run at the same time; "
     "the policy lag is always one generation, so results are exact, but they differ from those of a synchronous run"
 )
 WHOLE = "{} have no effect: this environment has no compiled game, so whole episodes are played; set {}.episodes"

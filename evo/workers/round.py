@@ -1,7 +1,7 @@
 """One round, a call of `map`: what is still to be played, what that took, and which candidates are poison.
 
 A task that has ended three workers is played candidate by candidate, where batches leave no trace in a result, so
-that only the guilty candidate has to answer for it. One that has ended three more workers, all alone, is poison.
+that only the candidate that causes it is named. One that has ended three more workers, all alone, is poison.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Round:
         self.busy[worker] = self.busy.get(worker, 0.0) + seconds
 
     def put_first(self, *tickets: int | None) -> None:
-        """Let tasks be played next that were handed out and are not to blame; other rounds' are left alone."""
+        """Let tasks be played next that were handed out but did not end a worker; those of other rounds are ignored."""
         self.waiting.extendleft(ticket for ticket in reversed(tickets) if ticket is not None and ticket in self)
 
     def put_back(self, ticket: int, why: str) -> None:

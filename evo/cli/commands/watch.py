@@ -45,7 +45,7 @@ def main(arguments: Namespace) -> int:
             running = following.is_running(directory)
             lines = list(tail.read())
             for number, line in enumerate(lines):
-                metrics = {name: value for name, told in line.items() if (value := finite(told)) is not None}
+                metrics = {name: value for name, stored in line.items() if (value := finite(stored)) is not None}
                 validation, done = metrics.get("validation", float("-inf")), int(line["generation"]) + 1
                 row = Row(done - 1, metrics, None, validation > best, directory)
                 best, chosen = max(best, validation), done - 1 if row.new_champion else chosen

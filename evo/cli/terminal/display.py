@@ -171,12 +171,12 @@ def share_of_acting(metrics: Mapping[str, float]) -> str:
 def where_time_went(metrics: Mapping[str, float]) -> list[str]:
     """Return a line of the parts that add up to a generation, and one of the other figures."""
 
-    def told(name: str) -> str:
+    def shown(name: str) -> str:
         value = metrics.get(f"seconds_{name}", math.nan)
         digits = 2 if value < 9.995 else 1 if value < 99.95 else 0  # five columns, so that a line fits
         return f"{name} {value:.{digits}f} s" if math.isfinite(value) else f"{name} {UNKNOWN}"
 
     transferred = sum(metrics.get(name, math.nan) for name in BYTES)
-    parts = [share_of_acting(metrics), *map(told, ("idle", "moving", "learning", "master"))]
-    others = [told("straggling"), told("committing"), f"bytes {count(transferred, 'B')}"]
+    parts = [share_of_acting(metrics), *map(shown, ("idle", "moving", "learning", "master"))]
+    others = [shown("straggling"), shown("committing"), f"bytes {count(transferred, 'B')}"]
     return ["  ".join(parts), "  ".join(others)]
