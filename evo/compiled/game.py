@@ -1,8 +1,8 @@
-"""The contract of a compiled game: what rollouts ask of it, whatever it is.
+"""The contract of a compiled game: the functions that rollouts call, the same for every game.
 
 A game's state is a NamedTuple of arrays whose first axis is the environment; its rules are a NamedTuple of numbers.
-`register` says once which of the game's compiled functions stand for the generic ones below. Numba chooses among them
-by the type of the state when it compiles a rollout, which is as fast as calling them directly.
+A game calls `register` once, with compiled functions that implement the generic ones below. Numba chooses among them by
+the type of the state when it compiles a rollout, which is as fast as direct calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2  # the status of an environment after a
 
 
 class Playing(NamedTuple):
-    """The state of a game that does not count its own steps: what its functions are given, and what they are not."""
+    """The state of a game in plain Python: its own state, and the clock that counts its steps for the trainer."""
 
     state: Any  # a NamedTuple of arrays [B, ...], by whose type the functions are chosen
     clock: Any  # another one, of the trainer

@@ -1,4 +1,4 @@
-"""Plays a game in plain Python, watched: who breaks the contract is told which function of the game does, and where."""
+"""Checks a game in plain Python: a broken contract is an error that names the function of the game and the line."""
 
 from __future__ import annotations
 
