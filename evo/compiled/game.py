@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import copy_from_row, copy_to_row
-from evo.records import EnvStates
+from evo.records import GOES_ON, TERMINATED, TRUNCATED, EnvStates
 
 kernel_cache.use(__name__)
 
-GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2  # the status of an environment after a step
+__all__ = ["GOES_ON", "TERMINATED", "TRUNCATED"]  # for games: the status of an environment after a step
 
 
 class Playing(NamedTuple):

@@ -45,6 +45,10 @@ class PopulationOptions(AlgorithmOptions):
         """Return the size of the population."""
         return self.population
 
+    def episodes_per_candidate(self) -> int:
+        """Return how many episodes each candidate plays in a generation."""
+        return self.episodes
+
     def candidates_per_task(self, network: Network) -> int:
         """Return how many candidates one task holds: fewer of a larger network."""
         return max(1, min(16, 500_000 // network.flops))

@@ -96,6 +96,10 @@ class AlgorithmOptions(Section):
         """Return how many candidates play in a generation."""
         return 1
 
+    def episodes_per_candidate(self) -> int:
+        """Return over how many episodes a candidate's recorded return is summed."""
+        return 1
+
     def candidates_per_task(self, network: Network) -> int:
         """Return how many candidates one task holds, independent of the number of workers."""
         return 1

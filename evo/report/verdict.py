@@ -64,7 +64,8 @@ def trained(run: Source) -> str:
     what = f"{method} trained {size} on {experiment.environment.described()}"
     if not done:
         return f"{what}; no generation is committed yet."
-    length = f"{counted(done, 'generation')}, {large(run.store.frames)} frames, {duration(run.store.seconds)}"
+    spent = run.store.spent
+    length = f"{counted(done, 'generation')}, {large(spent.frames)} frames, {duration(spent.seconds)}"
     return f"{what} ({length}, seed {experiment.run.seed}){_ended(run)}."
 
 

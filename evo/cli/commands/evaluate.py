@@ -10,6 +10,7 @@ from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, counted
 from evo.plugins import registry
 
+SUMMARISED = False
 MODES = ("greedy", "sample")
 
 

@@ -16,6 +16,7 @@ from evo.store.paths import CHAMPION
 if TYPE_CHECKING:
     from evo.training.finished import Finished
 
+SUMMARISED = False
 PAGE = "html"
 ENDINGS = {**networks.SUFFIXES, **tables.SUFFIXES, PAGE: ".html"}
 MOST_EPISODES = 10_000

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from evo.plugins.options import Section
 
+SUMMARISED = False
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}  # as annotated_types names them, in words
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evo.training.finished import Policy
     from evo.verify.recording import Recording
 
+SUMMARISED = False
 GYMNASIUM = "gymnasium:"
 MOST_GENERATIONS = 10_000_000
 FILMS = (".gif", ".webp", ".mp4")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evo.sweep.space import Axis
     from evo.sweep.trials import Settings, Trial
 
+SUMMARISED = False
 SEARCHES = ("grid", "optuna")
 MOST_SEEDS = 100
 

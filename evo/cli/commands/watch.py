@@ -9,6 +9,7 @@ from pathlib import Path
 from evo.cli.arguments import add
 from evo.plugins import registry
 
+SUMMARISED = False
 TICK = 0.5  # seconds between two looks
 RECENT = 40  # generations of the past that a table is made of
 
