@@ -18,7 +18,7 @@ EXAMPLES = {
     "sb3_ppo": "torch", "sb3_dqn": "torch", "cleanrl_reinforce": "torch", "gymnasium_wrappers": "torch",
     "evotorch_gymne": "evotorch",
 }  # fmt: skip
-PATIENCE = 600.0  # seconds of an example
+TIMEOUT = 600.0  # seconds of an example
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
         began = time.monotonic()
         done = subprocess.run(
             [python, ROOT / "docs" / "examples" / "clients" / f"{name}.py"],
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=PATIENCE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=TIMEOUT,
         )  # fmt: skip
         said = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
         print(f"{name}: {said[-1] if said else 'nothing'} ({time.monotonic() - began:.0f} s)", flush=True)

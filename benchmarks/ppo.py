@@ -38,7 +38,7 @@ QUIET = ("validation.every=1000000", "test.every=1000000", "test.episodes=1", "v
 TARGETS = {"float32": 2.3, "bfloat16": 3.0}
 DTYPES = [dtype for dtype in TARGETS if dtype == "float32" or NATIVE]  # without its instructions, bfloat16 is slow
 CROSS = {"bfloat16": " (cross-precision)"}  # the peers learn in float32
-PATIENCE = 1800.0  # seconds that a peer may take for it
+TIMEOUT = 1800.0  # seconds that a peer may take for it
 WARM = 1  # generations that are not counted: compiling, caches
 COUNTED = {"three epochs": 2, "as published": 8}  # generations of a turn that are, seven seconds of ours or more
 TURNS = 3
@@ -101,7 +101,7 @@ def theirs(python: Path, module: str, frames: int, good: float, setting: Setting
         "threads": experiment.learner.threads,
         "seed": seed,
     }
-    command = [str(python), "-m", f"benchmarks.peers.{module}", json.dumps(described), str(PATIENCE), str(frames)]
+    command = [str(python), "-m", f"benchmarks.peers.{module}", json.dumps(described), str(TIMEOUT), str(frames)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     lines = told([*command, str(good)], "{", environment)
     return [{**json.loads(line), "seconds": seconds} for seconds, line in lines]

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.compiled.game import GOES_ON
 from evo.environments.snake import Environment
 from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network
 from evo.workers.devices import import_tensorflow
-from snake.batch import ALIVE, make_boards, reset_board, step_board
+from snake.batch import make_boards, reset_board, step_board
 from snake.observe import observe_many
 
 
@@ -51,8 +52,8 @@ class SeedWay:
         fruits, played = [], 0
         for seed in seeds:
             reset_board(boards, rules, 0, seed)
-            status = ALIVE
-            while status == ALIVE:
+            status = GOES_ON
+            while status == GOES_ON:
                 observe_many(boards, rules, observation, self._observation)
                 scores = self._scores(self._to_tensor(self._observation)).numpy()
                 _, status = step_board(boards, rules, 0, int(np.argmax(scores[0])))

@@ -25,7 +25,7 @@ class ConfigurationError(EvoError):
 
 
 class DataError(EvoError):
-    """A file that is corrupt, foreign, or of another shape than expected."""
+    """A file that is corrupt, of another program, or of another shape than expected."""
 
     exit_code = 3
 
@@ -60,7 +60,7 @@ class PoisonError(ResourceError):
     def __init__(self, message: str, task: int = 0, first: int = 0, count: int = 1, why: str = "") -> None:
         super().__init__(message)
         self.task = task  # which of those that were to be played
-        self.first, self.count = first, count  # its candidates that are to blame
+        self.first, self.count = first, count  # its candidates that cause this
         self.why = why  # what became of the last worker, as "was killed by SIGSEGV"
 
 

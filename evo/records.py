@@ -112,7 +112,8 @@ class Task:
     evaluation: bool = False  # in the environment as validation and test have it, where training has another
 
 
-GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END = range(4)  # what follows a transition; SEGMENT_END: its episode goes on
+# What follows a transition; SEGMENT_END: its episode goes on. Kernels of numba hold these numbers.
+GOES_ON, TERMINATED, TRUNCATED, SEGMENT_END = range(4)
 
 
 @dataclass(frozen=True)

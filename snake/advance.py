@@ -6,8 +6,9 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled.game import GOES_ON
 from evo.randomness.philox_compiled import episode_seed
-from snake.batch import ALIVE, LEAN, reset_board, step_board
+from snake.batch import LEAN, reset_board, step_board
 from snake.observe import mask, observe_board, observe_many
 
 kernel_cache.use(__name__)
@@ -54,14 +55,14 @@ def advance(  # type: ignore[no-untyped-def]
     in the next one, whose action is not played (NEXT_STEP), or never (DISABLED).
     """
     for b in range(out.shape[0]):
-        if mode == NEXT_STEP and boards.state[b].over != ALIVE:
+        if mode == NEXT_STEP and boards.state[b].over != GOES_ON:
             begin_next(boards, rules, b, first, episode)
             rewards[b] = 0.0
-            status[b] = ALIVE
+            status[b] = GOES_ON
             continue
         thousandths, status[b] = step_board(boards, rules, b, np.int64(actions[b]))
         rewards[b] = thousandths / 1000.0
-        if mode == SAME_STEP and status[b] != ALIVE:
+        if mode == SAME_STEP and status[b] != GOES_ON:
             describe_board(boards, rules, code, mask_code, b, finals[0], finals[1], finals[2])
             begin_next(boards, rules, b, first, episode)
     describe(boards, rules, code, mask_code, out, masks, scores)

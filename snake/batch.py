@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.bits import popcount
+from evo.compiled.game import GOES_ON, TERMINATED, TRUNCATED
 from evo.randomness.philox_compiled import draw
 from snake.rules import LARGEST, SMALLEST, Game, whole
 
@@ -20,7 +21,6 @@ kernel_cache.use(__name__)
 # no memory: they run without reference counts, and the ones of every step are inlined.
 LEAN: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
 
-ALIVE, TERMINATED, TRUNCATED = 0, 1, 2
 FRUITS = np.int64(0)  # the purpose of a game's draws; typed, since a literal would have kernels compiled once more
 
 ONE = np.uint64(1)
@@ -50,7 +50,7 @@ STATE = np.dtype(
         ("length", np.uint16),
         ("fruit", np.int16),  # cell, or -1 on a full board
         ("heading", np.uint8),  # 0 up, 1 right, 2 down, 3 left
-        ("over", np.uint8),  # ALIVE, TERMINATED or TRUNCATED
+        ("over", np.uint8),  # GOES_ON, TERMINATED or TRUNCATED
     ]
 )
 
@@ -155,7 +155,7 @@ def reset_board(boards, rules, b, seed):  # type: ignore[no-untyped-def]
     state.head = 0
     state.length = length
     state.heading = 0
-    state.over = ALIVE
+    state.over = GOES_ON
     state.hunger = 0
     state.steps = 0
     place_fruit(boards, rules, b)
@@ -196,12 +196,12 @@ def blocked(boards, rules, b, cell):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True, **LEAN)
 def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
-    """Play one action on board b; return (reward in thousandths, ALIVE | TERMINATED | TRUNCATED), both int64.
+    """Play one action on board b; return (reward in thousandths, GOES_ON | TERMINATED | TRUNCATED), both int64.
 
     A board that is over stays as it is, with reward 0. Actions are not checked: 0..2 relative, 0..3 absolute.
     """
     state = boards.state[b]
-    if state.over != ALIVE:
+    if state.over != GOES_ON:
         return np.int64(0), np.int64(state.over)
     cells = rules.size * rules.size
     direction = (np.int64(state.heading) + action + 3) & 3 if rules.relative else np.int64(action)
@@ -224,7 +224,7 @@ def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
     state.head = start
     state.heading = direction
     reward = np.int64(0)
-    status = np.int64(ALIVE)
+    status = np.int64(GOES_ON)
     if eats:
         length = np.int64(state.length) + 1
         state.length = length
@@ -237,7 +237,7 @@ def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
         place_fruit(boards, rules, b)
     starved = 0 < rules.starvation <= hunger
     out_of_time = 0 < rules.max_steps <= steps
-    if status == ALIVE and (starved or out_of_time):
+    if status == GOES_ON and (starved or out_of_time):
         status = np.int64(TRUNCATED)
     if starved:  # no fruit was eaten, so the board is not full
         reward += rules.reward_starved
@@ -255,7 +255,7 @@ def positions(boards: Boards, rules: Rules, b: int) -> tuple[list[tuple[int, int
 
 def dump(boards: Boards, rules: Rules, b: int) -> dict[str, Any]:
     """Return what `snake.rules.Game.state` returns of the same position; RuntimeError after the end of the episode."""
-    if boards.state["over"][b] != ALIVE:
+    if boards.state["over"][b] != GOES_ON:
         raise RuntimeError("the episode is over: it has no state to go on from")
     body, fruit = positions(boards, rules, b)
     return {
@@ -299,7 +299,7 @@ def load(boards: Boards, rules: Rules, b: int, state: Mapping[str, Any]) -> None
     boards.state["length"][b] = len(body)
     boards.state["fruit"][b] = -1 if game.fruit is None else game.fruit[0] * size + game.fruit[1]
     boards.state["heading"][b] = game.heading
-    boards.state["over"][b] = TERMINATED if game.over else ALIVE
+    boards.state["over"][b] = TERMINATED if game.over else GOES_ON
     boards.state["hunger"][b] = game.hunger
     boards.state["steps"][b] = game.steps
     boards.state["seed"][b] = game.seed

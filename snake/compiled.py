@@ -10,10 +10,10 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.game import CompiledGame, register
+from evo.compiled.game import TRUNCATED, CompiledGame, register
 from evo.compiled.views import flat_of
 from snake import observe, snapshots
-from snake.batch import LEAN, TRUNCATED, Boards, Rules, make_boards, make_rules, reset_board, step_board
+from snake.batch import LEAN, Boards, Rules, make_boards, make_rules, reset_board, step_board
 from snake.rules import ACTIONS, EPISODE_METRICS, MASKS, OBSERVATIONS, one_of, shape
 
 kernel_cache.use(__name__)

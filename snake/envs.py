@@ -15,17 +15,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from evo.compiled.game import GOES_ON, TERMINATED, TRUNCATED
 from snake.advance import DISABLED, NEXT_STEP, SAME_STEP, advance, describe
-from snake.batch import (
-    ALIVE,
-    TERMINATED,
-    TRUNCATED,
-    Boards,
-    Rules,
-    positions,
-    reset_board,
-    step_board,
-)
+from snake.batch import Boards, Rules, positions, reset_board, step_board
 from snake.compiled import make_game
 from snake.observe import HIGHEST, mask, observe_board
 from snake.render import Position, rgb, text
@@ -90,7 +82,7 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, Info]:
         """Play one action; ValueError where there is no such action, RuntimeError after the end of an episode."""
         number = whole("action", int(action), 0, self._game.actions - 1)
-        if self._boards.state["over"][0] != ALIVE:
+        if self._boards.state["over"][0] != GOES_ON:
             raise RuntimeError("the episode is over, or has not begun: call reset")
         thousandths, status = step_board(self._boards, self._rules, 0, number)
         self._show()

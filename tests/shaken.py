@@ -1,4 +1,4 @@
-"""A plug-in backend: processes that get their tasks in a random order, and of which random ones are killed meanwhile.
+"""A plug-in backend: processes that get tasks in a random order, and of which random ones are killed while they play.
 
 SHAKEN is "SEED:KILLS": what the order and the moments are drawn from, and how many workers to kill in one call.
 """

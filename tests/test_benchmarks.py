@@ -258,7 +258,7 @@ def test_a_peer_that_ends_says_so_and_one_that_waits_is_let_go() -> None:
 
 
 def test_a_peer_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.peers.PATIENCE", 0.0)
+    monkeypatch.setattr("benchmarks.peers.TIMEOUT", 0.0)
     with Peer(sys.executable, "deap_way") as peer, pytest.raises(RuntimeError, match="no answer after 0 seconds"):
         peer.ask()
 

@@ -9,18 +9,22 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Mapping
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from calling import called
 from sampling import sampled
 
+from evo.cli.commands import list as list_command
 from evo.config.loading import FIXED, load
 from evo.errors import ConfigurationError
 from evo.files.format import FORMAT
 from evo.files.hashing import first_hash
 from evo.plugins import registry
+from evo.plugins.options import Section
 from evo.store.run_directory import free_directory, in_free_directory
 from evo.training.summary import Champion, Summary
 from evo.training.testing import Score
@@ -240,6 +244,52 @@ def test_list_of_a_name_shows_all_of_its_options(tmp_path: Path) -> None:
     assert "  start = " in called(tmp_path, "list", "processes", program="evo")[0]
     assert "  episodes = 256 " in called(tmp_path, "list", "validation", program="evo")[0]
     assert "did you mean `snake`?" in called(tmp_path, "list", "snak", program="evo", code=2)[1]
+
+
+def bounded(schema: Mapping[str, Any], root: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, list[float]]]:
+    """Yield the name and the bounds of every number in a JSON schema, also of tables, unions and items of lists."""
+    for key, field in schema["properties"].items():
+        inner = [field, *field.get("anyOf", []), field.get("items", {}), *field.get("items", {}).get("anyOf", [])]
+        inner.append(field["additionalProperties"] if isinstance(field.get("additionalProperties"), dict) else {})
+        names = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+        if bounds := [one[name] for one in inner for name in names if name in one]:
+            yield prefix + key, bounds
+        if reference := field.get("$ref"):
+            yield from bounded(root["$defs"][reference.rpartition("/")[2]], root, f"{prefix}{key}.")
+
+
+def listed(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return what `evo list NAME` prints."""
+    list_command.main(Namespace(name=name, plugin=[]))
+    return capsys.readouterr().out
+
+
+def test_list_shows_the_range_of_every_number_that_has_one(capsys: pytest.CaptureFixture[str]) -> None:
+    models: dict[str, type[Section]] = dict(FIXED)
+    for folder in registry.FOLDERS:
+        models |= {name: registry.find(folder, name).Options for name in registry.names(folder)}
+    found = 0
+    for name, model in models.items():
+        out, schema = listed(name, capsys), model.model_json_schema()
+        for key, bounds in bounded(schema, schema):
+            if key in FIXED["workers"].model_fields and name in registry.names("evaluators"):
+                continue  # listed by `evo list workers`
+            line = re.search(rf"^  {re.escape(key)} .*\((?:each )?([^()]+)\)$", out, re.MULTILINE)
+            assert line, f"{name}: {key} shows no range"
+            assert [float(n.replace(",", "")) for n in re.findall(r"\d[\d,.e+-]*\d|\d", line[1])] == bounds, line[0]
+            found += 1
+    assert found > 150
+    assert "seed of training and validation (at least 0, below 18,446,744,073,709,551,616)" in listed("run", capsys)
+    assert re.search(r"^  gae_lambda .*\(0 to 1\)$", listed("ppo", capsys), re.MULTILINE)
+    assert re.search(r"^  count .*\(1 to 1,024\)$", listed("workers", capsys), re.MULTILINE)
+    assert re.search(r"^  gpus .*\(each 0 to 1,024\)$", listed("processes", capsys), re.MULTILINE)
+
+
+def test_list_shows_the_keys_of_a_table_and_the_id_of_a_game(capsys: pytest.CaptureFixture[str]) -> None:
+    assert re.search(r"^  budget\.frames = 0 +\w.*\(at least 0\)$", listed("run", capsys), re.MULTILINE)
+    assert re.search(r"^  budget\.validation \(not set\) +\w", listed("run", capsys), re.MULTILINE)
+    assert re.search(r"^  rewards\.death = -1\.0 +\w", listed("snake", capsys), re.MULTILINE)
+    assert '  id = "catch" ' in listed("catch", capsys)
 
 
 def test_an_option_of_another_algorithm_is_said_to_have_no_effect(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from evo.cli.terminal.display import Display
 from evo.cli.terminal.screen import Screen
 from evo.errors import CONTROL, ConfigurationError, notice, printable
 from evo.files.hashing import first_hash
-from evo.store.manifest import seal, unseal
+from evo.store.manifest import with_checksum, without_checksum
 from evo.store.run_directory import refuse_existing
 
 SMALL = """
@@ -65,12 +65,12 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 
 def with_identity(run: Path, change: Callable[[dict[str, object]], object]) -> None:
-    """Change the identity in the manifest and seal it again, as somebody who means it would."""
+    """Change the identity in the manifest and its checksum, as somebody who means it would."""
     first, _, rest = (run / "manifest.jsonl").read_bytes().partition(b"\n")
-    value = unseal(first)
+    value = without_checksum(first)
     identity = change(dict(value["identity"]))
     value |= {"identity": identity, "state_hash": first_hash(identity) if isinstance(identity, dict) else "00" * 32}
-    (run / "manifest.jsonl").write_bytes(seal(value) + b"\n" + rest)
+    (run / "manifest.jsonl").write_bytes(with_checksum(value) + b"\n" + rest)
 
 
 def nested(depth: int) -> dict[str, object]:
@@ -156,7 +156,7 @@ def test_a_run_that_nobody_touched_is_not_refused(run: Path) -> None:
 
 def test_a_run_of_format_1_is_refused_by_a_line_that_says_what_to_do(run: Path) -> None:
     first, _, rest = (run / "manifest.jsonl").read_bytes().partition(b"\n")
-    (run / "manifest.jsonl").write_bytes(seal({**unseal(first), "format": 1}) + b"\n" + rest)
+    (run / "manifest.jsonl").write_bytes(with_checksum({**without_checksum(first), "format": 1}) + b"\n" + rest)
     config = run / "config.resolved.toml"
     config.write_text(config.read_text().replace("format = 2\n", ""))
     for command in ("evaluate", "replay", "resume"):

@@ -8,7 +8,7 @@ import pytest
 from evo.errors import DataError
 from evo.files.hashing import array_digest, first_hash, next_hash
 from evo.records import Spent
-from evo.store.manifest import FileStamp, Line, header, parse, seal, unseal
+from evo.store.manifest import FileStamp, Line, header, parse, with_checksum, without_checksum
 
 IDENTITY = {"seed": 1, "ga": {"sigma": 0.1}}
 
@@ -86,7 +86,7 @@ def test_an_identity_that_is_nested_without_end_is_refused() -> None:
 )
 def test_another_format_is_refused_in_one_line(found: object, text: str) -> None:
     with pytest.raises(DataError, match=text):
-        parse(seal({"format": found, "identity": {}, "state_hash": ""}) + b"\n", "m")
+        parse(with_checksum({"format": found, "identity": {}, "state_hash": ""}) + b"\n", "m")
 
 
 def test_damage_in_the_middle_is_named_and_ends_the_valid_part() -> None:
@@ -98,11 +98,11 @@ def test_damage_in_the_middle_is_named_and_ends_the_valid_part() -> None:
     assert not manifest.torn
 
 
-def test_a_line_that_is_sealed_again_after_a_change_breaks_the_chain() -> None:
+def test_a_changed_line_with_its_own_checksum_breaks_the_chain() -> None:
     texts = encoded(5).split(b"\n")
-    value = unseal(texts[3])
+    value = without_checksum(texts[3])
     value["arrays"]["state/n"][2] = "00" * 32
-    texts[3] = seal(value)
+    texts[3] = with_checksum(value)
     manifest = parse(b"\n".join(texts), "m")
     assert len(manifest.lines) == 2
     assert "state hash does not follow" in manifest.damage

@@ -207,7 +207,7 @@ def test_a_device_that_is_not_there_is_named(workers: dict[str, Any], more: dict
         ({"gpu_ids": [0, "GPU-0"]}, "tensorflow", None, "workers.gpu_ids: .* names a GPU twice"),
         ({"gpus": [2], "memory": "all"}, "tensorflow", None, "workers.memory"),
         ({"count": 5, "memory": "all"}, "tensorflow", None, "workers.memory"),
-        ({"gpus": [1], "memory": "all"}, "tensorflow", {"devices": ["GPU:0"]}, "beside the learner"),
+        ({"gpus": [1], "memory": "all"}, "tensorflow", {"devices": ["GPU:0"]}, "with the learner"),
     ],
 )
 def test_contradictions_are_named_by_their_key(workers: Any, inference: str, learner: Any, key: str) -> None:

@@ -109,7 +109,7 @@ def assert_same(results: list[Result], wanted: list[Result]) -> None:
         assert (result.frames, result.lane_slots) == (other.frames, other.lane_slots)
 
 
-def meanwhile(act: Callable[[], None]) -> threading.Thread:
+def in_thread(act: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=act)
     thread.start()
     return thread
@@ -167,7 +167,7 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, ray_nodes: Node
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
 
-        killer = meanwhile(kill)
+        killer = in_thread(kill)
         played = ray.map(many)
         killer.join()
         assert_same(played.results, wanted)
@@ -191,7 +191,7 @@ def test_a_node_that_is_killed_and_one_that_joins_change_nothing_and_the_new_one
             while not done.is_set():
                 answers.append(ray.map(many).results)
 
-        player = meanwhile(go_on)
+        player = in_thread(go_on)
         try:
             assert until(lambda: bool(playing(ray_nodes.raylets[-1])), 30)
             ray_nodes.kill()
@@ -215,7 +215,7 @@ def test_a_run_of_which_a_node_is_killed_in_mid_generation_has_the_same_hash(tmp
         assert until(lambda: bool(playing(ray_nodes.raylets[-1])), 60)
         ray_nodes.kill()
 
-    killer = meanwhile(kill)
+    killer = in_thread(kill)
     words = ("--backend", "ray", "--set", f"workers.address={ray_nodes.address}")
     summary = summary_of(tmp_path, "small.toml", "--run-dir", "ray", *many, *words)
     killer.join()
@@ -396,7 +396,7 @@ def test_a_worker_that_is_stopped_before_it_has_ever_played_is_replaced(
     wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(tasks(2)).results
     with evaluator(tmp_path, ray_nodes) as ray:
         ray._deadlines = Deadlines(2.0, 2.0)
-        stopper = meanwhile(stop)
+        stopper = in_thread(stop)
         played = ray.map(tasks(2))
         assert_same(played.results, wanted)
         stopper.join()

@@ -26,7 +26,7 @@ from sampling import sampled
 from evo.errors import DataError
 from evo.store import sandbox
 from evo.store.champion import encode_champion, read_champion
-from evo.store.manifest import seal
+from evo.store.manifest import with_checksum
 from evo.store.sandbox import guess_kind
 
 ROOT = Path(__file__).parent.parent
@@ -140,7 +140,7 @@ def test_no_prefix_of_a_zip_archive_confuses_who_names_it() -> None:
 
 def described(layers: object = LAYERS, digest: str = "", **more: object) -> bytes:
     digest = digest or hashlib.sha256(WEIGHTS.tobytes()).hexdigest()
-    return seal({"about": {}, "format": 2, "layers": layers, "weights_sha256": digest, **more})
+    return with_checksum({"about": {}, "format": 2, "layers": layers, "weights_sha256": digest, **more})
 
 
 @pytest.mark.parametrize("more", [{"format": 1}, {"format": None}], ids=["1", "another"])
@@ -149,9 +149,9 @@ def test_a_champion_of_another_format_is_refused(tmp_path: Path, more: dict[str,
     assert ("in format 1 by an earlier snake-evo" if more["format"] else "has format None") in line
 
 
-def build(path: Path, sealed: bytes, make: Callable[[h5py.File], object]) -> Path:
+def build(path: Path, about: bytes, make: Callable[[h5py.File], object]) -> Path:
     with h5py.File(path, "w") as file:
-        file["about"] = np.frombuffer(sealed, np.uint8)
+        file["about"] = np.frombuffer(about, np.uint8)
         make(file)
     return path
 

@@ -18,7 +18,7 @@ from evo.config.experiment import Experiment
 from evo.networks.network import Network
 from evo.run import Row
 
-PATIENCE = 120.0  # seconds for a first compilation
+TIMEOUT = 120.0  # seconds for a first compilation
 
 
 def small() -> Experiment:
@@ -49,7 +49,7 @@ def shown_on(screen: Screen, width: int, height: int) -> list[str]:
 def wait_for_board(screen: Screen) -> None:
     began = time.monotonic()
     while not screen._board.lines():
-        assert time.monotonic() - began < PATIENCE
+        assert time.monotonic() - began < TIMEOUT
         time.sleep(0.05)
 
 
@@ -111,7 +111,7 @@ def test_the_board_goes_on_to_the_newest_champion(monkeypatch: pytest.MonkeyPatc
         board.take(experiment, weights, generation)
         weights = -weights
         while not (lines := board.lines()) or f"generation {generation + 1}" not in lines[-1].plain:
-            assert time.monotonic() - began < PATIENCE
+            assert time.monotonic() - began < TIMEOUT
             time.sleep(0.05)
     assert lines[0].plain == "╭──────────╮"
     board.close()
@@ -129,7 +129,7 @@ def test_no_board_is_shown_of_what_draws_no_pictures_or_has_no_finite_outputs() 
     assert board._thread.is_alive()  # it waits for a better one
     assert board.lines() == []
     board.close()
-    board._thread.join(PATIENCE)
+    board._thread.join(TIMEOUT)
     assert not board._thread.is_alive()
 
 
@@ -166,7 +166,7 @@ def test_a_game_that_cannot_be_drawn_is_told_in_a_line_and_the_thread_ends(monke
     experiment, board, began = small(), ChampionBoard(), time.monotonic()
     board.take(experiment, weights_of(experiment.network()), 0)
     while not board.lines():
-        assert time.monotonic() - began < PATIENCE
+        assert time.monotonic() - began < TIMEOUT
         time.sleep(0.05)
     assert [line.plain for line in board.lines()] == [" the champion cannot be shown: no picture"]
     board.close()

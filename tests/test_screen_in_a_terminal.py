@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux"),
 ]
-PATIENCE = 120.0  # seconds; the first run compiles
+TIMEOUT = 120.0  # seconds; the first run compiles
 SIZES = [(80, 24), (120, 40), (200, 50)]
 LASTING = SMALL.replace("generations = 4", "generations = 100000").replace('"serial"', '"processes"\ncount = 2')
 
@@ -47,7 +47,7 @@ class Tmux:
 
     def until(self, holds: Callable[[str], object]) -> str:
         """Wait until what is shown is as wanted, and return it."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while not holds(text := "\n".join(self.shown())):
             assert time.monotonic() < end, text
             time.sleep(0.05)

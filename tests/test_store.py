@@ -66,7 +66,7 @@ def snapshot(directory: Path) -> dict[str, tuple[int, bytes]]:
 def assert_holds(store: Store, hashes: list[str]) -> None:
     """The store stands at some generation of the undisturbed run, and all that it can give is of that run."""
     assert store.state_hash == hashes[store.next_generation]
-    assert store.frames == sum(metrics(g)["frames"] for g in range(store.next_generation))
+    assert store.spent.frames == sum(metrics(g)["frames"] for g in range(store.next_generation))
     loaded = store.load()
     expected = state(store.next_generation - 1) if store.next_generation else {}
     assert loaded.keys() == expected.keys()
@@ -81,7 +81,7 @@ def assert_holds(store: Store, hashes: list[str]) -> None:
 
 def test_a_new_run_has_its_configuration_and_stands_before_generation_0(tmp_path: Path) -> None:
     with Store.create(tmp_path / "runs" / "a", "[run]\nseed = 1\n", IDENTITY) as store:
-        assert (store.next_generation, store.frames, store.seconds) == (0, 0, 0.0)
+        assert (store.next_generation, store.spent.frames, store.spent.seconds) == (0, 0, 0.0)
         assert store.state_hash == first_hash(IDENTITY)
         assert store.load() == {}
         assert (store.directory / "config.resolved.toml").read_text() == "[run]\nseed = 1\n"
@@ -227,7 +227,7 @@ def test_a_run_resumed_after_every_generation_ends_like_the_straight_one(tmp_pat
             commit(store, generation)
     with Store.open(tmp_path / "run") as store:
         assert_holds(store, hashes)
-        assert store.seconds == pytest.approx(12 * 0.25)
+        assert store.spent.seconds == pytest.approx(12 * 0.25)
 
 
 def test_what_is_committed_is_a_copy(tmp_path: Path) -> None:
@@ -288,13 +288,13 @@ def test_commits_that_follow_within_two_seconds_share_their_files_and_others_do_
 
 def test_what_the_disk_did_not_take_is_not_counted_as_committed(tmp_path: Path, hashes: list[str]) -> None:
     store = made(tmp_path / "run", 3, flush_each=True)
-    frames = store.frames
+    frames = store.spent.frames
     (tmp_path / "run" / "population").rename(tmp_path / "elsewhere")
     commit(store, 3)
     commit(store, 4)
     with pytest.raises(ResourceError, match="population"):
         store.flush()
-    assert (store.next_generation, store.state_hash, store.frames) == (3, hashes[3], frames)
+    assert (store.next_generation, store.state_hash, store.spent.frames) == (3, hashes[3], frames)
     store.close()
     (tmp_path / "elsewhere").rename(tmp_path / "run" / "population")
     assert finish(tmp_path / "run", 5) == hashes[5]

@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 ENVIRONMENTS = ("evotorch", "jax", "envpool", "torch", "minatar")  # each made from the .txt of its name
 INSTALLED = "installed.txt"  # in an environment: its requirements, once all of them are installed
-PATIENCE = 600.0  # seconds that an answer may take, compiling included
+TIMEOUT = 600.0  # seconds that an answer may take, compiling included
 DEFAULT = ROOT / ".peers"
 
 
@@ -60,9 +60,9 @@ class Peer:
         with suppress(OSError):
             self._child.stdin.write(json.dumps(what) + "\n")
             self._child.stdin.flush()
-        if not select.select([self._child.stdout], [], [], PATIENCE)[0]:
+        if not select.select([self._child.stdout], [], [], TIMEOUT)[0]:
             self._child.kill()
-            raise RuntimeError(f"benchmarks.peers.{self._module} had no answer after {PATIENCE:.0f} seconds")
+            raise RuntimeError(f"benchmarks.peers.{self._module} had no answer after {TIMEOUT:.0f} seconds")
         line = self._child.stdout.readline()
         if not line:
             raise RuntimeError(f"benchmarks.peers.{self._module} ended with code {self._child.wait()}")

@@ -17,7 +17,8 @@ from numba import njit
 from benchmarks.peers import answer
 from benchmarks.peers.torch_network import network, translated
 from evo.compiled import cache as kernel_cache
-from snake.batch import ALIVE, Rules, make_boards, reset_board, step_board
+from evo.compiled.game import GOES_ON
+from snake.batch import Rules, make_boards, reset_board, step_board
 from snake.observe import observe_many
 
 kernel_cache.use("benchmarks.peers.evotorch_way")  # it runs as __main__
@@ -34,7 +35,7 @@ def _advance(boards, rules, actions):  # type: ignore[no-untyped-def]
     """Play an action on every board that is not over; return how many there were."""
     played = 0
     for b in range(actions.shape[0]):
-        if boards.state[b].over == ALIVE:
+        if boards.state[b].over == GOES_ON:
             step_board(boards, rules, b, actions[b])
             played += 1
     return played
@@ -93,7 +94,7 @@ def play(
         chosen = scores(flat, planes).argmax(-1).reshape(-1).numpy()
         played = _advance(boards, game, chosen)
         frames, computed = frames + played, computed + len(chosen)
-        if (boards.state["over"] != ALIVE).all():
+        if (boards.state["over"] != GOES_ON).all():
             break
     took = time.perf_counter() - began
     fruits = (boards.state["length"].astype(np.int64) - game.start_length).tolist()

@@ -39,10 +39,10 @@ class Options(PopulationOptions):
         64, ge=0, le=LARGEST_POPULATION, description="best candidates that stay unchanged, and are evaluated again"
     )
     memory: int = Field(
-        1, ge=1, le=1000, description="generations that the fitness of an elite is averaged over; 1 = only the last"
+        1, ge=1, le=1000, description="generations over which an elite's fitness is averaged; 1 = the last only"
     )
     selection: Literal["truncation", "tournament"] = Field("truncation", description="selection of parents")
-    tournament: int = Field(4, ge=1, le=1000, description="tournament size")
+    tournament: int = Field(4, ge=1, le=1000, description="candidates per tournament, where selection = tournament")
     sigma: float = Field(
         0.1, gt=0, le=1000, description="standard deviation of the mutation noise: the base of a child's sigma"
     )
@@ -50,12 +50,14 @@ class Options(PopulationOptions):
         0.7, ge=0, le=4, description="log-normal spread of sigma: base * exp(sigma_spread * N(0, 1)); 0 = none"
     )
     sigma_halving: int = Field(0, ge=0, description="generations after which the base is halved; 0 = never")
-    sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a child")
+    sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a child; 0 = none")
     adapt: bool = Field(False, description="self-adaptive sigma: spread around the parent's sigma, not around the base")
     crossover: Literal["none", "uniform", "layers"] = Field(
         "none", description="crossover of two parents by single weights (uniform) or whole layers"
     )
-    crossover_rate: float = Field(0.5, ge=0, le=1, description="probability that a child has two parents")
+    crossover_rate: float = Field(
+        0.5, ge=0, le=1, description="probability that a child has two parents; not used where crossover = none"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:

@@ -32,7 +32,12 @@ class Options(PopulationOptions):
     """The [nsga2] section."""
 
     population: int = Field(256, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
-    survivors: int = Field(128, ge=1, le=LARGEST_POPULATION, description="candidates that stay, and have the children")
+    survivors: int = Field(
+        128,
+        ge=1,
+        le=LARGEST_POPULATION,
+        description="candidates kept per generation, the parents of the next; fewer than population",
+    )
     objectives: list[str] = Field(
         ["return", "-length"],
         min_length=1,

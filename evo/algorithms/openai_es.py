@@ -24,13 +24,20 @@ class Options(StrategyOptions):
         0.03, gt=0, le=1000, description="final standard deviation of every weight, where it is annealed"
     )
     sigma_generations: int = Field(0, ge=0, description="generations over which sigma is annealed; 0 = constant")
-    optimizer: Literal["adam", "clipup"] = Field("adam", description="what follows the estimated gradient")
+    optimizer: Literal["adam", "clipup"] = Field(
+        "adam", description="optimizer of the mean: adam, or clipup (normalised gradient, momentum, limited step)"
+    )
     learning_rate: float = Field(0.02, gt=0, le=1000, description="initial learning rate; of ClipUp, length of a step")
     learning_rate_final: float = Field(0.005, gt=0, le=1000, description="final learning rate, where it is annealed")
     learning_rate_generations: int = Field(
         0, ge=0, description="generations over which the learning rate is annealed; 0 = constant"
     )
-    weight_decay: float = Field(0.0, ge=0, le=1, description="share of every weight that its gradient takes off")
+    weight_decay: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="weight decay: this share of every weight is subtracted from its gradient; 0 = none",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:

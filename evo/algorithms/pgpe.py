@@ -21,7 +21,9 @@ class Options(StrategyOptions):
 
     noise_recipe: ClassVar[int] = 2
 
-    optimizer: Literal["adam", "clipup"] = Field("clipup", description="what follows the gradient of the mean")
+    optimizer: Literal["adam", "clipup"] = Field(
+        "clipup", description="optimizer of the mean: adam, or clipup (normalised gradient, momentum, limited step)"
+    )
     learning_rate: float = Field(
         0.1, gt=0, le=1000, description="learning rate of the mean; of ClipUp, length of a step"
     )

@@ -16,8 +16,11 @@ from evo.plugins.options import Setup
 class Options(ActorCriticOptions):
     """The [reinforce] section."""
 
+    episodes: int = Field(32, ge=1, le=65536, description="whole episodes per generation")
     baseline: Literal["value", "leave_one_out"] = Field(
-        "value", description="subtracted from returns: the value, or the mean return of the other episodes"
+        "value",
+        description="baseline subtracted from returns: value (critic), or leave_one_out (mean return of the other "
+        "episodes)",
     )
 
     @model_validator(mode="after")

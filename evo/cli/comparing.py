@@ -29,9 +29,9 @@ SHOWN_EVERY = 1.0  # seconds, on a terminal
 
 
 def train_all(
-    members: Sequence[Member], trainer: Trainer | None = None, tell: Callable[[Outcome], str] | None = None
+    members: Sequence[Member], trainer: Trainer | None = None, describe: Callable[[Outcome], str] | None = None
 ) -> list[Outcome]:
-    """Train what is not yet trained, show a line a run as `tell` describes it, and return what came of each."""
+    """Train what is not yet trained, show a line a run in the words of `describe`, and return what came of each."""
     from evo.comparison import outcomes
 
     outcomes.refuse_others(members)
@@ -39,8 +39,8 @@ def train_all(
     for number, member in enumerate(members, 1):
         outcome = _trained(member, trainer or in_own_process)
         found.append(outcome)
-        told = (tell or described)(outcome)
-        _show(f"{number}/{len(members)}  {outcome.method}  seed {outcome.seed}  {told}")
+        description = (describe or described)(outcome)
+        _show(f"{number}/{len(members)}  {outcome.method}  seed {outcome.seed}  {description}")
     return found
 
 
@@ -50,8 +50,8 @@ def described(outcome: Outcome) -> str:
     if score is None:
         return f"failed: {outcome.failure}"
     low, high = score.ci95
-    told = f"score {score.mean:z.2f} ({low:z.2f} to {high:z.2f})"
-    return f"{outcome.frames:,} frames  {told}  {outcome.seconds:,.0f} s"
+    scored = f"score {score.mean:z.2f} ({low:z.2f} to {high:z.2f})"
+    return f"{outcome.frames:,} frames  {scored}  {outcome.seconds:,.0f} s"
 
 
 def _trained(member: Member, trainer: Trainer) -> Outcome:
@@ -109,8 +109,8 @@ def _progress(member: Member) -> None:
 
     lines = MetricsFile(member.directory).read()
     frames = sum(line.get("frames") or 0 for line in lines)
-    told = f"{member.method}  seed {member.experiment.run.seed}  {len(lines)} generations, {frames:,.0f} frames"
-    print(f"\r\x1b[K{printable(told)}", end="", flush=True)
+    progress = f"{member.method}  seed {member.experiment.run.seed}  {len(lines)} generations, {frames:,.0f} frames"
+    print(f"\r\x1b[K{printable(progress)}", end="", flush=True)
 
 
 def _show(line: str) -> None:

@@ -1,6 +1,7 @@
 """The command line: find the command, run it, and end with the exit code and the last words that each case has.
 
-A command is a module in `evo/cli/commands` with `add_arguments(parser)` and `main(arguments) -> int`.
+A command is a module in `evo/cli/commands` with `add_arguments(parser)`, `main(arguments) -> int`, and `SUMMARISED`:
+whether its --json prints the summary of a run, also after an error.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from evo.errors import (
 )
 from evo.plugins import mistakes, registry
 from evo.training.summary import Summary, one_line
-from evo.workers.process import ignore, leave, lost_output, raise_stopped, tolerate_failures
+from evo.workers.process import Stopped, ignore, leave, lost_output, raise_stopped, tolerate_failures
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
 FORBIDDEN = {errno.EACCES, errno.EPERM}
@@ -98,7 +99,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
             raise mistakes.raised(end) or ConfigurationError(f"a library called sys.exit({end})") from end
     except KeyboardInterrupt as stop:
         ignore()
-        code = getattr(stop, "exit_code", 130)
+        code = stop.exit_code if isinstance(stop, Stopped) else 130
         summary.status = "interrupted"
         _say(_farewell(summary))
     except Exception as problem:
@@ -112,7 +113,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
             _say(str(known))
         code = known.exit_code if known else 1
         summary.status, summary.error = "failed", str(known) if known else f"{type(problem).__name__}: {problem}"
-    if "--json" in words and getattr(module, "SUMMARISED", False):
+    if "--json" in words and module.SUMMARISED:
         print(summary.to_json(), flush=True)
     elif "--json" in words and (summary.error or summary.status == "interrupted"):
         print(one_line({"status": summary.status, "error": summary.error}), flush=True)

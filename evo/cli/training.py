@@ -149,6 +149,6 @@ def _fill(summary: Summary, store: Store, session: Session | None = None) -> Non
     """Write down how far the run has come."""
     summary.run_dir = str(store.directory)
     summary.generations, summary.state_hash = store.next_generation, store.state_hash
-    summary.frames, summary.seconds = store.frames, store.seconds
+    summary.frames, summary.seconds = store.spent.frames, store.spent.seconds
     if session is not None:
         summary.champion = session.report.champion

@@ -158,8 +158,8 @@ def _notes(table: Table) -> list[str]:
         f"{name} {number(baseline.mean)} ({interval(baseline.ci95)}, {baseline.episodes} episodes)"
         for name, baseline in table.baselines.items()
     ]
-    told = [f"players that need no learning: {', '.join(players)}"] if players else []
-    return [*told, *table.notes]
+    lines = [f"players that need no learning: {', '.join(players)}"] if players else []
+    return [*lines, *table.notes]
 
 
 def _grid(titles: Sequence[str], rows: map[list[str]]) -> str:

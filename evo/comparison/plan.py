@@ -177,8 +177,8 @@ def _loaded(file: Path, section: Comparison, flags: Mapping[str, str | None]) ->
 def _of_this_file(line: str, file: Path, section: Comparison, number: int, algorithm: str | None) -> Mistake | None:
     """Return the mistake of the comparison that a line about an experiment comes from; None: it is the experiment's."""
     for assignment in section.set:
-        told = f"--set {assignment.partition('=')[0].strip()}"
-        if line.startswith((f"{told}: ", f"--set {assignment}: ")):
+        option = f"--set {assignment.partition('=')[0].strip()}"
+        if line.startswith((f"{option}: ", f"--set {assignment}: ")):
             return Mistake((SECTION, "set"), line.removeprefix("--set "))
     if line.startswith("--algorithm: ") and algorithm is not None:
         place = section.algorithms.index(algorithm)

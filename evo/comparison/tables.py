@@ -122,16 +122,16 @@ def _notes(methods: Sequence[Method], outcomes: Sequence[Outcome]) -> list[str]:
             notes.append(f"{method.name}: one seed: no interval, proves little")
         amounts = [vars(run)[counted_in] for run in method.runs if run.score is not None]
         if amounts and None not in amounts and max(amounts) > APART * min(amounts):
-            told = f"unequal numbers of {plural(counted_in)}, {min(amounts):,.0f} to {max(amounts):,.0f}"
-            notes.append(f"{method.name}: its runs have {told}")
+            difference = f"unequal numbers of {plural(counted_in)}, {min(amounts):,.0f} to {max(amounts):,.0f}"
+            notes.append(f"{method.name}: its runs have {difference}")
     budgets = {method.name: vars(method)[counted_in] for method in methods if vars(method)[counted_in] is not None}
     if budgets and max(budgets.values()) > APART * min(budgets.values()):
-        told = ", ".join(f"{name} {amount:,.0f}" for name, amount in budgets.items())
-        notes.append(f"unequal budgets: more than 10 % apart in {plural(counted_in)} of a run: {told}")
+        spent = ", ".join(f"{name} {amount:,.0f}" for name, amount in budgets.items())
+        notes.append(f"unequal budgets: more than 10 % apart in {plural(counted_in)} of a run: {spent}")
     tests = {(outcome.score.episodes, outcome.score.block) for outcome in outcomes if outcome.score}
     if len(tests) > 1:
-        told = ", ".join(f"{counted(episodes, 'episode')} of block {block}" for episodes, block in sorted(tests))
-        notes.append(f"not all champions are tested on the same episodes: {told}")
+        sets = ", ".join(f"{counted(episodes, 'episode')} of block {block}" for episodes, block in sorted(tests))
+        notes.append(f"not all champions are tested on the same episodes: {sets}")
     return notes
 
 
@@ -142,7 +142,7 @@ def _counted_in(outcomes: Sequence[Outcome]) -> str:
 
 
 def _listed(options: dict[str, Any], before: str = "", after: str = "") -> str:
-    told = ", ".join(
+    listed = ", ".join(
         f"{key} {value if isinstance(value, str) else value_text(value)}" for key, value in options.items()
     )
-    return f"{before}{told}{after}" if told else ""
+    return f"{before}{listed}{after}" if listed else ""

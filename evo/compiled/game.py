@@ -1,8 +1,8 @@
-"""The contract of a compiled game: what rollouts ask of it, whatever it is.
+"""The contract of a compiled game: the functions that rollouts call, the same for every game.
 
 A game's state is a NamedTuple of arrays whose first axis is the environment; its rules are a NamedTuple of numbers.
-`register` says once which of the game's compiled functions stand for the generic ones below. Numba chooses among them
-by the type of the state when it compiles a rollout, which is as fast as calling them directly.
+A game calls `register` once, with compiled functions that implement the generic ones below. Numba chooses among them by
+the type of the state when it compiles a rollout, which is as fast as direct calls.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import copy_from_row, copy_to_row
-from evo.records import EnvStates
+from evo.records import GOES_ON, TERMINATED, TRUNCATED, EnvStates
 
 kernel_cache.use(__name__)
 
-GOES_ON, TERMINATED, TRUNCATED = 0, 1, 2  # the status of an environment after a step
+__all__ = ["GOES_ON", "TERMINATED", "TRUNCATED"]  # for games: the status of an environment after a step
 
 
 class Playing(NamedTuple):
-    """The state of a game that does not count its own steps: what its functions are given, and what they are not."""
+    """The state of a game in plain Python: its own state, and the clock that counts its steps for the trainer."""
 
     state: Any  # a NamedTuple of arrays [B, ...], by whose type the functions are chosen
     clock: Any  # another one, of the trainer
@@ -222,11 +222,11 @@ class CompiledGame:
         return self.snapshot_size or sum(array.nbytes for array in arrays_of(self.make_state(1)))
 
     def recorded_actions(self, *sides: int) -> NDArray[Any]:
-        """Return room for so many actions.  # int8 [*sides], or float32 [*sides, A] where they are continuous"""
+        """Return a buffer for so many actions.  # int8 [*sides], or float32 [*sides, A] where they are continuous"""
         return np.empty((*sides, self.actions), np.float32) if self.continuous else np.empty(sides, np.int8)
 
     def action_buffer(self) -> NDArray[np.float64] | None:
-        """Return room for one continuous action; None where actions are choices."""
+        """Return a buffer for one continuous action; None where actions are choices."""
         return np.zeros(self.actions) if self.continuous else None
 
     def begin(self, first: NDArray[np.uint64]) -> EnvStates:

@@ -23,12 +23,23 @@ SPENT = {  # what a budget can limit, and in words how much of it was spent
 class Budget(Section):
     """Looked at between generations: a run stops early where one of these is reached."""
 
-    frames: int = Field(0, ge=0, description="frames played in training; 0 = no limit")
-    seconds: float = Field(0.0, ge=0, description="seconds of training, over all resumes; 0 = no limit")
-    validation: float | None = Field(None, description="mean validation return of the champion")
-    forward_passes: int = Field(0, ge=0, description="forward passes of networks; 0 = no limit")
-    multiply_adds: int = Field(0, ge=0, description="multiply-adds of networks; 0 = no limit")
-    cpu_seconds: float = Field(0.0, ge=0, description="processor seconds of master and workers; 0 = no limit")
+    frames: int = Field(0, ge=0, description="frames of training after which the run ends; 0 = no limit")
+    seconds: float = Field(
+        0.0, ge=0, description="seconds of training, over all resumes, after which the run ends; 0 = no limit"
+    )
+    validation: float | None = Field(
+        None,
+        description="validation return of the champion, mean per episode, at which the run ends; not set = no limit",
+    )
+    forward_passes: int = Field(
+        0, ge=0, description="forward passes, in playing and learning, after which the run ends; 0 = no limit"
+    )
+    multiply_adds: int = Field(
+        0, ge=0, description="multiply-adds of forward and backward passes after which the run ends; 0 = no limit"
+    )
+    cpu_seconds: float = Field(
+        0.0, ge=0, description="processor seconds of master and workers after which the run ends; 0 = no limit"
+    )
 
     def limits(self) -> dict[str, int | float]:
         """Return the amounts that are limited, by name."""
@@ -71,7 +82,7 @@ class Run(Section):
     generations: int = Field(300, ge=1, le=10_000_000, description="number of generations in total")
     budget: Budget = Field(
         Budget(),
-        description="limits checked between generations: frames, seconds, or a validation return; 0 = none",
+        description="limits that end a run early, checked between generations",
     )
     init_from: str = Field("", description="a run directory or a champion.h5 to start from")
 
@@ -89,4 +100,9 @@ class Test(Section):
 
     every: int = Field(10, ge=1, le=10_000_000, description="generations between tests")
     episodes: int = Field(1000, ge=1, le=1_000_000, description="test episodes, the same for every run")
-    block: int = Field(0, ge=0, le=4000, description="which million of test episodes; 0 is what every run looks at")
+    block: int = Field(
+        0,
+        ge=0,
+        le=4000,
+        description="number of the block of a million test episodes; 0 = the one that every run uses by default",
+    )

@@ -1,4 +1,4 @@
-"""Plays a game in plain Python, watched: who breaks the contract is told which function of the game does, and where."""
+"""Checks a game in plain Python: a broken contract is an error that names the function of the game and the line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
 LEAST_REWARD = 0.0005  # smaller ones are rounded to 0
-WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and that nothing may change meanwhile
+WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and whose state may not change
 HERE = Path(__file__).parent  # whose frames of a traceback are not the author's
 KINDS = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "f8")}
 
@@ -138,8 +138,8 @@ def failures_named(game: PlainGame, function: str) -> Iterator[None]:
         file, line = (frames[-1].filename, frames[-1].lineno) if frames else (code.co_filename, code.co_firstlineno)
         where = f"{Path(file).name}:{line}"
         outside = " outside of its arrays" if isinstance(error, IndexError) else ""
-        told = " ".join(str(error).split())
-        what = f"failed{outside} ({where}): {type(error).__name__}: {told}"
+        message = " ".join(str(error).split())
+        what = f"failed{outside} ({where}): {type(error).__name__}: {message}"
         raise _broken(game.definition.module, function, what) from error
 
 

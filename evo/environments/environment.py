@@ -26,7 +26,7 @@ class Environment(Protocol):
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """What each action does, in a word; none where nobody has said it."""
+        """A name for each action, as in "left"; empty where the environment names none."""
         return ()
 
     @property
@@ -61,7 +61,7 @@ class Environment(Protocol):
 
     @property
     def symmetry(self) -> Literal["", "mirror", "dihedral"]:
-        """Which transforms of an observation [H, W, C] show as good a state: columns mirrored, or turned as well."""
+        """Transforms that keep the value of an observation [H, W, C]: mirrored columns, rotations as well, or none."""
         return ""
 
     @property
@@ -83,11 +83,11 @@ class Environment(Protocol):
 
     @property
     def sources(self) -> str:
-        """A hash of the files that say what is played, where a run must not go on with others."""
+        """A hash of the source files of a plug-in's game, which must not change within a run; else empty."""
         return ""
 
     def check(self) -> None:
-        """Raise ConfigurationError where its code breaks the contract, as far as a moment's look can tell."""
+        """Play briefly, and raise ConfigurationError where the environment's code breaks the contract."""
         return
 
     def env(self) -> gymnasium.Env[Any, Any]:

@@ -75,6 +75,6 @@ def _save_mp4(path: str | Path, frames: Sequence[Frame], frames_per_second: floa
                 process.stdin.write(np.pad(frame, even, mode="edge").tobytes())
         with suppress(BrokenPipeError):
             process.stdin.close()
-        told = process.stderr.read().decode(errors="replace")
+        message = process.stderr.read().decode(errors="replace")
     if process.returncode:
-        raise OSError(f"ffmpeg: {first_line(told) or process.returncode}")
+        raise OSError(f"ffmpeg: {first_line(message) or process.returncode}")

@@ -244,8 +244,8 @@ class GameEnvironment(environment.Environment):
             show(f"return {total / 1000:g}{'  over' if status != GOES_ON else ''}")
         if status == GOES_ON:
             raise RuntimeError(f"the actions do not end the episode of seed {seed}")
-        told = dict(zip(self.episode_metrics, game.metrics(0).tolist(), strict=True))
-        return shown, float(told.get("score", total / 1000))
+        values = dict(zip(self.episode_metrics, game.metrics(0).tolist(), strict=True))
+        return shown, float(values.get("score", total / 1000))
 
     def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         """Return the metrics of an episode that was played through Gymnasium's interface."""

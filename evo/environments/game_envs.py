@@ -226,17 +226,17 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         ended = status != GOES_ON
         info = self._masks(batch.masks, np.ones(self.num_envs, np.bool_))
         if ended.any():
-            told = {name: np.where(ended, batch.metrics[:, i], 0) for i, name in enumerate(batch.names)}
-            told |= {f"_{name}": ended.copy() for name in batch.names}
+            at_end = {name: np.where(ended, batch.metrics[:, i], 0) for i, name in enumerate(batch.names)}
+            at_end |= {f"_{name}": ended.copy() for name in batch.names}
             if batch.mode == SAME_STEP:
                 final = np.empty(self.num_envs, object)
                 for b in np.flatnonzero(ended):
                     final[b] = batch.final[b].copy()
-                told |= self._masks(batch.final_masks, ended)
-                info |= {"final_obs": final, "_final_obs": ended, "final_info": told, "_final_info": ended.copy()}
+                at_end |= self._masks(batch.final_masks, ended)
+                info |= {"final_obs": final, "_final_obs": ended, "final_info": at_end, "_final_info": ended.copy()}
                 batch.status[:] = GOES_ON
             else:
-                info |= told
+                info |= at_end
         rewards = batch.rewards.copy()
         return batch.out, rewards, status == TERMINATED, status == TRUNCATED, info
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 class Rewards(Section):
     """Rewards, in multiples of 0.001."""
 
-    fruit: float = Field(1.0, description="for a fruit")
-    death: float = Field(-1.0, description="for a collision with a wall or the body")
-    win: float = Field(10.0, description="for filling the board, added to that of the last fruit")
+    fruit: float = Field(1.0, description="reward for a fruit")
+    death: float = Field(-1.0, description="reward for a collision with a wall or the body")
+    win: float = Field(10.0, description="reward for filling the board, added to that of the last fruit")
     starved: float = Field(
-        0.0, exclude_if=lambda value: not value, description="for `starvation` steps without a fruit"
+        0.0, exclude_if=lambda value: not value, description="reward for `starvation` steps without a fruit"
     )
 
     @model_validator(mode="after")
@@ -63,11 +63,13 @@ class Options(EnvironmentOptions):
     max_steps: int = Field(
         0, ge=0, le=1_000_000_000, description="steps after which an episode is truncated; 0 = never"
     )
-    tail: Literal["legal", "fatal"] = Field("legal", description="moving into the cell that the tail is leaving")
-    start_length: int = Field(1, ge=1, le=64, description="length of the snake at the start")
+    tail: Literal["legal", "fatal"] = Field(
+        "legal", description="entering the cell that the tail leaves in the same step: legal, or fatal"
+    )
+    start_length: int = Field(1, ge=1, le=64, description="cells of the snake at the start of an episode, at most size")
     rewards: Rewards = Field(
         Rewards(),
-        description="rewards for a fruit, for dying, and for filling the board; `starved`, for starving, is 0",
+        description="rewards of events, multiples of 0.001",
     )
 
     @model_validator(mode="after")

@@ -29,15 +29,15 @@ class Options(LocalOptions):
 
     def plan(self, inference: str, learner: LearnerDevices | None = None, elsewhere: bool = False) -> str:
         """Return in one line where the master and the learner compute, as `WorkersOptions.plan`."""
-        told = f"no worker: the master plays{describe_learner(learner)}"
+        lines = f"no worker: the master plays{describe_learner(learner)}"
         try:
             self.slots(inference)
             devices.slots(LocalOptions(count=1), "lanes", learner)  # the learner, in the same process
         except DeviceError as absent:
             if not elsewhere:
                 raise
-            told += f"\n# not on this machine: {absent}"
-        return told
+            lines += f"\n# not on this machine: {absent}"
+        return lines
 
 
 class Serial:

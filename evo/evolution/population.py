@@ -25,8 +25,15 @@ class PopulationOptions(AlgorithmOptions):
 
     population: int = Field(512, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
     episodes: int = Field(32, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
-    alive_bonus: float = Field(0.0, ge=0, le=1000, description="fitness per step survived, a multiple of 0.001")
-    alive_steps: int = Field(100, ge=0, le=10_000_000, description="steps per episode that earn the bonus, at most")
+    alive_bonus: float = Field(
+        0.0,
+        ge=0,
+        le=1000,
+        description="fitness for every step survived, in units of return, a multiple of 0.001; 0 = none",
+    )
+    alive_steps: int = Field(
+        100, ge=0, le=10_000_000, description="steps of an episode for which alive_bonus is added, at most"
+    )
 
     @model_validator(mode="after")
     def _whole_thousandths(self) -> Self:
@@ -37,6 +44,10 @@ class PopulationOptions(AlgorithmOptions):
     def candidates(self) -> int:
         """Return the size of the population."""
         return self.population
+
+    def episodes_per_candidate(self) -> int:
+        """Return how many episodes each candidate plays in a generation."""
+        return self.episodes
 
     def candidates_per_task(self, network: Network) -> int:
         """Return how many candidates one task holds: fewer of a larger network."""

@@ -32,7 +32,7 @@ class StrategyOptions(PopulationOptions):
     restart_after: int = Field(
         0,
         ge=0,
-        description="generations without a higher mean fitness of the candidates after which the search begins again "
+        description="generations without a new highest mean fitness of the candidates after which the search restarts "
         "from a fresh network; 0 = never",
     )
 

@@ -24,7 +24,9 @@ class State(NamedTuple):
 class Options(GameOptions):
     """The [environment] section of 2048."""
 
-    max_steps: int = Field(200_000, ge=1, le=1_000_000_000, description="steps before truncation; no game has so many")
+    max_steps: int = Field(
+        200_000, ge=1, le=1_000_000_000, description="steps after which an episode is truncated; no game lasts 200,000"
+    )
 
 
 def add_tile(state, b, random):

@@ -2,7 +2,7 @@
 
 Skipping a product with zero changes no bit: the other products are added in the same order, and no sum begins with -0,
 so not even the sign of a zero changes. Each lane has a nonzero mask of its inputs. The kernel's row is processed in
-chunks of up to 64 neighbouring inputs, by iterating over the set bits of their mask. Meanwhile the sums of up to 112
+chunks of up to 64 neighbouring inputs, by iterating over the set bits of their mask. During that, the sums of up to 112
 filters of a pixel stay in registers, and the weights of the chunk stay in the L1 cache for all pixels and lanes.
 """
 

@@ -47,8 +47,12 @@ class ActorCriticOptions(GradientOptions):
     )
     value_coefficient: float = Field(0.5, ge=0, le=100, description="weight of the value loss")
     normalise_advantages: NormaliseAdvantages = False
-    normalise_observations: bool = Field(False, description="by running mean and standard deviation; not for a CNN")
-    normalise_rewards: bool = Field(False, description="divide by the running standard deviation of discounted returns")
+    normalise_observations: bool = Field(
+        False, description="normalise observations by their running mean and standard deviation; not for a CNN"
+    )
+    normalise_rewards: bool = Field(
+        False, description="divide rewards by the running standard deviation of discounted returns"
+    )
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 1 for the value, and for continuous actions one log standard deviation a dimension."""

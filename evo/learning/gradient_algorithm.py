@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Stopped = Callable[[], bool]
 PENDING = "pending_"  # prefix of transitions that are not learned from yet
 LAG = (
-    "asynchronous: every generation is played with the weights from before the updates that are computed meanwhile; "
+    "asynchronous: every generation is played with the weights from before the updates that run at the same time; "
     "the policy lag is always one generation, so results are exact, but they differ from those of a synchronous run"
 )
 WHOLE = "{} have no effect: this environment has no compiled game, so whole episodes are played; set {}.episodes"
@@ -54,11 +54,10 @@ class GradientOptions(AlgorithmOptions):
         32,
         ge=1,
         le=65536,
-        description="whole episodes per generation, where no segments are played (as in REINFORCE)",
+        description="whole episodes per generation; used instead of envs and horizon where the environment has no "
+        "compiled game",
     )
-    envs_per_task: int = Field(
-        64, ge=1, le=65536, description="environments, or whole episodes, that one worker plays at once"
-    )
+    envs_per_task: int = Field(64, ge=1, le=65536, description="environments (or whole episodes) per task")
     learning_rate: LearningRate = 1e-3
     learning_rate_final: float = Field(
         5e-5, gt=0, le=1, description="final learning rate of Adam, where it is annealed"

@@ -29,7 +29,11 @@ class LearnerOptions(Section):
         description="exact: the same bits on every machine and for any number of threads, on the CPU; auto: exact, "
         "unless a GPU or an option that only TensorFlow knows is there",
     )
-    strategy: Strategy = Field("one", description="how updates are distributed over devices or processes")
+    strategy: Strategy = Field(
+        "one",
+        description="distribution of updates: one = one device; towers, mirrored, central = devices of one process; "
+        "multiworker, parameter-server = several processes",
+    )
     threads: int = Field(
         2, ge=1, le=1024, description="CPU threads of an update; change the results of TensorFlow, not of exact updates"
     )
@@ -37,10 +41,15 @@ class LearnerOptions(Section):
     devices: list[str] = Field(
         [],
         max_length=64,
-        description='as "GPU:0" or "CPU:1", one per process if there are several; [] = all GPUs if any, but "one" uses '
-        "the first, and several processes use CPUs",
+        description='devices that compute updates, as "GPU:0" or "CPU:1"; of several processes, one each; [] = all '
+        "GPUs or else the CPU, but one uses the first GPU, and several processes use the CPU",
     )
-    weight: int = Field(8, ge=0, le=1024, description='workers that it counts as, with workers.placement = "weighted"')
+    weight: int = Field(
+        8,
+        ge=0,
+        le=1024,
+        description="workers that the learner counts as on each of its GPUs, where workers.placement = weighted",
+    )
     logical_cpus: int = Field(0, ge=0, le=64, description="logical devices that the CPU is divided into; 0 = one")
     processes: int = Field(2, ge=1, le=64, description="multiworker, parameter-server: worker processes of the learner")
     staleness: int = Field(0, ge=0, le=64, description="parameter-server: extra stale updates in flight; 0 = exact")

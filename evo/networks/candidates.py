@@ -23,7 +23,6 @@ from evo.records import WeightSource
 kernel_cache.use(__name__)
 
 NOISE, CROSSOVER = 1, 2  # the third word of the Philox counter: what the numbers are used for
-CROSSOVERS = ("none", "uniform", "layers")
 SCALE = np.float32(1) / np.sqrt(np.float32(8))
 ONE = np.uint64(1)
 

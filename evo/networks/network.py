@@ -45,7 +45,7 @@ class Options(Section):
         ge=0,
         le=256,
         exclude_if=lambda codes: not codes,
-        description="number of codes that embed knows; 0 = as many as the environment says",
+        description="planes per code plane, where embed = one_hot; 0 = the number of codes of the environment",
     )
     conv: list[list[int]] = Field(
         [[8, 3, 2], [8, 3, 2]], description="filters, kernel size, stride of each convolution"

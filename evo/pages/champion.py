@@ -32,5 +32,5 @@ def champion_page(run: Finished, title: str, command: str, episodes: int = EPISO
         weights = published.publish(champion.weights[None])
         recorded = record(weights, evaluator, score_metric, block * BLOCK, episodes)
     data |= {"block": block, "first": block * BLOCK, "recorded": recorded._asdict()}
-    told = summary(champion.about, options, network, experiment.algorithm)
-    return page(title, told, facts(champion.about, options, network, command), data)
+    subtitle = summary(champion.about, options, network, experiment.algorithm)
+    return page(title, subtitle, facts(champion.about, options, network, command), data)

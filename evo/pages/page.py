@@ -47,8 +47,8 @@ def script(names: Iterable[str]) -> str:
 
 def inert(data: Mapping[str, Any]) -> str:
     """Return JSON that cannot end its element, nor begin a comment or another one."""
-    told = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
-    return told.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    plain = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def digest(part: str) -> str:

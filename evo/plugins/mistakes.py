@@ -14,7 +14,7 @@ from evo.errors import ConfigurationError, EvoError
 from evo.plugins import registry
 
 MOST_CHOICES = 128  # an action is recorded in a byte
-PASSED_ON = (EvoError, MemoryError, OSError)  # what code of others may raise without being to blame
+PASSED_ON = (EvoError, MemoryError, OSError)  # raised by a plug-in, these are no mistakes of its author
 OURS = ("evo", "snake")
 NUMBA = "numba.core.errors"
 FILE_FROM_NUMBA = re.compile(r'File "([^"]+)", line (\d+):')
@@ -43,17 +43,17 @@ def raised(error: BaseException) -> ConfigurationError | None:
         return _not_compiled(str(error))
     packages = {name.partition(".")[0] for name in registry.loaded()} - {*OURS}
     frames = [(frame, line) for frame, line in walk_tb(error.__traceback__)]
-    guilty = [pair for pair in frames if str(pair[0].f_globals.get("__name__")).partition(".")[0] in packages]
-    if not guilty:
+    of_plugin = [pair for pair in frames if str(pair[0].f_globals.get("__name__")).partition(".")[0] in packages]
+    if not of_plugin:
         return None
-    frame, line = guilty[-1]
+    frame, line = of_plugin[-1]
     where = f"{Path(frame.f_code.co_filename).name}:{line}"
     return _mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, f"{described(error)} ({where})")
 
 
-def _not_compiled(told: str) -> ConfigurationError | None:
+def _not_compiled(text: str) -> ConfigurationError | None:
     """Return the line of a game that Numba's message is about; None: it is about none."""
-    for file, number in [*FILE_FROM_NUMBA.findall(told), *PLACE_FROM_NUMBA.findall(told)]:
+    for file, number in [*FILE_FROM_NUMBA.findall(text), *PLACE_FROM_NUMBA.findall(text)]:
         path = Path(file).resolve()
         if "site-packages" not in path.parts and (registry.ROOT not in path.parents or path.parent.name == "games"):
             line = linecache.getline(str(path), int(number)).strip()

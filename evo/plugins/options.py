@@ -28,7 +28,7 @@ class EnvironmentOptions(Section):
     training: dict[str, JsonValue] = Field(
         {},
         exclude_if=lambda changes: not changes,
-        description="options that are others in training than in validation and test, as in {max_steps = 100}",
+        description="options that have other values in training episodes, as in {max_steps = 100}; {} = none",
     )
 
     def __hash__(self) -> int:
@@ -94,6 +94,10 @@ class AlgorithmOptions(Section):
 
     def candidates(self) -> int:
         """Return how many candidates play in a generation."""
+        return 1
+
+    def episodes_per_candidate(self) -> int:
+        """Return over how many episodes a candidate's recorded return is summed."""
         return 1
 
     def candidates_per_task(self, network: Network) -> int:

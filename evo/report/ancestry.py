@@ -107,7 +107,7 @@ def _returns(run: Source, record: Arrays) -> NDArray[np.float64]:
     summed = np.asarray(record["return"])
     if summed.ndim != 1 or summed.dtype.kind != "i":
         return np.empty(0)
-    episodes = getattr(run.experiment.options, "episodes", 1) if "parent" in record else 1
+    episodes = run.experiment.options.episodes_per_candidate() if "parent" in record else 1
     return np.where(summed == WORST, np.nan, summed.astype(np.float64) / (1000.0 * episodes))
 
 

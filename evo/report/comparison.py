@@ -103,8 +103,9 @@ def verdicts(one: Table) -> Iterator[str]:
         reasons: dict[str, list[str]] = {}
         for pair in one.pairs:
             reasons.setdefault(pair.verdict, []).append(f"{pair.first} and {pair.second}")
-        told = [f"{', '.join(pairs)}: {reason}" for reason, pairs in reasons.items()]
-        yield f"No winner is proven on {one.environment}: {'; '.join(told) if len(told) > 1 else next(iter(reasons))}."
+        parts = [f"{', '.join(pairs)}: {reason}" for reason, pairs in reasons.items()]
+        text = "; ".join(parts) if len(parts) > 1 else next(iter(reasons))
+        yield f"No winner is proven on {one.environment}: {text}."
     means = {method.name: f"{method.name} ({number(method.mean)})" for method in one.methods}
     for winner, losers in beaten.items():
         yield f"{means[winner]} wins over {', '.join(means[loser] for loser in losers)} on {one.environment}."

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evo.config import loading
 from evo.config.toml_text import section_text, value_text
 from evo.errors import EvoError
+from evo.plugins.options import Section
 from evo.plugins.registry import command
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
-    from evo.plugins.options import Section
 
 ALIKE = ("run", "environment", "policy", "workers", "learner", "validation", "test")
 END = "END_OF_EXPERIMENT"
@@ -58,7 +58,7 @@ def _changed(section: Section) -> dict[str, Any]:
 
 
 def _dumped(value: Any) -> Any:
-    return value.model_dump(exclude_none=True) if hasattr(value, "model_dump") else value
+    return value.model_dump(exclude_none=True) if isinstance(value, Section) else value
 
 
 def experiment_text(experiment: Experiment) -> str:

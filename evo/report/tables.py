@@ -97,8 +97,9 @@ def times(runs: Sequence[Source]) -> Markup:
         seconds = sum(row.get("seconds", 0.0) for row in run.metrics)
         parts = [sum(row.get(name, 0.0) for row in run.metrics) for name in TIMES]
         shares = [f"{100 * part / seconds:.0f} %" if seconds > 0 else UNKNOWN for part in parts]
-        pace = large(run.store.frames / run.store.seconds) if run.store.seconds > 0 else UNKNOWN
-        rows.append([duration(run.store.seconds), large(run.store.frames), pace, *shares])
+        spent = run.store.spent
+        pace = large(spent.frames / spent.seconds) if spent.seconds > 0 else UNKNOWN
+        rows.append([duration(spent.seconds), large(spent.frames), pace, *shares])
         if len(runs) > 1:
             rows[-1].insert(0, run.name)
     heads = [*(["run"] if len(runs) > 1 else []), "time", "frames", "frames per second", *TIMES.values()]

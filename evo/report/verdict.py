@@ -21,7 +21,7 @@ PLAYERS = {"shortest": "one that follows shortest paths", "hamiltonian": "one th
 def verdict(run: Source, baselines: Mapping[str, Baseline]) -> list[str]:
     """Return paragraphs about one run, the most important first."""
     doubt = "One seed proves little: train others before you compare."
-    return [f"{trained(run)} {scored(run)}", " ".join(filter(None, (beside(run, baselines), trend(run), doubt)))]
+    return [f"{trained(run)} {scored(run)}", " ".join(filter(None, (of_baselines(run, baselines), trend(run), doubt)))]
 
 
 def verdict_of_several(runs: Sequence[Source]) -> list[str]:
@@ -64,7 +64,8 @@ def trained(run: Source) -> str:
     what = f"{method} trained {size} on {experiment.environment.described()}"
     if not done:
         return f"{what}; no generation is committed yet."
-    length = f"{counted(done, 'generation')}, {large(run.store.frames)} frames, {duration(run.store.seconds)}"
+    spent = run.store.spent
+    length = f"{counted(done, 'generation')}, {large(spent.frames)} frames, {duration(spent.seconds)}"
     return f"{what} ({length}, seed {experiment.run.seed}){_ended(run)}."
 
 
@@ -89,7 +90,7 @@ def scored(run: Source) -> str:
     return text + (f" and wins {100 * score.win_rate:.3g} % of them." if score.win_rate else ".")
 
 
-def beside(run: Source, baselines: Mapping[str, Baseline]) -> str:
+def of_baselines(run: Source, baselines: Mapping[str, Baseline]) -> str:
     """Say what players that need no learning score there; nothing where there are none."""
     if run.score is None or not baselines:
         return ""

@@ -33,8 +33,8 @@ class Trace(NamedTuple):
     actions: NDArray[Any]  # [M] int8, or [M, D] float32 where actions are continuous
 
 
-class Record(NamedTuple):
-    """What else is recorded of a chunk of M steps, and of E episodes; A is 0 where nothing is masked."""
+class TransitionBuffers(NamedTuple):
+    """Transitions of a chunk of M steps, besides `Trace`, and the ends of E episodes; A is 0 where nothing is masked."""
 
     observations: NDArray[np.uint8]  # [M, S] snapshots
     action_masks: NDArray[np.int8]  # [M, A]
@@ -66,7 +66,7 @@ def play_episodes(layers, packed, large, nonzero, x, first, second, scores, stat
 
     The network's arrays come first, with the kernel's buffers for 16 lanes. `state` is of 16 environments, `seeds` [E];
     `buffers` is what `buffers_for` makes, whose progress goes on in the next call. Written are `returns` and `lengths`
-    [E], `episode_metrics` [E, K], and what `trace` has room for, with `record`, a Record or None. `large` may be None too.
+    [E], `episode_metrics` [E, K], `trace` and, unless it is None, `record`. `large` may be None too.
     """
     count = seeds.shape[0]
     index, episode, returns_so_far, allowed, continuous, progress = buffers
@@ -185,7 +185,7 @@ class GameEpisodes:
         buffers = buffers_for(game)
         progress = buffers[-1]
 
-        def play_on(trace: Trace, record: Record | None) -> tuple[int, bool]:
+        def play_on(trace: Trace, record: TransitionBuffers | None) -> tuple[int, bool]:
             return play_episodes(  # type: ignore[no-any-return]
                 *kernel, self._state, game.rules, self._masked, game.shape, seeds, RULES[how.kind], how.epsilon,
                 buffers, one["returns"], one["lengths"], one["episode_metrics"], trace, record,
@@ -220,10 +220,10 @@ class GameEpisodes:
             transitions = self._transitions(actions, parts, record, last - 1, score)
         return frames, slots, True, list(np.split(actions, last[:-1])), transitions
 
-    def _record(self, episodes: int, before: Record | None = None) -> Record:
-        """Return a record for another chunk of the episodes of the one before."""
+    def _record(self, episodes: int, before: TransitionBuffers | None = None) -> TransitionBuffers:
+        """Return buffers for another chunk of the episodes, with the ends of the chunk before."""
         size, actions = self._game.row_size, self._game.actions if self._masked else 0
-        return Record(
+        return TransitionBuffers(
             observations=np.empty((CHUNK, size), np.uint8),
             action_masks=np.empty((CHUNK, actions), np.int8),
             rewards=np.empty(CHUNK, np.int32),
@@ -234,7 +234,12 @@ class GameEpisodes:
         )
 
     def _transitions(
-        self, actions: NDArray[Any], parts: list[NDArray[Any]], record: Record, last: NDArray[np.int64], score: Any
+        self,
+        actions: NDArray[Any],
+        parts: list[NDArray[Any]],
+        record: TransitionBuffers,
+        last: NDArray[np.int64],
+        score: Any,
     ) -> Transitions:
         observations, action_masks, rewards, outputs = parts
         ends = np.zeros(len(actions), np.uint8)

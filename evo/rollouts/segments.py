@@ -34,8 +34,8 @@ class Envs(NamedTuple):
     seeds: NDArray[np.uint64]  # [L] of the episode that is being played
 
 
-class Steps(NamedTuple):
-    """The steps of a segment of L environments; A is 0 where nothing is masked."""
+class TransitionBuffers(NamedTuple):
+    """Transitions of a segment of L environments and T steps; A is 0 where nothing is masked."""
 
     observations: NDArray[np.uint8]  # [L, T, S]
     action_masks: NDArray[np.int8]  # [L, T, A]
@@ -181,7 +181,7 @@ class SegmentBuffers:
         self.game, self.state, self.masked = game, game.restored(before.snapshots), game.masked
         self.envs = Envs(before.first, before.episode.copy(), before.returns_so_far.copy(), np.empty(count, np.uint64))
         _name_episodes(self.envs)
-        self.steps = Steps(
+        self.steps = TransitionBuffers(
             observations=np.empty((count, horizon, size), np.uint8),
             action_masks=np.empty((count, horizon, actions), np.int8),
             actions=game.recorded_actions(count, horizon),

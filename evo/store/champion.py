@@ -1,6 +1,6 @@
 """The champion's files: champion.h5 is self-contained, champion.json is a readable copy of its facts.
 
-champion.h5 holds the weights as one float32 array per layer array, and "about", the bytes of a sealed JSON object:
+champion.h5 holds the weights as one float32 array per layer array, and "about", a JSON object with its checksum:
 format, layers with their shapes in the order of the flat vector, SHA-256 of that vector, and the facts that the run
 knows about the champion. Two files cannot be renamed in one step, so no needed fact is in champion.json alone.
 """
@@ -21,7 +21,7 @@ from evo.errors import DataError
 from evo.files.arrays import Layout, array_layout, decode, encode, entries
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.format import FORMAT, check_format
-from evo.store.manifest import seal, unseal, whole
+from evo.store.manifest import whole, with_checksum, without_checksum
 from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 
 WEIGHTS, READABLE = CHAMPION, "champion.json"
@@ -53,7 +53,7 @@ def encode_champion(weights: NDArray[np.float32], layers: Layers, about: Mapping
         "layers": [[name, list(shape)] for name, shape in layers],
         "weights_sha256": hashlib.sha256(flat.tobytes()).hexdigest(),
     }
-    arrays: dict[str, NDArray[np.generic]] = {"about": np.frombuffer(seal(described), np.uint8)}
+    arrays: dict[str, NDArray[np.generic]] = {"about": np.frombuffer(with_checksum(described), np.uint8)}
     first = 0
     for name, shape in layers:
         arrays[name] = flat[first : first + prod(shape)].reshape(shape)
@@ -77,8 +77,8 @@ def read_champion(path: Path) -> Champion:
     An untrusted file is read by `evo.store.sandbox.read_champion` instead.
     """
     file = champion_file(path)
-    sealed, weights = unpack(read_file(file, most=LARGEST_CHAMPION), str(file))
-    return checked_champion(sealed, weights, str(file))
+    text, weights = unpack(read_file(file, most=LARGEST_CHAMPION), str(file))
+    return checked_champion(text, weights, str(file))
 
 
 def champion_file(path: Path) -> Path:
@@ -87,7 +87,7 @@ def champion_file(path: Path) -> Path:
 
 
 def unpack(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
-    """Return the sealed facts and the flat weights [P] of a champion's file. Raises DataError where it is invalid."""
+    """Return the facts, as text, and the flat weights [P] of a champion's file; DataError where it is invalid."""
     present = entries(data, source)
     if "about" not in present:
         kind = "; it seems to be a Keras file" if present & KERAS else ""
@@ -95,16 +95,16 @@ def unpack(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
     about = array_layout(data, "about", source)
     if about.dtype != "|u1" or len(about.shape) != 1 or about.shape[0] > ABOUT_LARGEST:
         raise DataError(f"{source}: not a champion: 'about' is no text of at most {ABOUT_LARGEST} bytes")
-    sealed = decode(data, {"about": about}, source, others=True)["about"].tobytes()
-    layers = _described(sealed, source)[0]
+    text = decode(data, {"about": about}, source, others=True)["about"].tobytes()
+    layers = _described(text, source)[0]
     arrays = decode(data, {"about": about, **{name: Layout("<f4", shape) for name, shape in layers}}, source)
     weights = np.concatenate([arrays[name].ravel() for name, _ in layers]).astype(np.float32, copy=False)
-    return sealed, weights
+    return text, weights
 
 
-def checked_champion(sealed: bytes, weights: NDArray[np.float32], source: str) -> Champion:
-    """Return the champion of sealed facts and weights [P]. Raises DataError where they do not belong together."""
-    layers, digest, facts = _described(sealed, source)
+def checked_champion(text: bytes, weights: NDArray[np.float32], source: str) -> Champion:
+    """Return the champion of facts, as text, and weights [P]. Raises DataError where they do not belong together."""
+    layers, digest, facts = _described(text, source)
     if sum(prod(shape) for _, shape in layers) != weights.size:
         raise DataError(f"{source}: its layers do not add up to its {weights.size} weights")
     if hashlib.sha256(weights.tobytes()).hexdigest() != digest:
@@ -112,10 +112,10 @@ def checked_champion(sealed: bytes, weights: NDArray[np.float32], source: str) -
     return Champion(weights, layers, facts)
 
 
-def _described(sealed: bytes, source: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], str, dict[str, Any]]:
+def _described(text: bytes, source: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], str, dict[str, Any]]:
     """Return the layers, the SHA-256 of the weights, and the facts."""
     try:
-        described = unseal(sealed)
+        described = without_checksum(text)
         check_format(described.get("format", 1), source)
         layers = tuple((str(name), tuple(map(whole, shape))) for name, shape in described["layers"])
         if len({*(name for name, _ in layers), "about"}) != len(layers) + 1 or not layers:

@@ -30,8 +30,8 @@ DEEPEST = 32  # nested objects in an identity, at most; a valid one has five
 
 Number = TypeVar("Number", int, float)
 
-_SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
-_SEAL_LENGTH = len(b',"crc":"00000000"}')
+_CHECKSUM = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
+_CHECKSUM_LENGTH = len(b',"crc":"00000000"}')
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PATH = re.compile(r"population/gen-\d{6,}\.h5|records/gen-\d{6,}-\d{6,}\.h5")
 
@@ -66,7 +66,7 @@ class Line:
     def encode(self) -> bytes:
         """Return the line as bytes, with its newline."""
         known = {name: value for name, value in vars(self).items() if value is not None}
-        return seal({**known, "arrays": dict(self.arrays), "files": dict(self.files)}) + b"\n"
+        return with_checksum({**known, "arrays": dict(self.arrays), "files": dict(self.files)}) + b"\n"
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,18 @@ class Manifest:
     torn: bool = False  # the invalid rest is only an interrupted append
 
 
-def seal(body: Mapping[str, object]) -> bytes:
+def with_checksum(body: Mapping[str, object]) -> bytes:
     """Return canonical JSON with its CRC as the last key."""
     text = canonical_json(body)
     return text[:-1] + b',"crc":"%08x"}' % zlib.crc32(text)
 
 
-def unseal(text: bytes) -> dict[str, Any]:
-    """Return the object in a sealed text. Raises ValueError where it is incomplete or its CRC differs."""
-    match = _SEAL.fullmatch(text, max(len(text) - _SEAL_LENGTH, 0))
+def without_checksum(text: bytes) -> dict[str, Any]:
+    """Return the object in a text with its checksum. Raises ValueError where it is incomplete or its CRC differs."""
+    match = _CHECKSUM.fullmatch(text, max(len(text) - _CHECKSUM_LENGTH, 0))
     if match is None:
         raise ValueError("it is incomplete")
-    body = text[:-_SEAL_LENGTH] + b"}"
+    body = text[:-_CHECKSUM_LENGTH] + b"}"
     if zlib.crc32(body) != int(match[1], 16):
         raise ValueError("its checksum is wrong")
     try:
@@ -106,7 +106,7 @@ def unseal(text: bytes) -> dict[str, Any]:
 
 def header(identity: Mapping[str, object]) -> bytes:
     """Return the first line of the manifest of a run."""
-    return seal({"format": FORMAT, "identity": identity, "state_hash": first_hash(identity)}) + b"\n"
+    return with_checksum({"format": FORMAT, "identity": identity, "state_hash": first_hash(identity)}) + b"\n"
 
 
 def append(path: Path, lines: Sequence[Line], size: int) -> int:
@@ -149,7 +149,7 @@ def parse(data: bytes, source: str) -> Manifest:
             if line.state_hash != next_hash(previous, number, line.arrays):
                 raise ValueError("its state hash does not follow from the previous line")
         except ValueError as error:
-            torn = not any(map(_is_sealed, texts[number + 2 :])) and not _is_sealed(text)
+            torn = not any(map(_has_checksum, texts[number + 2 :])) and not _has_checksum(text)
             damage = f"line {number + 2}: {error}"
             return Manifest(identity, first_hash(identity), tuple(lines), tuple(ends), damage, torn)
         lines.append(line)
@@ -160,7 +160,7 @@ def parse(data: bytes, source: str) -> Manifest:
 
 
 def _parse_header(text: bytes, source: str) -> tuple[dict[str, Any], str]:
-    value = unseal(text)
+    value = without_checksum(text)
     check_format(value.get("format"), source)
     identity, state_hash = value.get("identity"), value.get("state_hash")
     if not _shallow(identity, DEEPEST):
@@ -171,7 +171,7 @@ def _parse_header(text: bytes, source: str) -> tuple[dict[str, Any], str]:
 
 
 def _parse_line(text: bytes) -> Line:
-    value = unseal(text)
+    value = without_checksum(text)
     try:
         line = Line(
             generation=whole(value["generation"]),
@@ -202,9 +202,9 @@ def _shallow(value: object, depth: int) -> bool:
     return depth > 0 and all(_shallow(item, depth - 1) for item in inside)
 
 
-def _is_sealed(text: bytes) -> bool:
+def _has_checksum(text: bytes) -> bool:
     try:
-        unseal(text)
+        without_checksum(text)
     except ValueError:
         return False
     return True

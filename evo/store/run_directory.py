@@ -128,7 +128,7 @@ def free_directory(experiment: Path, algorithm: str, seed: int, runs: Path = Pat
 
 
 def in_free_directory(experiment: Path, algorithm: str, seed: int, make: Callable[[Path], Made]) -> Made:
-    """Return `make` of the first free directory; try the next one where another run takes it meanwhile."""
+    """Return `make` of the first free directory; try the next one where another run has just taken it."""
     while True:
         directory = free_directory(experiment, algorithm, seed)
         try:

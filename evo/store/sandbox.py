@@ -66,8 +66,8 @@ def read_champion(path: Path) -> Champion:
     described, stored = SIZES.unpack_from(answer)
     if len(answer) != SIZES.size + described + stored or stored % 4:
         raise DataError(f"{file}: the process that read it gave an incomplete answer")
-    sealed = answer[SIZES.size : SIZES.size + described]
-    return checked_champion(sealed, np.frombuffer(answer, "<f4", offset=SIZES.size + described).copy(), str(file))
+    facts = answer[SIZES.size : SIZES.size + described]
+    return checked_champion(facts, np.frombuffer(answer, "<f4", offset=SIZES.size + described).copy(), str(file))
 
 
 def guess_kind(head: bytes) -> str:
@@ -100,9 +100,9 @@ def child(source: str) -> None:
         size = os.fstat(0).st_size
         _end_with_parent()
         _limit(size)
-        sealed, weights = unpack(_all_of(0, size), source)
-        write_all(1, SIZES.pack(len(sealed), weights.nbytes))
-        write_all(1, sealed)
+        facts, weights = unpack(_all_of(0, size), source)
+        write_all(1, SIZES.pack(len(facts), weights.nbytes))
+        write_all(1, facts)
         write_all(1, weights.data.cast("B"))
         code = 0
     except DataError as error:

@@ -149,16 +149,6 @@ class Store:
         return tuple(self._lines)
 
     @property
-    def frames(self) -> int:
-        """The frames of all committed generations."""
-        return self.spent.frames
-
-    @property
-    def seconds(self) -> float:
-        """The seconds of all committed generations."""
-        return self.spent.seconds
-
-    @property
     def spent(self) -> Spent:
         """What all committed generations have spent."""
         return self._sum().spent

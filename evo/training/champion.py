@@ -101,10 +101,10 @@ class ChampionReport:
 
     def _lineage(self) -> dict[str, float]:
         """Return how the champion was made; its parent is a row of the population that the generation before left."""
-        birth = self._algorithm.origin()
-        if "candidate" not in birth:
+        origin = self._algorithm.origin()
+        if "candidate" not in origin:
             return {}
-        generation, candidate = int(birth["generation"]), int(birth["candidate"])
+        generation, candidate = int(origin["generation"]), int(origin["candidate"])
         last = generation == self._store.next_generation - 1
         record = self._algorithm.record() if last else {}
         if not record:  # of an earlier generation, or of one before a resume

@@ -64,7 +64,7 @@ class Quarantine:
         numbers = [number for poison in poisoned for number in _numbers(poison, tasks)]
         if len(numbers) == sum(len(task.weights) for task in tasks) > 1:
             raise ResourceError(
-                f"every candidate of generation {self._generation} ends its workers, so no candidate is to blame; "
+                f"every candidate of generation {self._generation} ends its workers, so none is named as the cause; "
                 f"replay one alone with: {self._replay(0)}"
             )
         self._poisoned += [(self._round, number) for number in numbers]

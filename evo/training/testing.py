@@ -25,7 +25,7 @@ BLOCK = 1_000_000  # test episodes of a block
 LAST_BLOCK = 4000
 BASELINE_SECONDS = 0.5  # of processor time that one baseline player may take, about
 USUAL_SECONDS = 0.005  # of an episode of a player whose environment does not say
-PATIENCE = 4.0  # times as long as expected, on a slow machine
+DEADLINE_FACTOR = 4.0  # times as long as expected, on a slow machine
 
 Publish = Callable[[NDArray[np.float32]], str]
 
@@ -120,11 +120,11 @@ def baselines(
     scores = {}
     for name, play in environment.players.items():
         each = environment.player_seconds.get(name, USUAL_SECONDS)
-        if 2 * each > PATIENCE * seconds:
+        if 2 * each > DEADLINE_FACTOR * seconds:
             continue
         count = episodes if seconds == float("inf") else min(episodes, max(2, int(seconds / each)))
         played, began = list[float](), float("inf")
-        while len(played) < count and time.process_time() - began < PATIENCE * seconds:
+        while len(played) < count and time.process_time() - began < DEADLINE_FACTOR * seconds:
             (seed,) = seeds_of_test_episodes(1, block * BLOCK + len(played)).tolist()
             played.append(play(seed))
             began = min(began, time.process_time())

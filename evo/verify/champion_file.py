@@ -45,14 +45,14 @@ def examine(file: Path, report: Report, flags: Mapping[str, object]) -> None:
 def _origin(about: Mapping[str, Any]) -> str:
     """Return what the file says of its run, in words."""
     made = _provenance(about)
-    said = [f"{about.get('algorithm')} with seed {about.get('seed')}, generation {about.get('generation')}"]
+    parts = [f"{about.get('algorithm')} with seed {about.get('seed')}, generation {about.get('generation')}"]
     if version := made.get("version"):
-        said.append(f"snake-evo {version}")
+        parts.append(f"snake-evo {version}")
     if commit := made.get("git_commit"):
-        said.append(f"commit {str(commit)[:HASH_SHOWN]}{'-dirty' * str(commit).endswith('-dirty')}")
+        parts.append(f"commit {str(commit)[:HASH_SHOWN]}{'-dirty' * str(commit).endswith('-dirty')}")
     if configuration := made.get("configuration"):
-        said.append(f"configuration {str(configuration)[:HASH_SHOWN]}")
-    return ", ".join(said)
+        parts.append(f"configuration {str(configuration)[:HASH_SHOWN]}")
+    return ", ".join(parts)
 
 
 def _provenance(about: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -44,7 +44,7 @@ class ChampionFiles(NamedTuple):
     """A valid champion and its readable copy."""
 
     champion: Champion
-    sha256: str  # of champion.h5; empty where the run has replaced it meanwhile
+    sha256: str  # of champion.h5; empty where the run has since replaced it
     copy: bytes | None  # champion.json
 
 
@@ -241,8 +241,8 @@ def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, pu
         del score["mean_return"]
     differing = [name for name in score if not _close(stated[name], score[name])]
     if differing:
-        told = ", ".join(f"{name} {stated[name]}, replayed {score[name]}" for name in differing)
-        report.disagrees.append(f"the champion's test score differs: {told}")
+        differences = ", ".join(f"{name} {stated[name]}, replayed {score[name]}" for name in differing)
+        report.disagrees.append(f"the champion's test score differs: {differences}")
     else:
         report.agrees.append(f"champion: its test score on {episodes} episodes, measured again")
 

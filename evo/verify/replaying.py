@@ -141,7 +141,7 @@ class Replayer:
         return not is_forked(line) and (line.generation == 0 or line.generation - 1 in self.evidence.states)
 
     def _begin(self, line: Line) -> Validated | None:
-        """Return the algorithm in its state before a generation; None where that was removed meanwhile."""
+        """Return the algorithm in its state before a generation; None where the run has since removed it."""
         algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
         if line.generation:
             state = self.evidence.state(line.generation - 1)

@@ -1,6 +1,6 @@
 """Check the files of a run: recompute the state hash, and compare every file and the configuration with the manifest.
 
-Takes no lock and writes nothing, so the run may go on meanwhile. What a crash can leave (an incomplete last line, a
+Takes no lock and writes nothing, so the run may continue. What a crash can leave (an incomplete last line, a
 champion older than the newest state) does not count as a difference, nor does a checkpoint that retention removed.
 """
 
@@ -72,7 +72,7 @@ class Evidence:
     records: set[int] = field(default_factory=set)  # generations whose record is intact
 
     def state(self, generation: int) -> dict[str, NDArray[np.generic]] | None:
-        """Return the state of a kept checkpoint; None where the run has removed it meanwhile."""
+        """Return the state of a kept checkpoint; None where the run has since removed it."""
         try:
             return read_state(self.directory, self.lines[generation])
         except DataError:
@@ -179,7 +179,7 @@ def _populations(evidence: Evidence, report: Report) -> tuple[set[int], int]:
         except DataError as error:
             if os.path.lexists(evidence.directory / population_file(line.generation)):
                 report.disagrees.append(str(error))
-            else:  # the run has removed it meanwhile
+            else:  # the run has since removed it
                 missing.append(line)
     # Where the manifest is broken, retention may have removed these checkpoints for later ones.
     wanted = [] if evidence.broken else [line for line in named[-KEEP_LAST:] if line in missing]

@@ -34,8 +34,13 @@ class WorkersOptions(Section):
     kind: Literal["auto", "cpu", "gpu"] = Field(
         "auto", description='devices of workers that use TensorFlow; "auto" = GPUs if any'
     )
-    memory: Literal["growth", "all", "limit"] = Field("growth", description="how a worker allocates a GPU's memory")
-    memory_limit_mb: int = Field(0, ge=0, le=1 << 24, description='megabytes per worker, with memory = "limit"')
+    memory: Literal["growth", "all", "limit"] = Field(
+        "growth",
+        description="GPU memory of a worker: growth = as needed, all = the whole GPU, limit = memory_limit_mb",
+    )
+    memory_limit_mb: int = Field(
+        0, ge=0, le=1 << 24, description="MiB of GPU memory per worker; required where memory = limit, else 0"
+    )
     allocator: Literal["", "cuda_malloc_async"] = Field(
         "", description="GPU memory allocator; empty = TensorFlow's own"
     )

@@ -100,10 +100,10 @@ def plan(
     shares = _shares(workers, len(names), learner_at, learner.weight if learner else 0)
     for number, share in enumerate(shares):
         if workers.memory == "all" and share and share + (number in learner_at) > 1:
-            beside = " beside the learner" if number in learner_at else ""
+            also = " with the learner" if number in learner_at else ""
             raise ConfigurationError(
                 f'workers.memory: "all" gives a GPU to its first process, and {share} would be on GPU {names[number]}'
-                f'{beside}; use "growth" or "limit"'
+                f'{also}; use "growth" or "limit"'
             )
     memory = memory_variables(workers)
     slots: Slots = []
@@ -127,8 +127,8 @@ def describe_elsewhere(workers: LocalOptions, inference: str, learner: LearnerDe
         return describe(plan(workers, inference, learner=learner), learner)
     except DeviceError:  # "gpu", and no option says which
         count = workers.count
-        told = f"{PER_GPU} workers on each GPU" if count == "auto" else f"{count} workers on all GPUs together"
-        return told + describe_learner(learner)
+        planned = f"{PER_GPU} workers on each GPU" if count == "auto" else f"{count} workers on all GPUs together"
+        return planned + describe_learner(learner)
 
 
 def describe_learner(learner: LearnerDevices | None) -> str:

@@ -263,7 +263,7 @@ class Pool:
             now.answer(answer.ticket, result, slot.number, answer.seconds, answer.cpu_seconds)
 
     def _lose(self, slot: Slot, why: str, now: Round) -> None:
-        """Clear away the worker of a slot, and let its task be played again; a prefetched one is not to blame."""
+        """Clear away the worker of a slot, and let its task be played again; one only prefetched is not the cause."""
         ending = self._fork_server.end(slot.pid)
         why = why or str(ending)
         ticket = slot.ticket

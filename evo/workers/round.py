@@ -1,7 +1,7 @@
-"""One round, a call of `map`: what is still to be played, what that took, and which candidates are poison.
+"""One round, which is a call of `map`: tasks left to play, time spent, and poisoned candidates.
 
-A task that has ended three workers is played candidate by candidate, where batches leave no trace in a result, so
-that only the guilty candidate has to answer for it. One that has ended three more workers, all alone, is poison.
+A task that has ended three workers is played candidate by candidate, which does not change results, so that only the
+candidate that causes it is named. A candidate that has ended three more workers, alone, is poison.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Part:
 
 
 class Round:
-    """What is to be played, by tickets: they number what all rounds play, so no late answer is taken for another's.
+    """The tasks of a round, by ticket: a number that no other round uses, so a late answer is recognised.
 
     `workers` are those whose time counts. `worst` gives the result of poison; without it, poison is a PoisonError.
     `separable`: candidates may be played apart from each other.
@@ -87,7 +87,7 @@ class Round:
         self.busy[worker] = self.busy.get(worker, 0.0) + seconds
 
     def put_first(self, *tickets: int | None) -> None:
-        """Let tasks be played next that were handed out and are not to blame; other rounds' are left alone."""
+        """Let tasks be played next that were handed out but did not end a worker; those of other rounds are ignored."""
         self.waiting.extendleft(ticket for ticket in reversed(tickets) if ticket is not None and ticket in self)
 
     def put_back(self, ticket: int, why: str) -> None:

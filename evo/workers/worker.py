@@ -128,7 +128,7 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
         except Exception as error:
             channel.send(Failed.of(error))
             os._exit(1)
-        spent = 0.0  # seconds of processor time that an answer has told
+        spent = 0.0  # seconds of processor time that answers have reported
         channel.send(Ready(player.fingerprint, player.device, os.getpid(), resident_megabytes()))
         while True:
             ticket, task = channel.receive()

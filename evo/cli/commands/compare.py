@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from evo.comparison.plan import Plan
     from evo.comparison.tables import Report
 
+SUMMARISED = False
 FORMATS = ("markdown", "csv", "latex")
 
 

@@ -10,6 +10,7 @@ from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, counted
 from evo.plugins import registry
 
+SUMMARISED = False
 MODES = ("greedy", "sample")
 
 
@@ -55,7 +56,7 @@ def main(arguments: Namespace) -> int:
     else:
         print(show.described(score))
         baselines = testing.baselines(environment, score.episodes, score.block, testing.BASELINE_SECONDS)
-        if others := show.beside(baselines, score):
+        if others := show.described_baselines(baselines, score):
             print(f"baselines on the same episodes, or the first of them:\n{others}")
         if looked:
             print(f"evaluated on block {block} {counted(looked, 'time')} before: choose nothing by this score")

@@ -16,6 +16,7 @@ from evo.store.paths import CHAMPION
 if TYPE_CHECKING:
     from evo.training.finished import Finished
 
+SUMMARISED = False
 PAGE = "html"
 ENDINGS = {**networks.SUFFIXES, **tables.SUFFIXES, PAGE: ".html"}
 MOST_EPISODES = 10_000
@@ -77,8 +78,8 @@ def main(arguments: Namespace) -> int:
         return _page(file, run, source, episodes)
     _written(file, lambda place: networks.write_network(place, kind, run))
     network = run.experiment.network()
-    beside = network.outputs - network.actions
-    heads = f", then {beside} more (value and other heads)" if beside else ""
+    further = network.outputs - network.actions
+    heads = f", then {further} more (value and other heads)" if further else ""
     shape = " x ".join(map(str, network.shape))
     print(f"{file}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
     print(f"load it with: {LOADED[kind].format(file=str(file))}")
@@ -150,7 +151,7 @@ def _page(file: Path, run: Finished, source: Path, episodes: int | None) -> int:
 
 
 def _written(file: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the file under another name, and rename it when it is whole."""
+    """Write the file under a temporary name, and rename it when it is complete."""
     import shutil
     import warnings
     from tempfile import mkdtemp

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, get_args, get_origin
 
 from evo.cli.arguments import add
 from evo.errors import ConfigurationError, did_you_mean
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from evo.plugins.options import Section
+
+SUMMARISED = False
+BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}  # as annotated_types names them, in words
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -44,8 +47,8 @@ def main(arguments: Namespace) -> int:
         raise ConfigurationError(f"{arguments.name}: there is nothing of this name{close}")
     sentence, options = known[arguments.name]
     print(f"{arguments.name}: {sentence}")
-    for key, info in options.items():
-        print(f"  {_assignment(key, info):<34} {info.description or ''}{_choices(info)}")
+    for left, info in _rows(options, arguments.name):
+        print(f"  {left:<34} {info.description or ''}{_choices(info)}{_range(info)}")
     return 0
 
 
@@ -85,19 +88,58 @@ def _without(options: type[Section], shared: Collection[str]) -> dict[str, Field
     return {key: info for key, info in options.model_fields.items() if key not in shared}
 
 
-def _assignment(key: str, info: FieldInfo) -> str:
-    from evo.config.toml_text import value_text
+def _rows(options: Mapping[str, FieldInfo], name: str) -> Iterator[tuple[str, FieldInfo]]:
+    """Yield every option as `key = default`; after an option that is a table, also each of its keys."""
     from evo.plugins.options import Section
 
-    if info.is_required():
-        return f"{key} (required)"
-    default = info.get_default(call_default_factory=True)
-    if isinstance(default, Section):
-        default = default.model_dump(exclude_none=True)
-    return f"{key} = {value_text(default)}"
+    for key, info in options.items():
+        default = None if info.is_required() else info.get_default(call_default_factory=True)
+        if isinstance(default, Section):
+            yield key, info
+            for inner, field in type(default).model_fields.items():
+                yield _assignment(f"{key}.{inner}", getattr(default, inner)), field
+        elif info.is_required():
+            yield f"{key} (required)", info
+        else:
+            yield _assignment(key, name if key == "id" and not default else default), info
+
+
+def _assignment(key: str, default: object) -> str:
+    from evo.config.toml_text import value_text
+
+    return f"{key} (not set)" if default is None else f"{key} = {value_text(default)}"
 
 
 def _choices(info: FieldInfo) -> str:
-    arguments = getattr(info.annotation, "__args__", ())
-    choices = [choice for choice in arguments if isinstance(choice, str)]
+    choices = [choice for choice in get_args(info.annotation) if isinstance(choice, str)]
     return f" ({' | '.join(choice or 'none' for choice in choices)})" if len(choices) > 1 else ""
+
+
+def _range(info: FieldInfo) -> str:
+    """Return the bounds of a number in brackets, as in " (0 to 1)", or those of the items of a list or table."""
+    if text := _bounds(info.metadata):
+        return f" ({text})"
+    each = "each " if get_origin(info.annotation) in (list, dict) else ""
+    return next((f" ({each}{text})" for metadata in _inner(info.annotation) if (text := _bounds(metadata))), "")
+
+
+def _inner(annotation: object) -> Iterator[list[object]]:
+    """Yield the constraints of every part of a union, list or table."""
+    from pydantic.fields import FieldInfo
+
+    for part in get_args(annotation):
+        if get_origin(part) is Annotated:
+            yield FieldInfo.from_annotation(part).metadata
+        yield from _inner(part)
+
+
+def _bounds(metadata: Sequence[object]) -> str:
+    """Return the bounds among constraints in words; nothing where there are none."""
+    bounds = {name: getattr(one, name) for one in metadata for name in BOUNDS if hasattr(one, name)}
+    if {"ge", "le"} <= bounds.keys():
+        return f"{_number(bounds['ge'])} to {_number(bounds['le'])}"
+    return ", ".join(f"{BOUNDS[name]} {_number(bounds[name])}" for name in BOUNDS if name in bounds)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.15g}"

@@ -10,6 +10,7 @@ from evo.errors import ConfigurationError
 from evo.files.durable import resources
 from evo.plugins import registry
 
+SUMMARISED = False
 SKELETONS = Path(__file__).parent.parent / "skeletons"
 NAMES = {
     "game": ("my_game", "MyGame"),

@@ -15,6 +15,7 @@ from evo.plugins import registry
 if TYPE_CHECKING:
     from evo.planning.estimate import Estimate
 
+SUMMARISED = False
 MOST_WORKERS = 100_000
 
 
@@ -26,8 +27,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help=more)
     parser.add_argument("--generations", metavar="N", help="number of generations in total")
     parser.add_argument("--seed", metavar="N", help="random seed of training and validation")
-    told = "also estimate the time with so many workers, as in 8,64, each on a core of its own"
-    add(parser, "--workers", metavar="N,N,...", help=told)
+    text = "also estimate the time with so many workers, as in 8,64, each on a core of its own"
+    add(parser, "--workers", metavar="N,N,...", help=text)
     add(parser, "--backend", "--plugin", "--json")
 
 

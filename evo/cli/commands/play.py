@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from evo.training.finished import Finished
 
 
+SUMMARISED = False
+
+
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir", nargs="?", help="a run's directory, or a champion.h5, to play beside its champion")

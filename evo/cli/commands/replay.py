@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evo.training.finished import Policy
     from evo.verify.recording import Recording
 
+SUMMARISED = False
 GYMNASIUM = "gymnasium:"
 MOST_GENERATIONS = 10_000_000
 FILMS = (".gif", ".webp", ".mp4")
@@ -136,11 +137,11 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
             save_film(film, [one.rgb() for one in shown], min(speed, FASTEST))
         filmed = f", saved to {film}"
     elif step is not None:
-        from evo.cli.terminal.stepping import Steps, coloured, walk
+        from evo.cli.terminal.stepping import EpisodeView, coloured, walk
 
         moves = sys.stdin.isatty() and sys.stdout.isatty()
         size = shutil.get_terminal_size() if moves else os.terminal_size((400, 400))
-        steps = Steps(recording, shown, environment, policy, coloured(), size)
+        steps = EpisodeView(recording, shown, environment, policy, coloured(), size)
         if step > len(steps):
             raise ConfigurationError(f"--step: must be 0 to {len(steps)}, the steps of {title}")
         if moves:

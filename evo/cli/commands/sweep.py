@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evo.sweep.space import Axis
     from evo.sweep.trials import Settings, Trial
 
+SUMMARISED = False
 SEARCHES = ("grid", "optuna")
 MOST_SEEDS = 100
 
@@ -146,10 +147,10 @@ def text(runs: Sequence[Run], best: Run, method: Method, outcomes: Sequence[Outc
         cells = [f"{SHARES[len(run.stages) - 1]:.0%}", formats.number(mean), formats.interval(interval)]
         lines.append(f"| {run.trial.name} | {' | '.join(cells)} | {run.stages[-1].stopped or '-'} |")
     won, retested = best.stages[-1].scores, [one.validation for one in outcomes if one.validation is not None]
-    told = [("it won with", "validation", won), ("retested", "validation", retested)]
-    told.append(("retested", "test", list(method.scores)))
+    shown = [("it won with", "validation", won), ("retested", "validation", retested)]
+    shown.append(("retested", "test", list(method.scores)))
     lines += ["", f"the winner is {best.trial.name}"]
-    for what, of, values in told:
+    for what, of, values in shown:
         mean, interval = student.mean_interval(values) if values else (None, None)
         between = f"{formats.interval(interval)} between {counted(len(values), 'seed')}" if interval else "one seed"
         lines.append(f"  {what:<12} {of:<10} {formats.number(mean):>8}  ({between})")

@@ -9,6 +9,7 @@ from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, DataError, counted, printable
 from evo.plugins import registry
 
+SUMMARISED = False
 SAMPLE = 64
 MOST = 1_000_000_000
 
@@ -42,11 +43,11 @@ def main(arguments: Namespace) -> int:
         champion_file.examine(directory, report, flags)
     else:
         require_run_directory(directory)
-        said = champion_origin.read(directory, report)
+        origin = champion_origin.read(directory, report)
         evidence = verification.examine(directory, report, flags)
     if evidence is not None:
-        sound = said is not None and champion_origin.examine(said, evidence, report)
-        champion = said.champion if said is not None and sound else None
+        sound = origin is not None and champion_origin.examine(origin, evidence, report)
+        champion = origin.champion if origin is not None and sound else None
         if evidence.experiment is None:
             report.not_replayable = sum(map(candidates, evidence.lines))
             report.unknown.append("nothing is replayed, for the configuration is not that of the run")
@@ -57,8 +58,8 @@ def main(arguments: Namespace) -> int:
         for text in found:
             print(f"{word:<9}" + "\n         ".join(map(printable, text.split("\n"))))
     what = "champion" if directory.is_file() else "run"
-    told = "everything that could be checked agrees" if report.ok else f"this {what} is not what it says"
-    print(f"{told}: {counted(report.generations, 'generation')}, state hash {report.state_hash}")
+    result = "everything that could be checked agrees" if report.ok else f"this {what} is not what it says"
+    print(f"{result}: {counted(report.generations, 'generation')}, state hash {report.state_hash}")
     if arguments.json:
         print(one_line(report.numbers()))
     return 0 if report.ok else DataError.exit_code

@@ -9,6 +9,7 @@ from pathlib import Path
 from evo.cli.arguments import add
 from evo.plugins import registry
 
+SUMMARISED = False
 TICK = 0.5  # seconds between two looks
 RECENT = 40  # generations of the past that a table is made of
 
@@ -45,7 +46,7 @@ def main(arguments: Namespace) -> int:
             running = following.is_running(directory)
             lines = list(tail.read())
             for number, line in enumerate(lines):
-                metrics = {name: value for name, told in line.items() if (value := finite(told)) is not None}
+                metrics = {name: value for name, stored in line.items() if (value := finite(stored)) is not None}
                 validation, done = metrics.get("validation", float("-inf")), int(line["generation"]) + 1
                 row = Row(done - 1, metrics, None, validation > best, directory)
                 best, chosen = max(best, validation), done - 1 if row.new_champion else chosen

@@ -28,7 +28,7 @@ BYTES = ("bytes_published", "bytes_sent", "bytes_received")
 
 
 class Display:
-    """Shows only what is said; everything goes to standard output."""
+    """Shows messages only, on standard output."""
 
     awaited = "starting workers, then the first generation"  # what is done until the first generation ends
 
@@ -95,7 +95,7 @@ class Pace:
 
 
 def display_for(quiet: bool, verbose: bool = False, output: TextIO | None = None) -> Display:
-    """Return what suits the output: a screen only where a person looks at a terminal that can show one."""
+    """Return the display for an output: a screen on an interactive terminal, else lines."""
     if quiet:
         return Display()
     if not is_live(output or sys.stdout):
@@ -106,13 +106,13 @@ def display_for(quiet: bool, verbose: bool = False, output: TextIO | None = None
 
 
 def is_live(output: TextIO) -> bool:
-    """Return whether a person looks at a terminal whose lines can be written again."""
+    """Return whether an output is an interactive terminal whose lines can be overwritten."""
     able = output.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     return able and not os.environ.get("CI")
 
 
 def figures(row: Row, before: Mapping[str, str]) -> dict[str, str]:
-    """Return what is shown of a generation, by column; its test score is that of `before` where it was not tested."""
+    """Return the figures of a generation as text, by column; an untested one has the test score of `before`."""
     found = {
         name: float(row.metrics.get(name, math.nan)) for name in (*SCORES, "frames", "seconds", "lane_utilisation")
     }
@@ -126,7 +126,7 @@ def figures(row: Row, before: Mapping[str, str]) -> dict[str, str]:
 
 
 def finite(value: object) -> float | None:
-    """Return a metric as a number; None where it is none, or not finite, as in a file that somebody else wrote."""
+    """Return a metric as a finite number; None where it is not a number or not finite, as in an untrusted file."""
     try:
         found = float(value) if isinstance(value, int | float) else math.nan
     except OverflowError:
@@ -150,7 +150,7 @@ def count(value: float, unit: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as a person says them: 42 s, 3:05 min, 1:02 h."""
+    """Return a duration in seconds, minutes or hours: 42 s, 3:05 min, 1:02 h."""
     if not math.isfinite(seconds):
         return UNKNOWN
     whole = math.ceil(seconds)
@@ -171,12 +171,12 @@ def share_of_acting(metrics: Mapping[str, float]) -> str:
 def where_time_went(metrics: Mapping[str, float]) -> list[str]:
     """Return a line of the parts that add up to a generation, and one of the other figures."""
 
-    def told(name: str) -> str:
+    def shown(name: str) -> str:
         value = metrics.get(f"seconds_{name}", math.nan)
         digits = 2 if value < 9.995 else 1 if value < 99.95 else 0  # five columns, so that a line fits
         return f"{name} {value:.{digits}f} s" if math.isfinite(value) else f"{name} {UNKNOWN}"
 
     transferred = sum(metrics.get(name, math.nan) for name in BYTES)
-    parts = [share_of_acting(metrics), *map(told, ("idle", "moving", "learning", "master"))]
-    others = [told("straggling"), told("committing"), f"bytes {count(transferred, 'B')}"]
+    parts = [share_of_acting(metrics), *map(shown, ("idle", "moving", "learning", "master"))]
+    others = [shown("straggling"), shown("committing"), f"bytes {count(transferred, 'B')}"]
     return ["  ".join(parts), "  ".join(others)]

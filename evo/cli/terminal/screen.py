@@ -113,8 +113,8 @@ class Screen(Display):
         if not self._rows:
             return Text(f"{self.awaited} ... {time.monotonic() - self._began:.0f} s", style="dim")
         width, height = self._console.width, self._console.height - 1
-        told = where_time_went(self._rows[-1][0].metrics) if self._verbose else []
-        verbose = [part for line in told for part in wrap(line, width)]
+        times = where_time_went(self._rows[-1][0].metrics) if self._verbose else []
+        verbose = [part for line in times for part in wrap(line, width)]
         fixed = TABLE_LINES + len(verbose) + ROWS[0]
         board = self._board.lines() if self._live is not None else []  # what is left at the end does not move
         across = max((line.cell_len for line in board), default=0) + len(GAP)
@@ -128,9 +128,9 @@ class Screen(Display):
         if board:
             left += [Text("")] * (len(board) - len(left))
             across = min(width - across, max(line.cell_len for line in left))
-            for line, beside in zip(left, board, strict=False):
+            for line, board_line in zip(left, board, strict=False):
                 line.truncate(across, overflow="ellipsis", pad=True)
-                line.append(GAP).append_text(beside)
+                line.append(GAP).append_text(board_line)
         rows = max(ROWS[0], min(ROWS[1], height - TABLE_LINES - len(verbose) - len(left)))
         timing = [Text("\n".join(verbose), style="dim")] if verbose else []
         return Group(*left, self._table(rows), *timing, self._bar())
@@ -156,7 +156,7 @@ class Screen(Display):
         """Return the curves as about `wanted` lines, of which there may be `most`."""
         from rich.text import Text
 
-        kept = {name: tuple(values) for name, values in self._curves.items()}  # training adds to them meanwhile
+        kept = {name: tuple(values) for name, values in self._curves.items()}  # training adds to them in another thread
         curves = {name: values for name, values in kept.items() if len(values) > 1}
         if not curves or most < len(curves) or width < LABEL + CURVE[0] + LABEL:
             return []

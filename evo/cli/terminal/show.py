@@ -93,7 +93,7 @@ def ending(
         display.say(f"champion   validation return {champion.fitness:z.2f}")
         if champion.test is not None:
             display.say("test       " + described(champion.test).replace("\n", "\n" + 11 * " "))
-            if others := beside(baselines or {}, champion.test):
+            if others := described_baselines(baselines or {}, champion.test):
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
     environment = environment_of(experiment.environment)
     if game is not None and environment.visible and watched(display):
@@ -128,7 +128,7 @@ def described(score: Score) -> str:
     )
 
 
-def beside(baselines: Mapping[str, Baseline], score: Score) -> str:
+def described_baselines(baselines: Mapping[str, Baseline], score: Score) -> str:
     """Return the test scores of players that need no learning, a line each, which say how many episodes they played."""
     lines = []
     for name, other in baselines.items():

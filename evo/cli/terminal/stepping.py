@@ -30,7 +30,7 @@ GAP = "   "
 TITLE = " what the outputs depend on "
 
 
-class Steps:
+class EpisodeView:
     """The steps of a recorded episode, from 0; after the last one comes the final position."""
 
     def __init__(

@@ -56,9 +56,9 @@ def guard(worker: int) -> None:
     while os.getppid() == worker:
         asked = min(CHECK, limit)
         before = time.monotonic()
-        told, _, _ = select.select([0], [], [], asked)
+        ready, _, _ = select.select([0], [], [], asked)
         now = time.monotonic()
-        if told:
+        if ready:
             words = os.read(0, 1 << 16).split()
             if not words:
                 return

@@ -194,9 +194,9 @@ def _pin(device: str) -> str:
 def _given(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[str, list[str]]:
     """Return the cluster of a TF_CONFIG; ConfigurationError where the run cannot be the one that leads it."""
     try:
-        told = json.loads(text)
-        cluster = {kind: [str(place) for place in told["cluster"][kind]] for kind in kinds}
-        first = told["task"]["type"] == leader and int(told["task"]["index"]) == 0
+        config = json.loads(text)
+        cluster = {kind: [str(place) for place in config["cluster"][kind]] for kind in kinds}
+        first = config["task"]["type"] == leader and int(config["task"]["index"]) == 0
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{CONFIG}: has no addresses of {' and '.join(kinds)}: {error!r}") from error
     if not first:

@@ -156,13 +156,13 @@ class ExactLearner(Learner):
         layers, weights = self._plan.layers, self.network_weights
         packed, last, group = weights.packed(), self._plan.layers[-1], self._plan.group
 
-        def block(begin: int, room: Workspace) -> NDArray[np.float32]:
+        def block(begin: int, workspace: Workspace) -> NDArray[np.float32]:
             sums, end = self._sums(), min(begin + BLOCK, len(rows))
             for first in range(begin, end, group):
                 count = min(group, end - first)
-                forward(layers, weights.vector, packed, self._observations, rows, first, count, room)
-                kernel(last, room.floats, batch, given, rows, first, count, len(rows), values)
-                backward(layers, weights.vector, packed, count, room, sums)
+                forward(layers, weights.vector, packed, self._observations, rows, first, count, workspace)
+                kernel(last, workspace.floats, batch, given, rows, first, count, len(rows), values)
+                backward(layers, weights.vector, packed, count, workspace, sums)
             return sums
 
         with closing(self._each(block, range(0, len(rows), BLOCK))) as blocks:
@@ -188,12 +188,12 @@ class ExactLearner(Learner):
         """
 
         def with_room(place: int) -> Any:
-            room = self._workspaces.get()  # there is one for every thread
+            workspace = self._workspaces.get()  # there is one for every thread
             try:
                 check_arithmetic()
-                return function(place, room)
+                return function(place, workspace)
             finally:
-                self._workspaces.put(room)
+                self._workspaces.put(workspace)
 
         if self._pool is None:
             yield from map(with_room, places)
@@ -269,10 +269,10 @@ class ExactLearner(Learner):
         filters, distance, start = (int(last[name]) for name in ("filters", "row", "output"))
         out = np.empty((len(rows), filters), np.float32)
 
-        def part(first: int, room: Workspace) -> None:
+        def part(first: int, workspace: Workspace) -> None:
             count = min(group, len(rows) - first)
-            forward(layers, weights.vector, packed, observations, rows, first, count, room)
-            found = room.floats[start : start + count * distance].reshape(count, distance)
+            forward(layers, weights.vector, packed, observations, rows, first, count, workspace)
+            found = workspace.floats[start : start + count * distance].reshape(count, distance)
             out[first : first + count] = found[:, :filters]
 
         with closing(self._each(part, range(0, len(rows), group))) as parts:

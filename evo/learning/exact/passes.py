@@ -43,10 +43,10 @@ ALONE = np.int64(-1)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def pack_weights(layers, weights, packed, room):  # type: ignore[no-untyped-def]
-    """Pack the kernels of all layers, and their transposes; `weights` has room for a vector behind its end.
+def pack_weights(layers, weights, packed, buffer):  # type: ignore[no-untyped-def]
+    """Pack the kernels of all layers, and their transposes; `weights` has space for a vector behind its end.
 
-    `room` is overwritten; it holds the largest kernel, transposed.
+    `buffer` is overwritten; it holds the largest kernel, transposed.
     """
     for i in range(layers.shape[0]):
         layer = layers[i]
@@ -58,17 +58,17 @@ def pack_weights(layers, weights, packed, room):  # type: ignore[no-untyped-def]
         for f in range(filters):  # -0 becomes 0, as in `evo.kernels.layout.pack`
             packed[layer.biases + f] = weights[layer.offset + terms * filters + f] + ZERO
         if layer.passes_on:
-            transpose(weights, layer.offset, terms, filters, filters, room, 0, distance)
-            pack(room, NONE, filters, terms, distance, packed, layer.turned)
+            transpose(weights, layer.offset, terms, filters, filters, buffer, 0, distance)
+            pack(buffer, NONE, filters, terms, distance, packed, layer.turned)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def forward(layers, weights, packed, observations, rows, first, count, room):  # type: ignore[no-untyped-def]
+def forward(layers, weights, packed, observations, rows, first, count, workspace):  # type: ignore[no-untyped-def]
     """Compute the outputs of `count` examples: `observations[rows[first + e]]`, flat rows of floats.
 
     They lie at `output` of the last layer, in rows.
     """
-    x = room.floats
+    x = workspace.floats
     layer = layers[0]
     for e in range(count):
         source = observations[rows[first + e]]
@@ -79,7 +79,7 @@ def forward(layers, weights, packed, observations, rows, first, count, room):  #
     for number in range(last + 1):
         layer = layers[number]
         if layer.kind == WEIGHTED:
-            _weighted(layer, packed, count, room)
+            _weighted(layer, packed, count, workspace)
         else:
             _without_weights(layer, x, count)
         if layer.norm:
@@ -118,9 +118,9 @@ def _hand_over(layer, following, x, count, back):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _weighted(layer, packed, count, room):  # type: ignore[no-untyped-def]
+def _weighted(layer, packed, count, workspace):  # type: ignore[no-untyped-def]
     """Compute the sums of a convolution or a dense layer, which begin with the biases."""
-    x, pixels = room.floats, layer.pixels
+    x, pixels = workspace.floats, layer.pixels
     if layer.patches != layer.input:
         _gather(layer, x, count)
     multiply(
@@ -128,7 +128,7 @@ def _weighted(layer, packed, count, room):  # type: ignore[no-untyped-def]
         (packed, layer.biases, NONE),
         (x, layer.patches, layer.patch),
         (packed, layer.packed, NONE),
-        room.words,
+        workspace.words,
         (count * pixels, layer.terms, layer.filters),
     )
 
@@ -268,12 +268,12 @@ def _normalise_back(layer, weights, x, count, sums):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def backward(layers, weights, packed, count, room, sums):  # type: ignore[no-untyped-def]
+def backward(layers, weights, packed, count, workspace, sums):  # type: ignore[no-untyped-def]
     """Add the gradients of `count` examples to the sums, of gradients at `d_output` of the last layer.
 
     What lies behind the last filter of a row there is zero.
     """
-    x = room.floats
+    x = workspace.floats
     for number in range(layers.shape[0] - 1, -1, -1):
         layer = layers[number]
         if layer.activation == RELU:
@@ -289,7 +289,7 @@ def backward(layers, weights, packed, count, room, sums):  # type: ignore[no-unt
         if layer.norm:
             _normalise_back(layer, weights, x, count, sums)
         if layer.kind == WEIGHTED:
-            _weighted_back(layer, packed, count, room, sums)
+            _weighted_back(layer, packed, count, workspace, sums)
         if not layer.passes_on:
             break
         if layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
@@ -305,52 +305,52 @@ def backward(layers, weights, packed, count, room, sums):  # type: ignore[no-unt
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _weighted_back(layer, packed, count, room, sums):  # type: ignore[no-untyped-def]
+def _weighted_back(layer, packed, count, workspace, sums):  # type: ignore[no-untyped-def]
     """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before."""
-    x, rows, terms, filters = room.floats, count * layer.pixels, layer.terms, layer.filters
+    x, rows, terms, filters = workspace.floats, count * layer.pixels, layer.terms, layer.filters
     for r in range(rows):
         for f in range(0, filters, WIDTH):
             add_vector(sums, layer.bias + f, x, layer.d_output + r * layer.row + f)
     distance = -(-rows // WIDTH) * WIDTH
     distance += WIDTH if distance % 128 == 0 else 0
-    transpose(x, layer.d_output, rows, filters, layer.row, room.turned, 0, distance)
+    transpose(x, layer.d_output, rows, filters, layer.row, workspace.turned, 0, distance)
     multiply(
         (sums, layer.sums, -(-terms // WIDTH) * WIDTH),
         (sums, layer.sums, -(-terms // WIDTH) * WIDTH),
-        (room.turned, NONE, distance),
+        (workspace.turned, NONE, distance),
         (x, layer.patches, layer.patch),
-        room.words,
+        workspace.words,
         (filters, rows, terms),
     )
     if not layer.passes_on:
         return
     dense = layer.patches == layer.input
-    d_patches, to = (x, layer.d_input) if dense else (room.columns, NONE)
+    d_patches, to = (x, layer.d_input) if dense else (workspace.columns, NONE)
     multiply(
         (d_patches, to, layer.patch),
-        (room.zeros, NONE, NONE),
+        (workspace.zeros, NONE, NONE),
         (x, layer.d_output, layer.row),
         (packed, layer.turned, NONE),
-        room.words,
+        workspace.words,
         (rows, filters, terms),
     )
     if not dense:
-        _scatter(layer, x, count, room)
+        _scatter(layer, x, count, workspace)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _scatter(layer, x, count, room):  # type: ignore[no-untyped-def]
+def _scatter(layer, x, count, workspace):  # type: ignore[no-untyped-def]
     """Add the gradients of patches to those of the inputs, pixel by pixel."""
     width, pixel = layer.kernel * layer.channels, 0
     for e in range(count):
         image = layer.d_input + e * layer.input_size
         for k in range(0, layer.input_size, WIDTH):
-            copy_vector(x, image + k, room.zeros, 0)
+            copy_vector(x, image + k, workspace.zeros, 0)
         for i in range(layer.out_height):
             for j in range(layer.out_width):
                 to = image + i * layer.stride * layer.input_row + j * layer.stride * layer.channels
                 for r in range(layer.kernel):
-                    add(x, to + r * layer.input_row, room.columns, pixel * layer.patch + r * width, width)
+                    add(x, to + r * layer.input_row, workspace.columns, pixel * layer.patch + r * width, width)
                 pixel += 1
 
 

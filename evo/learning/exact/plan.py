@@ -61,7 +61,7 @@ class Places:
         self.size = 0
 
     def take(self, size: int) -> int:
-        """Return where the next `size` floats begin, at a cache line, with room behind them for a vector."""
+        """Return where the next `size` floats begin, at a cache line, with space for a vector behind them."""
         start, self.size = self.size, self.size + rounded(size) + WIDTH
         return start
 

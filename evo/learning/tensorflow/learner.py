@@ -116,11 +116,11 @@ def summed_gradients(
     def add(i: Any, sums: Any, values: Any) -> Any:
         batch, present = part(i)
         with tf.GradientTape() as tape:
-            told = each(batch, settings)
-            total = tf.reduce_sum(told["loss"] * tf.cast(present, tf.float32)) / count
+            outputs = each(batch, settings)
+            total = tf.reduce_sum(outputs["loss"] * tf.cast(present, tf.float32)) / count
         gradients = tape.gradient(total, variables)
-        names[:] = sorted(told)
-        values = values.write(i, tf.stack([told[name] for name in names]))
+        names[:] = sorted(outputs)
+        values = values.write(i, tf.stack([outputs[name] for name in names]))
         return i + 1, [one + other for one, other in zip(sums, gradients, strict=True)], values
 
     nothing = [tf.zeros(variable.shape) for variable in variables]
@@ -204,8 +204,8 @@ class TensorFlowLearner(Learner):
                 tf.constant(powers, tf.float32),
                 scalars,
             )
-        told = {name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}
-        return self._finite(told, norm)
+        outputs = {name: value.numpy().ravel()[: len(rows)] for name, value in values.items()}
+        return self._finite(outputs, norm)
 
     def _part_of(self, count: int) -> int:
         """Return the size of the parts of `count` examples: a power of two from LEAST on, so that few places are empty.

@@ -87,5 +87,5 @@ def shortages_explained() -> Iterator[None]:
 def first_line(error: Any) -> str:
     """Return the first line of TensorFlow's message, without the place in its graph."""
     lines = (line.strip() for line in str(error.message or error).splitlines())
-    told = (line for line in lines if line and not line.startswith(("Graph execution error", "Detected at", "File ")))
-    return PREFIX.sub("", next(told, "no message").partition(" [Op:")[0])[:300]
+    useful = (line for line in lines if line and not line.startswith(("Graph execution error", "Detected at", "File ")))
+    return PREFIX.sub("", next(useful, "no message").partition(" [Op:")[0])[:300]
