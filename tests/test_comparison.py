@@ -146,7 +146,8 @@ set = ["ga.sigmaa=1", "foo"]
         found[0]
         == "2: comparison.experiments[2]: another experiment is named two too; rename the file, or a copy of it"
     )
-    assert found[1] == "2: comparison.experiments[3]: none.toml: cannot be read: No such file or directory; `evo list` says where experiments are"
+    missing = "none.toml: cannot be read: No such file or directory; `evo list` says where experiments are"
+    assert found[1] == f"2: comparison.experiments[3]: {missing}"
     assert found[2].startswith('3: comparison.algorithms[1]: "ppoo" is not known - did you mean `ppo`?')
     assert found[3] == "6: comparison.set: foo: must be SECTION.KEY=VALUE, as in ga.population=256"
     assert found[4] == "6: comparison.set: ga.sigmaa: unknown key - did you mean `sigma`?"
