@@ -49,6 +49,9 @@ def load(
     if resolved:
         provenance = given.tables.pop(PROVENANCE, None)
         check_format(provenance.get("format", 1) if isinstance(provenance, Mapping) else 1, str(path))
+        run, environment = given.tables.get("run"), given.tables.get("environment")
+        if isinstance(run, Mapping) and isinstance(environment, Mapping):
+            require_plug_ins(str(Path(path).parent), run.get("algorithm"), environment.get("id"))
     if (flags or {}).get("generations") is not None:
         given.forget_generations()
     experiment = _validated(given, Path(path))
@@ -56,6 +59,21 @@ def load(
     if resolved and experiment.run.init_from and kept.exists():
         return replace(experiment, run=experiment.run.model_copy(update={"init_from": str(kept)}))
     return experiment
+
+
+def require_plug_ins(run: str, algorithm: object, identifier: object) -> None:
+    """Raise ConfigurationError where a run needs an algorithm or an environment that no loaded plug-in brings."""
+    from evo.environments.gymnasium import PREFIX, is_registered
+
+    for folder, name in (("algorithms", algorithm), ("environments", identifier)):
+        if not isinstance(name, str):
+            continue
+        known = registry.module_of(name) in registry.names(folder)
+        if not known or (name.startswith(PREFIX) and not is_registered(name)):
+            raise ConfigurationError(
+                f"{run}: this run needs {name}, which is not one of the {folder} here; name its plug-in with "
+                "--plugin MODULE"
+            )
 
 
 def of_sections(sections: Mapping[str, Mapping[str, object]]) -> Experiment:

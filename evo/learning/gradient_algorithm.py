@@ -40,7 +40,7 @@ LAG = (
     "asynchronous: every generation is played with the weights from before the updates that run at the same time; "
     "the policy lag is always one generation, so results are exact, but they differ from those of a synchronous run"
 )
-WHOLE = "{} have no effect: this environment has no compiled game, so whole episodes are played; set {}.episodes"
+WHOLE = "no effect of {}: this environment has no compiled game, so whole episodes are played; set {}.episodes"
 LearningRate = Annotated[float, Field(gt=0, le=1, description="initial learning rate of Adam")]
 GradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
 

@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from evo.config import loading
 from evo.config.experiment import difference
-from evo.environments.gymnasium import PREFIX, is_registered
 from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
-from evo.plugins import registry
 from evo.store.checkpoints import read_records, read_state, record_file
 from evo.store.manifest import Line, Manifest, parse
 from evo.store.paths import MANIFEST
@@ -98,25 +96,14 @@ def examine(directory: Path, report: Report, flags: Mapping[str, object] | None 
     if manifest is None:
         return None
     evidence = Evidence(directory, manifest, len(data), _broken(manifest, data))
-    _require_plug_ins(directory, manifest)
+    environment = manifest.identity.get("environment")  # nothing is known against the run if its plug-in is missing
+    identifier = environment.get("id") if isinstance(environment, Mapping) else None
+    loading.require_plug_ins(str(directory), manifest.identity.get("algorithm"), identifier)
     report.generations = len(manifest.lines)
     report.state_hash = manifest.lines[-1].state_hash if manifest.lines else manifest.first_hash
     evidence.experiment = _configuration(evidence, report, flags)
     _files(evidence, report)
     return evidence
-
-
-def _require_plug_ins(directory: Path, manifest: Manifest) -> None:
-    """Raise ConfigurationError where the run needs a plug-in that is not loaded, and nothing is known against it."""
-    environment = manifest.identity.get("environment")
-    identifier = environment.get("id") if isinstance(environment, Mapping) else None
-    for folder, name in (("algorithms", manifest.identity.get("algorithm")), ("environments", identifier)):
-        known = not isinstance(name, str) or registry.module_of(name) in registry.names(folder)
-        if not known or (isinstance(name, str) and name.startswith(PREFIX) and not is_registered(name)):
-            raise ConfigurationError(
-                f"{directory}: this run needs {name}, which is not one of the {folder} here; name its plug-in with "
-                "--plugin MODULE"
-            )
 
 
 def _manifest(path: Path, data: bytes, report: Report) -> Manifest | None:
