@@ -34,7 +34,6 @@ from evo.workers.process import Stopped, ignore, leave, lost_output, raise_stopp
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
 FORBIDDEN = {errno.EACCES, errno.EPERM}
-TRAINING = ("run", "resume")  # commands that go on where nobody can read what they print
 
 
 class Parser(argparse.ArgumentParser):
@@ -117,7 +116,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         print(summary.to_json(), flush=True)
     elif "--json" in words and (summary.error or summary.status == "interrupted"):
         print(one_line({"status": summary.status, "error": summary.error}), flush=True)
-    if code == 0 and name not in TRAINING and (why := lost_output()):
+    if code == 0 and not module.SUMMARISED and (why := lost_output()):  # a run goes on without readers
         _say(f"standard output: {why}; what was printed is not complete")
         return ResourceError.exit_code
     return code
