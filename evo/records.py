@@ -47,6 +47,12 @@ class WeightSource:
         keys, sigmas = zero.astype(np.uint64), zero.astype(np.float32)
         return cls(zero + np.int32(row), zero - 1, keys, sigmas, published=published)
 
+    @classmethod
+    def of_rows(cls, count: int) -> WeightSource:
+        """Return the source of the first rows of the published matrix, unchanged."""
+        rows, sigmas = np.arange(count, dtype=np.int32), np.zeros(count, np.float32)
+        return cls(rows, np.full(count, -1, np.int32), np.zeros(count, np.uint64), sigmas)
+
     def __len__(self) -> int:
         return len(self.rows)
 

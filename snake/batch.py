@@ -39,6 +39,7 @@ class Rules(NamedTuple):
     reward_death: int
     reward_win: int
     reward_starved: int
+    reward_step: int
 
 
 STATE = np.dtype(
@@ -235,6 +236,8 @@ def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
             reward += rules.reward_win
             status = np.int64(TERMINATED)
         place_fruit(boards, rules, b)
+    else:
+        reward += rules.reward_step
     starved = 0 < rules.starvation <= hunger
     out_of_time = 0 < rules.max_steps <= steps
     if status == GOES_ON and (starved or out_of_time):
@@ -273,6 +276,7 @@ def dump(boards: Boards, rules: Rules, b: int) -> dict[str, Any]:
             "death": rules.reward_death / 1000,
             "win": rules.reward_win / 1000,
             "starved": rules.reward_starved / 1000,
+            "step": rules.reward_step / 1000,
         },
         "actions": "relative" if rules.relative else "absolute",
         "heading": int(boards.state["heading"][b]),
@@ -325,4 +329,5 @@ def _rules_of(game: Game) -> Rules:
         reward_death=game.thousandths["death"],
         reward_win=game.thousandths["win"],
         reward_starved=game.thousandths["starved"],
+        reward_step=game.thousandths["step"],
     )

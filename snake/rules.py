@@ -22,7 +22,7 @@ OBSERVATIONS = ("frame", "planes", "ego", "window")
 FRAME, PLANES, EGO, WINDOW = range(4)
 CHANNELS = (1, 5, 6, 5)  # planes of an observation
 EPISODE_METRICS = ("score", "won", "starved")
-DEFAULT_REWARDS = {"fruit": 1.0, "death": -1.0, "win": 10.0, "starved": 0.0}
+DEFAULT_REWARDS = {"fruit": 1.0, "death": -1.0, "win": 10.0, "starved": 0.0, "step": 0.0}
 SMALLEST, LARGEST = 4, 64
 SEED_LIMIT = 1 << 64
 STEP_LIMIT = 1 << 31
@@ -36,7 +36,7 @@ class Game:
     `start_length` cells below a random head, looking up. `fruits` are positions that are forced, one after the other,
     before the stream of the seed goes on. With `tail="legal"` the cell that the tail leaves may be entered in the
     same step. `starvation` (steps since the last fruit) and `max_steps` truncate; 0 means never. `rewards` may name
-    some of fruit, death, win and starved only. `Game(**game.state())` equals `game`.
+    some of fruit, death, win, starved and step only. `Game(**game.state())` equals `game`.
 
     Raises ValueError, naming what is wrong, for a position or an option that is not legal.
     """
@@ -117,6 +117,7 @@ class Game:
             self.fruit = self._next_fruit()
         else:
             self.body.pop()
+            reward = self.thousandths["step"]
         starved = 0 < self.starvation <= self.hunger
         out_of_time = 0 < self.max_steps <= self.steps
         self.truncated = (starved or out_of_time) and not self.terminated

@@ -352,10 +352,11 @@ def test_an_option_without_a_value_has_its_default_again(tmp_path: Path) -> None
     assert told.startswith("--set ga.parents: 64 of a population of 10")
 
 
-def test_only_a_reward_for_starving_that_is_given_is_part_of_the_identity(tmp_path: Path) -> None:
+@pytest.mark.parametrize("event", ["starved", "step"])
+def test_only_a_reward_of_this_event_that_is_given_is_part_of_the_identity(tmp_path: Path, event: str) -> None:
     path = write(tmp_path, "")
-    assert "starved" not in load(path).identity()["environment"]["rewards"]
-    assert load(path, ["environment.rewards.starved=-0.5"]).identity()["environment"]["rewards"]["starved"] == -0.5
+    assert event not in load(path).identity()["environment"]["rewards"]
+    assert load(path, [f"environment.rewards.{event}=-0.5"]).identity()["environment"]["rewards"][event] == -0.5
 
 
 def test_a_preset_and_its_layers_are_the_same_identity(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ GENERATIONS = 14
 OPTIONS = {
     "ga": {"population": 12, "parents": 4, "elites": 2, "crossover": "uniform", "adapt": True},
     "nsga2": {"population": 12, "survivors": 4},
+    "map_elites": {"population": 12, "contenders": 4},
     "sep_cma_es": {"population": 12},
     "openai_es": {"population": 12},
 }

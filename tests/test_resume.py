@@ -62,6 +62,9 @@ TINY: dict[str, tuple[str, ...]] = {
         "frames_per_update = 8\nbatch_size = 16\nasynchronous = true\n",
     ),
     "nsga2": ("[nsga2]\npopulation = 12\nsurvivors = 4\nepisodes = 3\n",),
+    "map_elites": (
+        "[map_elites]\npopulation = 12\ncontenders = 4\nepisodes = 3\ncheck_every = 2\ncheck_episodes = 3\n",
+    ),
     "openai_es": ("[openai_es]\npopulation = 12\nepisodes = 3\nrestart_after = 2\n",),
     "pgpe": ("[pgpe]\npopulation = 12\nepisodes = 3\n",),
     "snes": ("[snes]\npopulation = 12\nepisodes = 3\n",),

@@ -139,7 +139,7 @@ def test_rewards_are_configurable_one_by_one() -> None:
     way = spiral(4)
     rewards = {"fruit": 0.25, "win": 2}
     game = Game(size=4, body=way[1:], fruit=way[0], rewards=rewards)
-    assert game.state()["rewards"] == {"fruit": 0.25, "death": -1.0, "win": 2.0, "starved": 0.0}
+    assert game.state()["rewards"] == {"fruit": 0.25, "death": -1.0, "win": 2.0, "starved": 0.0, "step": 0.0}
     assert game.step(LEFT)[0] == 2.25
     assert Game(size=4, body=[(0, 0)], fruit=(3, 3), rewards={"death": -0.001}).step(UP)[0] == -0.001
 
@@ -150,6 +150,15 @@ def test_starving_has_a_reward_of_its_own_and_running_out_of_time_has_none() -> 
     assert Game(**options, starvation=2, max_steps=1).step(RIGHT) == (0.0, False, True)
     assert Game(**options, starvation=1, max_steps=1).step(RIGHT) == (-0.5, False, True)
     assert Game(**options, starvation=1).step(LEFT) == (-1.0, True, False)
+
+
+def test_a_step_that_neither_eats_nor_collides_has_a_reward_of_its_own() -> None:
+    rewards = {"step": -0.01, "starved": -0.5}
+    options: dict[str, Any] = {"size": 6, "body": [(3, 0)], "fruit": (3, 2), "rewards": rewards}
+    game = Game(**options)
+    assert [game.step(RIGHT)[0] for _ in range(3)] == [-0.01, 1.0, -0.01]
+    assert Game(**options).step(LEFT)[0] == -1.0
+    assert Game(**options, starvation=1).step(RIGHT) == (-0.51, False, True)
 
 
 def test_forced_fruits_come_first_and_use_no_draw() -> None:

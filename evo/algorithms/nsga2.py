@@ -16,15 +16,14 @@ from evo.errors import ConfigurationError
 from evo.evolution.population import (
     FITNESS_WORST,
     LARGEST_POPULATION,
+    Offspring,
     Outcome,
     PopulationOptions,
     mean_returns,
     tasks_of,
 )
-from evo.evolution.sigmas import STEPS, drawn_steps, sigma_table
 from evo.plugins.options import Setup
-from evo.randomness.philox_arrays import draws
-from evo.randomness.streams import Purpose, candidate_keys, episode_keys
+from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource
 
 
@@ -84,7 +83,7 @@ class Nsga2(Algorithm):
         signs = tuple(-1 if name.startswith("-") else 1 for name in options.objectives)
         self._fitness = type("Fitness", (base.Fitness,), {"weights": signs})
         self._worst = tuple(sign * FITNESS_WORST for sign in signs)
-        self._sigmas = sigma_table(options.sigma)
+        self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
         start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
         self._survivors = start.astype(np.float32)  # [S, P] the best front first
         self._record: dict[str, NDArray[Any]] = {}
@@ -98,7 +97,7 @@ class Nsga2(Algorithm):
         published = self._survivors if len(self._survivors) else None
         results = yield Request(published, tasks_of(source, seeds, self._per_task))
         outcome = Outcome(results)
-        values = self._values(outcome, np.concatenate([result.episode_metrics for result in results]))
+        values = self._values(outcome)
         population = [self._individual(k, row, outcome.finite[k]) for k, row in enumerate(values.tolist())]
         survivors = tools.selNSGA2(population, options.survivors)
         chosen = [individual.number for individual in survivors]
@@ -120,25 +119,13 @@ class Nsga2(Algorithm):
 
     def _candidates(self, number: int) -> WeightSource:
         """Return the source of every candidate: survivors first and unchanged, then children."""
-        count, stay = self.options.population, len(self._survivors)
-        rows, keys, sigmas = np.full(count, -1, np.int32), np.zeros(count, np.uint64), np.zeros(count, np.float32)
-        rows[:stay] = np.arange(stay)
+        stay = len(self._survivors)
+        return self._offspring.of(number, range(stay), stay, self.options.population)
 
-        def streams(purpose: Purpose) -> NDArray[np.uint64]:
-            return candidate_keys(self.seed, purpose, number, stay, count)
-
-        if stay:
-            rows[stay:], keys[stay:] = draws(streams(Purpose.PARENT), 0, stay), streams(Purpose.MUTATION)
-            steps = np.clip(drawn_steps(streams(Purpose.SIGMA), self.options.sigma_spread), STEPS.start, STEPS.stop - 1)
-            sigmas[stay:] = self._sigmas[steps.astype(np.int64) - STEPS.start]
-        else:
-            keys[:] = streams(Purpose.INITIAL)
-        return WeightSource(rows, np.full(count, -1, np.int32), keys, sigmas)
-
-    def _values(self, outcome: Outcome, metrics: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _values(self, outcome: Outcome) -> NDArray[np.int64]:
         """Return the objectives, summed over episodes; returns, in thousandths, have the bonus.  # [N, M]"""
         table = [outcome.fitness(self.options), outcome.lengths.sum(axis=1, dtype=np.int64)]
-        table += list(metrics.sum(axis=1, dtype=np.int64).T)
+        table += list(outcome.episode_metrics.sum(axis=1, dtype=np.int64).T)
         return np.stack([table[column] for column in self._columns], axis=1)
 
     def _individual(self, number: int, values: Sequence[int], finite: bool) -> Individual:

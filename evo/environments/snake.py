@@ -32,6 +32,10 @@ class Rewards(Section):
         0.0, exclude_if=lambda value: not value, description="reward for `starvation` steps without a fruit"
     )
 
+    step: float = Field(
+        0.0, exclude_if=lambda value: not value, description="reward for a step that neither eats nor collides"
+    )
+
     @model_validator(mode="after")
     def _thousandths(self) -> Rewards:
         for name in type(self).model_fields:

@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo.evolution.sigmas import STEPS, drawn_steps, sigma_table
 from evo.plugins.options import AlgorithmOptions
+from evo.randomness.philox_arrays import draws
+from evo.randomness.streams import Purpose, candidate_keys
 from evo.records import WORST, Episodes, Metrics, Result, Task, WeightSource
 
 if TYPE_CHECKING:
@@ -62,6 +65,11 @@ class Outcome:
         self.lengths: NDArray[np.int32] = np.concatenate([result.lengths for result in results])  # [N, E]
         self.finite: NDArray[np.bool_] = ~(self.returns == WORST).any(axis=1)  # [N]
         self._results = results
+
+    @property
+    def episode_metrics(self) -> NDArray[np.int32]:
+        """Return the metrics of every episode.  # [N, E, M]"""
+        return np.concatenate([result.episode_metrics for result in self._results])
 
     def fitness(self, options: PopulationOptions) -> NDArray[np.int64]:
         """Return summed returns and bonuses for steps survived, in thousandths; FITNESS_WORST if not finite.  # [N]"""
@@ -125,6 +133,34 @@ class Outcome:
             "frames": float(sum(result.frames for result in self._results)),
             "slots": float(sum(result.lane_slots for result in self._results)),
         }
+
+
+class Offspring:
+    """Names the candidates of a generation: some published rows unchanged, and mutated copies of any of them."""
+
+    def __init__(self, seed: int, sigma: float, spread: float) -> None:
+        """A child's standard deviation is sigma * exp(spread * N(0, 1))."""
+        self._seed, self._sigmas, self._spread = seed, sigma_table(sigma), spread
+
+    def of(self, number: int, unchanged: range, parents: int, count: int) -> WeightSource:
+        """Return `count` candidates: the rows `unchanged` first, then children of rows below `parents`.
+
+        Where there is no parent, these are fresh networks.
+        """
+        stay = len(unchanged)
+        rows, keys, sigmas = np.full(count, -1, np.int32), np.zeros(count, np.uint64), np.zeros(count, np.float32)
+        rows[:stay] = unchanged
+
+        def streams(purpose: Purpose) -> NDArray[np.uint64]:
+            return candidate_keys(self._seed, purpose, number, stay, count)
+
+        if parents:
+            rows[stay:], keys[stay:] = draws(streams(Purpose.PARENT), 0, parents), streams(Purpose.MUTATION)
+            steps = np.clip(drawn_steps(streams(Purpose.SIGMA), self._spread), STEPS.start, STEPS.stop - 1)
+            sigmas[stay:] = self._sigmas[steps.astype(np.int64) - STEPS.start]
+        else:
+            keys[stay:] = streams(Purpose.INITIAL)
+        return WeightSource(rows, np.full(count, -1, np.int32), keys, sigmas)
 
 
 def mean_returns(summed: NDArray[np.int64], episodes: int) -> NDArray[np.float64]:
