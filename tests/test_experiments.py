@@ -19,6 +19,8 @@ PUBLISHED = json.loads(KEPT.read_text())
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=[path.stem for path in EXPERIMENTS])
 def test_a_published_experiment_loads_and_stops_by_generations(path: Path) -> None:
+    if path.stem.endswith("lunarlander"):
+        pytest.importorskip("Box2D")
     experiment = loading.load(path)
     assert experiment.generations > 0
     assert not experiment.run.budget.seconds
