@@ -38,11 +38,21 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
         for game in ("catch", "cartpole", "acrobot", "pendulum", "swingup")
         for method in ("ga", "ppo")
     },
+    **{
+        f"games/{method}_{game}": ((1, 2, 3), 5000)
+        for game in ("breakout", "freeway", "asterix", "space_invaders", "2048")
+        for method in ("cma", "ppo")
+    },
+    "games/cma_swingup": ((1, 2, 3), 5000),
+    "gymnasium/cma_mountaincar": ((1, 2, 3), 1000),
+    "gymnasium/ppo_pendulum": ((1, 2, 3), 1000),
+    "gymnasium/cma_lunarlander": ((1, 2, 3), 1000),
+    "gymnasium/ppo_lunarlander": ((1, 2, 3), 1000),
     "cma_snake_6x6": ((1, 2, 3), 5000),
     "cma_snake": ((1, 2, 3), 5000),
     "a2c_snake": ((1, 2, 3), 5000),
     "ga_snake": ((1, 2, 3), 5000),
-    "ppo_snake": ((1, 2, 3, 4, 5), 5000),
+    "ppo_snake": ((6, 7, 8, 9, 10), 5000),
     "ga_snake_seed": ((1,), 5000),
     "a2c_snake_seed": ((1,), 5000),
     "ppo_snake_seed": ((1,), 5000),

@@ -47,7 +47,8 @@ def test_the_page_of_results_shows_what_was_measured() -> None:
 def test_readme_states_the_mean_of_every_measured_experiment() -> None:
     readme = (ROOT / "README.md").read_text()
     rows = [line for line in readme.splitlines() if line.startswith("| [") and ".toml" in line]
-    rows += [line for line in (ROOT / "docs" / "games.md").read_text().splitlines() if ".toml" in line]
+    for page_of_scores in ("games.md", "gymnasium.md"):
+        rows += [line for line in (ROOT / "docs" / page_of_scores).read_text().splitlines() if ".toml" in line]
     for name in sorted({run.split()[0] for run in PUBLISHED["runs"]}):
         (row,) = [row for row in rows if f"experiments/{name}.toml" in row]
         means = [run["test"]["mean"] for key, run in PUBLISHED["runs"].items() if key.split()[0] == name]

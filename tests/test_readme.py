@@ -114,6 +114,8 @@ def test_every_experiment_is_on_a_page_of_its_own_command() -> None:
     games = (ROOT / "docs" / "games.md").read_text()
     for experiment in (ROOT / "experiments" / "games").glob("*.toml"):
         assert f"(../experiments/games/{experiment.name})" in games
+    for experiment in (ROOT / "experiments" / "gymnasium").glob("*.toml"):
+        assert f"(../experiments/gymnasium/{experiment.name})" in (ROOT / "docs" / "gymnasium.md").read_text()
     for experiment in (ROOT / "experiments").glob("*.toml"):
         command = f"python -m evo.run experiments/{experiment.name}"
         assert f"`{command}`" in index
