@@ -56,13 +56,13 @@ def run(form: Form) -> Table:
         table.without(missing("torch", "Stable-Baselines3"))
         return table
     generations, done = WARM + COUNTED, {"Stable-Baselines3": list[Lines](), "ours": list[Lines]()}
-    frames = generations * 32 * STEPS
+    frames = generations * STEPS * loading.load(EXPERIMENT).options.model_dump()["episodes"]
     for _ in range(1 if form.smoke else TURNS):
         done["Stable-Baselines3"].append(theirs(python, frames))
         done["ours"].append(ours(generations, "float32", SAME, experiment=EXPERIMENT))
     for who, turns in done.items():
         for lines in turns:
-            checked(who, lines, frames)
+            checked(who, lines, frames, (-2000, 0))
     ratio = median(speed(a) / speed(b) for a, b in zip(done["ours"], done["Stable-Baselines3"], strict=True))
     for who, turns in done.items():
         table.rows.append([who, number(median(map(speed, turns))), f"{ratio:.2f}" if who == "ours" else ""])

@@ -125,9 +125,9 @@ def speed(lines: Lines) -> float:
     return float(median((b["frames"] - a["frames"]) / (b["seconds"] - a["seconds"]) for a, b in pairs))
 
 
-def checked(who: str, lines: Lines, frames: int) -> Lines:
+def checked(who: str, lines: Lines, frames: int, bounds: tuple[float, float] = (-1.5, 110)) -> Lines:
     """Return what somebody has done; RuntimeError where it is not what was asked for."""
-    if lines[-1]["frames"] < frames or not -2000 < (lines[-1]["mean"] or 0.0) < 110:
+    if lines[-1]["frames"] < frames or not bounds[0] < (lines[-1]["mean"] or 0.0) < bounds[1]:
         raise RuntimeError(f"{who}: played {lines[-1]}, and should have played {frames} frames")
     return lines
 

@@ -130,6 +130,7 @@ def test_a_check_plays_every_elite_on_other_episodes_and_changes_nothing() -> No
         rounds.send(results_of(second, [5, 3], [1, 2]))
     assert end.value.value["qd_score"] == pytest.approx(0.014)
     assert end.value.value["qd_score_checked"] == pytest.approx(0.008)
+    assert end.value.value["frames"] == 11 + 18  # of the generation, and of six episodes of one and two steps
     assert {name: array.tobytes() for name, array in algorithm.state().items()} == before
 
 
@@ -142,10 +143,46 @@ def test_finalists_are_the_elites_of_the_highest_fitness() -> None:
     assert algorithm.finalists(1).weights[0].tobytes() == contenders[0].tobytes()
 
 
-def test_where_no_score_is_finite_a_network_stays() -> None:
+def test_where_no_score_is_finite_fresh_networks_are_drawn_again() -> None:
     algorithm = make()
     play(algorithm, 0, [WORST] * 10, [1] * 10)
     assert algorithm.finalists(1).weights.shape == (1, NETWORK.size)
+    request = next(algorithm.generation(1))
+    assert {int(row) for task in request.tasks for row in task.weights.rows} == {-1}
+
+
+def test_a_finalists_return_has_no_bonus() -> None:
+    algorithm = make(alive_bonus=1.0)
+    for number in range(2):
+        play(algorithm, number, [5000] + [0] * 9, [9] + [1] * 9)
+    returns = algorithm.finalists(1).returns
+    assert returns is not None
+    assert returns.tolist() == [5.0]
+    assert archive(algorithm)[9] == 14000
+
+
+def test_elites_of_another_grid_contend_again_and_those_of_the_same_stay() -> None:
+    algorithm, same, other = make(), make(), make(bins=[3])
+    for number in range(3):
+        play(algorithm, number, list(range(10)), list(range(10)))
+    state = algorithm.state()
+    same.restore(state, ())
+    other.restore(state, ())
+    assert {name: array.tobytes() for name, array in same.state().items()} == {
+        name: array.tobytes() for name, array in state.items()
+    }
+    assert archive(other) == {}
+    best = state["weights"][int(np.argmax(state["fitness"]))]
+    assert other.state()["contenders"][0].tobytes() == best.tobytes()
+    assert len(other.state()["contenders"]) == 4
+
+
+def test_the_memory_that_an_archive_will_need_is_known() -> None:
+    algorithm = make()
+    empty = algorithm.growth()
+    for number in range(2):
+        play(algorithm, number, list(range(10)), [3] * 10)
+    assert empty - algorithm.growth() == 2 * algorithm.state()["weights"].nbytes > 0
 
 
 def test_a_record_leads_to_the_same_archive() -> None:
@@ -153,8 +190,11 @@ def test_a_record_leads_to_the_same_archive() -> None:
     for number in range(4):
         play(algorithm, number, [(7 * k + number) % 11 for k in range(10)], [(k + number) % 10 for k in range(10)])
         other.retrace(number, algorithm.record())
-    for name in ("weights", "cells", "contenders"):
-        assert other.state()[name].tobytes() == algorithm.state()[name].tobytes(), name
+    for name, array in algorithm.state().items():
+        assert other.state()[name].tobytes() == array.tobytes(), name
+    for one in (algorithm, other):
+        play(one, 4, [3 * k % 7 for k in range(10)], [k % 5 for k in range(10)])
+    assert archive(other) == archive(algorithm)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError
-from evo.evolution.population import FITNESS_WORST, LARGEST_POPULATION, Offspring, Outcome, PopulationOptions, tasks_of
+from evo.evolution.population import (
+    FITNESS_WORST,
+    LARGEST_POPULATION,
+    Offspring,
+    Outcome,
+    PopulationOptions,
+    mean_returns,
+    tasks_of,
+)
 from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource
@@ -80,11 +88,14 @@ class MapElites(Algorithm):
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._per_task = setup.candidates_per_task
         self._columns = [known.index(name) for name in options.descriptors]
+        fixed = (options.episodes, options.alive_bonus, options.alive_steps, *self._columns)
+        self._grid = np.array([*fixed, *options.low, *options.high, *options.bins], np.float64)
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
         start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
         self._elites = np.empty((0, setup.network.size), np.float32)  # [C, P] in the order of their cells
         self._cells = np.empty(0, np.int64)  # [C]
         self._fitness = np.empty(0, np.int64)  # [C] summed over episodes, when they entered
+        self._returns = np.empty(0, np.int64)  # [C] the same without the bonus
         self._contenders = start.astype(np.float32)  # [K, P]
         self._record: dict[str, NDArray[Any]] = {}
 
@@ -94,25 +105,26 @@ class MapElites(Algorithm):
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
         results = yield Request(published if len(published) else None, tasks_of(source, seeds, self._per_task))
         outcome = Outcome(results)
-        fitness, again = outcome.fitness(options), len(self._contenders)
-        cells = self._cells_of(outcome)
+        fitness, again, recorded = outcome.fitness(options), len(self._contenders), outcome.record()
+        cells = self._cells_of(outcome, recorded["return"])
         entered = self._enter(cells[:again], fitness[:again])
-        self._admit(published, entered, cells[:again])
-        self._fitness = np.concatenate([self._fitness, fitness[:again]])[entered]
+        self._admit(published, entered, cells[:again], fitness[:again], recorded["return"][:again])
         chosen = again + self._promising(cells[again:], fitness[again:])
         self._contenders = self._rebuilt(published, source, chosen)
         self._record = {
             "parent": source.rows,
             "key": source.keys,
             "sigma": source.sigmas,
-            **outcome.record(),
+            **recorded,
+            "fitness": fitness,
             "cell": cells,
             "elites": entered.astype(np.int32),
             "contenders": chosen.astype(np.int32),
         }
-        metrics = {**outcome.metrics(), **self._archive_metrics(), "sigma": float(np.median(source.sigmas))}
+        metrics = {**outcome.metrics(), **self._archive_metrics(), "sigma": float(np.median(source.sigmas[again:]))}
         if options.check_every and (number + 1) % options.check_every == 0 and len(self._elites):
-            metrics |= yield from self._check(number)
+            checked = yield from self._check(number)
+            metrics = {**checked, **{name: value + checked.get(name, 0.0) for name, value in metrics.items()}}
         return metrics
 
     def _candidates(self, number: int) -> WeightSource:
@@ -125,10 +137,13 @@ class MapElites(Algorithm):
         """Return elites and contenders.  # [C + K, P]"""
         return np.concatenate([self._elites, self._contenders])
 
-    def _cells_of(self, outcome: Outcome) -> NDArray[np.int64]:
-        """Return the cell of every candidate's mean behaviour; NOWHERE where scores are not finite.  # [N]"""
+    def _cells_of(self, outcome: Outcome, returns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the cell of every candidate's mean behaviour; NOWHERE where scores are not finite.
+
+        returns [N], summed -> [N]
+        """
         options, cells = self.options, np.zeros(len(outcome.finite), np.int64)
-        table = [outcome.lengths.sum(axis=1, dtype=np.int64), outcome.record()["return"] / 1000.0]
+        table = [outcome.lengths.sum(axis=1, dtype=np.int64), returns / 1000.0]
         table += list(outcome.episode_metrics.sum(axis=1, dtype=np.int64).T)
         for column, low, high, bins in zip(self._columns, options.low, options.high, options.bins, strict=True):
             means = np.where(outcome.finite, table[column] / options.episodes, low)
@@ -160,13 +175,20 @@ class MapElites(Algorithm):
                 best.setdefault(int(cells[k]), k)
         gains = {k: int(fitness[k]) - present.get(cell, FITNESS_WORST) for cell, k in best.items()}
         better = sorted((k for k in gains if gains[k] > 0), key=lambda k: (-gains[k], k))
-        if not better and not len(self._elites):
-            better = [0]  # so that there is a network to go on from
         return np.array(better[: self.options.contenders], np.int64)
 
-    def _admit(self, published: NDArray[np.float32], entered: NDArray[np.int64], cells: NDArray[np.int64]) -> None:
-        """Take these rows of what was published as elites; `cells` [K] are those of the contenders."""
+    def _admit(
+        self,
+        published: NDArray[np.float32],
+        entered: NDArray[np.int64],
+        cells: NDArray[np.int64],
+        fitness: NDArray[np.int64],
+        returns: NDArray[np.int64],
+    ) -> None:
+        """Take these rows of what was published as elites; cells, fitness, returns [K] are the contenders'."""
         self._elites, self._cells = published[entered], np.concatenate([self._cells, cells])[entered]
+        self._fitness = np.concatenate([self._fitness, fitness])[entered]
+        self._returns = np.concatenate([self._returns, returns])[entered]
 
     def _rebuilt(
         self, published: NDArray[np.float32], source: WeightSource, chosen: NDArray[np.int64]
@@ -185,29 +207,36 @@ class MapElites(Algorithm):
         }
 
     def _check(self, number: int) -> Generator[Request, Sequence[Result], Metrics]:
-        """Play every elite on fresh episodes; return the sum of their mean fitness, beside `qd_score`."""
+        """Play every elite on fresh episodes; return the sum of their mean fitness, and what that took."""
         options = self.options
         fresh = slice(options.episodes, options.episodes + options.check_episodes)
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, fresh.stop)[fresh]
         results = yield Request(self._elites, tasks_of(WeightSource.of_rows(len(self._elites)), seeds, 1))
         outcome = Outcome(results)
         means = outcome.fitness(options)[outcome.finite] / (1000.0 * options.check_episodes)
-        return {"qd_score_checked": float(means.sum())}
+        took = outcome.metrics()
+        return {"qd_score_checked": float(means.sum()), "frames": took["frames"], "slots": took["slots"]}
 
     def finalists(self, count: int) -> Finalists:
-        """Return the elites of the highest fitness, or contenders where there is no elite yet."""
+        """Return the elites of the highest fitness, or contenders where there is no elite yet.
+
+        Where no network had finite scores so far, it is one of zeros.
+        """
         if not len(self._elites):
-            return Finalists(self._contenders[:count])
+            some = self._contenders[:count]
+            return Finalists(some if len(some) else np.zeros((1, self.network.size), np.float32))
         order = np.argsort(-self._fitness, kind="stable")[:count]
-        return Finalists(self._elites[order], None, self._fitness[order] / (1000.0 * self.options.episodes))
+        return Finalists(self._elites[order], None, mean_returns(self._returns[order], self.options.episodes))
 
     def state(self) -> Arrays:
-        """Return the elites with their cells and fitness, and the contenders."""
+        """Return the elites with their cells, fitness and returns, the contenders, and what the grid is."""
         return {
             "weights": self._elites,
             "cells": self._cells,
             "fitness": self._fitness,
+            "returns": self._returns,
             "contenders": self._contenders,
+            "grid": self._grid,
         }
 
     def record(self) -> Arrays:
@@ -215,21 +244,32 @@ class MapElites(Algorithm):
         return self._record
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
-        """Continue from an archive, and the record of the generation that left it."""
-        self._elites = np.ascontiguousarray(state["weights"], np.float32)
-        self._cells, self._fitness = np.asarray(state["cells"], np.int64), np.asarray(state["fitness"], np.int64)
-        self._contenders = np.ascontiguousarray(state["contenders"], np.float32)
+        """Continue from an archive, and the record of the generation that left it.
+
+        Elites of another grid, or whose fitness is of other episodes, have no place here; they contend for one.
+        """
+        elites, contenders = (np.ascontiguousarray(state[name], np.float32) for name in ("weights", "contenders"))
+        cells, fitness, returns = (np.asarray(state[name], np.int64) for name in ("cells", "fitness", "returns"))
+        if np.array_equal(state["grid"], self._grid):
+            self._elites, self._cells, self._fitness, self._returns = elites, cells, fitness, returns
+            self._contenders = contenders
+        else:
+            best = np.argsort(-fitness, kind="stable")
+            self._contenders = np.concatenate([elites[best], contenders])[: self.options.contenders]
         self._record = dict(records[-1]) if records else {}
 
     def retrace(self, number: int, record: Arrays) -> bool:
-        """Take the elites and contenders that a record names, without their fitness."""
+        """Take the elites and contenders that a record names."""
         elites, chosen = np.asarray(record["elites"], np.int64), np.asarray(record["contenders"], np.int64)
         published, source = self._published(), self._candidates(number)
-        cells = np.asarray(record["cell"], np.int64)
-        self._admit(published, elites, cells[: len(self._contenders)])
+        columns = [record[name][: len(self._contenders)].astype(np.int64) for name in ("cell", "fitness", "return")]
+        self._admit(published, elites, *columns)
         self._contenders = self._rebuilt(published, source, chosen)
-        self._fitness = np.zeros(len(self._elites), np.int64)
         return True
+
+    def growth(self) -> int:
+        """Return the bytes of the elites that cells have space for, which are published too."""
+        return 2 * 4 * self.network.size * (prod(self.options.bins) - len(self._elites))
 
 
 def make(options: Options, setup: Setup) -> MapElites:

@@ -31,7 +31,6 @@ class Rewards(Section):
     starved: float = Field(
         0.0, exclude_if=lambda value: not value, description="reward for `starvation` steps without a fruit"
     )
-
     step: float = Field(
         0.0, exclude_if=lambda value: not value, description="reward for a step that neither eats nor collides"
     )
