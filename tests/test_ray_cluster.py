@@ -264,7 +264,7 @@ def test_a_request_that_no_node_can_meet_is_refused_at_once(tmp_path: Path, ray_
 def test_where_no_node_is_left_that_could_play_the_run_ends_with_what_is_missing(
     tmp_path: Path, ray_nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks_module, "NO_ROOM", 5.0)
+    monkeypatch.setattr(tasks_module, "NO_NODE", 5.0)
     ray_nodes.be(1)
     ray_nodes.join(resources={"field": 1})
     with evaluator(tmp_path, ray_nodes, request={"CPU": 1.0, "field": 1.0}) as ray:

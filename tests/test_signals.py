@@ -258,9 +258,10 @@ def test_a_signal_at_any_moment_of_a_cold_compilation_ends_in_order(
         time.sleep(random.Random(trial).random() * 20)
         process.send_signal(number)
         began = time.monotonic()
-        _, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=60)
         took = time.monotonic() - began
-    assert process.returncode in (0, 128 + number), err
+    late = "next:" in out  # it has said its last word; Python sets signals to their defaults as it exits
+    assert process.returncode in (0, 128 + number, *([-number] if late else [])), err
     assert "Exception ignored" not in err
     assert took < SECONDS
 
