@@ -52,7 +52,7 @@ def test_readme_states_the_mean_of_every_measured_experiment() -> None:
     for name in sorted({run.split()[0] for run in PUBLISHED["runs"]}):
         (row,) = [row for row in rows if f"experiments/{name}.toml" in row]
         means = [run["test"]["mean"] for key, run in PUBLISHED["runs"].items() if key.split()[0] == name]
-        assert [f"{mean:.1f}" for mean in means if f"{mean:.1f}" not in row] == [], row
+        assert [f"{mean:z.1f}" for mean in means if f"{mean:z.1f}" not in row] == [], row
 
 
 def test_the_list_of_champions_states_the_measured_scores() -> None:
