@@ -215,3 +215,12 @@ def test_grids_that_mean_nothing_are_refused(options: dict[str, Any], message: s
 def test_an_unknown_descriptor_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigurationError, match="fruit unknown here; there are length, return, score, won"):
         make(descriptors=["fruit"])
+
+
+def test_a_contender_that_is_only_as_good_changes_nothing() -> None:
+    algorithm = make(contenders=1)
+    play(algorithm, 0, [5] + [0] * 9, [1] * 10)
+    play(algorithm, 1, [5, 9] + [0] * 8, [1] * 10)
+    before = algorithm.state()["weights"].tobytes()
+    play(algorithm, 2, [5] + [0] * 9, [1] * 10)
+    assert algorithm.state()["weights"].tobytes() == before

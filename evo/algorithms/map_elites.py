@@ -198,7 +198,7 @@ class MapElites(Algorithm):
         return Rebuilder(self.network).all(published, source.some(chosen.tolist()))
 
     def _archive_metrics(self) -> Metrics:
-        """Return how many cells are taken, and the mean and the sum of the elites' fitness when they entered."""
+        """Return how many cells are taken, their share, and the sum of the elites' mean fitness when they entered."""
         means = self._fitness / (1000.0 * self.options.episodes)
         return {
             "elites": float(len(means)),
