@@ -77,6 +77,19 @@ def test_epsilon_falls_with_the_frames_played() -> None:
     assert chances == [1.0, 0.875, 0.75, 0.625, 0.5, 0.5]
 
 
+def test_gamma_is_annealed_over_frames() -> None:
+    annealed = made(pqn, board(), **ENVS, minibatches=1, gamma=0.5, gamma_final=0.9, gamma_frames=256)
+    halfway, first = (made(pqn, board(), **ENVS, minibatches=1, gamma=gamma) for gamma in (0.7, 0.5))
+    drive(annealed, 1)  # 64 frames: a quarter
+    state = annealed.state()
+    for other in (halfway, first):
+        other.restore(state, [{}])
+    for algorithm in (annealed, halfway, first):
+        drive(algorithm, 2)
+    np.testing.assert_array_equal(annealed.learner.weights(), halfway.learner.weights())
+    assert (annealed.learner.weights() != first.learner.weights()).any()
+
+
 def test_observations_and_actions_are_mirrored_together(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = board(starvation=30)
     algorithm = made(pqn, environment, envs=16, horizon=16, symmetry=True)

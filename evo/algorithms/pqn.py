@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from evo.learning.collecting import observed
 from evo.learning.gradient_algorithm import GradientAlgorithm, Method, Stopped
 from evo.learning.q_learning import QOptions, UpdateMeans
+from evo.learning.schedules import annealed
 from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, stream
 from evo.records import Metrics, Transitions
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
 class Options(QOptions):
     """The [pqn] section."""
 
+    gamma_final: float = Field(
+        0.99,
+        ge=0,
+        le=1,
+        exclude_if=lambda gamma: gamma == 0.99,
+        description="final discount factor, where it is annealed",
+    )
+    gamma_frames: int = Field(
+        0,
+        ge=0,
+        exclude_if=lambda frames: not frames,
+        description="frames over which gamma is annealed; 0 = constant",
+    )
     q_lambda: float = Field(0.65, ge=0, le=1, description="lambda of Q(lambda); 0 = one-step targets")
     epochs: int = Field(2, ge=1, le=1000, description="passes over the transitions of a generation")
     minibatches: int = Field(16, ge=1, le=1 << 20, description="minibatches per epoch")
@@ -53,8 +67,8 @@ class PQN(Method):
 
         return Regression(self.setup.network.actions, self.options.dueling, self.options.huber_delta)
 
-    def targets(self, transitions: Transitions) -> NDArray[np.float32]:
-        """Return Q(lambda) from the values that the network gave when it acted.  # [M]"""
+    def targets(self, transitions: Transitions, frames: int) -> NDArray[np.float32]:
+        """Return Q(lambda) from the values that the network gave when it acted, after so many frames.  # [M]"""
         from evo.learning.returns import action_values, best_values, q_lambda_targets
 
         best, next_best = (
@@ -64,8 +78,9 @@ class PQN(Method):
                 (transitions.next_outputs, transitions.next_action_masks),
             )
         )
-        gamma, q_lambda = self.options.gamma, self.options.q_lambda
-        return q_lambda_targets(transitions.rewards, transitions.ends, best, next_best, gamma, q_lambda)
+        options = self.options
+        gamma = annealed(options.gamma, options.gamma_final, options.gamma_frames, frames)
+        return q_lambda_targets(transitions.rewards, transitions.ends, best, next_best, gamma, options.q_lambda)
 
     def learn(
         self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
@@ -75,7 +90,7 @@ class PQN(Method):
 
         assert transitions is not None
         options, seed, count = self.options, self.setup.seed, len(transitions)
-        rate, means, targets = options.learning_rate_at(frames), UpdateMeans(), self.targets(transitions)
+        rate, means, targets = options.learning_rate_at(frames), UpdateMeans(), self.targets(transitions, frames)
         began = time.monotonic()
         observations = observed(self.setup.environment, transitions.observations)
         actions = np.asarray(transitions.actions, np.int8)
