@@ -193,6 +193,47 @@ def test_the_newest_observations_are_shown_beside_each_other() -> None:
     assert three.options.model_dump()["stack"] == 3
 
 
+def test_observations_are_normalised_by_those_of_random_play() -> None:
+    usual, normal = (make(Options(id="gymnasium:Pendulum-v1", normalise=steps)) for steps in (0, 2000))
+    shown = []
+    for environment in (usual, normal, make(normal.options)):  # the last in another process, as it were
+        env = environment.env()
+        env.action_space.seed(3)
+        env.reset(seed=5)
+        shown.append(np.array([env.step(env.action_space.sample())[0] for _ in range(200)]))
+    mean, deviation = shown[1].mean(axis=0), shown[1].std(axis=0)
+    assert (np.abs(mean) < 0.6).all(), mean
+    assert ((deviation > 0.4) & (deviation < 1.6)).all(), deviation  # the speed of the raw ones varies by 3
+    assert shown[0].std(axis=0)[2] > 2
+    steepness = (shown[1][1:] - shown[1][:-1]) / (shown[0][1:] - shown[0][:-1])
+    np.testing.assert_allclose(steepness, np.broadcast_to(np.median(steepness, axis=0), steepness.shape), rtol=0.05)
+    np.testing.assert_array_equal(shown[1], shown[2])
+
+
+def test_what_is_not_normalised_is_no_part_of_what_a_run_is() -> None:
+    assert "normalise" not in Options(id="gymnasium:CartPole-v1").model_dump()
+    assert Options(id="gymnasium:CartPole-v1", normalise=5).league == {"stack": 1, "normalise": 5}
+
+
+@pytest.mark.parametrize(("name", "what"), [("Infinite-v0", "not finite"), ("Breaking-v0", "ZeroDivisionError")])
+def test_random_play_that_gives_no_scale_is_a_mistake_in_the_configuration(name: str, what: str) -> None:
+    class Odd(gymnasium.Env):  # type: ignore[type-arg]
+        observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.full(2, np.inf if name == "Infinite-v0" else 1 // 0, np.float32), 0.0, False, False, {}
+
+    gymnasium.register(name, Odd, max_episode_steps=5, disable_env_checker=True)
+    try:
+        with pytest.raises(ConfigurationError, match=f"environment.normalise: .*{what}"):
+            make(Options(id=f"gymnasium:{name}", normalise=10)).env()
+    finally:
+        del gymnasium.registry[name]
+
+
 @pytest.fixture
 def rich() -> Iterator[None]:
     """Register CartPole whose rewards are 10^15: the sum of a few is beyond int64 in thousandths."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from evo.environments import environment
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     import gymnasium
 
 PREFIX = "gymnasium:"
+LEAST_DEVIATION = 1e-8
+MOST_DEVIATIONS = 10.0
+
+Moments = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean and standard deviation
 
 
 class Options(EnvironmentOptions):
@@ -30,24 +35,31 @@ class Options(EnvironmentOptions):
         0, ge=0, le=1_000_000_000, description="steps after which an episode is truncated; 0 = as registered"
     )
 
+    normalise: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="steps of random play at the start of a process, by whose mean and standard deviation observations "
+        "are normalised; 0 = as they are",
+    )
     stack: int = Field(1, ge=1, le=64, description="newest observations that are shown together, as more channels")
     kwargs: dict[str, JsonValue] = Field({}, description="further arguments of gymnasium.make, as in {gravity = 9.8}")
 
     @model_serializer(mode="wrap")
     def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What is not asked for is not a key of a run's identity, so that the hashes of older runs stay as they are.
-        usual: dict[str, Any] = {"kwargs": {}, "stack": 1}
+        usual: dict[str, Any] = {"kwargs": {}, "normalise": 0, "stack": 1}
         return {key: value for key, value in dump(self).items() if key not in usual or value != usual[key]}
 
     @property
     def league(self) -> dict[str, Any]:
-        """Return how many observations are shown together."""
-        return {"stack": self.stack}
+        """Return how observations are normalised, and how many are shown together."""
+        return {"stack": self.stack, **({"normalise": self.normalise} if self.normalise else {})}
 
     @property
     def scored(self) -> dict[str, Any]:
         """Return all other options."""
-        return self.model_dump(exclude={"stack"})
+        return self.model_dump(exclude={"normalise", "stack"})
 
     @field_validator("id")
     @classmethod
@@ -79,6 +91,16 @@ class Environment(environment.Environment):
         Observations that are no Box are flattened to one, several choices are one of all their combinations, and a Box
         of actions has one dimension.
         """
+        env = self._raw()
+        return env if self._moments is None else normalised(env, *self._moments)
+
+    @cached_property
+    def _moments(self) -> Moments | None:
+        """The mean and the standard deviation of observations, where these are normalised."""
+        return moments_of(self._raw(), self.options.normalise) if self.options.normalise else None
+
+    def _raw(self) -> gymnasium.Env[Any, Any]:
+        """Return a fresh environment whose observations are not normalised."""
         import gymnasium
 
         name, arguments = self.options.id.removeprefix(PREFIX), dict[str, Any](self.options.kwargs)
@@ -144,6 +166,52 @@ def with_array_observations(env: gymnasium.Env[Any, Any], name: str, stack: int)
 def _side_by_side(frames: Any) -> Any:
     """Return frames beside each other on their last axis.  # [K, ..., C] -> [..., K C]"""
     return np.concatenate(list(frames), axis=-1) if np.ndim(frames) > 1 else np.asarray(frames)
+
+
+def moments_of(env: gymnasium.Env[Any, Any], steps: int) -> Moments:
+    """Return mean and standard deviation of the observations of `steps` random actions; close the environment.
+
+    Both have the shape of an observation. A number that hardly varies has the standard deviation 1. Every process plays
+    the same steps: the environment and its actions have fixed seeds. The sums are of float64, in the order of play.
+    ConfigurationError where an observation is not finite, or the environment fails.
+    """
+    total = squares = np.zeros(env.observation_space.shape or ())
+    try:
+        env.action_space.seed(0)
+        info, over = env.reset(seed=0)[1], False
+        for _ in range(steps):
+            if over:
+                info = env.reset()[1]
+            action = env.action_space.sample(info.get("action_mask"))
+            observation, _, terminated, truncated, info = env.step(action)
+            value, over = np.asarray(observation, np.float64), terminated or truncated
+            total, squares = total + value, squares + value * value
+    except PASSED_ON:
+        raise
+    except (Exception, SystemExit) as error:
+        where = mistakes.place_of(error)
+        raise ConfigurationError(f"environment.normalise: random play {mistakes.described(error)}{where}") from error
+    finally:
+        env.close()
+    if not np.isfinite(squares).all():
+        raise ConfigurationError("environment.normalise: observations of random play are not finite; use 0")
+    mean = total / steps
+    deviation = np.sqrt(np.maximum(squares / steps - mean * mean, 0.0))
+    return mean, np.where(deviation > LEAST_DEVIATION, deviation, 1.0)
+
+
+def normalised(
+    env: gymnasium.Env[Any, Any], mean: NDArray[np.float64], deviation: NDArray[np.float64]
+) -> gymnasium.Env[Any, Any]:
+    """Return an environment that shows (observation - mean) / deviation, from -10 to 10, as float32."""
+    import gymnasium
+    from gymnasium.wrappers import TransformObservation
+
+    def seen(observation: Any) -> NDArray[np.float32]:
+        return np.asarray(np.clip((observation - mean) / deviation, -MOST_DEVIATIONS, MOST_DEVIATIONS), np.float32)
+
+    space = gymnasium.spaces.Box(-MOST_DEVIATIONS, MOST_DEVIATIONS, mean.shape, np.float32)
+    return TransformObservation(env, seen, space)
 
 
 def with_known_actions(env: gymnasium.Env[Any, Any], name: str) -> gymnasium.Env[Any, Any]:
