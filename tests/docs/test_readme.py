@@ -18,6 +18,8 @@ from evo.store.store import Store
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WRITTEN = [*PAGES, ROOT / "Makefile", ROOT / ".ci" / "run", *sorted((ROOT / "benchmarks").rglob("*.py"))]
+NAMING = [path for path in WRITTEN if re.search(r"\btests/\w", path.read_text())]
 
 
 def named(pages: list[Path]) -> list[str]:
@@ -90,6 +92,13 @@ def test_every_link_and_every_file_that_is_named_is_there(page: Path) -> None:
         assert target.startswith("https://") or (page.parent / target).exists(), target
     for path in re.findall(r"`((?:evo|snake|experiments|benchmarks|docs|tests)/[\w./-]+)`", text):
         assert "NAME" in path or (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("file", NAMING, ids=named(NAMING))
+def test_every_file_of_the_tests_that_is_named_is_there(file: Path) -> None:
+    found = re.findall(r"\btests/[\w/]+(?:\.\w+)+", file.read_text())
+    assert found
+    assert [path for path in found if not (ROOT / path).is_file()] == []
 
 
 @pytest.mark.parametrize("heading", ["Run", "Test"])
