@@ -1,4 +1,4 @@
-"""Writes tests/swingup_steps.json: steps of EvoJAX's cart-pole swing-up from random states, to hold ours to them.
+"""Writes tests/games/swingup_steps.json: steps of EvoJAX's cart-pole swing-up from random states, to hold ours to them.
 
 Run by hand in the environment of JAX's peers: `.peers/jax/bin/python benchmarks/peers/evojax_swingup.py`.
 """
@@ -17,7 +17,7 @@ import jax.numpy as jnp  # noqa: E402
 from evojax.task import cartpole  # noqa: E402
 
 STEPS = 100
-TARGET = Path(__file__).parent.parent.parent / "tests" / "swingup_steps.json"
+TARGET = Path(__file__).parent.parent.parent / "tests" / "games" / "swingup_steps.json"
 
 
 def main() -> None:

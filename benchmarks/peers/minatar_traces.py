@@ -1,4 +1,4 @@
-"""Plays MinAtar's games, and writes what happened to tests/minatar_traces.json.gz, for tests to compare ours with.
+"""Plays MinAtar's games, and writes what happened to tests/games/minatar_traces.json.gz, to compare ours with.
 
 To be run by hand, in an environment of its own, from the root of the repository:
 
@@ -28,7 +28,7 @@ import numpy as np
 import seaborn
 from minatar.environment import Environment
 
-TRACES = Path(__file__).parent.parent.parent / "tests" / "minatar_traces.json.gz"
+TRACES = Path(__file__).parent.parent.parent / "tests" / "games" / "minatar_traces.json.gz"
 STEPS, LONG = 1500, 2600  # of a case; Freeway, whose episodes have 2501
 LOOKAHEAD, ATTEMPTS = 12, 4
 RAMPING = ("asterix", "space_invaders")  # which games get harder

@@ -1,0 +1,143 @@
+"""A person plays Snake in the terminal, alone or beside a champion."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+
+from evo.cli.terminal.human import Match, Opponent, sides
+from evo.cli.terminal.keys import names
+from snake.rules import Game
+from tests.helpers.calling import ROOT, SMALL, called
+
+UP, DOWN, LEFT = b"\x1b[A", b"\x1b[B", b"\x1bOD"
+CHAMPION = ROOT / "champions" / "dqn_snake.h5"
+
+
+class Terminal:
+    """A terminal in which a command runs."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor, self.text = descriptor, ""
+
+    def until(self, wanted: str, seconds: float = 90) -> str:
+        """Read until the screen shows a text that was not there before; return what was shown until then."""
+        deadline = time.monotonic() + seconds
+        while not (found := re.search(wanted, self.text)):
+            left = deadline - time.monotonic()
+            assert select.select([self.descriptor], [], [], max(left, 0))[0], self.text
+            try:
+                self.text += os.read(self.descriptor, 1 << 16).decode()
+            except OSError as end:  # the command has ended
+                raise AssertionError(self.text) from end
+        before, self.text = self.text[: found.end()], self.text[found.end() :]
+        return before
+
+    def press(self, keys: bytes) -> None:
+        os.write(self.descriptor, keys)
+
+
+@contextmanager
+def terminal(*words: object, columns: int = 80, lines: int = 30) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    for name in ("COLUMNS", "LINES"):
+        environment.pop(name, None)
+    line = [sys.executable, "-m", "evo", "play", *map(str, words)]
+    process = subprocess.Popen(
+        line, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+    )
+    before = termios.tcgetattr(theirs)
+    try:
+        yield Terminal(ours), process
+        assert termios.tcgetattr(theirs) == before  # the terminal is as it was
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_person_plays_alone_and_leaves() -> None:
+    with terminal("--speed", 50) as (screen, process):
+        assert "champion" not in screen.until("an arrow begins")
+        screen.press(UP)
+        screen.until(r"\d of 99 fruits \(r again")  # it runs into the wall
+        screen.press(b"n")
+        assert "test episode 1" in screen.until("an arrow begins")
+        screen.press(b"q")
+        screen.until(re.escape("\x1b[?25h"))  # the cursor is back
+        assert process.wait(30) == 0
+
+
+@pytest.mark.long
+def test_a_person_plays_beside_a_champion_on_the_same_fruits() -> None:
+    with terminal(CHAMPION, "--episode", 3, "--speed", 30) as (screen, process):
+        shown = screen.until("an arrow begins")
+        assert "test episode 3" in shown
+        assert re.search(r"you +champion", shown)
+        for row in re.findall(r"│(.{20})│   │(.{20})│", shown):
+            assert row[0] == row[1]  # the same start
+        screen.press(DOWN)
+        screen.until(r"the champion wins: \d+ to \d\d")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+def test_mistakes_are_a_line(tmp_path: Path) -> None:
+    _, error = called(tmp_path, "play", program="evo", code=2)
+    assert error == "evo play needs a terminal, to read keys and to show the board\n"
+    with terminal(columns=30) as (screen, process):
+        screen.until("the terminal has 30 x 30; enlarge it to 52 columns and 16 lines")
+        assert process.wait(30) == 2
+
+
+@pytest.mark.long
+def test_another_game_is_refused(tmp_path: Path) -> None:
+    catch = re.sub(r"\[environment\][^\[]*", '[environment]\nid = "catch"\n', SMALL)
+    (tmp_path / "catch.toml").write_text(catch)
+    called(tmp_path, "catch.toml", "--run-dir", "run", "--generations", 1)
+    with terminal(tmp_path / "run") as (screen, process):
+        screen.until("evo play: catch cannot be played in a terminal, only Snake can")
+        assert process.wait(30) == 2
+
+
+def test_turning_back_is_ignored_and_two_turns_wait() -> None:
+    match = Match(Game(10, body=[(5, 5), (6, 5)], fruit=(0, 0)), None)  # it looks up
+    for direction in (2, 0, 3, 1, 2, 1):
+        match.turn(direction)
+    assert list(match.turns) == [3, 2]
+    for _ in range(3):
+        match.step()
+    assert match.game.body[0] == (7, 4)
+
+
+def test_the_result_names_the_winner() -> None:
+    game = Game(6, seed=1)
+    for theirs, told in ((0, "a draw: 0 to 0"), (3, "the champion wins: 0 to 3")):
+        assert Match(game, Opponent([], theirs)).verdict() == told
+    assert Match(game, None).verdict() == "0 of 35 fruits"
+
+
+def test_keys_are_read_in_both_modes_of_a_terminal() -> None:
+    assert names(b"\x1b[A\x1bOBn\x1b[3~ \x1b[D\x07") == ["up", "down", "n", " ", "left"]
+
+
+def test_two_boards_need_more_room_than_one() -> None:
+    assert sides(30, 1) == (62, 36)
+    assert sides(30, 2) == (127, 36)

@@ -1,0 +1,79 @@
+"""Watching: a run of another process is shown line by line or as a table, from its files alone, until it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from evo.cli.terminal.following import Champions, MetricsTail, is_running
+from evo.config import loading
+from tests.helpers.calling import SMALL, called, command
+
+
+def test_a_run_that_has_ended_is_shown_once_and_its_last_test_score_too(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")}
+    lines = called(tmp_path, "watch", "run", program="evo")[0].splitlines()
+    assert [line.split()[1] for line in lines[:-1]] == ["1/4", "2/4", "3/4", "4/4"]
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert f"test {last['test']:.2f}" in lines[-2]
+    assert lines[-1] == "the run has ended after 4 generations"
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
+    assert "not a run directory" in called(tmp_path, "watch", ".", program="evo", code=3)[1]
+
+
+def test_lines_come_as_they_are_appended_and_half_a_line_waits(tmp_path: Path) -> None:
+    tail, path = MetricsTail(tmp_path), tmp_path / "metrics.jsonl"
+    assert list(tail.read()) == []
+    path.write_text('{"generation": 0}\n{"generation": 1}\nnothing\n{"generation": 1, "test": 5}\n{"gener')
+    assert [line["generation"] for line in tail.read()] == [0]
+    with path.open("a") as file:
+        file.write('ation": 2}\n')
+    assert list(tail.read()) == [{"generation": 1, "test": 5}]
+    assert list(tail.read()) == [{"generation": 2}]
+    assert list(tail.read()) == []
+    path.write_text('{"generation": 3}\n')
+    assert list(tail.read()) == []
+    assert list(tail.read()) == [{"generation": 3}]
+
+
+def test_a_process_that_is_gone_is_known(tmp_path: Path) -> None:
+    assert not is_running(tmp_path)
+    (tmp_path / "lock").write_text(f"{os.getpid()}\n")
+    assert is_running(tmp_path)
+    for text in ("4194999\n", "x", ""):
+        (tmp_path / "lock").write_text(text)
+        assert not is_running(tmp_path)
+
+
+def test_a_champion_is_read_once_and_one_of_another_network_never(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
+    network = loading.load(tmp_path / "small.toml").network()
+    champions = Champions(tmp_path / "run", network)
+    first = champions.newer()
+    assert first is not None
+    assert first.weights.shape == (network.size,)
+    assert champions.newer() is None
+    os.utime(tmp_path / "run" / "champion.h5")
+    assert champions.newer() is not None
+    other = loading.load(tmp_path / "small.toml", ["policy.dense=[5]"]).network()
+    assert Champions(tmp_path / "run", other).newer() is None
+    (tmp_path / "run" / "champion.h5").write_bytes(b"nothing")
+    assert champions.newer() is None
+
+
+@pytest.mark.long
+def test_a_run_is_watched_while_it_trains(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    with command(tmp_path, "small.toml", "--run-dir", "run", "--generations", "400", "--quiet") as process:
+        while not (tmp_path / "run" / "manifest.jsonl").exists():
+            assert process.poll() is None
+        out = called(tmp_path, "watch", "run", program="evo")[0]
+        assert process.wait(timeout=300) == 0
+    assert out.splitlines()[-1] == "the run has ended after 400 generations"
+    assert [line.split()[1] for line in out.splitlines()[:-1]] == [f"{n}/400" for n in range(1, 401)]

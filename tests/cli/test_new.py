@@ -1,0 +1,38 @@
+"""`evo new` writes files that pass their own tests and can be run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.calling import ROOT, called, summary_of
+
+TAKEN = {"game": "catch", "environment": "snake", "algorithm": "ga"}
+
+
+@pytest.mark.parametrize("kind", TAKEN)
+def test_a_name_that_is_taken_or_none_is_refused_and_no_file_is_replaced(kind: str, tmp_path: Path) -> None:
+    for name in ("My-Game", "class", "2048", TAKEN[kind]):
+        assert len(called(tmp_path, "new", kind, name, program="evo", code=2)[1].splitlines()) == 1
+    (tmp_path / "other.toml").write_text("mine")
+    assert "other.toml: exists already" in called(tmp_path, "new", kind, "other", program="evo", code=2)[1]
+    assert (tmp_path / "other.toml").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["other.toml"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", TAKEN)
+def test_what_is_written_passes_its_tests_and_runs(kind: str, tmp_path: Path) -> None:
+    out, _ = called(tmp_path, "new", kind, "corridor", program="evo")
+    assert out.splitlines()[1:] == [
+        "python -m pytest test_corridor.py", "python -m evo.run corridor.toml --plugin corridor",
+    ]  # fmt: skip
+    words, found = [sys.executable, "-m", "pytest", "-q", "test_corridor.py"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, env=found)
+    assert done.returncode == 0, done.stdout.decode()
+    summary = summary_of(tmp_path, "corridor.toml", "--plugin", "corridor", "--generations", 2, apart=True)
+    assert summary["status"] == "done"

@@ -1,0 +1,73 @@
+"""Every command that a run suggests does what it is suggested for, typed exactly as it is printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import evo
+from evo.plugins import registry
+from tests.helpers.calling import SMALL, called
+from tests.helpers.sampling import sampled
+
+WALK = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "treacherous"')
+PLUGIN = ("--plugin", "tests.workers.treacherous")
+SPENT = ("--set", "run.budget={frames = 1}")
+
+
+def suggested(out: str) -> list[list[str]]:
+    return [shlex.split(line)[2:] for line in out.splitlines() if line.startswith("python -m ")]
+
+
+def typed(where: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Type a command in a new session, which has loaded no plug-in."""
+    monkeypatch.setattr(registry, "_loaded", {})
+    return called(where, *words[1:], program=words[0].removeprefix("evo."))[0]
+
+
+@pytest.mark.parametrize(("text", "plugin"), sampled([(SMALL, ()), (WALK, PLUGIN)], 1))
+@pytest.mark.parametrize("budget", [(), pytest.param(SPENT, marks=pytest.mark.long)])
+def test_the_commands_at_the_end_of_a_run_work(
+    tmp_path: Path, text: str, plugin: tuple[str, ...], budget: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(text)
+    out, _ = called(tmp_path, "small.toml", *plugin, *budget, "--set", "run.generations=2", "--run-dir", "a run")
+    commands = suggested(out)
+    names = [words[1] for words in commands]
+    assert names == (["evaluate", "resume"] if plugin else ["replay", "evaluate", "resume"])
+    assert ("1 frame is spent; " in out) == ("since budgets are checked between generations" in out) == bool(budget)
+    for words in commands:
+        assert typed(tmp_path, words, monkeypatch)
+    lines = (tmp_path / "a run" / "manifest.jsonl").read_text().splitlines()
+    assert len(lines) - 1 == (2 if budget else 4)
+
+
+@pytest.mark.long
+def test_a_run_that_needs_a_plug_in_is_not_accused_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small.toml").write_text(WALK)
+    called(tmp_path, "small.toml", *PLUGIN, "--set", "run.generations=1", "--run-dir", "run")
+    monkeypatch.setattr(registry, "_loaded", {})
+    out, err = called(tmp_path, "verify", "run", "--json", program="evo", code=2)
+    assert err == (
+        "run: this run needs treacherous, which is not one of the environments here; name its plug-in with "
+        "--plugin MODULE\n"
+    )
+    assert "DIFFERS" not in out
+    assert json.loads(out)["status"] == "failed"
+    assert "everything that could be checked agrees" in called(tmp_path, "verify", "run", *PLUGIN, program="evo")[0]
+    monkeypatch.setattr(registry, "_loaded", {})
+    assert "--plugin" in called(tmp_path, "evaluate", "run", program="evo", code=3)[1]
+
+
+@pytest.mark.long
+def test_a_library_run_finds_a_plug_in_that_is_loaded_before_or_given(tmp_path: Path) -> None:
+    registry.load(["tests.workers.treacherous"])
+    (tmp_path / "small.toml").write_text(WALK)
+    experiment = evo.Experiment.load(tmp_path / "small.toml", generations=1, backend="processes", workers=1)
+    assert len(list(evo.train(experiment, tmp_path / "run"))) == 1
+    with pytest.raises(evo.EvoError, match="--plugin nowhere"):
+        next(evo.train(experiment, tmp_path / "other", plugins=["nowhere"]))
+    assert not (tmp_path / "other").exists()

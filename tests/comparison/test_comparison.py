@@ -1,0 +1,502 @@
+"""Comparisons: the file, the runs that are trained, and what is said of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evo
+from evo.cli import comparing
+from evo.cli.commands import compare
+from evo.comparison import bootstrap, curves, figures, formats, outcomes, plan, tables
+from evo.comparison.outcomes import Outcome
+from evo.comparison.plan import Member
+from evo.config import loading
+from evo.errors import ConfigurationError, LockedError
+from evo.records import Spent
+from evo.training.testing import Score
+from tests.helpers.calling import ROOT, SMALL, called
+
+EXAMPLES = sorted((ROOT / "experiments" / "comparisons").glob("*.toml"))
+COMPARISON = """
+[comparison]
+experiments = ["one.toml", "two.toml"]
+seeds = [1, 2]
+set = ["run.generations=2", "test.episodes=20"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "one.toml").write_text(SMALL)
+    (tmp_path / "two.toml").write_text(SMALL + "sigma = 0.5\n")
+    (tmp_path / "both.toml").write_text(COMPARISON)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def in_this_process(member: Member) -> str:
+    list(evo.train(member.experiment, member.directory))
+    return ""
+
+
+def compared(planned: plan.Plan) -> dict[str, Any]:
+    """Train in this process; return the report without seconds, which no two trainings share."""
+    return timeless(formats_of(comparing.train_all(planned.members, in_this_process)))
+
+
+def formats_of(found: Sequence[Outcome]) -> Any:
+    return json.loads(json.dumps(asdict(report_of(found))))
+
+
+def timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: timeless(item) for key, item in value.items() if key not in ("seconds", "cpu_seconds")}
+    return [timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def made(method: str, scores: Sequence[float], *sets: str, frames: int = 1000, **of_test: int) -> list[Outcome]:
+    """Outcomes of runs that are not trained, for what is said of scores."""
+    experiment = loading.load("one.toml", sets)
+    return [
+        Outcome(
+            method,
+            replace(experiment, run=experiment.run.model_copy(update={"seed": seed})),
+            Path(f"{method}-seed{seed}"),
+            spent=Spent(frames, 2.0, 2 * frames, 50 * frames, 3.5),
+            score=Score(**{"episodes": 50, "block": 0, **of_test}, mean=score, ci95=(score - 0.5, score + 0.5),
+                        median=score, max=score, win_rate=None, win_ci95=None, mean_length=9.0),
+        )
+        for seed, score in enumerate(scores, 1)
+    ]  # fmt: skip
+
+
+def report_of(found: Sequence[Outcome]) -> tables.Report:
+    """The report with one episode of every player that needs no learning."""
+    return tables.report_of(found, 0.0)
+
+
+def mistakes(path: Path, text: str) -> list[str]:
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        plan.read(path)
+    return str(caught.value).replace(f"{path}:", "").replace(f"{path.parent}/", "").splitlines()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+def test_a_published_comparison_loads_and_can_name_a_winner(path: Path) -> None:
+    told = compare.described(plan.read(path))
+    assert "no winner" not in told
+    assert "tables" not in told
+
+
+def test_every_mistake_of_a_comparison_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text(SMALL)
+    text = """seeds = [1]
+[comparision]
+x = 1
+[comparison]
+experiments = ["one.toml", "one.toml"]
+algorithms = "ga"
+seeds = [1, 2, 1]
+frames = 10
+seconds = 5.0
+frame = 3
+set = ["run.seed=4", "run.budget={frames = 1}"]
+"""
+    assert mistakes(tmp_path / "both.toml", text) == [
+        "1: seeds: must be in the section [comparison]",
+        "2: comparision: unknown section - did you mean `comparison`?",
+        '5: comparison.experiments: "one.toml" is named twice',
+        '6: comparison.algorithms: must be a list, as in ["ga"], not "ga"',
+        "7: comparison.seeds: 1 is named twice",
+        "9: comparison.seconds: cannot go with frames; give one of them",
+        "10: comparison.frame: unknown key - did you mean `frames`?",
+        "11: comparison.set: run.budget cannot go with frames, which is the budget",
+        "11: comparison.set: run.seed is given by `seeds`",
+    ]
+
+
+def test_mistakes_of_what_a_comparison_names_have_the_line_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text(SMALL + "sgma = 1\n")
+    (tmp_path / "two.toml").write_text(SMALL)
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "two.toml").write_text(SMALL)
+    text = """[comparison]
+experiments = ["one.toml", "two.toml", "deeper/two.toml", "none.toml"]
+algorithms = ["ga", "ppoo"]
+
+seeds = [1]
+set = ["ga.sigmaa=1", "foo"]
+"""
+    found = mistakes(tmp_path / "both.toml", text)
+    assert (
+        found[0]
+        == "2: comparison.experiments[2]: another experiment is named two too; rename the file, or a copy of it"
+    )
+    missing = "none.toml: cannot be read: No such file or directory; `evo list` says where experiments are"
+    assert found[1] == f"2: comparison.experiments[3]: {missing}"
+    assert found[2].startswith('3: comparison.algorithms[1]: "ppoo" is not known - did you mean `ppo`?')
+    assert found[3] == "6: comparison.set: foo: must be SECTION.KEY=VALUE, as in ga.population=256"
+    assert found[4] == "6: comparison.set: ga.sigmaa: unknown key - did you mean `sigma`?"
+    assert found[5:] == [f"one.toml:{SMALL.count(chr(10)) + 1}: ga.sgma: unknown key - did you mean `sigma`?"]
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "comparison.experiments: is missing"), ("x", "1: ")])
+def test_a_file_without_a_comparison_says_what_is_missing(tmp_path: Path, text: str, said: str) -> None:
+    assert any(said in line for line in mistakes(tmp_path / "both.toml", text))
+
+
+def test_a_plan_names_every_run_and_says_where_no_winner_is_possible(folder: Path) -> None:
+    out, _ = called(folder, "compare", "both.toml", "--dry-run", "--json", program="evo")
+    assert "no winner can be named: a verdict needs at least 4 seeds each" in out
+    last = json.loads(out.splitlines()[-1])
+    assert [run["run_dir"] for run in last["runs"]] == [
+        f"runs/both/{name}-ga-seed{seed}" for name in ("one", "two") for seed in (1, 2)
+    ]
+    assert not (folder / "runs").exists()
+    (folder / "both.toml").write_text(COMPARISON.replace("[1, 2]", "[1, 2, 3, 4]").replace('"]', '", "three.toml"]', 1))
+    (folder / "three.toml").write_text(SMALL)
+    out, _ = called(folder, "compare", "both.toml", "--dry-run", program="evo")
+    assert "no winner can be named for 3 pairs with so few seeds, whatever the scores: it takes at least 5 seeds" in out
+
+
+def test_a_budget_ends_every_run_and_its_own_limits_do_not(folder: Path) -> None:
+    (folder / "both.toml").write_text(COMPARISON.replace('set = ["run.generations=2", ', "frames = 9_000\nset = ["))
+    experiment = plan.read(folder / "both.toml").members[0].experiment
+    assert (experiment.run.budget.frames, experiment.generations) == (9_000, plan.MOST_GENERATIONS)
+    for name, amount in (("forward_passes", 9_000), ("multiply_adds", 9_000), ("cpu_seconds", 9.5), ("seconds", 9.5)):
+        text = COMPARISON.replace('set = ["run.generations=2", ', f"{name} = {amount}\nset = [")
+        (folder / "both.toml").write_text(text)
+        assert plan.read(folder / "both.toml").members[0].experiment.run.budget.limits() == {name: amount}
+
+
+def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    straight = compared(replace_directory(plan.read(folder / "both.toml"), folder / "straight"))
+    planned = replace_directory(plan.read(folder / "both.toml"), folder / "halves")
+
+    def stopped(member: Member) -> str:
+        if member.directory.name == "one-ga-seed2":
+            next(iter(evo.train(member.experiment, member.directory)))
+            raise KeyboardInterrupt
+        return in_this_process(member)
+
+    with pytest.raises(KeyboardInterrupt):
+        comparing.train_all(planned.members, stopped)
+    began = (folder / "halves" / "one-ga-seed2" / "manifest.jsonl").read_text().splitlines()
+    assert len(began) == 2
+    resumed = compared(planned)
+    assert (folder / "halves" / "one-ga-seed2" / "manifest.jsonl").read_text().splitlines()[:2] == began
+    assert json.loads(json.dumps(resumed).replace("halves", "straight")) == straight
+    assert compared_without_training(planned) == resumed
+    assert "4/4  two-ga  seed 2  " in capsys.readouterr().out
+    by_runs = formats_of(outcomes.of_directories([member.directory for member in planned.members]))
+    assert timeless(by_runs) == resumed
+    with pytest.raises(ConfigurationError, match="halves/one-ga-seed1 is the same run again: equal options"):
+        outcomes.of_directories([planned.members[0].directory] * 2)
+    changed = replace_directory(plan.read(folder / "both.toml"), folder / "halves")
+    (folder / "two.toml").write_text(SMALL + "sigma = 0.25\n")
+    changed = replace_directory(plan.read(folder / "both.toml"), folder / "halves")
+    with pytest.raises(ConfigurationError) as caught:
+        comparing.train_all(changed.members, must_not_train)
+    lines = str(caught.value).splitlines()
+    assert "choose another comparison.directory" in lines[0]
+    assert len(lines) == 3
+    assert "two-ga-seed1: a run with other options: ga.sigma: 0.5 in the run, 0.25 now" in lines[1]
+
+
+def replace_directory(planned: plan.Plan, directory: Path) -> plan.Plan:
+    members = [replace(member, directory=directory / member.directory.name) for member in planned.members]
+    return replace(planned, members=tuple(members))
+
+
+def must_not_train(member: Member) -> str:
+    raise AssertionError(f"{member.directory} is trained again")
+
+
+def compared_without_training(planned: plan.Plan) -> dict[str, Any]:
+    return timeless(formats_of(comparing.train_all(planned.members, must_not_train)))
+
+
+def test_a_run_that_fails_is_said_in_words_and_is_in_no_mean(folder: Path) -> None:
+    planned = plan.read(folder / "both.toml")
+
+    def trainer(member: Member) -> str:
+        return "a loss is NaN" if member.directory.name == "two-ga-seed2" else in_this_process(member)
+
+    damaged = planned.members[1].directory
+    damaged.mkdir(parents=True)
+    (damaged / "manifest.jsonl").write_text("nonsense\n")
+    found = comparing.train_all(planned.members, trainer)
+    (table,) = report_of(found).tables
+    assert [(method.name, len(method.scores)) for method in table.methods].count(("two-ga", 1)) == 1
+    by_name = {method.name: method for method in table.methods}
+    assert found[0].score is not None
+    assert by_name["one-ga"].mean == found[0].score.mean
+    assert any("one-ga seed 2 is missing, and in no mean: " in note and "manifest" in note for note in table.notes)
+    assert "two-ga seed 2 is missing, and in no mean: a loss is NaN" in table.notes
+    assert "one-ga: one seed: no interval, proves little" in table.notes
+
+
+def test_a_comparison_that_another_process_trains_stops(folder: Path) -> None:
+    planned = plan.read(folder / "both.toml")
+
+    def locked(member: Member) -> str:
+        raise LockedError("locked")
+
+    with pytest.raises(LockedError):
+        comparing.train_all(planned.members, locked)
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "said"),
+    [
+        (5, '{"error": "out of memory\\nadvice"}', "out of memory"),
+        (-9, "", "its process was ended by SIGKILL"),
+        (3, "no JSON", "its process ended with exit code 3"),
+    ],
+)
+def test_why_a_run_ended_is_said_in_words(code: int, out: str, said: str) -> None:
+    assert comparing._why(code, out) == said
+
+
+def test_a_large_difference_has_a_winner_and_a_small_one_has_none(folder: Path) -> None:
+    random = np.random.Generator(np.random.Philox(key=1))
+    strong, weak = random.normal(30, 2, 5).tolist(), random.normal(10, 2, 5).tolist()
+    (table,) = report_of(made("weak", weak) + made("strong", strong)).tables
+    (pair,) = table.pairs
+    assert (pair.first, pair.winner, pair.verdict) == ("strong", "strong", "strong wins")
+    assert (pair.probability, pair.probability_ci95, pair.p_value) == (1.0, (1.0, 1.0), 2 / 252)
+    assert [method.name for method in table.methods] == ["strong", "weak"]
+    assert table.methods[0].within == pytest.approx(0.5)
+    (table,) = report_of(made("a", [10, 11, 12, 13, 14]) + made("b", [10.5, 11.5, 12.5, 13.5, 14.5])).tables
+    assert [(pair.winner, pair.verdict) for pair in table.pairs] == [(None, "not distinguishable with these seeds")]
+
+
+def test_many_pairs_need_more_than_a_p_value_below_one_in_twenty(folder: Path) -> None:
+    four = [made(name, [start, start + 1, start + 2, start + 3]) for name, start in (("a", 0), ("b", 10), ("c", 20))]
+    report = report_of([outcome for runs in four for outcome in runs])
+    assert {pair.p_value for pair in report.tables[0].pairs} == {2 / 70}
+    assert {pair.winner for pair in report.tables[0].pairs} == {None}
+    assert "it takes at least 5 seeds" in report.notes[0]
+
+
+def test_fewer_than_four_seeds_have_no_verdict_and_one_has_no_interval(folder: Path) -> None:
+    (table,) = report_of(made("a", [1, 2, 3]) + made("b", [11.0])).tables
+    (pair,) = table.pairs
+    assert (pair.p_value, pair.winner) == (None, None)
+    assert pair.verdict == "a verdict needs at least 4 seeds each; there are 1 and 3"
+    assert table.methods[0].ci95 is None
+    assert "b: one seed: no interval, proves little" in table.notes
+    assert "| b | 1 | 11.00 | one seed | - |" in formats.markdown(report_of(made("b", [11.0])))
+
+
+def test_unequal_budgets_and_test_episodes_are_said(folder: Path) -> None:
+    several = made("a", [1, 2]) + made("b", [1, 2], frames=1101) + made("c", [1, 2], frames=1000, block=3)
+    notes = report_of(several).tables[0].notes
+    assert notes[0].startswith("unequal budgets: more than 10 % apart in frames of a run: ")
+    assert "b 1,101" in notes[0]
+    assert notes[1:] == (
+        "not all champions are tested on the same episodes: 50 episodes of block 0, 50 episodes of block 3",
+    )
+    assert report_of(made("a", [1, 2]) + made("b", [1, 2], frames=1099)).tables[0].notes == ()
+    uneven = made("a", [1], frames=1000) + made("a", [1, 2], frames=2000)[1:]
+    assert any("unequal numbers of frames, 1,000 to 2,000" in n for n in report_of(uneven).tables[0].notes)
+    budget = "run.budget={forward_passes = 9}"  # this is what is to be equal then: twice the frames
+    uneven = made("a", [1, 2], budget, frames=1000) + made("b", [1, 2], budget, frames=2000)
+    assert "in forward passes of a run: a 2,000, b 4,000" in report_of(uneven).tables[0].notes[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "tables_of"),
+    [
+        ('environment.observation="ego"', 2),
+        ("environment.window=3", 2),
+        ('environment.mask="fatal"', 2),
+        ("environment.size=6", 2),
+        ("environment.starvation=31", 2),
+        ("environment.rewards={death = -0.5}", 1),  # the score is the number of fruits
+        ("ga.sigma=0.5", 1),
+    ],
+)
+def test_what_players_see_and_play_is_compared_with_its_like_only(folder: Path, option: str, tables_of: int) -> None:
+    report = report_of(made("a", [1, 2, 3, 4]) + made("b", [11, 12, 13, 14], option))
+    assert len(report.tables) == tables_of
+    assert sum(len(table.pairs) for table in report.tables) == 2 - tables_of
+    assert any("not compared with each other" in note for note in report.notes) == (tables_of == 2)
+
+
+def test_every_format_has_every_method_every_verdict_and_every_note(folder: Path) -> None:
+    report = report_of(made("a_1", [1, 2, 3, 4]) + made("b", [11, 12, 13, 14], frames=5))
+    blocks = [list(csv.DictReader(io.StringIO(text))) for text in formats.comma_separated(report).split("\n\n")]
+    assert [(row["method"], float(row["mean"]), row["weights"]) for row in blocks[0]] == [
+        ("b", 12.5, blocks[0][1]["weights"]),
+        ("a_1", 2.5, blocks[0][1]["weights"]),
+    ]
+    assert [row["winner"] for row in blocks[1]] == ["b"]
+    assert any("unequal budgets" in row["note"] for row in blocks[2])
+    assert set(formats.FORMATS) == set(compare.FORMATS)
+    tex = formats.latex(report)
+    assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 2
+    assert r"a\_1" in tex
+    assert "b wins" in tex
+    assert r"10 \% apart" in tex
+    rows = [line for line in tex.splitlines() if line.endswith(r"\\")]
+    assert {line.count(" & ") for line in rows} == {len(formats.TITLES) - 1, len(formats.PAIR_TITLES) - 1}
+    text = formats.markdown(report)
+    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {
+        len(formats.TITLES) + 1, len(formats.PAIR_TITLES) + 1
+    }  # fmt: skip
+    assert "b wins" in text
+    assert "- unequal budgets" in text
+    assert "| 5 | 10 | 250 | 4 s | 2 s |" in text
+    row = next(row for row in blocks[0] if row["method"] == "b")
+    assert [row[name] for name in ("frames", "forward_passes", "multiply_adds", "cpu_seconds", "seconds")] == [
+        "5.0", "10.0", "250.0", "3.5", "2.0"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["both.toml", "one.toml"], 2, "both.toml: give one comparison file, or directories of runs only"),
+        (["none.toml"], 2, "none.toml: cannot be read: No such file"),
+        (["nothing"], 3, "nothing: no such file or directory"),
+        ([".", "--dry-run"], 2, "--dry-run goes with a comparison file"),
+        (["."], 3, ".: not a run directory"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_one_line(folder: Path, words: list[str], code: int, said: str) -> None:
+    _, err = called(folder, "compare", *words, program="evo", code=code)
+    assert err.startswith(said)
+    assert len(err.splitlines()) == 1
+
+
+def typed(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "evo", "compare", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.long
+def test_a_comparison_that_is_killed_and_started_again_ends_with_the_same_table(folder: Path) -> None:
+    (folder / "same.toml").write_text(COMPARISON)
+    with typed("same.toml", "--json") as process:
+        straight = process.communicate(timeout=600)[0]
+    assert process.returncode == 0
+    for lines in (1, 3):
+        with typed("both.toml", "--json") as process:
+            assert process.stdout is not None
+            ended = 0
+            while ended < lines:
+                ended += process.stdout.readline().startswith(f"{ended + 1}/4  ")
+            os.kill(process.pid, signal.SIGKILL)  # this process alone: its run must end too
+    with typed("both.toml", "--json", "--output", "table.md") as process:
+        out, err = process.communicate(timeout=600)
+    assert (process.returncode, err) == (0, "note: page: runs/both.html\n")
+    ours, theirs = (json.loads(text.splitlines()[-1]) for text in (out, straight))
+    for table in (*ours["tables"], *theirs["tables"]):
+        assert set(table.pop("baselines")) == {
+            "random",
+            "greedy",
+            "shortest",
+            "hamiltonian",
+        }  # as many as a second allows
+    assert timeless(ours) == json.loads(json.dumps(timeless(theirs)).replace("runs/same", "runs/both"))
+    assert (folder / "table.md").read_text() in out
+
+
+@pytest.mark.long
+def test_a_run_whose_candidates_end_their_workers_fails_and_the_others_go_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "treacherous"').replace("serial", "processes")
+    (folder / "two.toml").write_text(walk)
+    (folder / "both.toml").write_text(COMPARISON.replace("[1, 2]", "[1]"))
+    monkeypatch.setenv("DEADLY", "all")
+    with typed("both.toml", "--plugin", "tests.workers.treacherous") as process:
+        out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert "2/2  two-ga  seed 1  failed: " in out
+    assert "- two-ga seed 1 is missing, and in no mean: " in out
+    assert "SIGSEGV" in out
+    assert "| one-ga | 1 |" in out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_comparison_takes_the_run_that_trains_with_it_and_the_same_command_goes_on(
+    folder: Path, number: signal.Signals
+) -> None:
+    (folder / "both.toml").write_text(COMPARISON.replace("generations=2", "generations=100000"))
+    with typed("both.toml", "--json") as process:
+        manifest = folder / "runs" / "both" / "one-ga-seed1" / "manifest.jsonl"
+        while not manifest.exists() or manifest.read_text().count("\n") < 3:
+            assert process.poll() is None
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    if number == signal.SIGTERM:
+        assert process.returncode == 143
+        assert "the same command goes on with the rest" in err
+        assert json.loads(out.splitlines()[-1])["status"] == "interrupted"
+    (folder / "both.toml").write_text(COMPARISON)
+    with typed("both.toml") as process:  # its lock is free again
+        out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+
+
+def test_a_curve_of_several_seeds_has_all_of_them_at_every_point() -> None:
+    one = np.array([10.0, 20.0, 40.0]), np.array([1.0, 2.0, 3.0])
+    other = np.array([20.0, 30.0]), np.array([4.0, 8.0])
+    grid, (mean, low, high) = curves.together([one, other])
+    assert (grid[0], grid[-1]) == (20.0, 40.0)
+    assert (mean[0], mean[-2], mean[-1]) == ((2 + 4) / 2, (2 + 8) / 2, (3 + 8) / 2)
+    assert (low < mean).all()
+    assert (mean < high).all()
+    assert np.isnan(curves.together([one])[1][1:]).all()
+
+
+def test_a_profile_is_the_share_of_runs_above_a_score() -> None:
+    share, low, high = bootstrap.profile([1.0, 2.0, 2.0, 3.0], np.array([0.0, 1.0, 2.5, 3.0]))
+    assert share.tolist() == [1.0, 0.75, 0.25, 0.0]
+    assert (low <= share).all()
+    assert (share <= high).all()
+    assert (low[0], high[-1]) == (1.0, 0.0)
+
+
+def test_figures_without_matplotlib_say_what_to_install_and_nothing_is_trained(folder: Path) -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        _, err = called(folder, "compare", "both.toml", "--figures", "here", code=2, program="evo")
+        assert err.startswith("--figures needs matplotlib")
+        assert len(err.splitlines()) == 1
+        assert not (folder / "runs").exists()
+
+
+@pytest.mark.long
+def test_figures_of_trained_runs_are_drawn_and_are_the_same_again(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    report = report_of(comparing.train_all(plan.read(folder / "both.toml").members, in_this_process))
+    written = figures.write(report, folder / "figures")
+    amounts = ("frames", "forward_passes", "multiply_adds", "cpu_seconds")
+    names = [*(f"score-{name}" for name in amounts), "profiles"]
+    assert [path.name for path in written] == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
+    before = [path.read_bytes() for path in written]
+    assert [path.read_bytes() for path in figures.write(report, folder / "figures")] == before
+    assert b"one-ga (2)" in before[1] or b"<svg" in before[1]

@@ -1,0 +1,175 @@
+"""Any compiled game is played by the same rollouts: Catch, which they do not know, equals its plain twin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+
+from evo.compiled.game import register
+from evo.environments.environment import Environment
+from evo.kernels import lanes as kernel
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.records import (
+    SEGMENT_END,
+    TERMINATED,
+    TRUNCATED,
+    ActionRule,
+    Episodes,
+    Segment,
+    Task,
+    WeightSource,
+    empty_result,
+)
+from evo.rollouts import tensorflow_episodes, tensorflow_segments
+from evo.rollouts.replay import replay_segment
+from evo.rollouts.rollout import Rollout
+from tests.compiled.falling import Catch, Options, PlainCatch
+from tests.helpers.calling import summary_of
+from tests.rollouts.readable_segment import ReadableLane
+
+NAMES = ("observations", "action_masks", "actions", "rewards", "ends", "outputs", "next_observations", "next_outputs")
+EMPTY = np.empty((0, 0), np.float32)
+SOFTMAX = ActionRule("softmax")
+SEEDS = np.arange(40, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Plain(Environment):
+    """Catch, of which nothing is compiled."""
+
+    options: Options
+    shape = (3,)
+    actions = 3
+    episode_metrics = ("score",)
+
+    def env(self) -> Any:
+        return PlainCatch(self.options)
+
+    def metrics_of_episode(self, info: Any, truncated: bool) -> tuple[int, ...]:
+        return (info["score"],)
+
+
+def made(masked: bool) -> tuple[Catch, Network]:
+    environment = Catch(Options(masked=masked))
+    return environment, Network.build(Policy(kind="mlp", dense=[6]), (3,), 3, 1)
+
+
+def fresh() -> WeightSource:
+    return WeightSource(*(np.full(1, value, kind) for value, kind in ((-1, "i4"), (-1, "i4"), (5, "u8"), (0, "f4"))))
+
+
+def weights_of(rollout: Rollout) -> np.ndarray:
+    weights = np.empty(rollout.network.size, np.float32)
+    rollout.rebuilder.rebuild(EMPTY, fresh(), 0, weights)
+    return weights
+
+
+def same(one: Any, other: Any, observe: Any = None) -> None:
+    for name in NAMES:
+        mine, theirs = getattr(one, name), getattr(other, name)
+        if observe is not None and "observations" in name:
+            mine = observe(mine)
+        if mine is None:  # where nothing is masked
+            assert theirs is None or theirs.all()
+        else:
+            assert mine.tobytes() == theirs.tobytes(), name
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("masked", [False, True])
+def test_episodes_equal_those_of_the_plain_twin(masked: bool) -> None:
+    environment, network = made(masked)
+    task = Task(fresh(), Episodes(SEEDS), SOFTMAX, record_actions=True, record_transitions=True)
+    compiled = Rollout(network, environment).play(task, EMPTY)
+    plain = Rollout(network, Plain(environment.options)).play(task, EMPTY)
+    for name in ("returns", "lengths", "episode_metrics"):
+        assert getattr(compiled, name).tolist() == getattr(plain, name).tolist()
+    same(compiled.transitions, plain.transitions, environment.game.observe)
+    assert [a.tolist() for a in compiled.actions or ()] == [a.tolist() for a in plain.actions or ()]
+    assert {TERMINATED, TRUNCATED} <= {*compiled.transitions.ends.tolist()}
+    unrecorded = Rollout(network, environment).play(Task(fresh(), Episodes(SEEDS), SOFTMAX), EMPTY)
+    assert unrecorded.returns.tolist() == plain.returns.tolist()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("masked", [False, True])
+def test_segments_equal_those_of_the_plain_twin_and_their_replay(masked: bool) -> None:
+    environment, network = made(masked)
+    rollout, game, horizon = Rollout(network, environment), environment.game, 30
+    weights, envs = weights_of(rollout), game.begin(SEEDS)
+    readable = [ReadableLane(environment, int(first)) for first in envs.first]
+    for _ in range(2):  # the second goes on from snapshots
+        result = rollout.play(Task(fresh(), Segment(envs, horizon), SOFTMAX), EMPTY)
+        played = [lane.play(network, weights, horizon, SOFTMAX) for lane in readable]
+        steps = result.transitions
+        for name, array in (
+            ("seen", game.observe(steps.observations)),
+            ("after", game.observe(steps.next_observations)),
+            *((name, getattr(steps, name)) for name in ("actions", "rewards", "ends", "outputs", "next_outputs")),
+        ):
+            np.testing.assert_array_equal(array, np.array([value for lane in played for value in lane[name]]), name)
+        ended = [one for lane in played for one in lane["ended"]]
+        found = result.returns[0], result.lengths[0], result.episode_metrics[0, :, 0]
+        assert ended == list(zip(*(array.tolist() for array in found), strict=True))
+        assert {TERMINATED, TRUNCATED, SEGMENT_END} <= {*steps.ends.tolist()}
+        again, left = replay_segment(game, envs, steps.actions.reshape(len(envs), horizon))
+        for name in ("observations", "action_masks", "rewards", "ends", "next_observations", "next_action_masks"):
+            np.testing.assert_array_equal(getattr(again, name), getattr(steps, name), name)
+        other = tensorflow_segments.play_segment(
+            lambda seen: kernel.scores(network, weights, seen), game, Segment(envs, horizon), network.outputs, SOFTMAX
+        )
+        same(other.transitions, steps)
+        envs = result.envs
+        for name, array in vars(envs).items():
+            np.testing.assert_array_equal(getattr(left, name), array)
+
+
+@pytest.mark.long
+def test_episodes_of_networks_in_tensorflow_equal_those_of_the_lanes_kernel() -> None:
+    environment, network = made(True)
+    rollout, arrays = Rollout(network, environment), empty_result(1, len(SEEDS), 1)
+    weights, finite = weights_of(rollout), np.ones(1, np.bool_)
+
+    def score(seen: np.ndarray) -> np.ndarray:
+        return kernel.scores(network, weights, seen[0])[None]
+
+    tensorflow_episodes.play_episodes(score, environment.game, SEEDS, SOFTMAX, finite, arrays, (1, 8))
+    expected = rollout.play(Task(fresh(), Episodes(SEEDS), SOFTMAX), EMPTY)
+    for name in ("returns", "lengths", "episode_metrics"):
+        assert arrays[name].tolist() == getattr(expected, name).tolist()
+
+
+def test_snapshots_are_the_bytes_of_the_arrays_and_of_no_other_size() -> None:
+    game = made(False)[0].game
+    envs = game.begin(SEEDS[:3])
+    assert envs.snapshots.shape == (3, 2 * 2 + 1 + 4 + 4 + 8)
+    state = game.restored(envs.snapshots)
+    expected = [b"".join(array[b].tobytes() for array in state) for b in range(3)]
+    assert [row.tobytes() for row in envs.snapshots] == expected
+    with pytest.raises(ValueError, match="not 21 bytes each"):
+        game.restored(envs.snapshots[:, :-1])
+
+
+def test_a_game_that_lacks_a_function_is_named() -> None:
+    with pytest.raises(TypeError, match="observe, step, steps"):
+        register(tuple, begin=njit(lambda state, rules, b, seed: None))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ["ga", "ppo"])
+def test_a_run_of_a_plug_in_game_plays_it_by_compiled_rollouts(algorithm: str, tmp_path: Path) -> None:
+    (tmp_path / "falling.toml").write_text(
+        '[run]\ngenerations = 2\n[environment]\nid = "falling"\n[policy]\nkind = "mlp"\ndense = [4]\n'
+        "[workers]\ncount = 1\n[validation]\nepisodes = 8\n[test]\nepisodes = 8\n"
+        "[ga]\npopulation = 16\nparents = 4\nelites = 1\nepisodes = 8\n"
+    )
+    words = ["falling.toml", "--plugin", "tests.compiled.falling", "--run-dir", "run", "--algorithm", algorithm]
+    summary = summary_of(tmp_path, *words, apart=True)
+    assert summary["status"] == "done"
+    assert summary["champion"]["test"]["mean"] >= 0

@@ -1,0 +1,271 @@
+"""Compiled kernels are kept, found again by the next process, and never found after an edit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evo.cli.terminal import display, show
+from evo.cli.terminal.show import kernels_are_missing
+from evo.compiled import cache as kernel_cache
+from evo.config.experiment import Experiment, environment_of
+from evo.rollouts.episodes import play_episodes
+from evo.rollouts.rollout import Rollout
+from tests.compiled.falling import make_balls
+from tests.helpers.calling import SMALL, called
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_module_with_kernels_says_where_they_are_kept() -> None:
+    modules = [path for package in ("snake", "evo") for path in (ROOT / package).rglob("*.py")]
+    compiled = [path for path in modules if "@njit(" in path.read_text("utf-8")]
+    assert {path.name for path in compiled} >= {
+        "lanes.py",
+        "tiles.py",
+        "bfloat16_pairs.py",
+        "episodes.py",
+        "batch.py",
+        "observe.py",
+        "candidates.py",
+    }
+    for path in compiled:
+        source = path.read_text("utf-8")
+        assert "kernel_cache.use(__name__)" in source.partition("@njit(")[0], path
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Return a copy of the packages that may be edited."""
+    for package in ("snake", "evo"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "edited",
+    ["evo/randomness/philox_compiled.py", "evo/rollouts/episodes.py"]
+    + [f"evo/kernels/{name}.py" for name in ("lanes", "layout", "bfloat16_pairs", "multiply_add", "tiles")],
+)
+def test_an_edited_kernel_is_kept_elsewhere(sources: Path, edited: str) -> None:
+    folders = [sources / "evo", sources / "snake"]
+    before = kernel_cache.directory_name(map(kernel_cache.digest, folders))
+    assert before == kernel_cache.directory_name(map(kernel_cache.digest, folders))
+    with (sources / edited).open("a") as file:
+        file.write("\n")
+    assert kernel_cache.directory_name(map(kernel_cache.digest, folders)) != before
+
+
+def test_another_processor_or_an_edit_of_something_else_is_told_apart(
+    sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [sources / "evo", sources / "snake"]
+    before = kernel_cache.directory_name(map(kernel_cache.digest, folders))
+    with (sources / "evo" / "errors.py").open("a") as file:
+        file.write("\n")
+    assert kernel_cache.directory_name(map(kernel_cache.digest, folders)) == before
+    monkeypatch.setattr(kernel_cache.config, "CPU_FEATURES", "+sse2")
+    assert kernel_cache.directory_name(map(kernel_cache.digest, folders)) != before
+
+
+PROGRAM = """
+import numpy as np
+from evo.randomness.philox_compiled import draw
+print(draw(np.uint64(7), np.uint64(1), 10, np.uint64(0)), sum(draw.stats.cache_hits.values()))
+"""
+
+
+def start(sources: Path, cache: Path | str, program: str = PROGRAM) -> subprocess.Popen[str]:
+    # -B: sources of one length that are edited within a second look unchanged to Python's own cache.
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(sources)}
+    words, pipe = [sys.executable, "-B", "-c", program], subprocess.PIPE
+    return subprocess.Popen(words, env=environment, cwd=sources, stdout=pipe, stderr=pipe, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> list[str]:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out.split()
+
+
+def run(sources: Path, cache: Path | str, program: str = PROGRAM) -> list[str]:
+    return ended(start(sources, cache, program))
+
+
+@pytest.mark.long
+def test_a_second_process_starts_from_the_cache_and_an_edit_in_another_file_does_not(sources: Path) -> None:
+    cache = sources / "cache"
+    value, hits = run(sources, cache)
+    assert hits == "0"
+    assert run(sources, cache) == [value, "1"]
+    # Numba alone looks only at the file of `draw`, and would serve the old machine code.
+    (sources / "evo" / "rounds.py").write_text("# numba\n")
+    assert run(sources, cache) == [value, "0"]
+
+
+@pytest.mark.long
+def test_an_install_that_may_only_be_read_is_left_as_it_is(
+    sources: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cache = tmp_path_factory.mktemp("cache")
+    folders = [path for path in (sources, *sources.rglob("*")) if path.is_dir()]
+    before = sorted(sources.rglob("*"))
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        value, hits = run(sources, cache)
+        assert hits == "0"
+        assert run(sources, cache) == [value, "1"]
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    assert sorted(sources.rglob("*")) == before  # also where we are root, and might have written
+    assert list(cache.rglob("*.nbc"))
+
+
+@pytest.mark.long
+def test_processes_that_compile_at_once_leave_one_cache_that_the_next_one_starts_from(sources: Path) -> None:
+    cache = sources / "cache"
+    values = {ended(process)[0] for process in [start(sources, cache) for _ in range(4)]}
+    assert len(values) == 1
+    assert run(sources, cache) == [values.pop(), "1"]
+    assert not [path for path in cache.rglob("*") if "tmp" in path.name]
+
+
+CONSTANT = """
+from snake import edited
+print(edited.value(), sum(edited.value.stats.cache_hits.values()))
+"""
+KERNEL = """
+from numba import njit
+from snake import other
+from evo.compiled import cache as kernel_cache
+kernel_cache.use(__name__)
+@njit(cache=True)
+def value():
+    return other.inner() + other.CONSTANT
+"""
+
+
+@pytest.mark.long
+def test_no_edit_of_a_function_or_a_constant_elsewhere_is_answered_by_old_machine_code(sources: Path) -> None:
+    cache, said = sources / "cache", []
+    (sources / "snake" / "edited.py").write_text(KERNEL)
+    for inner, constant in ((1, 10), (2, 10), (2, 20), (1, 10)):
+        other = f"from numba import njit\nCONSTANT = {constant}\n@njit\ndef inner():\n    return {inner}\n"
+        (sources / "snake" / "other.py").write_text(other)
+        os.utime(sources / "snake" / "other.py", (1, 1))  # so that nothing but its bytes tells
+        said.append(run(sources, cache, CONSTANT))
+    assert said == [["11", "0"], ["12", "0"], ["22", "0"], ["11", "1"]]  # the last one is the first again
+
+
+@pytest.mark.parametrize("learns_from", [pytest.param("", marks=pytest.mark.long), "segments", "episodes"])
+def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> None:
+    script = (
+        "from pathlib import Path; from tests.helpers.specs import spec; "
+        "from evo.rollouts.player import prepare; "
+        "from evo.rollouts.episodes import play_episodes; from evo.rollouts.segments import play_envs; "
+        f"prepare(spec(Path('.'), {{'id': 'snake'}}, {{}}, transitions_from={learns_from!r})); "
+        "print(len(play_episodes.signatures), len(play_envs.signatures))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    # Whole episodes to learn from are played with draws, and recorded.
+    kinds = {"": "1 0", "segments": "1 1", "episodes": "2 0"}
+    assert done.stdout.strip() == kinds[learns_from]
+
+
+GAME = """
+from typing import Any, NamedTuple
+import numpy as np
+from numba import njit
+from evo.compiled.game import CompiledGame, register
+PAID = 0
+
+class State(NamedTuple):
+    steps: Any
+
+@njit
+def nothing(state, rules, b, other): state.steps[b] = PAID
+
+@njit
+def step(state, rules, b, action): return np.int64(PAID), np.int64(1)
+
+@njit
+def steps(state, rules, b): return np.int64(state.steps[b])
+
+register(State, begin=nothing, step=step, steps=steps, observe=nothing)
+game = CompiledGame(lambda count: State(np.zeros(count, np.int64)), None, (1,), 2)
+"""
+PLAYED = """
+import numpy as np
+import toy
+from evo.compiled import game
+print(toy.game.begin(np.zeros(1, np.uint64)).snapshots[0, 0], sum(game._begin_many.stats.cache_hits.values()))
+state = toy.game.make_state(1)
+print(game.kernel_cache.is_kept(game._begin_many, state), game.kernel_cache.is_kept(game.observe_many, state))
+"""
+
+
+@pytest.mark.long
+def test_an_edited_game_never_runs_old_machine_code_in_kernels_that_play_any_game(sources: Path) -> None:
+    cache, told = sources / "cache", []
+    for paid in (3, 3, 4, 3):
+        (sources / "toy.py").write_text(GAME.replace("PAID = 0", f"PAID = {paid}"))
+        told.append(run(sources, cache, PLAYED))
+    assert told == [[value, hits, "True", "False"] for value, hits in (("3", "0"), ("3", "1"), ("4", "0"), ("3", "1"))]
+
+
+@pytest.mark.long
+def test_a_game_that_is_gone_keeps_no_other_from_being_played(sources: Path) -> None:
+    for name in ("toy", "joy"):
+        (sources / f"{name}.py").write_text(GAME.replace("PAID = 0", "PAID = 3"))
+        assert run(sources, sources / "cache", PLAYED.replace("toy", name))[:2] == ["3", "0"]
+        (sources / f"{name}.py").unlink()
+
+
+def test_a_directory_that_cannot_be_written_is_replaced_by_a_private_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(blocked))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    first = kernel_cache.root()
+    assert first == kernel_cache.root()
+    assert first.parent == tmp_path
+    assert first.stat().st_mode & 0o777 == 0o700
+    first.chmod(0o777)  # anybody could have put machine code there
+    assert kernel_cache.root() != first
+
+
+def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--generations", 1)
+    experiment = Experiment.load(tmp_path / "small.toml")
+    assert not kernels_are_missing(experiment)
+    environment = environment_of(experiment.environment)
+    arguments = Rollout(experiment.network(), environment).kernel_arguments()
+    assert kernel_cache.is_kept(play_episodes, *arguments, environment.game.make_state(16))
+    assert not kernel_cache.is_kept(play_episodes, arguments[0], None, *arguments[2:])
+    assert not kernel_cache.is_kept(play_episodes, *arguments, make_balls(16)._replace(ball=None))
+    segments = ("--algorithm", "a2c", "--set", "a2c.envs=4", "--set", "a2c.horizon=4")
+    called(tmp_path, "small.toml", "--generations", 1, *segments)
+    assert not kernels_are_missing(Experiment.load(tmp_path / "small.toml", algorithm="a2c"))
+
+
+@pytest.mark.parametrize(("missing", "said"), [(False, "starting workers, then"), (True, "compiling kernels, then")])
+def test_what_is_awaited_is_what_is_done(
+    tmp_path: Path, missing: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    shown = display.Display()
+    monkeypatch.setattr(show, "kernels_are_missing", lambda experiment: missing)
+    monkeypatch.setattr(display, "display_for", lambda quiet, verbose: shown)
+    out = called(tmp_path, "small.toml", "--generations", 1)[0]
+    assert ("once on this machine" in out) == missing
+    assert shown.awaited == f"{said} the first generation"

@@ -1,0 +1,179 @@
+"""A diagnosis names what is wrong with a run, from the files of the run alone, and what to change can be typed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.doctor import CASES, trained
+from evo.config.experiment import Experiment
+from evo.diagnosis.evolution import takeover
+from evo.diagnosis.examination import diagnosis
+from evo.diagnosis.source import read_source
+from evo.store.provenance import provenance
+from evo.store.store import Store
+from tests.helpers.calling import ROOT, SMALL, called
+from tests.report.reports import Page
+
+GENERATIONS = 12
+TIMES = {"seconds": 1.0, "seconds_master": 0.1, "seconds_idle": 0.1, "seconds_committing": 0.01, "workers": 2.0}
+SCORES = {"validation": 5.0, "test_return": 4.9, "best": 6.0, "mean": 4.0, "lane_utilisation": 0.9, **TIMES}
+EVOLVING = {
+    "signal_to_noise": 9.0, "improving": 0.08, "neutral": 0.0, "distinct": 1.0, "diversity": 0.3, "turnover": 0.3,
+    "sigma": 0.08, "surviving_sigma": 0.05, "weight_rms": 0.4, "optimism": 0.2, **SCORES,
+}  # fmt: skip
+LEARNING = {
+    "approx_kl": 0.01, "clip_fraction": 0.15, "gradient_norm": 0.6, "learning_rate": 0.002, "entropy": 0.6,
+    "explained_variance": 0.5, "value_loss": 0.2, "updates": 32.0, **SCORES,
+}  # fmt: skip
+HEALTHY = {"ga": EVOLVING, "ppo": LEARNING}
+
+# What is wrong: the algorithm, options, metrics, the finding, and words of its evidence.
+WRONG: list[tuple[str, tuple[str, ...], dict[str, float], str, str]] = [
+    ("ga", ("ga.episodes=2",), {"signal_to_noise": 1.5}, "noisy_selection", "1.5 times that of luck"),
+    ("ga", ("ga.episodes=1",), {"signal_to_noise": np.nan}, "noisy_selection", "A candidate plays 1 episode"),
+    ("ga", (), {"improving": 0.25, "sigma": 0.01}, "sigma_too_small", "25 % of the children beat their parent"),
+    ("ga", (), {"improving": 0.005}, "sigma_too_large", "0.5 % of the children beat their parent"),
+    ("ga", (), {"sigma": 2.0}, "sigma_too_large", "5 times the size of the weights"),
+    ("ga", (), {"diversity": 0.001}, "collapsed_population", "differ by 0.1 % of their size"),
+    ("ga", ("ga.parents=30", "ga.elites=30", "ga.population=32"), {"turnover": 0.02}, "stale_elites", "30 of 32"),
+    ("ga", (), {"optimism": 4.0}, "optimism_gap", "return 4 less in validation"),
+    ("ga", (), {"test_return": 1.0}, "optimism_gap", "returns 4 less on test episodes"),
+    ("ga", (), {"lane_utilisation": 0.3}, "idle_lanes", "30 % of the lane slots"),
+    ("ga", (), {"seconds_idle": 0.6}, "idle_workers", "no task in 60 % of the time"),
+    ("ga", (), {"seconds_master": 0.8}, "master_bound", "79 % of the time"),
+    ("ppo", (), {"approx_kl": 0.08}, "learning_rate_too_large", "KL divergence of 0.08"),
+    ("ppo", (), {"entropy": 0.001}, "entropy_collapse", "0.001 nats"),
+    ("ppo", ("ppo.entropy_coefficient=0.0",), {"entropy": 0.5}, "no_entropy_bonus", "coefficient is 0"),
+    ("ppo", (), {"explained_variance": -0.2}, "value_error", "explain -20 %"),
+    ("ppo", ("ppo.envs=8",), {"lane_utilisation": 0.5}, "idle_lanes", "50 % of the lane slots"),
+    ("ppo", (), {"validation": 8.0}, "optimism_gap", "returns 3.1 less on test episodes"),
+]
+
+
+def committed(directory: Path, algorithm: str, rows: list[dict[str, float]], *sets: str) -> Experiment:
+    """Write a run whose generations have these metrics."""
+    directory.with_suffix(".toml").write_text(SMALL)
+    experiment = Experiment.load(directory.with_suffix(".toml"), f"run.algorithm={algorithm}", *sets)
+    with Store.create(directory, experiment.to_toml(provenance()), experiment.identity()) as store:
+        for generation, row in enumerate(rows):
+            store.commit(generation, {"mean": np.zeros(1)}, {}, row, best=False)
+    return experiment
+
+
+def doctor(directory: Path) -> dict[str, Any]:
+    out, _ = called(directory.parent, "doctor", directory.name, "--json", program="evo")
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(("algorithm", "sets", "metrics", "name", "evidence"), WRONG)
+def test_what_is_wrong_is_named_with_numbers_and_options_that_can_be_typed(
+    tmp_path: Path, algorithm: str, sets: tuple[str, ...], metrics: dict[str, float], name: str, evidence: str
+) -> None:
+    rows = [{**HEALTHY[algorithm], **metrics} for _ in range(GENERATIONS)]
+    committed(tmp_path / "run", algorithm, rows, *sets)
+    (found,) = doctor(tmp_path / "run")["findings"]
+    assert found["name"] == name
+    assert evidence in found["evidence"]
+    for alternative in re.split(r" or (?=--)", found["change"]):
+        changes = re.findall(r"--set (\S+=[^\s.]+(?:\.\d+)?)", alternative)
+        assert changes or "--workers" in alternative
+        Experiment.load(tmp_path / "run.toml", f"run.algorithm={algorithm}", *sets, *changes)
+
+
+@pytest.mark.parametrize("algorithm", HEALTHY)
+def test_of_a_healthy_run_one_line_says_what_was_looked_at(tmp_path: Path, algorithm: str) -> None:
+    committed(tmp_path / "run", algorithm, [HEALTHY[algorithm]] * GENERATIONS)
+    (line,) = called(tmp_path, "doctor", "run", program="evo")[0].splitlines()
+    assert line.startswith("no problem found in 12 generations; looked at ")
+    assert {"ga": "signal to noise 9", "ppo": "explained variance 0.5"}[algorithm] in line
+    assert doctor(tmp_path / "run")["healthy"]
+
+
+@pytest.mark.parametrize("slope", [0.0, -1.0, 1.0])
+def test_a_run_whose_returns_still_rise_is_to_be_trained_longer(tmp_path: Path, slope: float) -> None:
+    noise = [0.5 * (-1) ** generation for generation in range(16)]
+    rows = [{**LEARNING, "mean": slope * generation + noise[generation]} for generation in range(16)]
+    committed(tmp_path / "run", "ppo", rows)
+    notes = [note for note in doctor(tmp_path / "run")["notes"] if "rising" in note]
+    assert len(notes) == (slope > 0)
+    assert not notes or notes[0].endswith("python -m evo resume run --generations 32")
+    assert not notes or "(9.5 in the third quarter, 14 in the last)" in notes[0]
+
+
+def test_gradients_that_explode_are_those_that_grow(tmp_path: Path) -> None:
+    rows = [{**LEARNING, "gradient_norm": 0.6 * 2.0**generation} for generation in range(GENERATIONS)]
+    committed(tmp_path / "run", "ppo", rows)
+    assert [one["name"] for one in doctor(tmp_path / "run")["findings"]] == ["exploding_gradient"]
+
+
+def test_a_network_that_one_update_has_made_blind_is_known_by_its_constant_values(tmp_path: Path) -> None:
+    blind = {**LEARNING, "explained_variance": 1e-9, "approx_kl": 0.003, "gradient_norm": 0.03}
+    committed(tmp_path / "run", "ppo", [LEARNING, *[blind] * GENERATIONS])
+    (found,) = doctor(tmp_path / "run")["findings"]
+    assert (found["name"], "is 0.03, where its highest was 0.6" in found["evidence"]) == (
+        "learning_rate_too_large",
+        True,
+    )
+
+
+def test_a_short_run_is_not_judged_and_a_run_without_metrics_neither(tmp_path: Path) -> None:
+    committed(tmp_path / "short", "ga", [{**EVOLVING, "improving": 0.0}] * 3)
+    found = doctor(tmp_path / "short")
+    assert (found["findings"], found["notes"]) == ([], ["only 3 generations: whether it learns is examined from 10 on"])
+    committed(tmp_path / "bare", "ga", [{}] * GENERATIONS)
+    assert doctor(tmp_path / "bare")["healthy"]
+    assert "not a run directory" in called(tmp_path, "doctor", ".", program="evo", code=3)[1]
+
+
+def test_the_takeover_of_a_population_is_that_of_its_ancestors(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report", "--generations", 12)
+    run = read_source(tmp_path / "run", trusted=True)
+    records = list(run.store.records())
+    ages = []
+    for one in range(len(records[-1]["survivors"])):  # every line of descent by itself
+        path, row = [], one
+        for record in records[::-1]:
+            if row < 0:
+                break
+            candidate = int(record["survivors"][row])
+            path.append(candidate)
+            row = int(record["parent"][candidate])
+        ages.append(path)
+    common = next((age for age, names in enumerate(zip(*ages, strict=False)) if len(set(names)) == 1), None)
+    assert common is not None
+    assert takeover(run) == common
+
+
+def test_every_finding_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "doctor.md").read_text()
+    known = {name for _, _, _, name, _ in WRONG} | {"exploding_gradient"}
+    assert {case.expected for case in CASES.values() if case.expected} <= known
+    source = "".join(path.read_text() for path in (ROOT / "evo" / "diagnosis").glob("*.py"))
+    assert set(re.findall(r'Finding\(\s*"(\w+)"', source)) == known
+    assert [name for name in known if f"| `{name}` |" not in page] == []
+
+
+def test_the_report_has_the_diagnosis(tmp_path: Path) -> None:
+    committed(tmp_path / "run", "ga", [{**EVOLVING, "diversity": 0.001}] * GENERATIONS)
+    found = diagnosis(read_source(tmp_path / "run", trusted=True))
+    called(tmp_path, "report", "run", program="evo")
+    text = Page(tmp_path / "run" / "report.html").text
+    assert all(
+        words in text for words in (found.findings[0].wrong, found.findings[0].evidence, found.findings[0].change)
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["ga", "ga_small", "ga_copies", "ppo_fast"])
+def test_runs_that_fail_on_purpose_are_found_out(tmp_path: Path, name: str) -> None:
+    expected = CASES[name].expected
+    found = trained(tmp_path, name, 1, keep=False)["findings"]
+    assert (expected in found) if expected else not found

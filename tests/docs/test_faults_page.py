@@ -1,0 +1,52 @@
+"""The page of faults names tests that exist, and leaves none of the long ones out."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "faults.md").read_text()
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| fault |")]
+FAULTS = [
+    *("store/test_store_faults", "store/test_sandbox", "config/test_config_fuzz"),
+    *("run/test_golden_hash", "run/test_signals"),
+]
+
+
+def found_in(name: str) -> dict[str, bool]:
+    """Return the tests of a file, and whether each is a long one."""
+    tree = ast.parse((ROOT / "tests" / f"{name}.py").read_bytes())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return {node.name: any("mark.long" in ast.unparse(one) for one in node.decorator_list) for node in functions}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.split(" | ")[0][2:] for row in ROWS])
+def test_every_row_ends_with_a_command_whose_tests_exist(row: str) -> None:
+    cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+    assert len(cells) == 5
+    assert all(cells)
+    command = re.fullmatch(r'`python -m pytest( -m "")?((?: tests/[\w/]+\.py(?:::\w+)?)+)( -k "[\w ]+")?`', cells[-1])
+    assert command, cells[-1]
+    long = []
+    for file, test in re.findall(r"tests/([\w/]+)\.py(?:::(\w+))?", command[2]):
+        found = found_in(file)
+        if test:
+            assert test in found
+            long.append(found[test])
+        for word in re.findall(r"\w+", (command[3] or "")[4:]):
+            assert word == "or" or any(word in name for name in found)
+    assert not long or bool(command[1]) == any(long)  # a long one needs the flag, others do not
+
+
+def test_the_page_has_rows() -> None:
+    assert len(ROWS) > 30
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_long_test_of_a_fault_is_on_the_page(name: str) -> None:
+    for test, long in found_in(name).items():
+        assert not long or test in PAGE or f'-m "" tests/{name}.py`' in PAGE

@@ -1,0 +1,96 @@
+"""Every example of docs/library.md runs, in order; importing evo is instant; what it exports is what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import evo
+
+ROOT = Path(__file__).parents[2]
+EXPORTED = {
+    "AskTell",
+    "EvoError",
+    "Experiment",
+    "Policy",
+    "Row",
+    "Run",
+    "Score",
+    "make_algorithm",
+    "train",
+    "write_report",
+}
+
+
+def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), re.DOTALL)
+    assert len(examples) == 10
+    namespace: dict[str, object] = {}
+    for number, example in enumerate(examples, 1):
+        exec(compile(example, f"example {number}", "exec"), namespace)
+
+
+def test_what_is_exported_is_what_is_promised() -> None:
+    assert set(evo.__all__) == EXPORTED
+    assert all(getattr(evo, name) is not None for name in evo.__all__)
+    assert set(dir(evo)) >= EXPORTED
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        evo.trian  # noqa: B018
+    assert (ROOT / "evo" / "py.typed").exists()
+    assert (ROOT / "snake" / "py.typed").exists()
+
+
+def test_importing_evo_is_instant_and_loads_nothing() -> None:
+    program = (
+        "import sys, time\nbefore = time.process_time()\nimport evo\ntook = time.process_time() - before\n"
+        "print(took, *[name for name in ('numpy', 'pydantic', 'numba', 'tensorflow') if name in sys.modules])"
+    )
+    best = float("inf")
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+        seconds, *loaded = done.stdout.split()
+        assert loaded == []
+        best = min(best, float(seconds))
+    assert best < 0.05
+
+
+def test_a_champion_refuses_other_shapes_and_obeys_a_mask(tmp_path: Path) -> None:
+    import numpy as np
+
+    experiment = evo.Experiment.build(environment={"size": 5}, policy={"kind": "linear"})
+    network = experiment.network()
+    weights = np.zeros(network.size, np.float32)
+    network.split(weights)[-1][:] = [1, 3, 2]
+    policy = evo.Policy(network, weights, experiment)
+    seen = np.zeros(network.shape)
+    assert policy(seen) == 1
+    assert policy(seen, np.array([1, 0, 1])) == 2
+    assert policy(np.zeros((4, *network.shape))).tolist() == [1] * 4
+    with pytest.raises(ValueError, match="observations of shape"):
+        policy(np.zeros(3))
+
+
+def test_ask_comes_before_tell() -> None:
+    with pytest.raises(RuntimeError, match="ask"):
+        evo.AskTell(evo.make_algorithm(evo.Experiment.build())).tell([])
+
+
+def test_a_loop_that_is_left_keeps_what_was_yielded(tmp_path: Path) -> None:
+    experiment = evo.Experiment.build(
+        run={"generations": 9}, environment={"size": 5}, policy={"kind": "linear"}, workers={"backend": "serial"},
+        validation={"episodes": 2}, test={"episodes": 2},
+        ga={"population": 4, "parents": 2, "elites": 1, "episodes": 1},
+    )  # fmt: skip
+    began = time.monotonic()
+    for row in evo.train(experiment, tmp_path / "run"):
+        if row.generation == 2:
+            break
+    del row
+    assert time.monotonic() - began < 60
+    assert len(evo.Run(tmp_path / "run").curves["best"]) == 3

@@ -1,0 +1,154 @@
+"""What is exported computes what the kernel computes, wherever it is loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from evo.config.experiment import Experiment
+from evo.exports.networks import FORMATS, SUFFIXES, layers_of
+from evo.kernels import lanes
+from evo.networks.keras_form import build_keras
+from evo.store.champion import read_champion
+from evo.training.finished import look_at
+from tests.helpers.calling import ROOT, SMALL, called
+from tests.helpers.learning import tensorflow  # noqa: F401
+from tests.helpers.networks import random_observations
+
+KINDS = [kind for kind in FORMATS if kind != "onnx"]  # of which tests/exports/test_onnx.py tells
+POLICIES = {
+    "mlp": 'kind = "mlp"\ndense = [4]',
+    "cnn": 'conv = [[4, 3, 2]]\ndense = [5]\npadding = "valid"\nnorm = "layer"',
+}
+
+
+@pytest.fixture(scope="module", params=[pytest.param("mlp", marks=pytest.mark.long), "cnn"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp(request.param)
+    (where / "small.toml").write_text(SMALL.replace(POLICIES["mlp"], POLICIES[request.param]))
+    called(where, "small.toml", "--run-dir", "run", "--generations", 1)
+    return where / "run"
+
+
+def few(kind: str, *slow: str) -> Any:
+    """Return a parameter that is left to the long tests where it is one of the slow formats."""
+    return pytest.param(kind, marks=[pytest.mark.long] if kind in slow else [])
+
+
+def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32]) -> Any:
+    """Return the outputs of what was exported."""
+    import keras
+    import tensorflow as tf
+
+    if kind == "savedmodel":
+        served = tf.saved_model.load(str(file))
+        return served.serve(observations).numpy()
+    if kind == "keras":
+        return keras.models.load_model(file)(observations).numpy()
+    model = build_keras(network)
+    if kind == "checkpoint":  # restored by a model as a .keras file holds it
+        blank = file.with_name("blank.keras")
+        model.save(blank)
+        model = keras.models.load_model(blank)
+        blank.unlink()
+        tf.train.Checkpoint(model=model).restore(tf.train.latest_checkpoint(str(file))).assert_consumed()
+    else:
+        with np.load(file) as arrays:
+            assert list(arrays)[: len(network.names())] == network.names()
+            model.set_weights([arrays[name] for name in network.names()])
+    return model(observations).numpy()
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, where it saves
+@pytest.mark.parametrize("kind", [few(kind, "savedmodel") for kind in KINDS])
+def test_an_export_computes_what_the_kernel_does(run: Path, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    out, _ = called(run.parent, "export", "run", "--to", kind, file, program="evo")
+    assert "3 scores" in out
+    assert ("model has the same layers: keras.models.load_model" in out) == (kind == "checkpoint")
+    network = look_at(run).experiment.network()
+    observations = random_observations(network, 7, 1)
+    scores = lanes.scores(network, read_champion(run).weights, observations)
+    assert np.ptp(scores) > 0
+    np.testing.assert_allclose(loaded(kind, file, network, observations), scores, rtol=1e-4, atol=1e-5)
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        'conv = [[4, 3, 2], [3, 2, 1]]\ndense = [5]\nnorm = "layer"',
+        'conv = [[4, 4, 3]]\npadding = "valid"',
+        'kind = "mlp"\ndense = [4]\nactivation = "tanh"',
+        'kind = "linear"',
+        'embed = "one_hot"\ncodes = 3\nconv = [[4, 3, 1]]',
+        'layers = ["one_hot 3", "conv 4 3 1", "max_pool 3 2 same", "tanh", "average_pool 2", "norm", "dense 5"]',
+    ],
+)
+def test_the_player_in_the_documentation_needs_nothing_but_the_arrays(
+    tmp_path: Path, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(f"[environment]\nsize = 7\n[policy]\n{policy}\n")
+    experiment = Experiment.load(tmp_path / "small.toml")
+    network, generator = experiment.network(), np.random.default_rng(1)
+    weights = generator.normal(size=network.size).astype(np.float32)
+    np.savez(
+        tmp_path / "champion.npz",
+        **dict(zip(network.names(), network.split(weights), strict=True)),
+        **layers_of(network),
+    )
+    example = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "exports.md").read_text(), re.DOTALL)[0]
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    exec(example, namespace)
+    observations = random_observations(network, 5, 2)
+    if network.layers[0].kind == "one_hot":
+        observations = generator.integers(0, 3, observations.shape).astype(np.float32)
+    expected = lanes.scores(network, weights, observations)
+    np.testing.assert_allclose(namespace["outputs"](observations), expected, rtol=1e-4, atol=1e-4)
+    with np.load(tmp_path / "champion.npz") as arrays:  # nothing is pickled
+        assert (tuple(arrays["shape"]), int(arrays["actions"])) == (network.shape, network.actions)
+
+
+@pytest.mark.parametrize("kind", [few(kind, "savedmodel", "checkpoint") for kind in KINDS])
+def test_without_keras_only_arrays_are_written_and_a_line_says_what_to_do(run: Path, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "keras.py").write_text("raise ModuleNotFoundError(\"No module named 'keras'\")")
+    file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"
+    words = [sys.executable, "-m", "evo", "export", str(run), "--to", kind, str(file)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    (line,) = done.stderr.splitlines() or [""]
+    if kind == "npz":
+        assert (done.returncode, line) == (0, "")
+        return
+    assert done.returncode == 2
+    told = f"--to {kind} needs TensorFlow and Keras, and they cannot be imported: No module named 'keras'; install them"
+    assert line == f"{told}, or use --to npz, which needs neither"
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["keras.py"]
+
+
+def test_mistakes_write_nothing(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "there.keras").write_text("mine")
+    for file, kind, told in (
+        ("there.keras", "keras", "is there already"),
+        ("champion.h5", "keras", "ends with .keras"),
+        ("none/champion.npz", "npz", "there is no directory"),
+    ):
+        _, error = called(run.parent, "export", "run", "--to", kind, tmp_path / file, program="evo", code=2)
+        assert told in error
+    _, error = called(run.parent, "export", "run", "--to", "onnx", "x", program="evo", code=2)
+    assert "ends with .onnx" in error
+    _, error = called(tmp_path, "export", tmp_path, "--to", "npz", "x.npz", program="evo", code=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["there.keras"]
+    assert (tmp_path / "there.keras").read_text() == "mine"

@@ -1,0 +1,115 @@
+"""Whatever a plug-in does wrong is said in a line that names it, the function and what is expected; exit code 2."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.calling import SMALL, called
+
+ENVIRONMENT = """
+import sys
+import gymnasium
+import numpy as np
+from evo.environments import environment
+from evo.plugins.options import EnvironmentOptions
+plugs_into = "environments"
+class Options(EnvironmentOptions):
+    id: str = "here"
+class Env(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(3, np.float32), {}
+    def step(self, action):
+        return np.zeros(3, np.float32), 1.0, True, False, {}
+class Environment(environment.Environment):
+    shape, actions, episode_metrics = (3,), 2, ("score",)
+    def env(self):
+        return Env()
+    def metrics_of_episode(self, info, truncated):
+        return (1,)
+def make(options):
+    return Environment()
+"""
+NUMBERS = count()
+
+
+def written(tmp_path: Path, source: str, old: str, new: str) -> str:
+    """Write a plug-in with a mistake; return its name, which no other test has imported."""
+    assert source.count(old) == 1
+    name = f"mistaken{next(NUMBERS)}"
+    (tmp_path / f"{name}.py").write_text(source.replace(old, new))
+    (tmp_path / "small.toml").write_text(SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", f'id = "{name}"'))
+    return name
+
+
+def failed(tmp_path: Path, name: str, *words: object) -> str:
+    out, err = called(tmp_path, "small.toml", "--plugin", name, *words, "--json", code=2)
+    assert "Traceback" not in err
+    assert "bug" not in err
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["status"], summary["error"]) == ("failed", err.splitlines()[-1])
+    assert name in summary["error"]
+    return str(summary["error"])
+
+
+STEP = "return np.zeros(3, np.float32), 1.0, True, False, {}"
+RESET = "return np.zeros(3, np.float32), {}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (STEP, "sys.exit(0)", "Env.step called sys.exit(0) ("),
+        (STEP, "return 1 / 0", "Env.step raised ZeroDivisionError: division by zero ("),
+        (STEP, "return None", "it must return an observation, a reward, terminated, truncated, and a dictionary"),
+        (STEP, "return np.zeros(4, np.float32), 1.0, True, False, {}", "an observation of shape (4,), not (3,)"),
+        (STEP, "return np.zeros(3, np.float32), 'much', True, False, {}", "Env.step raised ValueError"),
+        (RESET, "return np.zeros(3, np.float32)\n", "Env.reset raised ValueError"),
+        (RESET, "raise KeyError('x')\n", "Env.reset raised KeyError: 'x' ("),
+        ("(3,), 2,", "(3,), 0,", "actions is 0; it must be a positive whole number, at most 128"),
+        ("(3,), 2,", "(3,), 129,", "actions is 129; it must be a positive whole number, at most 128"),
+        ("shape, actions, ", "other, actions, ", "shape is None; it must be a tuple of positive whole numbers"),
+        ("(3,), 2,", "3, 2,", "shape is 3; it must be a tuple of positive whole numbers"),
+        ('("score",)', '"score"', "episode_metrics is 'score'; it must be a tuple of names"),
+        ("return (1,)", "return (1, 2)", "Environment.metrics_of_episode raised ValueError"),
+        ("return (1,)", "return info['none']", "metrics_of_episode raised KeyError"),
+        ("return Environment()", "sys.exit()", "make called sys.exit() ("),
+        ("return Environment()", "pass", "shape is None"),
+        ("class Env(", "sys.exit(0)\nclass Env(", "its import ended with sys.exit(0)"),
+    ],
+)
+def test_a_mistake_of_an_environment_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert said in failed(tmp_path, written(tmp_path, ENVIRONMENT, old, new))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [(STEP, "sys.exit(0)", "Env.step called sys.exit(0) ("), ("return (1,)", "return 1 / 0", "ZeroDivisionError")],
+)
+def test_a_mistake_in_a_worker_is_named_as_well(tmp_path: Path, old: str, new: str, said: str) -> None:
+    words = ("--backend", "processes", "--workers", 1)
+    assert said in failed(tmp_path, written(tmp_path, ENVIRONMENT, old, new), *words)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("return Finalists(self.weights)", "return self.weights", "Climber.finalists gave a value of type ndarray"),
+        ('return {"position": self.weights}', "pass", "Climber.state gave a value of type NoneType"),
+        ("return self.played", "return {'played': 3}", "Climber.record gave a value of type dict"),
+        ("yield Request(", "yield (", "Climber.generation gave a value of type tuple; it must yield Requests"),
+        ('return {"mean": 0.0, ', "return {1: 0.0, ", "Climber.generation gave a value of type dict"),
+        ("key = np.array([", "import sys; sys.exit(0); key = np.array([", "Climber.generation called sys.exit(0) ("),
+        ("zero, seeds = ", "zero, seeds, more = ", "Climber.generation raised ValueError: not enough values"),
+        ("class Options(AlgorithmOptions)", "class Options", "define `Options`, a subclass of"),
+    ],
+)
+def test_a_mistake_of_an_algorithm_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    name = written(tmp_path, (Path(__file__).parent / "climber.py").read_text(), old, new)
+    (tmp_path / "small.toml").write_text(SMALL)
+    assert said in failed(tmp_path, name, "--algorithm", name)

@@ -1,0 +1,62 @@
+"""What is published stays true: experiment files load, and quick ones end with the published hash and score."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.results import CHAMPIONS, KEPT, PAGE, page
+from evo.config import loading
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = sorted(
+    set((ROOT / "experiments").rglob("*.toml")) - set((ROOT / "experiments" / "comparisons").iterdir())
+)
+PUBLISHED = json.loads(KEPT.read_text())
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=[path.stem for path in EXPERIMENTS])
+def test_a_published_experiment_loads_and_stops_by_generations(path: Path) -> None:
+    if path.stem.endswith("lunarlander"):
+        pytest.importorskip("Box2D")
+    experiment = loading.load(path)
+    assert experiment.generations > 0
+    assert not experiment.run.budget.seconds
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["ga", "ppo", "a2c", "pqn", "dqn"])
+def test_the_small_board_is_learned_to_its_published_score(method: str, tmp_path: Path) -> None:
+    experiment, published = f"{method}_snake_6x6", PUBLISHED["runs"][f"{method}_snake_6x6 1"]
+    words = [f"experiments/{experiment}.toml", "--run-dir", str(tmp_path / "run"), "--json"]
+    words += ["--set", f"test.block={PUBLISHED['block']}", "--set", f"test.episodes={published['test']['episodes']}"]
+    done = subprocess.run([sys.executable, "-m", "evo.run", *words], cwd=ROOT, capture_output=True, check=True)
+    summary = json.loads(done.stdout.splitlines()[-1])
+    score = summary["champion"]["test"]
+    assert published["arithmetic"] == "exact"  # on every machine
+    assert summary["state_hash"] == published["state_hash"]
+    assert score["mean"] == published["test"]["mean"]
+
+
+def test_the_page_of_results_shows_what_was_measured() -> None:
+    assert PAGE.read_text() == page(PUBLISHED)
+
+
+def test_readme_states_the_mean_of_every_measured_experiment() -> None:
+    readme = (ROOT / "README.md").read_text()
+    rows = [line for line in readme.splitlines() if line.startswith("| [") and ".toml" in line]
+    for page_of_scores in ("games.md", "gymnasium.md"):
+        rows += [line for line in (ROOT / "docs" / page_of_scores).read_text().splitlines() if ".toml" in line]
+    for name in sorted({run.split()[0] for run in PUBLISHED["runs"]}):
+        (row,) = [row for row in rows if f"experiments/{name}.toml" in row]
+        means = [run["test"]["mean"] for key, run in PUBLISHED["runs"].items() if key.split()[0] == name]
+        assert [f"{mean:z.1f}" for mean in means if f"{mean:z.1f}" not in row] == [], row
+
+
+def test_the_list_of_champions_states_the_measured_scores() -> None:
+    listed = (CHAMPIONS / "README.md").read_text()
+    for name, test in PUBLISHED["champions"].items():
+        low, high = test["ci95"]
+        assert f"`{name}.h5` | {test['mean']:.2f} ({low:.2f} to {high:.2f})" in listed

@@ -1,0 +1,363 @@
+"""A report: one file from the files of a run alone, whatever has become of the run, and it shows what they say."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import evo
+from evo.diagnosis.source import newest_records, read_source
+from evo.environments.pictures import Picture
+from evo.environments.snake import Board
+from evo.errors import ConfigurationError, DataError
+from evo.report import differences, frames, writing
+from evo.report.ancestry import ancestry_of
+from evo.report.curves import rising
+from evo.store.champion import read_champion
+from evo.store.store import Store
+from snake.players import greedy_player
+from snake.render import position
+from snake.rules import Game
+from tests.helpers.calling import SMALL, called, summary_of
+from tests.report.reports import Page, bodies, pictures
+
+HOSTILE = "<script>alert(1)<!--"
+MINUTES = SMALL.replace("generations = 4", "generations = 12").replace("every = 2", "every = 3")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A run that has ended, with the report that it wrote, and its summary."""
+    place = tmp_path_factory.mktemp("made")
+    (place / "small.toml").write_text(MINUTES)
+    summary = summary_of(place, "small.toml", "--run-dir", "run")
+    return place / "run", summary
+
+
+@pytest.fixture
+def run(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made[0], tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The same with another seed, in a directory of a hostile name."""
+    place = tmp_path_factory.mktemp("other")
+    (place / "small.toml").write_text(MINUTES)
+    summary = summary_of(place, "small.toml", "--seed", "2", "--run-dir", HOSTILE)
+    return place / HOSTILE, summary
+
+
+def page_of(*runs: Path, output: Path | None = None) -> Page:
+    """Write a report in this process alone, and read it."""
+    sources = [read_source(run, trusted=True) for run in runs]
+    return Page(writing.write([writing.reported(source) for source in sources], output or runs[0] / "report.html"))
+
+
+def metrics_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def rewrite(run: Path, lines: list[dict[str, Any]]) -> None:
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_run_ends_with_the_report_that_the_command_writes_and_equal_runs_have_equal_ones(
+    made: tuple[Path, dict[str, Any]], run: Path, tmp_path: Path
+) -> None:
+    written = (run / "report.html").read_bytes()
+    (run / "report.html").unlink()
+    files = {path: path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+    out, err = called(run.parent, "report", "run", program="evo")
+    assert (out, err) == ("report     run/report.html\n", "")
+    assert (run / "report.html").read_bytes() == written
+    assert {path: path.read_bytes() for path in files} == files
+    assert {path for path in run.rglob("*") if path.is_file()} == {*files, run / "report.html"}
+    elsewhere = shutil.copytree(made[0], tmp_path / "far" / "away" / "run")
+    assert evo.write_report(elsewhere).read_bytes() == written
+    assert str(tmp_path).encode() not in written
+
+
+def test_a_report_needs_nothing_else_and_shows_the_scores_of_the_run(
+    made: tuple[Path, dict[str, Any]], run: Path
+) -> None:
+    page, test = Page(run / "report.html"), made[1]["champion"]["test"]
+    digest = base64.b64encode(hashlib.sha256(page.scripts[1].encode()).digest()).decode()
+    assert page.policy == (
+        f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src 'sha256-{digest}'"
+    )
+    assert page.sentence.startswith("A genetic algorithm trained a multilayer perceptron of ")
+    assert f"Its champion scores {test['mean']:.2f} fruits on 70 test episodes" in page.text
+    assert f"(95 % interval {test['ci95'][0]:.2f} to {test['ci95'][1]:.2f})" in page.text
+    for said in (
+        "a random player 0.",
+        "a greedy player ",
+        "One seed proves little",
+        made[1]["state_hash"],
+        "run.generations",
+    ):
+        assert said in page.text
+    charts = {chart["title"]: chart for chart in page.data["charts"]}
+    drawn = [value for value in charts["Test score of the champion"]["series"][0]["values"] if value is not None]
+    assert drawn == pytest.approx([line["test"] for line in metrics_of(run) if "test" in line], rel=1e-5)
+    assert charts["Test score of the champion"]["spans"][0]["low"] == pytest.approx(test["ci95"][0], rel=1e-5)
+    assert [level["label"] for level in charts["Test score of the champion"]["levels"]] == [
+        "random", "greedy", "shortest", "hamiltonian",
+    ]  # fmt: skip
+    assert page.data["runs"][0]["frames"][-1] == made[1]["frames"]
+    assert {"Return", "Where the time went", "Returns of all candidates", "sigma"} <= charts.keys()
+    assert sum(map(sum, charts["Returns of all candidates"]["counts"])) == 12 * 20
+
+
+def test_every_metric_is_shown_somewhere(run: Path) -> None:
+    lines = [{**line, "loss": 1 / (1 + i), "q<b>": i} for i, line in enumerate(metrics_of(run))]
+    rewrite(run, lines)
+    page = page_of(run)
+    shown = {series["label"] for chart in page.data["charts"] for series in chart.get("series", [])}
+    names = {name for line in lines for name in line if line[name] is not None} - {"generation"}
+    assert "loss" in shown
+    for name in names:
+        assert name in shown or name.removeprefix("seconds_") in shown or f"{name} " in page.text, name
+
+
+def test_the_replays_are_the_episode_as_it_was_played(run: Path) -> None:
+    page = Page(run / "report.html")
+    labels = [replay["label"] for replay in page.data["replays"]]
+    assert labels[0] == "Champion"
+    assert labels[-1] == "Median parent of the last generation"
+    replay = page.data["replays"][0]
+    out, _ = called(run.parent, "replay", run, "--episode", replay["episode"], "--json", program="evo")
+    played = json.loads(out.splitlines()[-1])
+    assert (played["score"], played["steps"]) == (replay["score"], replay["steps"])
+    game, shown = Game(size=5, starvation=30, actions="relative", seed=played["seed"]), bodies(replay)
+    for (body, fruit), action in zip(shown[:-1], played["actions"], strict=True):
+        assert body == [row * 5 + column for row, column in game.body]
+        assert game.fruit is not None
+        assert fruit == game.fruit[0] * 5 + game.fruit[1]
+        game.step(action)
+    assert shown[-1][0] == [row * 5 + column for row, column in game.body]
+    assert game.over
+
+
+def test_a_board_is_packed_without_loss(run: Path) -> None:
+    game = Game(size=6, seed=3, starvation=100, start_length=3)
+    boards = [Board(position(game))]
+    while not game.over:
+        game.step(greedy_player(game))
+        boards.append(Board(position(game)))
+    found = bodies(frames.packed(boards))
+    assert [body for body, _ in found] == [[6 * r + c for r, c in board.position.body] for board in boards]
+    assert [fruit for _, fruit in found] == [
+        -1 if board.position.fruit is None else 6 * board.position.fruit[0] + board.position.fruit[1]
+        for board in boards
+    ]
+
+
+@pytest.mark.parametrize("colours", [3, 5000])
+def test_pictures_are_packed_without_loss_where_they_have_few_colours(colours: int) -> None:
+    random = np.random.default_rng(1)
+    palette = random.integers(0, 256, (colours, 3), dtype=np.uint8)
+    drawn = [palette[random.integers(0, colours, (9, 7))] for _ in range(90)]
+    found = pictures(frames.packed([Picture(one, f"return {i}") for i, one in enumerate(drawn)]))
+    assert found.shape == (90, 9, 7, 3)
+    furthest = np.abs(found.astype(int) - np.stack(drawn)).max()
+    assert furthest == 0 if colours == 3 else 0 < furthest < 128
+
+
+def test_of_very_many_pixels_every_so_many_frames_are_kept_and_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MOST_PIXELS", 100)
+    drawn = [np.full((4, 5, 3), i, np.uint8) for i in range(18)]
+    found = frames.packed([Picture(one) for one in drawn])
+    assert found["every"] == 4
+    assert pictures(found)[:, 0, 0, 0].tolist() == [1, 5, 9, 13, 17]
+
+
+def test_the_lineage_is_that_of_the_champion_back_to_its_first_ancestor(run: Path) -> None:
+    source = read_source(run)
+    found, about = ancestry_of(source), read_champion(run).about
+    first, records = found.lineage[0], Store.read(run).records()
+    assert (first.generation, first.candidate) == (about["generation"], about["candidate"])
+    assert first.sigma == about["lineage"]["sigma"]
+    assert found.founded
+    for child, parent in zip(found.lineage, found.lineage[1:], strict=False):
+        assert parent.generation == child.generation - 1
+        row = int(records[child.generation]["parent"][child.candidate])
+        assert int(records[parent.generation]["survivors"][row]) == parent.candidate
+        assert child.kept == (child.sigma == 0)
+    last = found.lineage[-1]
+    assert records[last.generation]["parent"][last.candidate] == -1
+    assert first.mean_return == records[first.generation]["return"][first.candidate] / 4000
+    text = Page(run / "report.html").text
+    assert f"{found.lineage[0].mean_return:.2f}" in text
+    assert "on the first 32 test episodes" not in text  # the test return is the recorded one
+
+
+def test_the_lines_that_repeat_a_run_end_with_its_state_hash(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    lines = Page(made[0] / "report.html").again.splitlines()
+    end = lines.index(differences.END)
+    assert lines[0] == f"cat > again.toml <<'{differences.END}'"
+    assert lines[end + 1] == "python -m evo.run again.toml --run-dir again"
+    (tmp_path / "again.toml").write_text("\n".join(lines[1:end]))
+    words = lines[end + 1].split()[3:]
+    assert summary_of(tmp_path, *words, "--no-report")["state_hash"] == made[1]["state_hash"]
+    assert not (tmp_path / "again" / "report.html").exists()
+
+
+def test_a_file_of_differences_loads_as_the_same_experiment() -> None:
+    sections = {
+        "run": {"seed": 3, "generations": 7},
+        "environment": {"size": 6, "rewards": {"death": -0.5}},
+        "ga": {"sigma": 0.3},
+    }
+    experiment = evo.Experiment.build(**sections)
+    found = {one.name: (one.value, one.default) for one in differences.differences(experiment)}
+    assert found["ga.sigma"] == ("0.3", "0.1")
+    assert found["run.seed"] == ("3", "1")
+    assert "death = -0.5" in found["environment.rewards"][0]
+    assert "ga.population" not in found
+    assert differences.experiment_text(experiment).count("\n") < 20
+
+
+def test_a_report_of_a_killed_run_says_what_there_is(run: Path) -> None:
+    for name in ("champion.h5", "champion.json", "report.html"):
+        (run / name).unlink()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"generation": 12, "mea')
+    manifest = (run / "manifest.jsonl").read_bytes()
+    (run / "manifest.jsonl").write_bytes(manifest[: manifest.rindex(b"\n", 0, -1) - 40])
+    page = page_of(run)
+    assert "no champion yet" in page.text
+    assert "12 generations were asked for" in page.text
+    assert page.data["replays"] == []
+    assert any(chart["title"] == "Return" for chart in page.data["charts"])
+
+
+def test_a_report_of_a_run_without_a_generation_has_no_charts(run: Path) -> None:
+    manifest = (run / "manifest.jsonl").read_bytes()
+    (run / "manifest.jsonl").write_bytes(manifest[: manifest.index(b"\n") + 1])
+    for name in ("champion.h5", "champion.json", "metrics.jsonl"):
+        (run / name).unlink()
+    page = page_of(run)
+    assert "no generation is committed yet" in page.text
+    assert page.data["charts"] == []
+
+
+def test_a_report_of_one_generation_says_that_it_is_little(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text(SMALL)
+    called(tmp_path, "one.toml", "--generations", "1", "--run-dir", "run")
+    page = Page(tmp_path / "run" / "report.html")
+    assert "(1 generation, " in page.sentence
+    assert "too few validations" in page.text
+
+
+def test_several_runs_are_overlaid_whatever_their_names_are(
+    made: tuple[Path, dict[str, Any]], other: tuple[Path, dict[str, Any]], run: Path, tmp_path: Path
+) -> None:
+    alone = Page(other[0] / "report.html")
+    assert alone.elements.count("script") == 2
+    assert HOSTILE in alone.text
+    page = page_of(run, other[0], output=tmp_path / "both.html")
+    assert page.elements.count("script") == 2
+    assert [one["name"] for one in page.data["runs"]] == ["run", HOSTILE]
+    charts = {chart["title"]: chart for chart in page.data["charts"]}
+    test = charts["Test score of the champion"]
+    assert [series["label"] for series in test["series"]] == ["run", HOSTILE]
+    assert len({series["colour"] for series in test["series"]}) == len(test["spans"]) == 2
+    assert [replay["label"] for replay in page.data["replays"]] == ["run", HOSTILE]
+    means = [summary["champion"]["test"]["mean"] for summary in (made[1], other[1])]
+    assert f"They differ in their seed alone: the mean of their scores is {sum(means) / 2:.2f}, " in page.text
+
+
+def test_metrics_that_nobody_would_write_are_escaped_or_left_out(run: Path) -> None:
+    lines = metrics_of(run)
+    for i, line in enumerate(lines):
+        line |= {"mean": None, "best": float("nan") if i % 2 else float("inf"), "</script><!--": i, "x" * 100: i}
+        line |= {"test": "<b>", "seconds": -(10**400), "sigma": [1], "validation": True}
+    rewrite(run, [*lines, {"generation": "<b>"}, {"generation": 10**30}, {"generation": -1}])
+    page = page_of(run)
+    assert page.elements.count("script") == 2
+    assert "</script><!--" in {chart["title"] for chart in page.data["charts"]}
+    assert not {"Return", "sigma", "x" * 100} & {chart["title"] for chart in page.data["charts"]}
+
+
+def test_a_champion_of_another_run_and_a_damaged_one_are_left_out_and_named(
+    run: Path, other: tuple[Path, dict[str, Any]]
+) -> None:
+    shutil.copy(other[0] / "champion.h5", run / "champion.h5")
+    assert "champion.h5 is not of this run: its seed is not the run's" in page_of(run).text
+    (run / "champion.h5").write_bytes(b"nothing")
+    evo.write_report(run)
+    assert "not a readable HDF5 file" in Page(run / "report.html").text
+
+
+@pytest.mark.long
+def test_an_episode_of_another_game_is_drawn_from_its_pictures(tmp_path: Path) -> None:
+    text = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "catch"')
+    (tmp_path / "catch.toml").write_text(text)
+    called(tmp_path, "catch.toml", "--run-dir", "run", "--generations", "2")
+    page = Page(tmp_path / "run" / "report.html")
+    replay = page.data["replays"][0]
+    assert replay["kind"] == "picture"
+    assert len(pictures(replay)) == replay["frames"] == replay["steps"] + 1
+    assert "a random player" in page.text
+    assert "Optimism gap" in page.text
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [("report.txt", "must end with .html"), ("nowhere/report.html", "no file can be written there")],
+)
+def test_a_place_where_no_report_can_be_written_is_refused(run: Path, output: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        evo.write_report(run, output=run / output)
+
+
+def test_several_runs_need_a_name_and_something_else_is_no_run(run: Path) -> None:
+    assert called(run.parent, "report", run, run, program="evo", code=2)[1].startswith("--output: name the file")
+    assert "no such file" in called(run.parent, "report", "nowhere", program="evo", code=3)[1]
+    with pytest.raises(DataError, match="not a run directory"):
+        evo.write_report(run / "champion.h5")
+
+
+def test_a_report_that_cannot_be_written_does_not_fail_the_run(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--generations", "1", "--run-dir", "run", "--no-report")
+    (tmp_path / "run" / "report.html").mkdir()
+    out, err = called(tmp_path, "--resume", "run", "--generations", "2")
+    assert err.count("note: no report was written") == 1
+    assert "report  " not in out
+    assert (tmp_path / "run" / "report.html").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("validation", "expected"),
+    [
+        ([1, 2, 3], None),
+        ([5, 5, 5, 5], False),
+        ([0, 1, 2, 3, 4, 5, 6, 7], True),
+        ([0, 9, 9.5, 9.7, 9.8, 9.9, 9.9, 10], False),
+        ([0, math.nan, 4, math.nan, 8, 12], True),
+    ],
+)
+def test_a_curve_rises_where_its_last_quarter_still_brings_much(validation: list[float], expected: bool | None) -> None:
+    rows: Any = SimpleNamespace(metrics=[{"validation": value} for value in validation])
+    assert rising(rows) is expected
+
+
+@pytest.mark.parametrize(("algorithm", "expected"), [("es", [3, 1]), ("ga", [3, 2, 1, 0])])
+def test_only_a_run_with_a_lineage_has_all_of_its_records_read(
+    algorithm: str, expected: list[int], tmp_path: Path
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    options = ["--set", "es.population=20", "--set", "es.parents=4", "--set", "es.episodes=4"]
+    called(tmp_path, "small.toml", "--run-dir", "run", "--algorithm", algorithm, "--no-report", *options)
+    assert [generation for generation, _ in newest_records(read_source(tmp_path / "run"), [], 2)] == expected

@@ -1,0 +1,83 @@
+"""One hash, pinned: however a run is played, by whom, through which faults, on which instructions, it ends with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from llvmlite import binding
+
+from tests.evaluators.ray.ray_nodes import needs_ray
+from tests.kernels.test_lanes import without_avx512
+from tests.run import shaken
+from tests.run.golden_runs import ended, in_every_way
+
+ROOT = Path(__file__).parents[2]
+# Over the arrays of every generation, with nothing before them: a new option changes the run's own hash, but not this.
+GOLDEN = {
+    "ga": "cc57331f7b752716f19b7d6fa178a6559ebd7504d56eb0c1d314970bdea91994",
+    "ppo": "9cafdb24deabe9ff74ad09a9f9ec1ffd8766141c76e58374491aff2b8be84a0b",
+    "dqn": "1604cecdb80d99ab658d9ea263aea31a46ce438658c3ba20b568978540ec0004",
+}
+
+
+@pytest.mark.parametrize("algorithm", ["ga", "ppo", pytest.param("dqn", marks=pytest.mark.long)])
+def test_alone_and_on_workers_that_are_killed_a_run_ends_with_the_pinned_hash(tmp_path: Path, algorithm: str) -> None:
+    before = shaken.killed
+    ways = [ended(tmp_path, 0, algorithm=algorithm)]
+    ways.append(ended(tmp_path, 3, resumed=True, kills=2, algorithm=algorithm))
+    assert [way["golden"] for way in ways] == [GOLDEN[algorithm]] * 2
+    assert ways[0] == ways[1]
+    assert shaken.killed > before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", GOLDEN)
+def test_every_way_to_play_ends_with_the_pinned_hash(tmp_path: Path, algorithm: str) -> None:
+    before = shaken.killed
+    ways = in_every_way(tmp_path, 2, algorithm)
+    assert [way["golden"] for way in ways] == [GOLDEN[algorithm]] * len(ways)
+    assert all(way == ways[0] for way in ways)
+    assert shaken.killed - before >= 6
+
+
+@pytest.mark.long
+@needs_ray
+@pytest.mark.parametrize("algorithm", GOLDEN)
+def test_on_ray_a_run_ends_with_the_pinned_hash(tmp_path: Path, algorithm: str) -> None:
+    way = ended(tmp_path, 2, algorithm=algorithm, backend=("--backend", "ray"))
+    assert way["golden"] == GOLDEN[algorithm]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    not binding.get_host_cpu_features().get("avx2"), reason="the instruction sets of x86-64 are compared on one"
+)
+@pytest.mark.parametrize("algorithm", GOLDEN)
+def test_another_instruction_set_ends_with_the_pinned_hash_in_every_way(algorithm: str) -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CPU")}
+    haswell = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": without_avx512()}
+    environment = {**inherited, **haswell, "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, str(ROOT / "tests" / "run" / "golden_runs.py"), "1", algorithm]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "+avx512" not in found["features"]
+    assert {way["golden"] for way in found["ways"]} == {GOLDEN[algorithm]}
+    assert found["killed"] >= 3
+
+
+@pytest.mark.long
+def test_two_hundred_random_kills_and_every_way_to_resume_leave_the_pinned_hash(tmp_path: Path) -> None:
+    dice, before = random.Random(1), shaken.killed
+    trials = 0
+    while shaken.killed - before < 200 or trials < 8:
+        workers, resumed = (1, 2, 3, 7)[trials % 4], trials % 8 < 4
+        way = ended(tmp_path, workers, resumed=resumed, kills=6, seed=dice.randrange(1 << 30))
+        assert way["golden"] == GOLDEN["ga"], (trials, workers, resumed)
+        trials += 1

@@ -1,0 +1,303 @@
+"""Signals come at any moment, more than one at a time, and a run ends in order, at once, and can be gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import evo
+from evo.workers.process import BURST, STOPPING
+from tests.helpers.calling import ROOT, SMALL, after, called, command, summary_of
+
+SECONDS = 2.0  # that a process has to end in
+LARGE = SMALL.replace('kind = "mlp"\ndense = [4]', 'preset = "seed"').replace(
+    "size = 5\nwindow = 5", 'size = 10\nobservation = "frame"\nactions = "absolute"'
+)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+def finished(where: Path, err: str) -> None:
+    """Check that a run which was interrupted goes on to the hash of an undisturbed one."""
+    assert err.splitlines()[-1].endswith("continue with: python -m evo resume run")
+    assert "Traceback" not in err
+    reached = int(err.splitlines()[-1].split(";")[1].split()[0])
+    total = ("--generations", reached + 2, "--backend", "serial")
+    straight = summary_of(where, "small.toml", "--run-dir", f"straight-{reached}", *total)
+    assert summary_of(where, "--resume", "run", *total)["state_hash"] == straight["state_hash"]
+
+
+@pytest.mark.parametrize(
+    "gaps",
+    [
+        pytest.param((0.0,), id="together", marks=pytest.mark.long),
+        pytest.param((0.02,), id="soon", marks=pytest.mark.long),
+        pytest.param((0.001,) * 20, id="many", marks=pytest.mark.long),
+    ],
+)
+def test_an_impatient_second_interrupt_loses_nothing_and_says_nothing(small: Path, gaps: tuple[float, ...]) -> None:
+    words = ("small.toml", "--run-dir", "run", "--generations", 5000, "--backend", "processes", "--workers", 2)
+    with command(small, *words) as process:
+        after(process, 2)
+        os.killpg(process.pid, signal.SIGINT)
+        for gap in gaps:
+            time.sleep(gap)
+            try:
+                os.killpg(process.pid, signal.SIGINT)
+            except ProcessLookupError:
+                break
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert len(err.splitlines()) == 1
+    finished(small, err)
+
+
+PROGRAM = """
+import time
+from evo.workers.process import raise_stopped
+raise_stopped()
+try:
+    print("ready", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    time.sleep(0.5)  # closes what was open
+    print("closed", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_burst_of_signals_is_one_and_a_later_one_is_another() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env=environment, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGINT):
+            process.send_signal(number)
+            time.sleep(0.1)
+        assert process.stdout.readline() == "closed\n"
+        time.sleep(BURST)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert "Stopped" in err
+
+
+def stopped_at(where: Path, moment: float, backend: str) -> float:
+    """Terminate a run at a moment after its first generation, finish it, and return how long it took to end."""
+    words = ("small.toml", "--run-dir", "run", "--generations", 100_000, "--backend", backend)
+    with command(where, *words) as process:
+        after(process, 1)
+        time.sleep(moment)
+        process.terminate()
+        began = time.monotonic()
+        _, err = process.communicate(timeout=60)
+        took = time.monotonic() - began
+    assert process.returncode == 143, err
+    finished(where, err)
+    return took
+
+
+def test_termination_drops_the_unfinished_generation_and_keeps_the_others(small: Path) -> None:
+    assert stopped_at(small, 0.1, "processes") < SECONDS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trial", range(20))
+def test_termination_at_any_moment_leaves_the_hash_of_an_undisturbed_run(small: Path, trial: int) -> None:
+    assert stopped_at(small, random.Random(trial).random(), ("serial", "processes")[trial % 2]) < SECONDS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["serial", "processes"])
+def test_a_large_network_does_not_delay_the_end(small: Path, backend: str) -> None:
+    (small / "large.toml").write_text(LARGE)
+    long = ("--generations", 100_000, "--set", "test.every=1000", "--set", "ga.episodes=64")
+    with command(small, "large.toml", "--run-dir", "run", "--backend", backend, *long) as process:
+        after(process, 1)
+        process.terminate()
+        began = time.monotonic()
+        _, err = process.communicate(timeout=60)
+        took = time.monotonic() - began
+    assert process.returncode == 143, err
+    assert took < SECONDS
+
+
+@pytest.mark.long
+def test_a_run_that_was_told_to_survive_a_hang_up_does(small: Path) -> None:
+    words = [sys.executable, "-m", "evo.run", "small.toml", "--run-dir", "run", "--json"]
+    words += ["--backend", "processes", "--generations", "30"]
+    program = f"import os, signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv({words[0]!r}, {words!r})"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=small, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        out = after(process, 1)
+        process.send_signal(signal.SIGHUP)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads((out + rest).splitlines()[-1])["generations"] == 30
+
+
+@pytest.mark.long
+def test_both_streams_may_close_and_the_run_goes_on(small: Path) -> None:
+    called(small, "small.toml", "--run-dir", "straight", "--generations", 6)
+    with command(small, "small.toml", "--run-dir", "run", "--generations", 6, "--backend", "processes") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stderr.close()
+        assert process.wait(timeout=60) == 0
+    ends = [(small / name / "manifest.jsonl").read_text().splitlines()[-1] for name in ("run", "straight")]
+    hashes = [json.loads(line)["state_hash"] for line in ends]
+    assert hashes[0] == hashes[1]
+
+
+COMPILING = """
+import os, sys, time
+import numba
+from numba.core.codegen import CPUCodeLibrary
+from evo.workers.process import raise_stopped
+asked = CPUCodeLibrary.__dict__["_object_getbuffer_hook"]
+def signalled(cls, library):
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(0.1)
+    return asked.__get__(None, cls)(library)
+CPUCodeLibrary._object_getbuffer_hook = classmethod(signalled)
+raise_stopped()
+try:
+    numba.njit(lambda x: x + 1)(3)
+    time.sleep(3)
+except KeyboardInterrupt as stop:
+    sys.exit(stop.exit_code)
+"""
+
+NOTEBOOK = """
+import os, signal, sys, time
+import numba
+from numba.core.codegen import CPUCodeLibrary
+from evo.workers.process import interrupts_wait
+rang = []
+signal.signal(signal.SIGALRM, lambda *_: rang.append(1))
+signal.alarm(1)
+asked = CPUCodeLibrary.__dict__["_object_getbuffer_hook"]
+def signalled(cls, library):
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(0.1)
+    return asked.__get__(None, cls)(library)
+CPUCodeLibrary._object_getbuffer_hook = classmethod(signalled)
+try:
+    with interrupts_wait():
+        with interrupts_wait():
+            pass
+        numba.njit(lambda x: x + 1)(3)
+        time.sleep(3)
+except KeyboardInterrupt:
+    restored = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    time.sleep(1.5)
+    sys.exit(130 if restored and rang else 1)
+"""
+
+DROPPING = """
+import os, sys, time
+from evo.workers.process import raise_stopped
+class Closing:
+    def __del__(self):
+        os.kill(os.getpid(), int(sys.argv[1]))
+raise_stopped()
+try:
+    Closing()
+    time.sleep(3)
+except KeyboardInterrupt as stop:
+    sys.exit(stop.exit_code)
+"""
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(one, marks=[] if one == signal.SIGINT else [pytest.mark.long]) for one in STOPPING]
+)
+@pytest.mark.parametrize("program", [COMPILING, DROPPING], ids=["compiler", "destructor"])
+def test_a_signal_waits_for_a_compiler_or_a_destructor_that_cannot_be_interrupted(program: str, number: int) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", program, str(number)]
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (128 + number, "")
+
+
+def test_an_interrupt_of_a_notebook_waits_for_the_compiler_and_handlers_are_as_before() -> None:
+    words = [sys.executable, "-c", NOTEBOOK, str(int(signal.SIGINT))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trial", range(24))
+def test_a_signal_at_any_moment_of_a_cold_compilation_ends_in_order(
+    small: Path, monkeypatch: pytest.MonkeyPatch, trial: int
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(small / "cache"))
+    number = STOPPING[trial % 3]
+    with command(small, "small.toml", "--run-dir", "run", "--backend", ("serial", "processes")[trial % 2]) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has begun
+        time.sleep(random.Random(trial).random() * 20)
+        process.send_signal(number)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=60)
+        took = time.monotonic() - began
+    late = "next:" in out  # it has said its last word; Python sets signals to their defaults as it exits
+    assert process.returncode in (0, 128 + number, *([-number] if late else [])), err
+    assert "Exception ignored" not in err
+    assert took < SECONDS
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_library_call_gives_the_handler_back(small: Path, raised: bool) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        experiment = evo.Experiment.load(small / "small.toml")
+        rows = evo.train(experiment, small / "called")
+        next(rows)
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        others = evo.train(experiment, small / "others")
+        next(others)
+        others.close()
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # the first still trains
+        if raised:
+            with pytest.raises(KeyboardInterrupt):
+                rows.throw(KeyboardInterrupt)
+        rows.close()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_training_off_the_main_thread_gives_the_same_bits(small: Path) -> None:
+    rows: list[evo.Row] = []
+    experiment = evo.Experiment.load(small / "small.toml", "workers.backend=processes")
+
+    def train() -> None:
+        rows.extend(evo.train(experiment, small / "thread"))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    straight = summary_of(small, "small.toml", "--run-dir", "straight")
+    assert [row.generation for row in rows] == list(range(4))
+    last = (small / "thread" / "manifest.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["state_hash"] == straight["state_hash"]

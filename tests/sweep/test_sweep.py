@@ -1,0 +1,280 @@
+"""Sweeps: the values, the race between trials, the retest of the winner, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import evo
+from evo.cli import sweeping
+from evo.comparison.outcomes import Outcome
+from evo.comparison.plan import Member
+from evo.errors import ConfigurationError, DataError
+from evo.sweep import race, space
+from evo.sweep.journal import Journal
+from evo.sweep.race import Standing
+from evo.sweep.space import Axis, axis_of, grid, name_of
+from evo.sweep.trials import Settings, different, limited
+from evo.training.testing import Score
+from tests.helpers.calling import ROOT, SMALL, called
+
+TINY = SMALL.replace("episodes = 70", "episodes = 4")
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    monkeypatch.chdir(tmp_path)
+    return Settings(Path("tiny.toml"), (), {}, (1, 2, 3), 2, Path("runs/sweep-tiny"))
+
+
+def trial_of(settings: Settings, *texts: str) -> list[Any]:
+    return [settings.trial(values) for values in grid(space.axes_of(texts))]
+
+
+class Trainer:
+    """Stands for training: a trial's score follows from its sigma, its seed and its share of the budget."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, scores: dict[str, float], noise: float = 0.0) -> None:
+        self.scores, self.noise = scores, noise
+        self.trained: list[tuple[str, int, int]] = []  # name, seed, generations
+        monkeypatch.setattr(sweeping, "train_all", self)
+
+    def __call__(self, members: Sequence[Member], *_: object) -> list[Outcome]:
+        return [self._outcome(member) for member in members]
+
+    def _outcome(self, member: Member) -> Outcome:
+        seed = member.experiment.run.seed
+        self.trained.append((member.method, seed, member.experiment.generations))
+        score = self.scores[member.method] + 10 * seed + self.noise * (-1) ** seed * len(member.method)
+        test = Score(4, score, (score, score), score, score, None, None, 1.0)
+        return Outcome(member.method, member.experiment, member.directory, score=test, validation=score)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("ga.sigma=0.05, 0.1,0.2", ("0.05", "0.1", "0.2")),
+        ("policy.conv=[[8, 3, 2]],[[4, 3, 1], [8, 3, 1]]", ("[[8, 3, 2]]", "[[4, 3, 1], [8, 3, 1]]")),
+        ('environment.training={rewards = {fruit = 1, death = 0}},{}', ("{rewards = {fruit = 1, death = 0}}", "{}")),
+        ('policy.inference="lanes","a,b"', ('"lanes"', '"a,b"')),
+    ],
+)  # fmt: skip
+def test_values_are_listed_with_commas_outside_of_brackets_and_quotes(text: str, values: tuple[str, ...]) -> None:
+    assert axis_of(text).values == values
+
+
+def test_a_range_has_two_ends_and_is_whole_where_both_are() -> None:
+    assert axis_of("ga.sigma=0.01..1:log") == Axis("ga.sigma", (), 0.01, 1.0, log=True)
+    assert axis_of("ga.population=16..512") == Axis("ga.population", (), 16, 512, whole=True)
+    assert not axis_of("ppo.learning_rate=1e-4..1e-2").whole
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ga.sigma", "must be an option and its values"),
+        ("ga.sigma=", "must be an option and its values"),
+        ("sigma=1,2", "must be an option and its values"),
+        ("ga.sigma=1,1", "1 is named twice"),
+        ("ga.sigma=1,,2", "a value is empty"),
+        ("ga.sigma=1..0.5", "must go from the lower to the higher number"),
+        ("ga.sigma=0..1:log", "begins above 0"),
+        ("run.seed=1,2", "give --seed and --seeds"),
+        ("run.budget.frames=1,2", "same budget"),
+        ("ga.generations=1,2", "same budget"),
+        ("validation.episodes=1,2", "compared by their validation returns"),
+        ("environment.size=6,8", "only environment.training can"),
+        ("workers.count=1,2", "changes no result"),
+    ],
+)
+def test_what_cannot_be_varied_is_refused_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match="--over .*" + said) as caught:
+        axis_of(text)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_trial_is_named_by_what_was_changed(settings: Settings) -> None:
+    first, *_, last = trial_of(settings, "ga.sigma=0.1,0.2", "ga.parents=4,8")
+    assert (first.name, last.name) == ("ga.sigma=0.1,ga.parents=4", "ga.sigma=0.2,ga.parents=8")
+    assert settings.members(first, 1.0)[2].directory == Path("runs/sweep-tiny/ga.sigma=0.1,ga.parents=4-seed3")
+    assert len(name_of({"policy.conv": "[[8, 3, 2]], " * 40})) == 120
+    with pytest.raises(ConfigurationError, match=r"needs --search optuna"):
+        grid([axis_of("ga.sigma=0.1..1")])
+    with pytest.raises(ConfigurationError, match=r"--over ga.sgma: .* did you mean `sigma`"):
+        trial_of(settings, "ga.sgma=1,2")
+    with pytest.raises(ConfigurationError, match=r"give the same run"):
+        different(trial_of(settings, "ppo.clip_range=0.1,0.2"))
+
+
+def test_a_share_of_the_budget_is_a_share_of_everything_that_ends_a_run(settings: Settings) -> None:
+    (trial,) = trial_of(settings, "ga.sigma=0.1")
+    experiment = limited(trial.experiment, 0.5)
+    assert experiment.generations == 2
+    budget = settings.__class__(settings.file, ("run.budget={frames = 1001, seconds = 3.0}",), {}, (1,), 1, Path("a"))
+    assert limited(budget.trial({}).experiment, 0.25).run.budget.limits() == {"frames": 251, "seconds": 0.75}
+    assert experiment.identity() == trial.experiment.identity()  # so the run goes on
+
+
+def test_only_a_trial_that_the_seeds_show_to_lose_stops() -> None:
+    best = [10.0, 20.0, 30.0]
+    assert race.loses([9.0, 19.1, 28.9], best) == "1.00 below the leader (0.75 to 1.25)"
+    assert race.loses([9.0, 19.9, 25.0], best) == ""  # one seed may have been bad luck
+    assert race.loses([11.0, 21.0, 31.0], best) == ""
+    assert race.loses([1.0], [100.0]) == ""
+    stopped = race.judged({"a": [9.0, 19.1, 28.9], "b": best, "c": best}, {"d": "why"}, last=False)
+    assert [bool(one.stopped) for one in stopped] == [True, False, False, True]
+    assert [bool(one.stopped) for one in race.judged({"a": [1, 2, 3], "b": best}, {}, last=True)] == [False, False]
+
+
+def test_a_race_stops_the_losers_and_the_winner_is_retested_on_seeds_that_no_trial_had(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = trial_of(settings, "ga.sigma=0.1,0.2,0.5")
+    scores = {"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0, "ga.sigma=0.5": 1.0}
+    trainer = Trainer(monkeypatch, scores)
+    runs = sweeping.race(settings, trials, Journal(settings.directory, {}))
+    assert [len(run.stages) for run in runs] == [1, 3, 1]
+    best = sweeping.winner(runs)
+    assert best is not None
+    assert best.trial.name == "ga.sigma=0.2"
+    assert [(seed, done) for _, seed, done in trainer.trained[9:]] == [
+        (1, 2), (2, 2), (3, 2), (1, 4), (2, 4), (3, 4)
+    ]  # fmt: skip
+    trainer.trained.clear()
+    method, found = sweeping.retested(settings, best)
+    assert trainer.trained == [("ga.sigma=0.2", 4, 4), ("ga.sigma=0.2", 5, 4)]
+    assert method.mean == 7.0 + 45.0
+    assert found[0].directory == Path("runs/sweep-tiny/retest/ga.sigma=0.2-seed4")
+
+
+def test_what_was_decided_is_not_decided_again(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = trial_of(settings, "ga.sigma=0.1,0.2")
+    Trainer(monkeypatch, {"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
+    first = sweeping.race(settings, trials, Journal(settings.directory, {"seeds": [1, 2, 3]}))
+    changed = Trainer(monkeypatch, {"ga.sigma=0.1": 500.0, "ga.sigma=0.2": 7.0})
+    again = sweeping.race(settings, trials, Journal(settings.directory, {"seeds": [1, 2, 3]}))
+    assert (again, changed.trained) == (first, [])
+    with pytest.raises(ConfigurationError, match="is a sweep with another seeds; choose another --directory"):
+        Journal(settings.directory, {"seeds": [1]})
+    (settings.directory / "sweep.json").write_text("{")
+    with pytest.raises(DataError, match=r"sweep\.json: is damaged"):
+        Journal(settings.directory, {"seeds": [1, 2, 3]})
+
+
+def test_a_trial_that_fails_is_out_and_is_named(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = trial_of(settings, "ga.sigma=0.1,0.2")
+    trainer = Trainer(monkeypatch, {"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
+    good = trainer._outcome
+
+    def bad(member: Member) -> Outcome:
+        failed = Outcome(member.method, member.experiment, member.directory, failure="no memory")
+        return failed if member.method == "ga.sigma=0.2" else good(member)
+
+    monkeypatch.setattr(trainer, "_outcome", bad)
+    runs = sweeping.race(settings, trials, Journal(settings.directory, {}))
+    assert runs[1].stages == (Standing("ga.sigma=0.2", (), "failed: seed 1: no memory"),)
+    best = sweeping.winner(runs)
+    assert best is not None
+    assert best.trial.name == "ga.sigma=0.1"
+
+
+def test_a_search_without_optuna_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    over = ("sweep", "tiny.toml", "--over", "ga.sigma=0.1..1:log")
+    _, err = called(tmp_path, *over, "--search", "optuna", code=2, program="evo")
+    assert err == "--search optuna and --trials N go together\n"
+    try:
+        import optuna  # noqa: F401
+    except ImportError:
+        _, err = called(tmp_path, *over, "--search", "optuna", "--trials", 3, code=2, program="evo")
+        assert err.startswith("--search needs optuna")
+        assert len(err.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def in_this_process(member: Member) -> str:
+    list(evo.train(member.experiment, member.directory))
+    return ""
+
+
+@pytest.mark.long
+def test_a_race_of_real_runs_goes_on_from_one_stage_to_the_next(settings: Settings) -> None:
+    trials = trial_of(settings, "ga.sigma=0.1,0.5")
+    runs = sweeping.race(settings, trials, Journal(settings.directory, {}), in_this_process)
+    best = sweeping.winner(runs)
+    assert best is not None
+    straight = [member.experiment for member in settings.members(best.trial, 1.0)]
+    for experiment, score in zip(straight, best.stages[-1].scores, strict=True):
+        *_, row = evo.train(experiment, f"straight-{experiment.run.seed}")
+        assert row.champion is not None
+        assert row.champion.fitness == score  # although the run was taken up at every stage
+
+
+@pytest.mark.long
+def test_a_race_that_is_killed_at_any_moment_is_decided_as_one_that_is_not(settings: Settings) -> None:
+    trials = trial_of(settings, "ga.sigma=0.1,0.5")
+    whole = sweeping.race(settings, trials, Journal(Path("whole"), {}), in_this_process)
+    for member in (member for trial in trials for member in settings.members(trial, 1.0)):
+        shutil.rmtree(member.directory)
+    kills, done = 0, False
+    while not done:
+        child = os.fork()
+        if not child:
+            sweeping.race(settings, trials, Journal(settings.directory, {}), in_this_process)
+            os._exit(0)
+        time.sleep(0.3 + 0.1 * kills)
+        os.kill(child, signal.SIGKILL)
+        done = not os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        kills += not done
+    assert kills > 2
+    assert sweeping.race(settings, trials, Journal(settings.directory, {}), in_this_process) == whole
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("search", ["grid", "optuna"])
+def test_a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path: Path, search: str) -> None:
+    words = ["--over", "ga.sigma=0.1,0.5", "--seeds", "2", "--retest", "2", "--json"]
+    if search == "optuna":
+        pytest.importorskip("optuna")
+        words = ["--over", "ga.sigma=0.01..1:log", "--search", "optuna", "--trials", "3", *words[2:]]
+    (tmp_path / "tiny.toml").write_text(TINY)
+    line = [sys.executable, "-m", "evo", "sweep", "tiny.toml", *words]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+
+    def sweep(directory: str, seconds: float | None) -> str:
+        process = subprocess.Popen(
+            [*line, "--directory", directory], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            try:
+                out = process.communicate(timeout=seconds)[0]
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+                return ""
+        assert process.returncode == 0
+        return out
+
+    began = time.monotonic()
+    whole = sweep("whole", None)
+    took, kills, pieces = time.monotonic() - began, 0, ""
+    while not pieces:
+        pieces = sweep("pieces", None if kills > 6 else took / 4 * (1 + kills / 4))
+        kills += not pieces
+    assert kills
+    ours, theirs = (json.loads(out.splitlines()[-1]) for out in (whole, pieces))
+    assert ours["trials"] == theirs["trials"]
+    for name in ("name", "won_with", "validation", "test"):
+        assert ours["winner"][name] == theirs["winner"][name]

@@ -1,0 +1,169 @@
+"""Workers on devices of their own: what they say of themselves, and what becomes of one whose device is too small."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evo.errors import DeviceMemoryError
+from evo.records import Episodes, Task, WeightSource
+from evo.workers.channel import WorkerSpec
+from evo.workers.placement import VISIBLE
+from evo.workers.pool import Pool
+from tests.evaluators.test_evaluators import alive, children, master, until, want
+from tests.helpers.specs import spec
+from tests.workers.players import Job
+
+Pools = Callable[..., Pool]
+STARTS = ["forkserver", "spawn"]
+
+
+@pytest.fixture
+def pools() -> Iterator[Pools]:
+    opened = []
+
+    def opening(player: str, slots: list[dict[str, str]], start: str = "forkserver", context: Any = None) -> Pool:
+        prepare = "evo.rollouts.player:prepare" if context is not None else ""
+        opened.append(Pool(WorkerSpec(player, context, prepare, start), slots))
+        return opened[-1]
+
+    yield opening
+    for pool in opened:
+        pool.close()
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_worker_s_real_environment_is_that_of_its_slot(pools: Pools, start: str) -> None:
+    pool = pools("tests.workers.players:make_real_environment", [{VISIBLE: "3"}, {VISIBLE: "MIG-ab"}], start)
+    told = {pid: seen for pid, *seen in pool.map([VISIBLE] * 12).results}
+    for pid, wanted in zip(pool.pids, ("3", "MIG-ab"), strict=True):
+        if pid in told:
+            compiled, begun = told[pid]
+            assert compiled == wanted
+            assert (begun == wanted) == (start == "spawn")  # a forked one was begun as the fork_server was
+    assert told
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", STARTS)
+def test_tensorflow_is_imported_once_for_all_workers_that_are_forked(pools: Pools, tmp_path: Path, start: str) -> None:
+    context = spec(tmp_path, {"id": "snake"}, {"inference": "tensorflow"}, {}, "tensorflow")
+    pool = pools("tests.workers.players:make_at_start", [{VISIBLE: "-1"}] * 2, start, context)
+    there = ["tensorflow", "keras"] if start == "forkserver" else []
+    assert pool.map([["tensorflow", "keras"]] * 4).results == [there] * 4
+
+
+def test_a_worker_s_first_words_are_its_device_process_and_memory_and_are_passed_on_once(pools: Pools) -> None:
+    pool = pools("tests.workers.players:make_with_room", [{VISIBLE: "0"}, {VISIBLE: "0"}, {VISIBLE: "1"}])
+    played = pool.map([Job(number, 0.05) for number in range(12)])
+    first, second, third = pool.pids
+    one, two = played.notices
+    assert one.startswith(f"2 on GPU 0 (Stand-in): processes {first}, {second}, ")
+    assert two.startswith(f"1 on GPU 1 (Stand-in): process {third}, ")
+    assert 5 < int(two.split(", ")[1].split()[0]) < 500
+    assert pool.map([Job(1)]).notices == []
+
+
+@pytest.mark.parametrize("room", ["none", "little"])
+def test_a_slot_whose_device_is_too_small_is_given_up_and_nothing_else_changes(pools: Pools, room: str) -> None:
+    jobs = [Job(number, 0.02) for number in range(12)]
+    pool = pools("tests.workers.players:make_with_room", [{VISIBLE: "0"}, {VISIBLE: "1", "ROOM": room}, {VISIBLE: "0"}])
+    first, second = pool.map(jobs), pool.map(jobs)
+    assert first.results == second.results == want(jobs)
+    (line,) = [notice for played in (first, second) for notice in played.notices if "gives up" in notice]
+    assert line.startswith("worker 1 (process ")
+    assert "on GPU 1 gives up: out of memory on the Stand-in: OOM" in line
+    assert line.endswith("; 2 go on without it")
+    assert len(pool.pids) == 2
+    assert first.effort.replaced == second.effort.replaced == 0
+
+
+@pytest.mark.parametrize("room", ["none", "little"])
+def test_where_every_device_is_too_small_the_run_ends_with_one_line(pools: Pools, room: str) -> None:
+    pool = pools("tests.workers.players:make_with_room", [{VISIBLE: "0", "ROOM": room}] * 2)
+    with pytest.raises(
+        DeviceMemoryError, match=r"on GPU 0 gives up: .*; no worker is left. Give each more memory"
+    ) as end:
+        pool.map([Job(1), Job(2)])
+    assert end.value.exit_code == 5
+
+
+def test_a_worker_s_notices_are_passed_on_with_its_name(pools: Pools) -> None:
+    pool = pools("tests.workers.players:make_with_room", [{VISIBLE: "2", "ROOM": "half"}])
+    notices = [notice for notice in pool.map([Job(1), Job(2)]).notices if "half" in notice]
+    assert notices == [f"worker 0 (process {pool.pids[0]}, GPU 2): half of job {number}" for number in (1, 2)]
+
+
+def test_spawned_workers_are_replaced_and_leave_nobody_behind(pools: Pools, tmp_path: Path) -> None:
+    before = children(os.getpid())
+    jobs = [Job(number, 0.01, "kill" if number == 3 else "", tally=tmp_path) for number in range(10)]
+    pool = pools("tests.workers.players:make", [{}, {}], "spawn")
+    played = pool.map(jobs)
+    assert played.results == want(jobs)
+    assert played.effort.replaced == 1
+    os.kill(pool.pids[0], signal.SIGKILL)
+    assert pool.map(jobs).results == want(jobs)
+    pool.close()
+    assert children(os.getpid()) == before
+
+
+def test_spawned_workers_are_gone_soon_after_their_master() -> None:
+    then = (
+        "pool.close(); pool = Pool(WorkerSpec('tests.workers.players:make', None, '', 'spawn'), [{}, {}]);"
+        "pool.map([Job(1), Job(2)]); print(*pool.pids, flush=True); pool.map([Job(n, 60) for n in range(2)])"
+    )
+    with master(then) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        pids = [int(word) for word in process.stdout.readline().split()]
+        family = children(process.pid)
+        assert set(pids) < family
+        process.kill()
+        process.wait()
+        assert until(lambda: not any(alive(pid) for pid in family), 2.0)
+
+
+def fresh(count: int) -> Task:
+    minus = np.full(count, -1, np.int32)
+    source = WeightSource(minus, minus, np.arange(count, dtype=np.uint64), np.zeros(count, np.float32))
+    return Task(source, Episodes(np.arange(8, dtype=np.uint64)))
+
+
+@pytest.fixture
+def limited(pools: Pools, tmp_path: Path) -> Callable[..., Pool]:
+    """Open a pool of one worker of TensorFlow with a real limit on its memory of the CPU, 0 for none."""
+
+    def opening(megabytes: int, units: int) -> Pool:
+        limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(megabytes)} if megabytes else {}
+        policy = {"conv": [[32, 3, 1], [32, 3, 1]], "dense": [units], "inference": "tensorflow"}
+        environment = {"id": "snake", "size": 6, "starvation": 12, "window": 7}
+        context = spec(tmp_path, environment, policy, {"candidates_per_call": 16}, "tensorflow")
+        return pools("evo.rollouts.player:make_player", [{VISIBLE: "-1", **limit}], context=context)
+
+    return opening
+
+
+@pytest.mark.long
+def test_out_of_memory_halves_what_is_computed_at_once_without_a_trace_in_results(
+    limited: Callable[..., Pool],
+) -> None:
+    (reference,) = limited(0, 64).map([fresh(16)]).results
+    short = limited(30, 64)
+    played = short.map([fresh(16)])
+    (halved,) = played.results
+    assert any("memory is short, so it computes " in note and "in a call, not 16" in note for note in played.notices)
+    np.testing.assert_array_equal(halved.returns, reference.returns)
+    np.testing.assert_array_equal(halved.lengths, reference.lengths)
+
+
+@pytest.mark.long
+def test_a_device_that_cannot_hold_one_network_is_given_up(limited: Callable[..., Pool]) -> None:
+    told = "worker 0 .* on the CPU gives up: out of memory on the CPU: OOM when allocating tensor with shape"
+    with pytest.raises(DeviceMemoryError, match=told):
+        limited(16, 4096).map([fresh(16)])
