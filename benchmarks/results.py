@@ -40,7 +40,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     },
     **{
         f"games/{method}_{game}": ((1, 2, 3), 5000)
-        for game in ("breakout", "asterix", "space_invaders", "2048")
+        for game in ("breakout", "freeway", "asterix", "space_invaders", "2048")
         for method in ("cma", "ppo")
     },
     "games/cma_swingup": ((1, 2, 3), 5000),
