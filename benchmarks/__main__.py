@@ -31,8 +31,8 @@ RESULTS, RATIOS, README = HERE / "RESULTS.md", HERE / "ratios.json", ROOT / "REA
 # In this order: what plays with TensorFlow in this process comes late, and what starts it first has one thread. The
 # longest section, in processes of its own, is last.
 SECTIONS = (
-    "game", "games", "populations", "generations", "startup", "scaling", "safety", "simulation", "rollout", "bfloat16",
-    "learner", "ppo", "gymnasium_envs", "race",
+    "game", "games", "gymnax_games", "populations", "generations", "startup", "scaling", "safety", "simulation",
+    "rollout", "bfloat16", "learner", "ppo", "gymnasium_envs", "race",
 )  # fmt: skip
 SMOKE = ("game", "games", "generations", "startup", "rollout")
 AGAIN = 2  # times that a section with a bad ratio is measured once more: the machine may have had other work

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,15 +39,15 @@ class Measured:
         return "\n\n".join([stamp, *(table.markdown() for table in self.tables)])
 
 
-def head(peers: Path) -> str:
-    """Return what comes before the sections: the machine, and the versions of everybody."""
+def head(peers: Path, names: Sequence[str] = ENVIRONMENTS) -> str:
+    """Return what comes before the sections: the machine, and the versions of everybody; peers are those of `names`."""
     return "\n\n".join(
         [
             "# Results",
             "Written by `python -m benchmarks`; with `--only SECTION` a section is measured anew and the others stay. "
             f"{machine()}",
             "Other libraries, each in its own environment (`python -m benchmarks.peers`): "
-            + "; ".join(_versions(peers))
+            + "; ".join(_versions(peers, names))
             + ".",
             "Absolute figures depend on the machine and its other work. Ratios were measured with all sides in "
             "alternation. Tables of figures show the target, and for work of a single core also the best round, "
@@ -63,8 +64,12 @@ def sections(text: str) -> dict[str, str]:
 
 
 def same_head(text: str, peers: Path) -> bool:
-    """Return whether the sections of a text were measured on this machine, with these versions."""
-    return MARKS.split(text)[0].strip() == head(peers)
+    """Return whether the sections of a text were measured on this machine, with these versions.
+
+    A peer that is newer than the text changes none of its sections.
+    """
+    old = MARKS.split(text)[0].strip()
+    return old == head(peers, [name for name in ENVIRONMENTS if re.search(rf"[:;] {name} \(", old)])
 
 
 def written(old: str, peers: Path, found: dict[str, Measured], order: tuple[str, ...]) -> str:
@@ -92,9 +97,9 @@ def _git(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _versions(peers: Path) -> list[str]:
+def _versions(peers: Path, names: Sequence[str]) -> list[str]:
     told = []
-    for name in ENVIRONMENTS:
+    for name in names:
         lines = (ROOT / "benchmarks" / "peers" / f"{name}.txt").read_text().splitlines()
         pinned = ", ".join(line.replace("==", " ") for line in lines if line and not line.startswith("#"))
         told.append(f"{name} ({pinned})" if interpreter(peers, name) else f"{name} (not there)")

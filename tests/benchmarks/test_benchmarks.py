@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import comparison, game, gpu, report, rollout, scaling, simulation, startup
+from benchmarks import comparison, game, gpu, gymnax_games, report, rollout, scaling, simulation, startup
 from benchmarks.__main__ import RATIOS, RESULTS, SECTIONS, SMOKE, main, measured
 from benchmarks.costs import Master
 from benchmarks.peers import ENVIRONMENTS, Peer
@@ -214,6 +214,24 @@ def test_a_section_is_written_into_the_results_and_leaves_the_others(
     assert main() == 0
     assert results.read_text() == other
     assert "another machine or other versions, so nothing is written" in capsys.readouterr().err
+
+
+def test_results_stay_when_a_peer_is_new_and_not_when_one_has_another_version(tmp_path: Path) -> None:
+    old = report.head(tmp_path, ENVIRONMENTS[:-1])
+    assert ENVIRONMENTS[-1] not in old
+    assert report.same_head(old, tmp_path)
+    assert report.same_head(report.head(tmp_path), tmp_path)
+    assert not report.same_head(old.replace(f"{ENVIRONMENTS[0]} (not there)", f"{ENVIRONMENTS[0]} (a 1)"), tmp_path)
+    assert not report.same_head("", tmp_path)
+
+
+def test_steps_of_games_alone_are_those_that_play_and_without_the_peer_nothing_is_measured(tmp_path: Path) -> None:
+    speed, length = gymnax_games.Versus("catch", "Catch-bsuite", frames=4 * 100).ours(4)
+    assert length == 9  # and a step that begins the next episode
+    assert speed > 0
+    table = gymnax_games.run(Form(True, tmp_path))
+    assert not table.rows
+    assert "Without gymnax: its environment" in table.note
 
 
 def test_the_comparison_of_the_readme_is_that_of_the_results() -> None:
