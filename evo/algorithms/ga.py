@@ -17,6 +17,7 @@ from pydantic import Field
 from evo.evolution.population import (
     FITNESS_WORST,
     Outcome,
+    between_islands,
     mean_returns,
     spread,
     tasks_of,
@@ -66,7 +67,7 @@ class GeneticAlgorithm(Algorithm):
         self.statistics.register("mean", lambda values: sum(values) / len(values))
         self.logbook = tools.Logbook()
         self._sigmas = sigma_table(options.sigma)
-        self._parents = np.empty((0, setup.network.size), np.float32)  # [S, P] best first
+        self._parents = np.empty((0, setup.network.size), np.float32)  # [S, P] best first, of each island
         self._steps = np.empty(0, np.int32)  # [S] the sigma that made each parent, as a step
         self._ages = np.empty(0, np.int32)  # [S] generations in which each parent was evaluated
         self._means = np.empty(0, np.int64)  # [S] mean fitness over at most `memory` of these
@@ -126,10 +127,11 @@ class GeneticAlgorithm(Algorithm):
 
     def _selected(self, source: WeightSource, chosen: NDArray[np.int64]) -> Metrics:
         """Return what selection left: its diversity, the share of new networks, and the median sigma of these."""
-        new = chosen[chosen >= _elites(source)]
+        islands, new = self.options.islands, chosen[chosen >= _elites(source)]
         mutated = source.sigmas[new][source.rows[new] >= 0]
         return {
             **spread(self._parents),
+            **({"between_islands": between_islands(self._parents, islands)} if islands > 1 else {}),
             "turnover": len(new) / len(chosen),
             "surviving_sigma": float(np.median(mutated)) if len(mutated) else float("nan"),
         }

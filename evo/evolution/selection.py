@@ -33,16 +33,16 @@ class SelectionOptions(PopulationOptions):
         1,
         ge=1,
         le=LARGEST_POPULATION,
-        description="subpopulations that select among themselves; divides population, parents and elites; 1 = none",
+        description="subpopulations that select among themselves; population, parents and elites are multiples of it",
     )
     migration_every: int = Field(
-        10, ge=0, description="generations between migrations from every island to the next; 0 = never"
+        10, ge=0, description="generations between migrations from each island to the next; 0 = never"
     )
     migrants: int = Field(
         1,
         ge=1,
         le=LARGEST_POPULATION,
-        description="best candidates of an island that replace the worst of the next one before selection, and stay",
+        description="best candidates that each island copies to the next one before selection, in place of its worst",
     )
 
     @model_validator(mode="after")
