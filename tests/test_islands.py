@@ -220,7 +220,8 @@ def test_only_options_that_are_used_are_part_of_a_runs_identity() -> None:
     assert not new & plain.keys()
     assert identity(migration_every=3, migrants=5) == plain
     assert identity(islands=4, migration_every=0, migrants=99) == {**plain, "islands": 4, "migration_every": 0}
-    assert identity(islands=4).keys() - plain.keys() == new
+    assert identity(islands=4, migration_every=3, migrants=2).keys() - plain.keys() == new
+    assert identity(islands=4) == {**plain, "islands": 4}  # all others are the usual ones
 
 
 SET = ("--set", "ga.islands=2", "--set", "ga.migration_every=2")

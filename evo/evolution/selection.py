@@ -19,6 +19,8 @@ from evo.randomness.philox import draw
 from evo.randomness.philox_arrays import draws
 from evo.randomness.streams import Purpose, stream
 
+MIGRATION_EVERY = 10  # generations, where an experiment does not say
+
 
 class SelectionOptions(PopulationOptions):
     """Options of an algorithm whose parents are selected by fitness."""
@@ -36,7 +38,7 @@ class SelectionOptions(PopulationOptions):
         description="subpopulations that select among themselves; population, parents and elites are multiples of it",
     )
     migration_every: int = Field(
-        10, ge=0, description="generations between migrations from each island to the next; 0 = never"
+        MIGRATION_EVERY, ge=0, description="generations between migrations from each island to the next; 0 = never"
     )
     migrants: int = Field(
         1,
@@ -68,9 +70,12 @@ class SelectionOptions(PopulationOptions):
     @model_serializer(mode="wrap")
     def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What is not used is no key of a run's identity, so that the hashes of runs without islands stay as they are.
-        unused: list[str] = [] if self.islands > 1 and self.migration_every else ["migrants"]
-        unused += [] if self.islands > 1 else ["islands", "migration_every"]
-        return {key: value for key, value in dump(self).items() if key not in unused}
+        given = {
+            "islands": self.islands > 1,
+            "migration_every": self.islands > 1 and self.migration_every != MIGRATION_EVERY,
+            "migrants": self.islands > 1 and self.migration_every > 0 and self.migrants > 1,
+        }
+        return {key: value for key, value in dump(self).items() if given.get(key, True)}
 
 
 class Individual:
