@@ -224,6 +224,7 @@ def test_only_options_that_are_used_are_part_of_a_runs_identity() -> None:
     assert identity(islands=4) == {**plain, "islands": 4}  # all others are the usual ones
 
 
+CATCH = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30\n", 'id = "catch"\n')
 SET = ("--set", "ga.islands=2", "--set", "ga.migration_every=2")
 
 
@@ -234,12 +235,14 @@ def verified(where: Path, run: str) -> dict[str, object]:
 
 
 def test_a_run_is_the_same_for_any_workers_and_is_verified_replayed_and_forked(tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "small.toml").write_text(CATCH)
     summary = summary_of(tmp_path, "small.toml", *SET, "--run-dir", "run")
     words = ("--backend", "processes", "--workers", 3)
     assert summary_of(tmp_path, "small.toml", *SET, *words, "--run-dir", "other")["state_hash"] == summary["state_hash"]
     assert verified(tmp_path, "run")["ok"]
     store = Store.read(tmp_path / "run")
+    moved = store.read_record(1)["survivors"] % 2 != np.arange(4) % 2
+    assert moved.any()  # so a run that migrates at another time is another one
     for generation, candidate in ((0, 3), (3, 7)):
         record = store.read_record(generation)
         said = replay_candidate(tmp_path / "run", generation, 0, candidate).described
