@@ -12,37 +12,30 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from evo.evolution.population import (
     FITNESS_WORST,
-    LARGEST_POPULATION,
     Outcome,
-    PopulationOptions,
+    between_islands,
     mean_returns,
     spread,
     tasks_of,
 )
+from evo.evolution.selection import Selection, SelectionOptions
 from evo.evolution.sigmas import OCTAVE, STEPS, drawn_steps, sigma_table
 from evo.plugins.options import Setup
-from evo.randomness.philox import draw
 from evo.randomness.philox_arrays import draws
-from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
+from evo.randomness.streams import Purpose, candidate_keys, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
 
 
-class Options(PopulationOptions):
+class Options(SelectionOptions):
     """The [ga] section."""
 
-    parents: int = Field(64, ge=1, le=LARGEST_POPULATION, description="candidates that may have children")
-    elites: int = Field(
-        64, ge=0, le=LARGEST_POPULATION, description="best candidates that stay unchanged, and are evaluated again"
-    )
     memory: int = Field(
         1, ge=1, le=1000, description="generations over which an elite's fitness is averaged; 1 = the last only"
     )
-    selection: Literal["truncation", "tournament"] = Field("truncation", description="selection of parents")
-    tournament: int = Field(4, ge=1, le=1000, description="candidates per tournament, where selection = tournament")
     sigma: float = Field(
         0.1, gt=0, le=1000, description="standard deviation of the mutation noise: the base of a child's sigma"
     )
@@ -59,43 +52,22 @@ class Options(PopulationOptions):
         0.5, ge=0, le=1, description="probability that a child has two parents; not used where crossover = none"
     )
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Options:
-        if self.parents > self.population:
-            raise ValueError(f"parents: {self.parents} of a population of {self.population}")
-        if self.elites > self.parents:
-            raise ValueError(f"elites: {self.elites} of {self.parents} parents")
-        if self.elites == self.population:
-            raise ValueError(f"elites: {self.elites} must be less than the population, {self.population}")
-        if self.tournament > self.population:
-            raise ValueError(f"tournament: {self.tournament} of a population of {self.population}")
-        return self
-
-
-class Individual:
-    """What DEAP ranks: a candidate's number and its fitness."""
-
-    def __init__(self, number: int, fitness: Any) -> None:
-        self.number, self.fitness = number, fitness
-
 
 class GeneticAlgorithm(Algorithm):
     """A population, stored as its parents."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        from deap import base, tools
+        from deap import tools
 
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._per_task = setup.candidates_per_task
-        self._fitness = type("Fitness", (base.Fitness,), {"weights": (1,)})
-        self.toolbox = base.Toolbox()
-        self.toolbox.register("select", self._tournaments if options.selection == "tournament" else tools.selBest)
+        self.selection = Selection(options, setup.seed)
         self.statistics = tools.Statistics(lambda individual: individual.fitness.values[0])
         self.statistics.register("best", max)
         self.statistics.register("mean", lambda values: sum(values) / len(values))
         self.logbook = tools.Logbook()
         self._sigmas = sigma_table(options.sigma)
-        self._parents = np.empty((0, setup.network.size), np.float32)  # [S, P] best first
+        self._parents = np.empty((0, setup.network.size), np.float32)  # [S, P] best first, of each island
         self._steps = np.empty(0, np.int32)  # [S] the sigma that made each parent, as a step
         self._ages = np.empty(0, np.int32)  # [S] generations in which each parent was evaluated
         self._means = np.empty(0, np.int64)  # [S] mean fitness over at most `memory` of these
@@ -104,12 +76,10 @@ class GeneticAlgorithm(Algorithm):
             self._parents = np.ascontiguousarray(setup.start, np.float32)[None]
             self._steps, self._ages, self._means = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
         self._record: dict[str, NDArray[Any]] = {}
-        self._generation = 0
 
     def generation(self, number: int) -> Generation:
         """Play the population, and choose the parents of the next one."""
         options = self.options
-        self._generation = number
         source, steps = self._candidates(number)
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
         published = self._parents if len(self._parents) else None
@@ -117,8 +87,8 @@ class GeneticAlgorithm(Algorithm):
         outcome = Outcome(results)
         compared = self._compared(source, outcome)
         fitness, ages = self._remember(outcome.fitness(options))
-        population = [self._individual(i, value) for i, value in enumerate(fitness)]
-        chosen = [individual.number for individual in self.toolbox.select(population, options.parents)]
+        population = self.selection.individuals(fitness)
+        chosen = self.selection.parents(population, number)
         finite = [individual for individual in population if outcome.finite[individual.number]]
         self.logbook.record(generation=number, **self.statistics.compile(finite or population))
         survivors = self._rebuilt(source.some(chosen))
@@ -157,22 +127,24 @@ class GeneticAlgorithm(Algorithm):
 
     def _selected(self, source: WeightSource, chosen: NDArray[np.int64]) -> Metrics:
         """Return what selection left: its diversity, the share of new networks, and the median sigma of these."""
-        new = chosen[chosen >= _elites(source)]
+        islands, new = self.options.islands, chosen[chosen >= _elites(source)]
         mutated = source.sigmas[new][source.rows[new] >= 0]
         return {
             **spread(self._parents),
+            **({"between_islands": between_islands(self._parents, islands)} if islands > 1 else {}),
             "turnover": len(new) / len(chosen),
             "surviving_sigma": float(np.median(mutated)) if len(mutated) else float("nan"),
         }
 
     def finalists(self, count: int) -> Finalists:
         """Return the best of the survivors."""
+        rows = self.selection.best(self._parents, self._means, count)
         survivors = self._record.get("survivors")  # not after a fork, before a generation is played
         if survivors is None:
-            return Finalists(self._parents[:count])
-        chosen = survivors[:count]
+            return Finalists(self._parents[rows])
+        chosen = survivors[rows]
         returns = mean_returns(self._record["return"][chosen], self.options.episodes)
-        return Finalists(self._parents[:count], chosen.tolist(), returns)
+        return Finalists(self._parents[rows], chosen.tolist(), returns)
 
     def _candidates(self, number: int) -> tuple[WeightSource, NDArray[np.int32]]:
         """Return the source of every candidate, elites first and unchanged, and the sigma steps that made them."""
@@ -193,8 +165,9 @@ class GeneticAlgorithm(Algorithm):
             keys[new] = streams(Purpose.INITIAL)
             return WeightSource(rows, mates, keys, sigmas, options.crossover), steps
         names = streams(Purpose.PARENT)
-        rows[new] = draws(names, 0, len(self._parents))
-        mates[new] = np.where(draws(names, 1, 65536) < crossed, draws(names, 2, len(self._parents)), -1)
+        rows[new] = self.selection.rows(names, 0, elites, len(self._parents))
+        others = self.selection.rows(names, 2, elites, len(self._parents))
+        mates[new] = np.where(draws(names, 1, 65536) < crossed, others, -1)
         keys[new] = streams(Purpose.MUTATION)
         centers = self._steps[rows[new]] if options.adapt else schedule
         spread = drawn_steps(streams(Purpose.SIGMA), options.sigma_spread)
@@ -211,23 +184,6 @@ class GeneticAlgorithm(Algorithm):
             if past and fitness[i] > FITNESS_WORST and self._means[i] > FITNESS_WORST:
                 fitness[i] = (int(self._means[i]) * past + int(fitness[i])) // (past + 1)
         return fitness, ages
-
-    def _individual(self, number: int, value: int) -> Individual:
-        fitness = self._fitness()
-        fitness.values = (int(value),)
-        return Individual(number, fitness)
-
-    def _tournaments(self, population: Sequence[Individual], count: int) -> list[Individual]:
-        """Return the elites and tournament winners, `count` in total; DEAP's own draws use a global generator."""
-        from deap import tools
-
-        elites = tools.selBest(population, self.options.elites)
-        winners: list[Individual] = []
-        for t in range(count - len(elites)):
-            name = stream(self.seed, Purpose.TOURNAMENT, self._generation, t)
-            numbers = sorted({draw(name, i, len(population)) for i in range(self.options.tournament)})
-            winners += tools.selBest([population[i] for i in numbers], 1)
-        return elites + tools.selBest(sorted(winners, key=lambda winner: winner.number), len(winners))  # type: ignore[no-any-return]
 
     def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
         from evo.networks.candidates import Rebuilder

@@ -53,10 +53,10 @@ def near_copies(signs: Signs) -> Checked | None:
     parents, population = int(signs.option("parents") or 1), int(signs.option("population") or 2)
     changes = []
     if parents < population // 16:
-        changes.append(signs.set("parents", max(2, population // 8)))
+        changes.append(signs.set("parents", _multiple(signs, max(2, population // 8))))
     if math.isfinite(rms := signs.late("weight_rms")) and signs.late("sigma") < SMALL_STEP * rms:
         changes.append(signs.set("sigma", figure(USUAL_STEP * rms)))
-    changes = changes or [signs.set("parents", min(4 * parents, population - 1))]
+    changes = changes or [signs.set("parents", _multiple(signs, min(4 * parents, population - 1)))]
     return Checked(
         label,
         Finding(
@@ -99,7 +99,7 @@ def stale_elites(signs: Signs) -> Checked | None:
     label, population = f"new survivors {percent(turnover)}", int(signs.option("population") or 2)
     if turnover >= LEAST_TURNOVER or 2 * elites < population:
         return Checked(label)
-    fewer = max(1, population // 8)
+    fewer = _multiple(signs, max(1, population // 8))
     return Checked(
         label,
         Finding(
@@ -110,6 +110,12 @@ def stale_elites(signs: Signs) -> Checked | None:
             f"Keep fewer: {signs.set('elites', fewer)} {signs.set('parents', fewer)}.",
         ),
     )
+
+
+def _multiple(signs: Signs, parents: int) -> int:
+    """Return the largest number of parents up to this one that islands share equally; at least one on each."""
+    islands = int(signs.option("islands") or 1)
+    return max(islands, parents - parents % islands)
 
 
 def noisy_selection(signs: Signs) -> Checked | None:

@@ -28,16 +28,17 @@ def philox(keys: Words, c0: Counter, c1: Counter, c2: Counter, c3: Counter) -> t
     return c0, c1, c2, c3
 
 
-def draws(keys: Words, index: int, below: int) -> NDArray[np.int64]:
-    """Return `philox.draw(key, index, below)` of each stream.  # [N]"""
-    limit = (1 << 32) // below * below
+def draws(keys: Words, index: int, below: int | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return `philox.draw(key, index, below)` of each stream, with one `below` or [N].  # [N]"""
+    below = np.broadcast_to(np.asarray(below, np.uint64), keys.shape)
+    limit = np.uint64(1 << 32) // below * below
     found = np.zeros(len(keys), np.int64)
     left, attempt = np.arange(len(keys)), 0
     while len(left):
         words = np.stack(philox(keys[left], attempt, index, 0, 0), 1)  # [M, 4]
-        good = words < np.uint64(limit)
+        good = words < limit[left, np.newaxis]
         first = good.argmax(axis=1)
         drawn = good.any(axis=1)
-        found[left[drawn]] = words[drawn, first[drawn]] % np.uint64(below)
+        found[left[drawn]] = words[drawn, first[drawn]] % below[left[drawn]]
         left, attempt = left[~drawn], attempt + 1
     return found

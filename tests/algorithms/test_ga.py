@@ -103,14 +103,14 @@ def test_returns_are_summed_over_episodes() -> None:
 @pytest.mark.parametrize("selection", ["truncation", "tournament"])
 def test_survivors_are_whom_deaps_selection_names(selection: str) -> None:
     algorithm = make(selection=selection)
-    algorithm.toolbox.register("select", tools.selWorst)
+    algorithm.selection.toolbox.register("select", tools.selWorst)
     drive(algorithm, 1, scores([5, 9, 7, 9, 1, 7, 9, 0]))
     assert algorithm.record()["survivors"].tolist() == [7, 4, 0]
 
 
 def test_truncation_is_deaps_own_and_finalists_are_the_best_survivors_with_their_numbers() -> None:
     algorithm = make()
-    assert algorithm.toolbox.select.func is tools.selBest
+    assert algorithm.selection.toolbox.select.func is tools.selBest
     drive(algorithm, 1, scores([5, 9, 7, 9, 1, 7, 9, 0]))
     weights, candidates, returns = vars(algorithm.finalists(2)).values()
     assert candidates == [1, 3]
@@ -295,9 +295,12 @@ def test_the_bonus_for_staying_alive_ends_after_its_steps() -> None:
     assert plain.record()["survivors"].tolist() == [3, 0, 1, 2, 4]
 
 
-def tournament_winners(seed: int, generation: int, values: Sequence[int], count: int, size: int) -> list[int]:
+def tournament_winners(
+    seed: int, generation: int, values: Sequence[int], end: int, size: int, first: int = 0
+) -> list[int]:
+    """Return the winners of tournaments first to end - 1, best first."""
     winners = []
-    for t in range(count):
+    for t in range(first, end):
         name = stream(seed, Purpose.TOURNAMENT, generation, t)
         winners.append(max((draw(name, i, len(values)) for i in range(size)), key=lambda i: (values[i], -i)))
     return sorted(winners, key=lambda i: (-values[i], i))
@@ -342,8 +345,9 @@ def copied(arrays: object) -> dict[str, tuple[str, bytes]]:
         {"selection": "tournament", "crossover": "layers"},
         {"memory": 3},
         {"adapt": True, "sigma_halving": 3, "crossover": "uniform", "alive_bonus": 0.01},
+        {"islands": 2, "migration_every": 2, "memory": 3, "adapt": True, "crossover": "uniform"},
     ],
-    ids=["default", "tournament", "remembering", "adapting"],
+    ids=["default", "tournament", "remembering", "adapting", "islands"],
 )
 def test_a_resumed_run_equals_the_straight_one_after_every_generation(options: dict[str, object]) -> None:
     straight, said = snake_run(range(5), **options)

@@ -33,6 +33,7 @@ LEARNING = {
 }  # fmt: skip
 HEALTHY = {"ga": EVOLVING, "ppo": LEARNING}
 
+ISLANDS = ("ga.population=230", "ga.islands=5", "ga.parents=5", "ga.elites=5")
 # What is wrong: the algorithm, options, metrics, the finding, and words of its evidence.
 WRONG: list[tuple[str, tuple[str, ...], dict[str, float], str, str]] = [
     ("ga", ("ga.episodes=2",), {"signal_to_noise": 1.5}, "noisy_selection", "1.5 times that of luck"),
@@ -42,6 +43,8 @@ WRONG: list[tuple[str, tuple[str, ...], dict[str, float], str, str]] = [
     ("ga", (), {"sigma": 2.0}, "sigma_too_large", "5 times the size of the weights"),
     ("ga", (), {"diversity": 0.001}, "collapsed_population", "differ by 0.1 % of their size"),
     ("ga", ("ga.parents=30", "ga.elites=30", "ga.population=32"), {"turnover": 0.02}, "stale_elites", "30 of 32"),
+    ("ga", ISLANDS, {"diversity": 0.001, "sigma": 0.08}, "collapsed_population", "differ by 0.1 % of their size"),
+    ("ga", (*ISLANDS, "ga.parents=200", "ga.elites=200"), {"turnover": 0.02}, "stale_elites", "200 of 230"),
     ("ga", (), {"optimism": 4.0}, "optimism_gap", "return 4 less in validation"),
     ("ga", (), {"test_return": 1.0}, "optimism_gap", "returns 4 less on test episodes"),
     ("ga", (), {"lane_utilisation": 0.3}, "idle_lanes", "30 % of the lane slots"),

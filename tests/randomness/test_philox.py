@@ -104,3 +104,6 @@ def test_draws_of_arrays_are_the_plain_ones_also_where_some_are_rejected(
 ) -> None:
     drawn = philox_arrays.draws(np.array(keys, np.uint64), index, below)
     assert drawn.tolist() == [draw(key, index, below) for key in keys]
+    limits = np.array([max(1, below - k) for k in range(len(keys))], np.int64)
+    each = philox_arrays.draws(np.array(keys, np.uint64), index, limits)
+    assert each.tolist() == [draw(key, index, limit) for key, limit in zip(keys, limits.tolist(), strict=True)]

@@ -46,6 +46,7 @@ TINY: dict[str, tuple[str, ...]] = {
         "[ga]\npopulation = 12\nparents = 4\nelites = 2\nepisodes = 3\n",
         "[ga]\npopulation = 12\nparents = 5\nelites = 3\nepisodes = 3\n"
         'memory = 3\nselection = "tournament"\nadapt = true\ncrossover = "uniform"\nsigma_halving = 2\n',
+        "[ga]\npopulation = 12\nparents = 6\nelites = 3\nepisodes = 3\nmemory = 3\nislands = 3\nmigration_every = 2\n",
     ),
     "ppo": (
         "[ppo]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nminibatches = 3\n"
@@ -223,6 +224,7 @@ def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_
     assert {section for section, _ in bound} == {*deciding, "run"}
     assert {key for section, key in bound if section == "run"} == {"seed"}
     where = {("learner", "weight"), ("learner", "log_placement")} if learns else set()
+    where |= {("ga", "migration_every"), ("ga", "migrants")} if name == "ga" else set()  # it has no islands
     assert {(section, key) for section, key in free if section in deciding} == {(name, "generations"), *where}
 
 

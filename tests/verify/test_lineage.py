@@ -17,6 +17,7 @@ from evo.verify.candidate import replay_candidate
 GENERATIONS = 14
 OPTIONS = {
     "ga": {"population": 12, "parents": 4, "elites": 2, "crossover": "uniform", "adapt": True},
+    "islands": {"population": 12, "parents": 6, "elites": 4, "islands": 2, "migration_every": 3},
     "nsga2": {"population": 12, "survivors": 4},
     "map_elites": {"population": 12, "contenders": 4},
     "sep_cma_es": {"population": 12},
@@ -24,9 +25,12 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ["ga", *(pytest.param(name, marks=pytest.mark.long) for name in [*OPTIONS][1:])])
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in [*OPTIONS][2:]]
+
+
+@pytest.mark.parametrize("algorithm", ["ga", "islands", *LONG])
 def test_a_candidate_of_any_generation_plays_as_it_did(algorithm: str, tmp_path: Path) -> None:
-    store = trained(algorithm, tmp_path / "run", **OPTIONS[algorithm])
+    store = trained("ga" if algorithm == "islands" else algorithm, tmp_path / "run", **OPTIONS[algorithm])
     with pytest.raises(DataError, match="not kept"):
         store.read_state(4)
     for generation, candidate in ((0, 3), (5, 7)):
