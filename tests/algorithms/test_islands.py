@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import SMALL, called, summary_of
 from deap import tools
 from pydantic import ValidationError
-from test_ga import NETWORK, drive, make, scores, tournament_winners
 
 from evo.algorithms import ga
 from evo.config.experiment import Experiment
@@ -24,6 +22,8 @@ from evo.records import Request, WeightSource
 from evo.store.store import Store
 from evo.testing import algorithm_tests
 from evo.verify.candidate import replay_candidate
+from tests.algorithms.test_ga import NETWORK, drive, make, scores, tournament_winners
+from tests.helpers.calling import SMALL, called, summary_of
 
 TestIslands = algorithm_tests(
     "evo.algorithms.ga", population=12, parents=6, elites=3, episodes=2, islands=3, migration_every=2, migrants=1
