@@ -19,7 +19,7 @@ kernel_cache.use(__name__)
 
 # Counting references to the arrays of a board at every call would cost more than a step does, and these functions own
 # no memory: they run without reference counts, and the ones of every step are inlined.
-LEAN: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+LEAN: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 
 FRUITS = np.int64(0)  # the purpose of a game's draws; typed, since a literal would have kernels compiled once more
 
@@ -83,7 +83,7 @@ def make_boards(count: int, size: int, forced: int = 0) -> Boards:
     return boards
 
 
-@njit(**LEAN)
+@njit(inline="always", **LEAN)
 def free_cell(occupied, b, rank):  # type: ignore[no-untyped-def]
     """Return free cell number `rank` of board b, counted row by row."""
     word_number = 0
@@ -133,7 +133,7 @@ def is_occupied(occupied, b, cell):  # type: ignore[no-untyped-def]
     return (occupied[b, cell >> 6] >> np.uint64(cell & 63)) & ONE != np.uint64(0)
 
 
-@njit(forceinline=True, **LEAN)
+@njit(inline="always", **LEAN)
 def reset_board(boards, rules, b, seed):  # type: ignore[no-untyped-def]
     """Begin the episode of `seed` (64 bits) on board b, without the forced fruits of an earlier one."""
     size = rules.size
@@ -195,7 +195,7 @@ def blocked(boards, rules, b, cell):  # type: ignore[no-untyped-def]
     return rules.tail_fatal != 0 or state.length == 1 or cell != tail_cell(boards.body, state, b)
 
 
-@njit(forceinline=True, **LEAN)
+@njit(inline="always", **LEAN)
 def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
     """Play one action on board b; return (reward in thousandths, GOES_ON | TERMINATED | TRUNCATED), both int64.
 

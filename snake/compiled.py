@@ -11,7 +11,6 @@ from numba import njit
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.game import TRUNCATED, CompiledGame, register
-from evo.compiled.views import flat_of
 from snake import observe, snapshots
 from snake.batch import LEAN, Boards, Rules, make_boards, make_rules, reset_board, step_board
 from snake.rules import ACTIONS, EPISODE_METRICS, MASKS, OBSERVATIONS, one_of, shape
@@ -74,14 +73,9 @@ def _steps(boards, setting, b):  # type: ignore[no-untyped-def]
     return np.int64(boards.state[b].steps)
 
 
-@njit(forceinline=True, **LEAN)
+@njit(**LEAN)
 def _observe(boards, setting, b, out):  # type: ignore[no-untyped-def]
     observe.observe_board(boards, setting.rules, setting.observation, b, out)
-
-
-@njit(forceinline=True, **LEAN)
-def _observe_lanes(boards, setting, index, out):  # type: ignore[no-untyped-def]
-    observe.write(boards, setting.rules, setting.observation, out.shape[0], index, flat_of(out))
 
 
 @njit(forceinline=True, **LEAN)
@@ -98,17 +92,7 @@ def _metrics(boards, setting, b, out):  # type: ignore[no-untyped-def]
     out[2] = 1 if state.over == TRUNCATED else 0
 
 
-@njit(forceinline=True, **LEAN)
-def _save(boards, setting, b, row):  # type: ignore[no-untyped-def]
-    snapshots.save(boards, b, row)
-
-
-@njit(forceinline=True, **LEAN)
-def _load(boards, setting, b, row):  # type: ignore[no-untyped-def]
-    return snapshots.load(boards, b, row)
-
-
 register(
-    Boards, begin=_begin, step=_step, steps=_steps, observe=_observe, observe_lanes=_observe_lanes, mask=_mask,
-    metrics=_metrics, save=_save, load=_load,
+    Boards, begin=_begin, step=_step, steps=_steps, observe=_observe, observe_lanes=observe.write, mask=_mask,
+    metrics=_metrics, save=snapshots.save, load=snapshots.load,
 )  # fmt: skip

@@ -33,7 +33,7 @@ NOTHING = np.zeros(BLOCK, np.float32)
 FIRST_OF_FIVE, LAST_OF_SIX = np.float32(CELL_OF_FIVE == 0), np.float32(CELL_OF_SIX == 5)
 
 
-@njit(forceinline=True, **LEAN)
+@njit(inline="always", **LEAN)
 def hunger_of(state, rules):  # type: ignore[no-untyped-def]
     """Return hunger / starvation of a board's state as float32, 0 where there is no starvation."""
     if rules.starvation == 0:
@@ -41,7 +41,7 @@ def hunger_of(state, rules):  # type: ignore[no-untyped-def]
     return np.float32(state.hunger) / np.float32(rules.starvation)
 
 
-@njit(forceinline=True, **LEAN)
+@njit(inline="always", **LEAN)
 def view(body, state, size, code, side, b):  # type: ignore[no-untyped-def]
     """Return (i0, ir, ic, j0, jr, jc): (row, column) is seen at (i0 + ir row + ic column, j0 + jr row + jc column)."""
     last = size - 1
@@ -63,7 +63,7 @@ def view(body, state, size, code, side, b):  # type: ignore[no-untyped-def]
     return i0, ir, ic, j0, jr, jc
 
 
-@njit(forceinline=True, **LEAN)
+@njit(inline="always", **LEAN)
 def repeat(flat, period):  # type: ignore[no-untyped-def]
     """Fill `flat` with copies of its first `period` values, in long vector moves."""
     total = flat.shape[0]
@@ -79,7 +79,7 @@ def repeat(flat, period):  # type: ignore[no-untyped-def]
             source = filled
 
 
-@njit(forceinline=True, **LEAN)
+@njit(inline="always", **LEAN)
 def fill(flat, times, ones, hunger):  # type: ignore[no-untyped-def]
     """Fill `flat` with repeats of times * hunger + ones.  # times, ones [BLOCK]"""
     total = flat.shape[0]
@@ -94,7 +94,7 @@ def fill(flat, times, ones, hunger):  # type: ignore[no-untyped-def]
         rest[k] = times[k] * hunger + ones[k]
 
 
-@njit(forceinline=True, **LEAN)
+@njit(inline="always", **LEAN)
 def clear_inside(flat, side, size, period, lane, place):  # type: ignore[no-untyped-def]
     """Clear the wall plane of a window inside the board, for one lane; `place` is what `view` returns."""
     i0, ir, ic, j0, jr, jc = place
@@ -107,7 +107,7 @@ def clear_inside(flat, side, size, period, lane, place):  # type: ignore[no-unty
             position += np.uint64(period)
 
 
-@njit(forceinline=True, **LEAN)
+@njit(inline="always", **LEAN)
 def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place):  # type: ignore[no-untyped-def]
     """Write head, body, age and fruit for one lane; `place` is what `view` returns."""
     i0, ir, ic, j0, jr, jc = place
@@ -158,12 +158,12 @@ def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place)
 
 
 @njit(**LEAN)
-def write(boards, rules, code, side, index, flat):  # type: ignore[no-untyped-def]
-    """Write the observation of board index[l] into lane l of `flat`, for every lane l.
+def write(boards, setting, index, out):  # type: ignore[no-untyped-def]
+    """Write the observation of board index[l] into lane l, for every lane.  # index [L], out [H, W, C, L] in C order
 
-    `code` is a place in OBSERVATIONS, `side` the H and W that `shape` says, `index` int64 [L], and `flat` all of a
-    float32 array [H, W, C, L] in C order.
+    `setting` has `rules` and `observation`, a place in OBSERVATIONS.
     """
+    rules, code, side, flat = setting.rules, setting.observation, out.shape[0], flat_of(out)
     channels, lanes = CHANNELS[code], index.shape[0]
     period = channels * lanes
     flat[:period] = np.float32(0)
@@ -182,7 +182,7 @@ def write(boards, rules, code, side, index, flat):  # type: ignore[no-untyped-de
         foreground(boards, rules, code, index[lane], flat, side, channels, lanes, lane, place)
 
 
-@njit(forceinline=True, **LEAN)
+@njit(inline="always", **LEAN)
 def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
     """Write the observation of board b, faster than `write`.  # out float32 [H, W, C] in C order"""
     side = out.shape[0]
@@ -208,7 +208,7 @@ def observe_many(boards, rules, code, out):  # type: ignore[no-untyped-def]
         observe_board(boards, rules, code, b, out[b])
 
 
-@njit(forceinline=True, **LEAN)
+@njit(inline="always", **LEAN)
 def mask(boards, rules, mask_code, b, out):  # type: ignore[no-untyped-def]
     """Write 1 for every action of board b that the mask allows, else 0; all ones where all are fatal.
 

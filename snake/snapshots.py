@@ -16,7 +16,8 @@ kernel_cache.use(__name__)
 
 FIXED = 2 + 2 + 1 + 1 + 4 + 4 + 8  # length, fruit, heading, over, hunger, steps, seed
 BYTE = np.uint64(0xFF)
-ONE_BYTE, TWO_BYTES, FOUR_BYTES = np.int64(1), np.int64(2), np.int64(4)  # typed: every literal would be compiled for
+# Typed: every literal would be compiled for.
+ONE_BYTE, TWO_BYTES, FOUR_BYTES, EIGHT_BYTES = np.int64(1), np.int64(2), np.int64(4), np.int64(8)
 
 
 def row_size(boards: Boards) -> int:
@@ -40,15 +41,15 @@ def _get(row, at, size):  # type: ignore[no-untyped-def]
     return word
 
 
-@njit(forceinline=True, **LEAN)
+@njit(**LEAN)
 def _get_signed(row, at, size):  # type: ignore[no-untyped-def]
     shift = np.int64(64 - 8 * size)
     return (np.int64(_get(row, at, size)) << shift) >> shift
 
 
 @njit(**LEAN)
-def save(boards, b, row):  # type: ignore[no-untyped-def]
-    """Write the snapshot of board b.  # row uint8 [row_size]"""
+def save(boards, setting, b, row):  # type: ignore[no-untyped-def]
+    """Write the snapshot of board b, whatever the game's setting.  # row uint8 [row_size]"""
     cells = boards.body.shape[1]
     size = 1 if cells <= 256 else 2
     state = boards.state[b]
@@ -72,27 +73,27 @@ def save(boards, b, row):  # type: ignore[no-untyped-def]
         row[at + k] = np.uint8((seed >> np.uint64(8 * k)) & BYTE)
 
 
-@njit(**LEAN)
+@njit(inline="always", **LEAN)
 def _holds(boards, row):  # type: ignore[no-untyped-def]
     """Return whether every cell of a snapshot is on the board."""
     cells = boards.body.shape[1]
     size = 1 if cells <= 256 else 2
     forced = size * cells
-    length = np.int64(_get(row, forced + 2 * boards.forced.shape[1], 2))
+    length = np.int64(_get(row, forced + 2 * boards.forced.shape[1], TWO_BYTES))
     if length < 1 or length > cells:
         return False
     for k in range(length):
         if np.int64(_get(row, size * k, size)) >= cells:
             return False
     for k in range(boards.forced.shape[1] + 1):  # the fruit stands behind the length
-        cell = _get_signed(row, forced + 2 * k + (2 if k == boards.forced.shape[1] else 0), 2)
+        cell = _get_signed(row, forced + 2 * k + (2 if k == boards.forced.shape[1] else 0), TWO_BYTES)
         if cell < -1 or cell >= cells:
             return False
     return row[forced + 2 * boards.forced.shape[1] + 4] < 4
 
 
 @njit(**LEAN)
-def load(boards, b, row):  # type: ignore[no-untyped-def]
+def load(boards, setting, b, row):  # type: ignore[no-untyped-def]
     """Set board b to a snapshot; return False where it is of another size.  # row uint8 [row_size]"""
     if not _holds(boards, row):
         return False
@@ -100,18 +101,18 @@ def load(boards, b, row):  # type: ignore[no-untyped-def]
     size = 1 if cells <= 256 else 2
     at = size * cells
     for k in range(boards.forced.shape[1]):
-        boards.forced[b, k] = _get_signed(row, at, 2)
+        boards.forced[b, k] = _get_signed(row, at, TWO_BYTES)
         at += 2
-    length = np.int64(_get(row, at, 2))
+    length = np.int64(_get(row, at, TWO_BYTES))
     state = boards.state[b]
     state.head = 0
     state.length = length
-    state.fruit = _get_signed(row, at + 2, 2)
+    state.fruit = _get_signed(row, at + 2, TWO_BYTES)
     state.heading = row[at + 4]
     state.over = row[at + 5]
-    state.hunger = _get_signed(row, at + 6, 4)
-    state.steps = _get_signed(row, at + 10, 4)
-    state.seed = _get(row, at + 14, 8)
+    state.hunger = _get_signed(row, at + 6, FOUR_BYTES)
+    state.steps = _get_signed(row, at + 10, FOUR_BYTES)
+    state.seed = _get(row, at + 14, EIGHT_BYTES)
     words = boards.occupied.shape[1]
     for word in range(words):
         boards.occupied[b, word] = np.uint64(0)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
-from numba.extending import overload
+from numba.core.typing.templates import AbstractTemplate, infer_global
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
@@ -87,33 +87,33 @@ def register(state: type, modules: Iterable[str] = (), **functions: Callable[...
         raise TypeError(f"a compiled game has {', '.join(sorted(missing | unknown))}, which it must not lack or have")
     packages = {name.partition(".")[0] for name in (state.__module__, *map(_module, functions.values()))}
     kernel_cache.depend(state, modules or packages)
-    for name, function in {**DERIVED, **functions}.items():
-        _stand_for(GENERIC[name], state, function)
+    _games[state] = {**DERIVED, **functions}
 
 
 def _module(function: Any) -> str:
     return str(function.py_func.__module__)
 
 
-def _stand_for(generic: Callable[..., Any], state_type: type, function: Any) -> None:
-    """Have Numba compile `function` where `generic` is called with such a state."""
+def _functions_of(state: Any) -> dict[str, Any] | None:
+    """Return the functions of the game that has such a state, by the names of the generic ones."""
+    if isinstance(state, types.BaseNamedTuple) and state.instance_class is Playing:
+        state = next(iter(state))
+    return _games.get(state.instance_class) if isinstance(state, types.BaseNamedTuple) else None
 
-    def is_ours(state: Any) -> bool:
-        if isinstance(state, types.BaseNamedTuple) and state.instance_class is Playing:
-            state = next(iter(state))
-        return isinstance(state, types.BaseNamedTuple) and state.instance_class is state_type
 
-    if generic is steps:
+class _Choice(AbstractTemplate):  # type: ignore[misc]
+    """Has Numba call the function of a game where the generic one is called, as if its name stood there."""
 
-        @overload(generic, inline="always")
-        def choose_three(state, rules, b):  # type: ignore[no-untyped-def]
-            return (lambda state, rules, b: function(state, rules, b)) if is_ours(state) else None
+    def generic(self, arguments: Any, keywords: Any) -> Any:
+        functions = _functions_of(arguments[0])
+        if functions is None:
+            return None
+        return types.Dispatcher(functions[self.key.__name__]).get_call_type(self.context, arguments, keywords)
 
-    else:
-
-        @overload(generic, inline="always")
-        def choose_four(state, rules, b, other):  # type: ignore[no-untyped-def]
-            return (lambda state, rules, b, other: function(state, rules, b, other)) if is_ours(state) else None
+    def get_impl_key(self, signature: Any) -> Any:
+        functions = _functions_of(signature.args[0])
+        assert functions is not None
+        return types.Dispatcher(functions[self.key.__name__]).get_impl_key(signature)
 
 
 @njit(error_model="numpy", _nrt=False)
@@ -146,6 +146,10 @@ def _load_arrays(state, rules, b, row):  # type: ignore[no-untyped-def]
 GENERIC = {
     function.__name__: function for function in (begin, step, steps, observe, observe_lanes, mask, metrics, save, load)
 }
+for _generic in GENERIC.values():
+    infer_global(_generic)(_Choice)
+_games: dict[type, dict[str, Any]] = {}  # the functions of every game that is registered, by the type of its state
+
 REQUIRED = {"begin", "step", "steps", "observe"}
 DERIVED: dict[str, Any] = {
     "observe_lanes": _observe_each, "mask": _allow_all, "metrics": _measure_nothing, "save": _save_arrays,
@@ -154,21 +158,21 @@ DERIVED: dict[str, Any] = {
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
 def _begin_many(state, rules, seeds):  # type: ignore[no-untyped-def]
     for b in range(seeds.shape[0]):
         begin(state, rules, b, seeds[b])
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
 def _save_many(state, rules, out):  # type: ignore[no-untyped-def]
     for b in range(out.shape[0]):
         save(state, rules, b, out[b])
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
 def _load_many(state, rules, rows):  # type: ignore[no-untyped-def]
     for b in range(rows.shape[0]):
         if not load(state, rules, b, rows[b]):
@@ -177,7 +181,7 @@ def _load_many(state, rules, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
 def _observe_saved(state, rules, rows, out):  # type: ignore[no-untyped-def]
     for k in range(rows.shape[0]):
         if not load(state, rules, 0, rows[k]):
@@ -187,7 +191,7 @@ def _observe_saved(state, rules, rows, out):  # type: ignore[no-untyped-def]
 
 
 @kernel_cache.with_game
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
 def observe_many(state, rules, out):  # type: ignore[no-untyped-def]
     """Write what every environment shows.  # out float32 [B, *shape] in C order"""
     for b in range(out.shape[0]):

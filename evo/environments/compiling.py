@@ -24,7 +24,7 @@ from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 kernel_cache.use(__name__)
 
 # Inlined, since a call copies the shapes and strides of every array of the state.
-LEAN: Any = {"error_model": "numpy", "_nrt": False, "forceinline": True}
+LEAN: Any = {"error_model": "numpy", "_nrt": False, "forceinline": True, "no_cfunc_wrapper": True}
 GAME = np.int64(drawing.GAME)
 LOST = np.int64(-(1 << 62))  # whatever is added to it in an episode, the return is beyond LARGEST_RETURN
 

@@ -169,7 +169,7 @@ def _any_nonzero(typing, lanes, x, at):  # type: ignore[no-untyped-def]
     return types.uint64(lanes, x, types.intp), generate
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def mask_nonzero(layer, x, lanes, nonzero):  # type: ignore[no-untyped-def]
     """Write the mask of inputs that are not zero in some lane; return whether at most half of its bits are set.
 

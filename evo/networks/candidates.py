@@ -25,6 +25,7 @@ kernel_cache.use(__name__)
 NOISE, CROSSOVER = 1, 2  # the third word of the Philox counter: what the numbers are used for
 SCALE = np.float32(1) / np.sqrt(np.float32(8))
 ONE = np.uint64(1)
+BEGINNING = np.int64(0)  # typed: a literal would have `noise_from` compiled once more
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -57,7 +58,7 @@ def noise_from(key, first, out):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def noise(key, out):  # type: ignore[no-untyped-def]
     """Fill `out` [P] with the noise of `key`."""
-    noise_from(key, 0, out)
+    noise_from(key, BEGINNING, out)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

@@ -92,7 +92,7 @@ def play_episodes(layers, packed, large, nonzero, x, first, second, scores, stat
                 slots += width
             b = index[place]
             e = episode[b]
-            if masked:
+            if masked is not None:
                 contract.mask(state, rules, b, allowed)
             step = contract.steps(state, rules, b)
             action, finite = decide(scores, width, place - start, allowed, rule, epsilon, seeds[e], step, continuous)
@@ -124,7 +124,7 @@ def play_episodes(layers, packed, large, nonzero, x, first, second, scores, stat
             if record is not None:
                 record.ends[e] = status
                 contract.save(state, rules, b, record.next_observations[e])
-                if masked:
+                if masked is not None:
                     contract.mask(state, rules, b, record.next_action_masks[e])
             if begun < count:
                 episode[b] = begun
@@ -170,7 +170,7 @@ class GameEpisodes:
     def __init__(self, game: CompiledGame, outputs: int) -> None:
         self._game, self._outputs = game, outputs
         self._state, self._nothing = game.make_state(16), trace_of(game, 0)
-        self._masked = game.masked
+        self._masked = game.masked or None  # None by its type: what masks actions is not compiled where none is
 
     def play(
         self, kernel: tuple[Any, ...], task: Task, one: dict[str, NDArray[Any]], score: Any

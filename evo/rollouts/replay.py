@@ -32,7 +32,7 @@ def _replay(state, rules, masked, recorded, actions, continuous, envs, steps, fo
         for t in range(actions.shape[1]):
             if recorded:
                 contract.save(state, rules, b, steps.observations[b, t])
-                if masked:
+                if masked is not None:
                     contract.mask(state, rules, b, steps.action_masks[b, t])
             reward, status = contract.step(state, rules, b, read_action(actions[b], t, continuous))
             envs.returns_so_far[b] += reward

@@ -24,6 +24,8 @@ from evo.rollouts.episodes import are_finite, buffers_for, lanes_for
 
 kernel_cache.use(__name__)
 
+ONE, TWO = np.int64(1), np.int64(2)  # lanes; typed, since literals would have the network's kernels compiled once more
+
 
 class Envs(NamedTuple):
     """Which episode each of L environments plays."""
@@ -68,7 +70,7 @@ def _name_episodes(envs):  # type: ignore[no-untyped-def]
         envs.seeds[b] = episode_seed(envs.first[b], envs.episode[b])
 
 
-@njit(error_model="numpy", _nrt=False)
+@njit(error_model="numpy", _nrt=False, inline="always")
 def begin_next(state, rules, b, envs):  # type: ignore[no-untyped-def]
     """Begin the next episode of environment b."""
     envs.episode[b] += 1
@@ -81,12 +83,12 @@ def begin_next(state, rules, b, envs):  # type: ignore[no-untyped-def]
 def save_following(state, rules, masked, b, t, count, ends, following):  # type: ignore[no-untyped-def]
     """Record what follows step `t` of environment b as number `count`."""
     contract.save(state, rules, b, following.observations[count])
-    if masked:
+    if masked is not None:
         contract.mask(state, rules, b, following.action_masks[count])
     following.steps[count] = b * ends.shape[1] + t
 
 
-@njit(error_model="numpy", _nrt=False)
+@njit(error_model="numpy", _nrt=False, inline="always")
 def step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, allowed, continuous, envs, steps, ended):  # type: ignore[no-untyped-def]  # fmt: skip
     """Choose, play and record step `t` of environment b; return its status.
 
@@ -96,7 +98,7 @@ def step_env(state, rules, masked, b, t, scores, width, lane, rule, epsilon, all
     contract.save(state, rules, b, steps.observations[b, t])
     for o in range(steps.outputs.shape[2]):
         steps.outputs[b, t, o] = scores[o * width + lane]
-    if masked:
+    if masked is not None:
         contract.mask(state, rules, b, allowed)
         for action_of in range(allowed.shape[0]):
             steps.action_masks[b, t, action_of] = allowed[action_of]
@@ -128,7 +130,7 @@ def play_envs(layers, packed, large, nonzero, x, first, second, scores, x_alone,
     count, horizon = steps.rewards.shape
     size, outputs = x.shape[0] // 16, steps.outputs.shape[2]
     index, twice, _, allowed, continuous, _ = buffers
-    rows, slots, start = 0, 0, 0
+    rows, slots, start = np.int64(0), 0, 0
     while start < count:
         width = lanes_for(count - start)
         live = min(width, count - start)
@@ -157,7 +159,7 @@ def play_envs(layers, packed, large, nonzero, x, first, second, scores, x_alone,
                 if status == TRUNCATED:
                     twice[:2] = b  # two lanes are the fewest
                     contract.observe_lanes(state, rules, twice[:2], shaped(x_alone, (*shape, 2)))
-                    forward(layers, packed, large, nonzero, x_alone, first, second, scores_alone, 2, 1)
+                    forward(layers, packed, large, nonzero, x_alone, first, second, scores_alone, TWO, ONE)
                     slots += 2
                     for o in range(outputs):
                         if not np.isfinite(scores_alone[2 * o]):
@@ -178,7 +180,8 @@ class SegmentBuffers:
         count, horizon = len(segment.envs), segment.horizon
         size, actions = game.row_size, game.actions if game.masked else 0
         before = segment.envs
-        self.game, self.state, self.masked = game, game.restored(before.snapshots), game.masked
+        self.game, self.state = game, game.restored(before.snapshots)
+        self.masked = game.masked or None  # None by its type: what masks actions is not compiled where none is
         self.envs = Envs(before.first, before.episode.copy(), before.returns_so_far.copy(), np.empty(count, np.uint64))
         _name_episodes(self.envs)
         self.steps = TransitionBuffers(

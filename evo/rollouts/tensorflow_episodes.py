@@ -41,7 +41,7 @@ def play_episodes(
     becomes false where a score is not finite. Returns (frames, slots, the actions of each episode if `trace`).
     """
     candidates, episodes = len(finite), len(seeds)
-    state, masked = game.make_state(batch[0] * batch[1]), game.masked
+    state, masked = game.make_state(batch[0] * batch[1]), game.masked or None
     seen, allowed = np.empty((batch[0] * batch[1], *game.shape), np.float32), np.ones(game.actions, np.int8)
     episode = np.full(batch, -1)  # that each environment plays, -1: none
     begun = np.where(finite, 0, episodes)
@@ -114,7 +114,7 @@ def _advance(state, rules, masked, scores, rule, epsilon, seeds, playing, result
             e, b = episode[candidate, place], candidate * width + place
             if e < 0:
                 continue
-            if masked:
+            if masked is not None:
                 contract.mask(state, rules, b, allowed)
             step = contract.steps(state, rules, b)
             action, known = decide(scores[candidate, place], 1, 0, allowed, rule, epsilon, seeds[e], step, continuous)

@@ -17,7 +17,7 @@ class ReadableSnake(gymnasium.Env):
 
     def __init__(self, environment: Environment) -> None:
         self.options, self.rules = environment.options, environment.game.rules.rules
-        self.code, self.shape = environment.game.rules.observation, environment.shape
+        self.setting, self.shape = environment.game.rules, environment.shape
         self.board = batch.make_boards(1, self.options.size)
         self.image = np.zeros((*self.shape, 1), np.float32)
 
@@ -33,7 +33,7 @@ class ReadableSnake(gymnasium.Env):
 
     def _observation(self) -> np.ndarray:
         batch.load(self.board, self.rules, 0, self.game.state())
-        observe.write(self.board, self.rules, self.code, self.shape[0], np.zeros(1, np.int64), self.image.reshape(-1))
+        observe.write(self.board, self.setting, np.zeros(1, np.int64), self.image)
         return self.image[..., 0].copy()
 
     def _info(self) -> dict[str, Any]:

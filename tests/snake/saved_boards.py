@@ -14,7 +14,7 @@ from snake.snapshots import load, row_size, save
 def snapshots(boards: Boards, index: Sequence[int]) -> NDArray[np.uint8]:
     rows = np.empty((len(index), row_size(boards)), np.uint8)
     for row, b in zip(rows, index, strict=True):
-        save(boards, b, row)
+        save(boards, None, b, row)
     return rows
 
 
@@ -24,5 +24,5 @@ def snapshot(boards: Boards, b: int) -> NDArray[np.uint8]:
 
 def restore(boards: Boards, index: Sequence[int], rows: NDArray[np.uint8]) -> None:
     for row, b in zip(rows, index, strict=True):
-        if not load(boards, b, row):
+        if not load(boards, None, b, row):
             raise ValueError("a snapshot names cells that the board does not have")

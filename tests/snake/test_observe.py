@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from snake import observe
 from snake.batch import Boards, Rules, load, make_boards, make_rules, reset_board, step_board
+from snake.compiled import Setting
 from snake.observe import write
 from snake.rules import MASKS, OBSERVATIONS, Game, shape
 
@@ -96,7 +97,7 @@ def test_an_observation_is_the_slow_drawing_of_the_position(game: Game, observat
     np.testing.assert_array_equal(many[0], expected)
     for lanes in (1, 3, 4, 8, 16):
         out = np.full((*shape(observation, game.size, window), lanes), np.nan, np.float32)
-        write(boards, rules, code, len(out), np.zeros(lanes, np.int64), out.reshape(-1))
+        write(boards, Setting(rules, code, 0), np.zeros(lanes, np.int64), out)
         for lane in range(lanes):
             np.testing.assert_array_equal(out[..., lane], expected)
 
@@ -115,7 +116,7 @@ def test_every_lane_shows_its_own_board_along_whole_games(observation: str, lane
     out = np.full((*shape(observation, size), lanes), np.nan, np.float32)
     many = np.full((lanes, *shape(observation, size)), np.nan, np.float32)
     for step in range(steps):
-        write(boards, rules, code, len(out), index, out.reshape(-1))
+        write(boards, Setting(rules, code, 0), index, out)
         observe.observe_many(boards, rules, code, many)
         for lane in range(lanes):
             expected = drawn(games[index[lane]].state(), observation)

@@ -22,6 +22,7 @@ kernel_cache.use(__name__)
 HALF_LOG_2_PI = 0.5 * 1.8378770664093453
 POLICY_VALUES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 Q_VALUES = ("loss", "td_error", "q_value")
+BEGINNING = np.int64(0)  # typed: a literal would have the functions compiled once more
 ALL_ALLOWED = np.zeros((0, 0), np.bool_)  # action masks where there are none
 
 
@@ -250,13 +251,13 @@ def best_following(own, target, allowed, actions, dueling, double, out):  # type
 def _of_softmax(outputs, actions, allowed, count, out):  # type: ignore[no-untyped-def]
     for row in range(out.shape[0]):
         known = allowed[row] if allowed.shape[0] else allowed[0:0, 0]
-        out[row] = log_softmax(outputs[row], 0, known, actions[row], count)[0]
+        out[row] = log_softmax(outputs[row], BEGINNING, known, actions[row], count)[0]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _of_normal(outputs, actions, out):  # type: ignore[no-untyped-def]
     for row in range(out.shape[0]):
-        out[row] = normal_log_probability(outputs[row], 0, actions[row])
+        out[row] = normal_log_probability(outputs[row], BEGINNING, actions[row])
 
 
 def log_probabilities(

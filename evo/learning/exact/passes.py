@@ -98,7 +98,7 @@ def forward(layers, weights, packed, observations, rows, first, count, workspace
             _hand_over(layer, layers[number + 1], x, count, False)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _hand_over(layer, following, x, count, back):  # type: ignore[no-untyped-def]
     """Copy the outputs of a layer to the inputs of the following one, or their gradients back."""
     outputs, inputs = layer.output, following.input
@@ -117,7 +117,7 @@ def _hand_over(layer, following, x, count, back):  # type: ignore[no-untyped-def
                     copy(x, place, x, pixel, layer.filters)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _weighted(layer, packed, count, workspace):  # type: ignore[no-untyped-def]
     """Compute the sums of a convolution or a dense layer, which begin with the biases."""
     x, pixels = workspace.floats, layer.pixels
@@ -133,7 +133,7 @@ def _weighted(layer, packed, count, workspace):  # type: ignore[no-untyped-def]
     )
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _gather(layer, x, count):  # type: ignore[no-untyped-def]
     """Copy the inputs of each output into a row of patches; what a vector spills over the end is overwritten next."""
     width = layer.kernel * layer.channels
@@ -180,7 +180,7 @@ def _window(layer, i, j):  # type: ignore[no-untyped-def]
     return max(top, 0), max(left, 0), ends[0], ends[1]
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _pool(layer, x, image, to, i, j):  # type: ignore[no-untyped-def]
     top, left, bottom, right = _window(layer, i, j)
     for c in range(layer.channels):
@@ -199,7 +199,7 @@ def _pool(layer, x, image, to, i, j):  # type: ignore[no-untyped-def]
         x[to + c] = pooled
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _pool_back(layer, x, count):  # type: ignore[no-untyped-def]
     """Add each output's gradient to the inputs of its window: to the first of the largest, or to all alike."""
     channels = layer.channels
@@ -225,7 +225,7 @@ def _pool_back(layer, x, count):  # type: ignore[no-untyped-def]
                         x[d_image + largest] += x[gradient + c]
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _normalise(layer, weights, x, count):  # type: ignore[no-untyped-def]
     """Normalise each pixel's outputs over the filters, as `evo.kernels.layer_norm`; keep what gradients need."""
     filters = layer.filters
@@ -245,7 +245,7 @@ def _normalise(layer, weights, x, count):  # type: ignore[no-untyped-def]
             add_vector(x, at + f, weights, gamma + filters + f)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _normalise_back(layer, weights, x, count, sums):  # type: ignore[no-untyped-def]
     """Turn gradients behind a normalisation into those before it; add gamma's and beta's to the sums.
 
@@ -304,7 +304,7 @@ def backward(layers, weights, packed, count, workspace, sums):  # type: ignore[n
         _hand_over(layers[number - 1], layer, x, count, True)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _weighted_back(layer, packed, count, workspace, sums):  # type: ignore[no-untyped-def]
     """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before."""
     x, rows, terms, filters = workspace.floats, count * layer.pixels, layer.terms, layer.filters
@@ -338,7 +338,7 @@ def _weighted_back(layer, packed, count, workspace, sums):  # type: ignore[no-un
         _scatter(layer, x, count, workspace)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _scatter(layer, x, count, workspace):  # type: ignore[no-untyped-def]
     """Add the gradients of patches to those of the inputs, pixel by pixel."""
     width, pixel = layer.kernel * layer.channels, 0

@@ -259,7 +259,7 @@ def transpose(x, at, rows, columns, distance, y, to, step):  # type: ignore[no-u
             _turn(x, at + i * distance + j, distance, y, to + j * step + i, step)
 
 
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _masks_of(a, at, distance, rows, terms, words):  # type: ignore[no-untyped-def]
     """Write a word for every row of A and every chunk of its terms."""
     chunks = -(-terms // CHUNK)
