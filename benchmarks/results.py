@@ -46,7 +46,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "games/cma_swingup": ((1, 2, 3), 5000),
     "gymnasium/cma_mountaincar": ((1, 2, 3), 1000),
     "gymnasium/ppo_pendulum": ((1, 2, 3), 1000),
-    "gymnasium/cma_lunarlander": ((1, 2, 3), 1000),
+    "gymnasium/pgpe_lunarlander": ((1, 2, 3), 1000),
     "gymnasium/ppo_lunarlander": ((1, 2, 3), 1000),
     "cma_snake_6x6": ((1, 2, 3), 5000),
     "cma_snake": ((1, 2, 3), 5000),
