@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.learning.collecting import observed
-from evo.learning.gradient_algorithm import GradientAlgorithm, Method, Stopped
+from evo.learning.gradient_algorithm import GradientAlgorithm
+from evo.learning.method import Method, Stopped
 from evo.learning.q_learning import QOptions, UpdateMeans
 from evo.learning.schedules import annealed
 from evo.plugins.options import Setup

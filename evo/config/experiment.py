@@ -136,7 +136,9 @@ class Experiment:
             identity["game"] = {"sources": sources}
         if self.learns:
             identity["learner"] = self.learner.identity()
-        elif not lanes:  # as configured; how many fill a call on a GPU changes no bit
+        if not lanes and (
+            not self.learns or self.options.candidates() > 1
+        ):  # as configured; how many fill a call on a GPU changes no bit
             usual = self.options.candidates_per_task(self.network())
             identity["candidates_per_task"] = self.workers.candidates_per_task or usual
         return identity

@@ -86,7 +86,7 @@ def explosion(signs: Signs) -> Checked | None:
     """Look for gradients that grow without bound."""
     norms = signs.column("gradient_norm")
     late, early = signs.late("gradient_norm", LATE), mean(norms[: math.ceil(LATE * len(norms))])
-    broken = int((~np.isfinite(norms)).sum()) if np.isfinite(norms).any() else 0
+    broken = int((~np.isfinite(norms) & (signs.column("updates") > 0)).sum()) if np.isfinite(norms).any() else 0
     if math.isnan(late):
         return None
     label, limit = f"gradient norm {figure(late)}", float(signs.option("max_gradient_norm") or 0.0)

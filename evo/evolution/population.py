@@ -142,7 +142,7 @@ class Offspring:
         """A child's standard deviation is sigma * exp(spread * N(0, 1))."""
         self._seed, self._sigmas, self._spread = seed, sigma_table(sigma), spread
 
-    def of(self, number: int, unchanged: range, parents: int, count: int) -> WeightSource:
+    def of(self, number: int, unchanged: Sequence[int], parents: int, count: int) -> WeightSource:
         """Return `count` candidates: the rows `unchanged` first, then children of rows below `parents`.
 
         Where there is no parent, these are fresh networks.

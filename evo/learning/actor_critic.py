@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from evo.learning.collecting import observed
-from evo.learning.gradient_algorithm import GradientOptions, Method, Stopped
+from evo.learning.gradient_algorithm import GradientOptions
+from evo.learning.method import Method, Stopped
 from evo.learning.schedules import annealed
 from evo.plugins.options import Setup
 from evo.records import ActionRule, Arrays, Metrics, Transitions

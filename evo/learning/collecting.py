@@ -53,11 +53,7 @@ class Collector:
 
     def take(self, results: Sequence[Result]) -> Transitions:
         """Return the transitions of all tasks; ResourceError where the network's outputs were not finite."""
-        if not all(result.finite.all() for result in results):
-            raise ResourceError(
-                "the network's outputs or the rewards are not finite, so nothing can be learned; the last commit is "
-                "intact: resume the run with a smaller learning rate (which needs --fork)"
-            )
+        check_finite(results)
         if self._count:
             self.envs = joined_envs(results)
         return joined_transitions(results)
@@ -73,6 +69,15 @@ class Collector:
             envs, one = envs_from_arrays(state, ENVS), begin_envs(self._environment, 0, 0, 1)
             if envs.snapshots.shape == (self._count, one.snapshots.shape[1]):
                 self.envs = envs
+
+
+def check_finite(results: Sequence[Result]) -> None:
+    """Raise ResourceError where a network that learns has outputs, or got rewards, that are not finite."""
+    if not all(result.finite.all() for result in results):
+        raise ResourceError(
+            "the network's outputs or the rewards are not finite, so nothing can be learned; the last commit is "
+            "intact: resume the run with a smaller learning rate (which needs --fork)"
+        )
 
 
 def metrics_of(results: Sequence[Result]) -> tuple[Metrics, dict[str, NDArray[Any]]]:
@@ -123,10 +128,10 @@ def segment_tasks(envs: EnvStates, horizon: int, per_task: int, rule: ActionRule
     return [Task(WeightSource.of_row(), Segment(state, horizon), rule) for state in states]
 
 
-def episode_tasks(seeds: NDArray[np.uint64], per_task: int, rule: ActionRule) -> list[Task]:
-    """Return the tasks that record whole episodes, `per_task` of them together."""
+def episode_tasks(seeds: NDArray[np.uint64], per_task: int, rule: ActionRule, row: int = 0) -> list[Task]:
+    """Return the tasks that record whole episodes of a published row, `per_task` of them together."""
     parts = [seeds[first : first + per_task] for first in range(0, len(seeds), per_task)]
-    return [Task(WeightSource.of_row(), Episodes(part), rule, record_transitions=True) for part in parts]
+    return [Task(WeightSource.of_row(row), Episodes(part), rule, record_transitions=True) for part in parts]
 
 
 def envs_to_arrays(envs: EnvStates, prefix: str) -> dict[str, NDArray[Any]]:
@@ -161,7 +166,11 @@ def joined_envs(results: Sequence[Result]) -> EnvStates:
 
 def joined_transitions(results: Sequence[Result]) -> Transitions:
     """Return the transitions of all results, in their order."""
-    parts = [result.transitions for result in results if result.transitions is not None]
+    return joined([result.transitions for result in results if result.transitions is not None])
+
+
+def joined(parts: Sequence[Transitions]) -> Transitions:
+    """Return the transitions of all parts, at least one, in their order."""
 
     def whole(name: str) -> Any:
         arrays = [vars(part)[name] for part in parts]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,12 @@ from pydantic import Field
 
 from evo.errors import ConfigurationError
 from evo.learning import collecting
-from evo.learning.schedules import annealed
-from evo.plugins.options import AlgorithmOptions, Setup
+from evo.learning.method import Method, MethodLearner, Stopped, UpdateOptions
+from evo.plugins.options import Setup
 from evo.records import (
     ActionRule,
     Algorithm,
     Arrays,
-    EnvStates,
     Finalists,
     Generation,
     Metrics,
@@ -32,23 +31,17 @@ from evo.records import (
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner
-    from evo.learning.losses import AnyLoss
 
-Stopped = Callable[[], bool]
 PENDING = "pending_"  # prefix of transitions that are not learned from yet
 LAG = (
     "asynchronous: every generation is played with the weights from before the updates that run at the same time; "
     "the policy lag is always one generation, so results are exact, but they differ from those of a synchronous run"
 )
 WHOLE = "no effect of {}: this environment has no compiled game, so whole episodes are played; set {}.episodes"
-LearningRate = Annotated[float, Field(gt=0, le=1, description="initial learning rate of Adam")]
-GradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
 
 
-class GradientOptions(AlgorithmOptions):
-    """Options of every method that learns by gradients."""
-
-    learns: ClassVar[bool] = True
+class GradientOptions(UpdateOptions):
+    """Options of every method that learns by gradients from what its own network has played."""
 
     episodes: int = Field(
         32,
@@ -58,14 +51,6 @@ class GradientOptions(AlgorithmOptions):
         "compiled game",
     )
     envs_per_task: int = Field(64, ge=1, le=65536, description="environments (or whole episodes) per task")
-    learning_rate: LearningRate = 1e-3
-    learning_rate_final: float = Field(
-        5e-5, gt=0, le=1, description="final learning rate of Adam, where it is annealed"
-    )
-    learning_rate_frames: int = Field(
-        0, ge=0, description="frames over which the learning rate is annealed; 0 = constant"
-    )
-    max_gradient_norm: GradientNorm = 0.5
     asynchronous: bool = Field(False, description="learn while the next generation is played (policy lag of one)")
 
     def transitions_from(self, environment: Any) -> Literal["", "episodes", "segments"]:
@@ -79,10 +64,6 @@ class GradientOptions(AlgorithmOptions):
     def action_rule(self, environment: Any, frames: int) -> ActionRule:
         """Return how actions are chosen in training, after so many frames."""
         raise NotImplementedError
-
-    def learning_rate_at(self, frames: int) -> float:
-        """Return the learning rate after so many frames."""
-        return annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
 
     def unused(self, setup: Setup) -> list[str]:
         """Return a notice of options that were given and have no effect in this environment."""
@@ -106,54 +87,6 @@ class SegmentOptions(GradientOptions):
         return [WHOLE.format(" and ".join(given), section)] if given and not self.envs_in(setup.environment) else []
 
 
-class Method(Protocol):
-    """What one method adds: its policy, its loss and its updates. Subclass it to inherit the defaults."""
-
-    heads: ClassVar[str]  # what outputs mean; a fork continues from a state of the same heads only
-    replays: ClassVar[bool] = False  # it learns from a buffer of its own, not from the last generation
-    passes: int = 1  # forward passes of an example: one of every network and observation that the loss asks
-
-    def loss(self) -> AnyLoss:
-        """Return the loss."""
-
-    def learn(
-        self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
-    ) -> Metrics:
-        """Make a generation's updates, until `stopped`; `frames` were played, those of `transitions` included.
-
-        `transitions` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner,
-        and "examples", those of all updates.
-        """
-
-    def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the weights that a run begins with, made of freshly drawn ones.  # [P] -> [P]"""
-        return weights
-
-    def published(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the weights that play.  # [P] -> [P]"""
-        return weights
-
-    def receive(self, transitions: Transitions, before: EnvStates | None) -> dict[str, NDArray[Any]]:
-        """Take what was played from `before` on; return the generation's record, or nothing for returns and lengths."""
-        return {}
-
-    def growth(self) -> int:
-        """Return the bytes that its memory will yet grow by."""
-        return 0
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return the method's own arrays."""
-        return {}
-
-    def weights_from(self, state: Arrays) -> NDArray[np.float32]:
-        """Return the learner's weights in a state.  # [P]"""
-        return np.asarray(state["weights"], np.float32)
-
-    def restore(self, state: Arrays, records: Sequence[Arrays] | None) -> None:
-        """Restore the method's own arrays; `records` is None where the state is another run's (a fork)."""
-        return
-
-
 class GradientAlgorithm(Algorithm):
     """A network that a method trains."""
 
@@ -164,32 +97,20 @@ class GradientAlgorithm(Algorithm):
         self.notices = [*([LAG] if options.asynchronous else []), *setup.learner.notices, *options.unused(setup)]
         horizon = options.horizon if isinstance(options, SegmentOptions) else 0
         self.collector = collecting.Collector(options, setup, horizon)
-        self._learner: Learner | None = None
+        self._trained = MethodLearner(setup, method, options.max_gradient_norm)
         self._pending: Transitions | None = None  # asynchronous: played, and not learned from yet
         self._frames = 0  # played in training; schedules count these
         self._record: dict[str, NDArray[Any]] = {}
 
     @property
     def learner(self) -> Learner:
-        """The learner, made when it is first needed: TensorFlow takes seconds to load."""
-        if self._learner is None:
-            from evo.learning.distributed import make_learner
-
-            options, setup = self.options, self.setup
-            assert setup.learner is not None
-            self._learner = make_learner(setup.network, setup.learner, self.method.loss(), options.max_gradient_norm)
-            weights = setup.start
-            if weights is None:
-                weights = self.method.initial(collecting.initial_weights(setup.network, setup.seed))
-            self._learner.begin(weights)
-            if self._learner.target is not None:
-                self._learner.target.set(weights)
-        return self._learner
+        """The learner, made when it is first needed."""
+        return self._trained.learner
 
     def generation(self, number: int) -> Generation:
         """Play, and learn from the transitions; asynchronously, learn from those of the generation before."""
         rule = self.options.action_rule(self.setup.environment, self._frames)
-        request = Request(self._published(), self.collector.tasks(number, rule))
+        request = Request(self._trained.published(), self.collector.tasks(number, rule))
         before, background = self.collector.envs, self._in_background(number)
         try:
             results = yield request
@@ -221,29 +142,16 @@ class GradientAlgorithm(Algorithm):
         return Background(lambda stopped: self._learn(self._pending, number, stopped))
 
     def _learn(self, transitions: Transitions | None, number: int, stopped: Stopped) -> Metrics:
-        began = time.monotonic()
-        learned = self.method.learn(self.learner, transitions, number, self._frames, stopped)
-        seconds, examples = time.monotonic() - began, learned.pop("examples")
-        passes = {"forward_passes": self.method.passes * examples, "backward_passes": examples}
-        return {**learned, **passes, "seconds_learning": seconds - learned["seconds_moving"]}
-
-    def _published(self) -> NDArray[np.float32]:
-        return self.method.published(self.learner.weights())[np.newaxis]  # [1, P]
+        return self._trained.learn(transitions, number, self._frames, stopped)
 
     def finalists(self, count: int) -> Finalists:
         """Return the present network."""
-        return Finalists(self._published())
+        return Finalists(self._trained.published())
 
     def state(self) -> Arrays:
         """Return arrays of the learner, its target, the environments and the method, and pending transitions."""
-        state: dict[str, NDArray[Any]] = {
-            **self.learner.state(),
-            f"{self.method.heads}_frames": np.array([self._frames], np.int64),
-            **self.collector.state(),
-            **self.method.state(),
-        }
-        if self.learner.target is not None:
-            state["target"] = self.learner.target.weights()
+        frames = {f"{self.method.heads}_frames": np.array([self._frames], np.int64)}
+        state = {**self._trained.state(), **frames, **self.collector.state()}
         if self._pending is not None:
             state |= collecting.transitions_to_arrays(self._pending, PENDING)
         return state
@@ -264,27 +172,22 @@ class GradientAlgorithm(Algorithm):
                 "--fork: the algorithm cannot continue from this run's state, whose outputs mean something else; start "
                 "from its champion instead, with run.init_from"
             )
-        weights = self.method.weights_from(state)
-        self.learner.restore({**state, "weights": weights})
-        if self.learner.target is not None:
-            self.learner.target.set(np.asarray(state.get("target", weights), np.float32))
         self._frames = int(np.asarray(state[frames])[0])
         self.collector.restore(state)
-        self.method.restore(state, records or None)
+        self._trained.restore(state, records)
         self._pending = collecting.transitions_from_arrays(state, PENDING) if records else None
 
     def fingerprint(self) -> str:
         """Return the versions and the device that compute updates, with a digest of one."""
-        return self.learner.fingerprint()
+        return self._trained.fingerprint()
 
     def growth(self) -> int:
         """Return the bytes that the method's memory will yet grow by."""
-        return self.method.growth()
+        return self._trained.growth()
 
     def close(self) -> None:
         """End the learner's processes."""
-        if self._learner is not None:
-            self._learner.close()
+        self._trained.close()
 
 
 class Background:

@@ -1,4 +1,4 @@
-"""What DQN and PQN share: exploration, a network of action values, and examples under a board's symmetry."""
+"""What all Q-learning shares: exploration, a network of action values, and examples under a board's symmetry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from evo.errors import ConfigurationError
-from evo.learning.gradient_algorithm import GradientNorm, LearningRate, SegmentOptions
+from evo.learning.gradient_algorithm import SegmentOptions
+from evo.learning.method import GradientNorm, LearningRate, UpdateOptions
 from evo.learning.schedules import Points, check_points, epsilon_at
 from evo.records import ActionRule, Metrics
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from evo.environments.symmetry import Symmetry
 
 
-class QOptions(SegmentOptions):
-    """Options of every method of Q-learning."""
+class ActionValueOptions(UpdateOptions):
+    """Options of everything that learns action values."""
 
     gamma: float = Field(0.99, ge=0, le=1, description="discount factor")
     epsilon: Points = Field(
@@ -29,7 +30,6 @@ class QOptions(SegmentOptions):
     learning_rate: LearningRate = 5e-4
     max_gradient_norm: GradientNorm = 10.0
     huber_delta: float = Field(1.0, ge=0, description="TD error above which the loss is linear; 0 = squared loss")
-    dueling: bool = Field(True, description="dueling network: Q = V + A - mean(A); adds an output")
     symmetry: bool = Field(False, description="augment transitions by random symmetries of the board")
 
     @field_validator("epsilon")
@@ -39,7 +39,7 @@ class QOptions(SegmentOptions):
         return value
 
     def extra_outputs(self, environment: Any) -> int:
-        """Return 1 for the value of dueling heads, else 0.
+        """Return 0: a network's outputs are the values of actions.
 
         ConfigurationError: actions are continuous, or the environment declares no symmetry.
         """
@@ -50,7 +50,7 @@ class QOptions(SegmentOptions):
             )
         if self.symmetry and not environment.symmetry:
             raise ConfigurationError("symmetry: this environment declares no symmetry; use symmetry = false")
-        return int(self.dueling)
+        return 0
 
     def action_rule(self, environment: Any, frames: int) -> ActionRule:
         """Return the epsilon-greedy rule after so many frames."""
@@ -61,6 +61,16 @@ class QOptions(SegmentOptions):
         from evo.environments.symmetry import Symmetry
 
         return Symmetry(environment.symmetry, environment.actions) if self.symmetry else None
+
+
+class QOptions(ActionValueOptions, SegmentOptions):
+    """Options of every method of Q-learning that plays with its own network alone."""
+
+    dueling: bool = Field(True, description="dueling network: Q = V + A - mean(A); adds an output")
+
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 1 for the value of dueling heads, else 0; raises as `ActionValueOptions.extra_outputs`."""
+        return super().extra_outputs(environment) + int(self.dueling)
 
 
 class UpdateMeans:

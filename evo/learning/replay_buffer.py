@@ -3,7 +3,8 @@
 Observations are kept as the environment's snapshots (122 bytes of a 10 x 10 board, so a quarter of a gigabyte a million
 transitions); the network's inputs are computed for samples alone. Priorities are integers, so sums are exact, and the
 same buffer gives the same sample whatever its history. A resumed run plays recorded actions again to fill the buffer,
-so a record holds the "actions" [L, T] of a generation, and the environments' states where the buffer begins.
+so a record holds the "actions" [L, T] of a generation, and the environments' states where the buffer begins; of whole
+episodes it holds their actions, seeds and lengths.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import powers
 from evo.errors import DataError
-from evo.learning.collecting import envs_from_arrays
+from evo.learning.collecting import envs_from_arrays, joined
 from evo.learning.returns import following_rows, n_step
 from evo.randomness.philox_compiled import philox
-from evo.records import Arrays, EnvStates, Transitions
+from evo.records import GOES_ON, Arrays, EnvStates, Transitions
 from evo.rollouts.replay import replay_segment
 
 kernel_cache.use(__name__)
@@ -31,6 +32,7 @@ LARGEST = (1 << 32) - 1
 OFFSET = 1e-3  # added to every TD error, so that every transition can be drawn again
 ONE = np.uint64(1)
 BEGIN = "begin_"  # prefix of the environments' states where the buffer begins
+EPISODE_SEEDS, EPISODE_LENGTHS = "episode_seeds", "episode_lengths"  # in the record of whole episodes
 RECORDED = ("observations", "action_masks", "actions", "rewards", "ends", "next_observations", "next_action_masks")
 
 
@@ -214,7 +216,9 @@ class ReplayBuffer:
             overwritten = self.written + count <= written - self.capacity
             if BEGIN + "first" in record:
                 envs = envs_from_arrays(record, BEGIN)
-            if envs is not None:
+            if EPISODE_SEEDS in record:
+                transitions = None if overwritten else _replayed(environment, record)
+            elif envs is not None:
                 transitions, envs = replay_segment(environment.game, envs, played, not overwritten)
             else:
                 transitions = _recorded(record)
@@ -231,6 +235,23 @@ def record_of(transitions: Transitions, envs: EnvStates | None) -> dict[str, NDA
     if envs is not None:
         return {"actions": transitions.actions.reshape(len(envs), -1)}
     return {name: array for name in RECORDED if (array := vars(transitions)[name]) is not None}
+
+
+def record_of_episodes(transitions: Transitions, seeds: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
+    """Return a generation's record of whole episodes of a compiled game, one a seed [E]: actions, seeds, lengths."""
+    last = np.flatnonzero(transitions.ends != GOES_ON)
+    lengths = np.diff(last, prepend=-1).astype(np.int32)
+    return {"actions": transitions.actions, EPISODE_SEEDS: seeds, EPISODE_LENGTHS: lengths}
+
+
+def _replayed(environment: Any, record: Arrays) -> Transitions:
+    seeds, last = np.asarray(record[EPISODE_SEEDS], np.uint64), np.cumsum(record[EPISODE_LENGTHS])
+    played = np.split(np.asarray(record["actions"], np.int8), last[:-1])
+    episodes = (
+        replay_segment(environment.game, environment.game.begin(seeds[k : k + 1]), actions[np.newaxis])[0]
+        for k, actions in enumerate(played)
+    )
+    return joined([episode for episode in episodes if episode is not None])
 
 
 def _recorded(record: Arrays) -> Transitions:

@@ -14,6 +14,7 @@ from evo.training.testing import Score
 
 ALGORITHMS = {
     "ga": "a genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
+    "erl": "evolutionary reinforcement learning",
 }  # fmt: skip
 
 

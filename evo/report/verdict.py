@@ -12,6 +12,7 @@ from evo.training.testing import Baseline
 
 METHODS = {
     "ga": "A genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
+    "erl": "Evolutionary reinforcement learning",
 }  # fmt: skip
 NETWORKS = {"cnn": "a convolutional network", "mlp": "a multilayer perceptron", "linear": "a linear network"}
 UNITS = {"snake": "fruits"}  # of a score

@@ -17,6 +17,7 @@ from evo.algorithms import dqn
 from evo.errors import ConfigurationError, ResourceError
 from evo.kernels import lanes
 from evo.learning.collecting import initial_weights
+from evo.learning.deep_q_learning import DQN
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.schedules import epsilon_at
 from evo.networks.network import Options as Policy
@@ -45,8 +46,8 @@ MANY = {"envs": 16, "horizon": 16, "batch_size": 32, "learning_starts": 100, "re
 CLASSIC = ("double=false", "dueling=false", "prioritized=false", "target_every=3")
 
 
-def dqn_of(algorithm: GradientAlgorithm) -> dqn.DQN:
-    assert isinstance(algorithm.method, dqn.DQN)
+def dqn_of(algorithm: GradientAlgorithm) -> DQN:
+    assert isinstance(algorithm.method, DQN)
     return algorithm.method
 
 

@@ -116,6 +116,14 @@ def test_gradients_that_explode_are_those_that_grow(tmp_path: Path) -> None:
     assert [one["name"] for one in doctor(tmp_path / "run")["findings"]] == ["exploding_gradient"]
 
 
+def test_a_gradient_that_is_not_finite_explodes_and_one_before_the_first_update_does_not(tmp_path: Path) -> None:
+    unknown = {**LEARNING, "gradient_norm": np.nan}
+    committed(tmp_path / "filling", "ppo", [{**unknown, "updates": 0.0}] * 2 + [LEARNING] * GENERATIONS)
+    assert doctor(tmp_path / "filling")["findings"] == []
+    committed(tmp_path / "broken", "ppo", [*[LEARNING] * GENERATIONS, unknown])
+    assert [one["name"] for one in doctor(tmp_path / "broken")["findings"]] == ["exploding_gradient"]
+
+
 def test_a_network_that_one_update_has_made_blind_is_known_by_its_constant_values(tmp_path: Path) -> None:
     blind = {**LEARNING, "explained_variance": 1e-9, "approx_kl": 0.003, "gradient_norm": 0.03}
     committed(tmp_path / "run", "ppo", [LEARNING, *[blind] * GENERATIONS])

@@ -72,6 +72,13 @@ TINY: dict[str, tuple[str, ...]] = {
     "sep_cma_es": ("[sep_cma_es]\npopulation = 12\nepisodes = 3\n",),
     "cma_es": ("[cma_es]\npopulation = 12\nepisodes = 3\n",),
     "es": ("[es]\npopulation = 12\nparents = 3\nepisodes = 3\n",),
+    "erl": (
+        "[erl]\npopulation = 8\nparents = 4\nelites = 2\nepisodes = 2\nshared = 6\nexplore_episodes = 3\n"
+        "replay_size = 200\nlearning_starts = 40\nframes_per_update = 16\nbatch_size = 16\nsymmetry = true\n",
+        "[erl]\npopulation = 8\nparents = 4\nelites = 2\nepisodes = 2\nshared = 8\nexplore_episodes = 0\n"
+        "sync_every = 2\nreplay_size = 5000\nlearning_starts = 40\nframes_per_update = 16\nbatch_size = 16\n"
+        "prioritized = false\n",
+    ),
     "pqn": ("[pqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nepochs = 2\nminibatches = 3\nasynchronous = true\n",),
 }
 CHIEF = ("dqn", "ga", "ppo")  # what the others do is in these

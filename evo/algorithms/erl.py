@@ -1,0 +1,227 @@
+"""Evolutionary reinforcement learning: a population, and a network in it that learns (Khadka and Tumer, 2018).
+
+The original is of continuous actions and learns by DDPG. Here a network's outputs are the values of actions: a
+candidate plays the action of the highest value, and the learner's network, trained by double Q-learning, is a candidate
+like any other. Two things are shared. The episodes that decide a candidate's fitness go to the learner's replay buffer,
+step by step, and need not be played again. Every `sync_every` generations the learner's network takes the place of a
+child; selection decides whether it becomes a parent. The learner plays some episodes of its own, to explore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.evolution.population import (
+    LARGEST_POPULATION,
+    Offspring,
+    Outcome,
+    PopulationOptions,
+    mean_returns,
+    spread,
+    tasks_of,
+)
+from evo.learning.collecting import check_finite, episode_tasks, joined_transitions, metrics_of
+from evo.learning.deep_q_learning import DQN, ReplayOptions
+from evo.learning.method import MethodLearner
+from evo.plugins.options import Setup
+from evo.randomness.streams import Purpose, episode_keys
+from evo.records import (
+    Algorithm,
+    Arrays,
+    Episodes,
+    Finalists,
+    Generation,
+    Metrics,
+    Request,
+    Result,
+    Task,
+    WeightSource,
+)
+
+LEARNER = "learner_"  # prefix of the learner's arrays in a state
+EXPLORING_TOGETHER = 16  # episodes per task, as many as the kernel has lanes
+
+
+class Options(PopulationOptions, ReplayOptions):
+    """The [erl] section."""
+
+    population: int = Field(64, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
+    episodes: int = Field(4, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
+    parents: int = Field(16, ge=1, le=LARGEST_POPULATION, description="candidates that may have children")
+    elites: int = Field(
+        8, ge=0, le=LARGEST_POPULATION, description="best candidates that stay unchanged, and are evaluated again"
+    )
+    sigma: float = Field(0.05, gt=0, le=1000, description="standard deviation of the mutation noise")
+    sigma_spread: float = Field(
+        0.7,
+        ge=0,
+        le=4,
+        description="log-normal spread of a child's sigma: sigma * exp(sigma_spread * N(0, 1)); 0 = none",
+    )
+    shared: int = Field(
+        64,
+        ge=0,
+        le=LARGEST_POPULATION,
+        description="candidates whose episodes go to the replay buffer: the first of a generation, which are elites, "
+        "the learner's network, then children; 0 = none",
+    )
+    explore_episodes: int = Field(
+        8, ge=0, le=100_000, description="epsilon-greedy episodes of the learner's network per generation; 0 = none"
+    )
+    sync_every: int = Field(
+        1, ge=0, description="generations between two entries of the learner's network into the population; 0 = never"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.parents > self.population:
+            raise ValueError(f"parents: {self.parents} of a population of {self.population}")
+        if self.elites > self.parents:
+            raise ValueError(f"elites: {self.elites} of {self.parents} parents")
+        if self.elites + bool(self.sync_every) >= self.population:
+            raise ValueError(f"elites: {self.elites} of a population of {self.population}, so none is new")
+        if self.shared > self.population:
+            raise ValueError(f"shared: {self.shared} of a population of {self.population}")
+        if not self.shared and not self.explore_episodes:
+            raise ValueError("shared: 0, and explore_episodes: 0 leave nothing to learn from")
+        return self
+
+    def transitions_from(self, environment: Any) -> Literal["episodes"]:
+        """Return "episodes": whole ones are shared."""
+        return "episodes"
+
+
+class EvolutionaryReinforcementLearning(Algorithm):
+    """A population, stored as its parents, and a learner."""
+
+    def __init__(self, options: Options, setup: Setup) -> None:
+        self.options, self.setup = options, setup
+        assert setup.learner is not None
+        self.notices = setup.learner.notices
+        self._method = DQN(options, setup)
+        self._trained = MethodLearner(setup, self._method, options.max_gradient_norm)
+        self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
+        start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
+        self._parents = start.astype(np.float32)  # [S, P] best first
+        self._frames = 0  # learned from; schedules count these
+        self._record: dict[str, NDArray[Any]] = {}
+
+    def generation(self, number: int) -> Generation:
+        """Play the population, let the learner explore, choose parents, and learn from what was shared."""
+        options, source = self.options, self._candidates(number)
+        keys = episode_keys(self.setup.seed, Purpose.TRAINING, number, options.episodes + options.explore_episodes)
+        tasks = self._tasks(source, keys[: options.episodes])
+        published = np.concatenate([self._parents, self._trained.published()])
+        results = yield Request(published, tasks)
+        outcome = Outcome(results)
+        fitness, metrics = outcome.fitness(options), outcome.metrics()
+        rule = options.action_rule(self.setup.environment, self._frames)
+        exploring = episode_tasks(keys[options.episodes :], EXPLORING_TOGETHER, rule, len(self._parents))
+        if exploring:
+            explored = yield Request(None, exploring)
+            check_finite(explored)
+            tasks, results = [*tasks, *exploring], [*results, *explored]
+            taken, _ = metrics_of(explored)
+            metrics |= {name: metrics[name] + taken[name] for name in ("frames", "slots")}
+            metrics |= {"explored": taken["mean"], "epsilon": rule.epsilon}
+        chosen = np.argsort(-fitness, kind="stable")[: options.parents]
+        self._record = {
+            "parent": source.rows,
+            "key": source.keys,
+            "sigma": source.sigmas,
+            **outcome.record(),
+            "survivors": chosen.astype(np.int32),
+            **self._share(tasks, results),
+        }
+        metrics |= self._entered(source, outcome, chosen)
+        self._parents = self._rebuilt(published, source.some(chosen.tolist()))
+        learned = self._trained.learn(None, number, self._frames, lambda: False)
+        return {**metrics, "sigma": float(np.median(source.sigmas)), **spread(self._parents), **learned}
+
+    def _candidates(self, number: int) -> WeightSource:
+        """Return the source of every candidate: elites, the learner's network if it enters, then children."""
+        options, rows = self.options, len(self._parents)
+        enters = number > 0 and options.sync_every > 0 and number % options.sync_every == 0
+        unchanged = [*range(min(options.elites, rows)), *([rows] if enters else [])]
+        return self._offspring.of(number, unchanged, rows, options.population)
+
+    def _tasks(self, source: WeightSource, seeds: NDArray[np.uint64]) -> list[Task]:
+        """Return the tasks of all candidates; transitions are recorded of one candidate at a time."""
+        shared, per_task = self.options.shared, self.setup.candidates_per_task
+        recorded = [replace(task, record_transitions=True) for task in tasks_of(source.some(slice(shared)), seeds, 1)]
+        return recorded + tasks_of(source.some(slice(shared, None)), seeds, per_task)
+
+    def _share(self, tasks: Sequence[Task], results: Sequence[Result]) -> dict[str, NDArray[Any]]:
+        """Give recorded episodes to the learner; return the record from which its replay buffer is filled again."""
+        shared = [pair for pair in zip(tasks, results, strict=True) if pair[1].transitions is not None]
+        if not shared:
+            return {}
+        transitions = joined_transitions([result for _, result in shared])
+        self._frames += len(transitions)
+        seeds = [task.play.seeds for task, _ in shared if isinstance(task.play, Episodes)]
+        return self._method.receive_episodes(transitions, np.concatenate(seeds))
+
+    def _entered(self, source: WeightSource, outcome: Outcome, chosen: NDArray[np.int64]) -> Metrics:
+        """Return the learner's mean return among the candidates, and whether it was selected; NaN where it is none."""
+        found = np.flatnonzero(source.rows == len(self._parents))
+        if not len(found):
+            return {"learner_return": float("nan"), "learner_selected": float("nan")}
+        returns = mean_returns(outcome.record()["return"][found], self.options.episodes)
+        return {"learner_return": float(returns[0]), "learner_selected": float(found[0] in chosen)}
+
+    def _rebuilt(self, published: NDArray[np.float32], source: WeightSource) -> NDArray[np.float32]:
+        from evo.networks.candidates import Rebuilder
+
+        return Rebuilder(self.setup.network).all(published, source)
+
+    def finalists(self, count: int) -> Finalists:
+        """Return the best of the parents; the learner's network is among them once it was selected."""
+        survivors = self._record.get("survivors")
+        if survivors is None:  # after a fork, before a generation is played
+            return Finalists(self._parents[:count])
+        chosen = survivors[:count]
+        returns = mean_returns(self._record["return"][chosen], self.options.episodes)
+        return Finalists(self._parents[:count], chosen.tolist(), returns)
+
+    def state(self) -> Arrays:
+        """Return the parents, and arrays of the learner, its target and its replay buffer."""
+        learner = {LEARNER + name: array for name, array in self._trained.state().items()}
+        return {"weights": self._parents, "frames": np.array([self._frames], np.int64), **learner}
+
+    def record(self) -> Arrays:
+        """Return parent, key, sigma, summed return and frames of every candidate, who survived, and what was shared."""
+        return self._record
+
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Continue from a state; a fork begins with an empty replay buffer.
+
+        DataError: state and records do not match.
+        """
+        learner = {name.removeprefix(LEARNER): array for name, array in state.items() if name.startswith(LEARNER)}
+        self._trained.restore(learner, records)
+        self._parents = np.ascontiguousarray(state["weights"], np.float32)
+        self._frames = int(np.asarray(state["frames"])[0])
+        self._record = dict(records[-1]) if records else {}
+
+    def fingerprint(self) -> str:
+        """Return what computes the learner's updates."""
+        return self._trained.fingerprint()
+
+    def growth(self) -> int:
+        """Return the bytes of the replay buffer that are not filled yet."""
+        return self._trained.growth()
+
+    def close(self) -> None:
+        """End the learner's processes."""
+        self._trained.close()
+
+
+def make(options: Options, setup: Setup) -> EvolutionaryReinforcementLearning:
+    """Return the algorithm; `setup.start` [P] is the first parent, and where the learner begins."""
+    return EvolutionaryReinforcementLearning(options, setup)

@@ -1,0 +1,162 @@
+"""A method of learning by gradients, and the learner that makes its updates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from evo.learning.collecting import initial_weights
+from evo.learning.schedules import annealed
+from evo.plugins.options import AlgorithmOptions, Setup
+from evo.records import Arrays, EnvStates, Metrics, Transitions
+
+if TYPE_CHECKING:
+    from evo.learning.learner import Learner
+    from evo.learning.losses import AnyLoss
+
+Stopped = Callable[[], bool]
+LearningRate = Annotated[float, Field(gt=0, le=1, description="initial learning rate of Adam")]
+GradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
+
+
+class UpdateOptions(AlgorithmOptions):
+    """Options of everything that makes updates by gradients."""
+
+    learns: ClassVar[bool] = True
+
+    learning_rate: LearningRate = 1e-3
+    learning_rate_final: float = Field(
+        5e-5, gt=0, le=1, description="final learning rate of Adam, where it is annealed"
+    )
+    learning_rate_frames: int = Field(
+        0, ge=0, description="frames over which the learning rate is annealed; 0 = constant"
+    )
+    max_gradient_norm: GradientNorm = 0.5
+
+    def learning_rate_at(self, frames: int) -> float:
+        """Return the learning rate after so many frames."""
+        return annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
+
+
+class Method(Protocol):
+    """What one method adds: its policy, its loss and its updates. Subclass it to inherit the defaults."""
+
+    heads: ClassVar[str]  # what outputs mean; a fork continues from a state of the same heads only
+    replays: ClassVar[bool] = False  # it learns from a buffer of its own, not from the last generation
+    passes: int = 1  # forward passes of an example: one of every network and observation that the loss asks
+
+    def loss(self) -> AnyLoss:
+        """Return the loss."""
+
+    def learn(
+        self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
+    ) -> Metrics:
+        """Make a generation's updates, until `stopped`; `frames` were played, those of `transitions` included.
+
+        `transitions` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner,
+        and "examples", those of all updates.
+        """
+
+    def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the weights that a run begins with, made of freshly drawn ones.  # [P] -> [P]"""
+        return weights
+
+    def published(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the weights that play.  # [P] -> [P]"""
+        return weights
+
+    def receive(self, transitions: Transitions, before: EnvStates | None) -> dict[str, NDArray[Any]]:
+        """Take what was played from `before` on; return the generation's record, or nothing for returns and lengths."""
+        return {}
+
+    def growth(self) -> int:
+        """Return the bytes that its memory will yet grow by."""
+        return 0
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the method's own arrays."""
+        return {}
+
+    def weights_from(self, state: Arrays) -> NDArray[np.float32]:
+        """Return the learner's weights in a state.  # [P]"""
+        return np.asarray(state["weights"], np.float32)
+
+    def restore(self, state: Arrays, records: Sequence[Arrays] | None) -> None:
+        """Restore the method's own arrays; `records` is None where the state is another run's (a fork)."""
+        return
+
+
+class MethodLearner:
+    """The network that a method trains, with the method's memory."""
+
+    def __init__(self, setup: Setup, method: Method, max_gradient_norm: float) -> None:
+        """Prepare; ValueError where there are no options of a learner."""
+        if setup.learner is None:
+            raise ValueError("a gradient method needs the options of a learner")
+        self.setup, self.method, self._max_gradient_norm = setup, method, max_gradient_norm
+        self._learner: Learner | None = None
+
+    @property
+    def learner(self) -> Learner:
+        """The learner, made when it is first needed: TensorFlow takes seconds to load."""
+        if self._learner is None:
+            from evo.learning.distributed import make_learner
+
+            setup = self.setup
+            assert setup.learner is not None
+            self._learner = make_learner(setup.network, setup.learner, self.method.loss(), self._max_gradient_norm)
+            weights = setup.start
+            if weights is None:
+                weights = self.method.initial(initial_weights(setup.network, setup.seed))
+            self._learner.begin(weights)
+            if self._learner.target is not None:
+                self._learner.target.set(weights)
+        return self._learner
+
+    def published(self) -> NDArray[np.float32]:
+        """Return the network that plays.  # [1, P]"""
+        return self.method.published(self.learner.weights())[np.newaxis]
+
+    def learn(self, transitions: Transitions | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+        """Make a generation's updates as `Method.learn`; return its metrics with passes and "seconds_learning"."""
+        began = time.monotonic()
+        learned = self.method.learn(self.learner, transitions, number, frames, stopped)
+        seconds, examples = time.monotonic() - began, learned.pop("examples")
+        passes = {"forward_passes": self.method.passes * examples, "backward_passes": examples}
+        return {**learned, **passes, "seconds_learning": seconds - learned["seconds_moving"]}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the learner and the method, and the weights of the "target", if there is one."""
+        state: dict[str, NDArray[Any]] = {**self.learner.state(), **self.method.state()}
+        if self.learner.target is not None:
+            state["target"] = self.learner.target.weights()
+        return state
+
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Restore what `state` returned; without records it is another run's (a fork).
+
+        DataError: state and records do not match.
+        """
+        weights = self.method.weights_from(state)
+        self.learner.restore({**state, "weights": weights})
+        if self.learner.target is not None:
+            self.learner.target.set(np.asarray(state.get("target", weights), np.float32))
+        self.method.restore(state, records or None)
+
+    def fingerprint(self) -> str:
+        """Return the versions and the device that compute updates, with a digest of one; empty: exact."""
+        return self.learner.fingerprint()
+
+    def growth(self) -> int:
+        """Return the bytes that the method's memory will yet grow by."""
+        return self.method.growth()
+
+    def close(self) -> None:
+        """End the learner's processes."""
+        if self._learner is not None:
+            self._learner.close()
