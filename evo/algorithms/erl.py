@@ -22,6 +22,8 @@ from evo.evolution.population import (
     Offspring,
     Outcome,
     PopulationOptions,
+    Sigma,
+    SigmaSpread,
     mean_returns,
     spread,
     tasks_of,
@@ -57,13 +59,8 @@ class Options(PopulationOptions, ReplayOptions):
     elites: int = Field(
         8, ge=0, le=LARGEST_POPULATION, description="best candidates that stay unchanged, and are evaluated again"
     )
-    sigma: float = Field(0.05, gt=0, le=1000, description="standard deviation of the mutation noise")
-    sigma_spread: float = Field(
-        0.7,
-        ge=0,
-        le=4,
-        description="log-normal spread of a child's sigma: sigma * exp(sigma_spread * N(0, 1)); 0 = none",
-    )
+    sigma: Sigma = 0.05
+    sigma_spread: SigmaSpread = 0.7
     shared: int = Field(
         64,
         ge=0,

@@ -22,6 +22,8 @@ from evo.evolution.population import (
     Offspring,
     Outcome,
     PopulationOptions,
+    Sigma,
+    SigmaSpread,
     mean_returns,
     tasks_of,
 )
@@ -45,13 +47,8 @@ class Options(PopulationOptions):
     low: list[float] = Field([0.0], description="smallest mean of each descriptor; what is below is in the first bin")
     high: list[float] = Field([1000.0], description="largest mean of each descriptor; what is above is in the last bin")
     bins: list[int] = Field([20], description="bins of each descriptor; a cell is a bin of each")
-    sigma: float = Field(0.1, gt=0, le=1000, description="standard deviation of the mutation noise")
-    sigma_spread: float = Field(
-        0.7,
-        ge=0,
-        le=4,
-        description="log-normal spread of a child's sigma: sigma * exp(sigma_spread * N(0, 1)); 0 = none",
-    )
+    sigma: Sigma = 0.1
+    sigma_spread: SigmaSpread = 0.7
     check_every: int = Field(
         100, ge=0, description="generations after which every elite plays check_episodes fresh episodes; 0 = never"
     )

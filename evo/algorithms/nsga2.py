@@ -19,6 +19,8 @@ from evo.evolution.population import (
     Offspring,
     Outcome,
     PopulationOptions,
+    Sigma,
+    SigmaSpread,
     mean_returns,
     tasks_of,
 )
@@ -43,13 +45,8 @@ class Options(PopulationOptions):
         max_length=8,
         description='what is maximised: "return", "length" or a metric of an episode; with "-" it is minimised',
     )
-    sigma: float = Field(0.1, gt=0, le=1000, description="standard deviation of the mutation noise")
-    sigma_spread: float = Field(
-        0.7,
-        ge=0,
-        le=4,
-        description="log-normal spread of a child's sigma: sigma * exp(sigma_spread * N(0, 1)); 0 = none",
-    )
+    sigma: Sigma = 0.1
+    sigma_spread: SigmaSpread = 0.7
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 FITNESS_WORST = -(1 << 62)
 LARGEST_POPULATION = 1 << 20
 MOST_WEIGHTS = 4096  # of a network, by which their spread is measured
+
+
+Sigma = Annotated[float, Field(gt=0, le=1000, description="standard deviation of the mutation noise")]
+SigmaSpread = Annotated[
+    float,
+    Field(
+        ge=0, le=4, description="log-normal spread of a child's sigma: sigma * exp(sigma_spread * N(0, 1)); 0 = none"
+    ),
+]
 
 
 class PopulationOptions(AlgorithmOptions):
