@@ -44,10 +44,12 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
         for method in ("cma", "ppo")
     },
     "games/cma_swingup": ((1, 2, 3), 5000),
+    "games/erl_cartpole": ((1, 2, 3), 5000),
     "gymnasium/cma_mountaincar": ((1, 2, 3), 1000),
     "gymnasium/ppo_pendulum": ((1, 2, 3), 1000),
     "gymnasium/pgpe_lunarlander": ((1, 2, 3), 1000),
     "gymnasium/ppo_lunarlander": ((1, 2, 3), 1000),
+    "erl_snake_6x6": ((1, 2, 3), 5000),
     "cma_snake_6x6": ((1, 2, 3), 5000),
     "cma_snake": ((1, 2, 3), 5000),
     "a2c_snake": ((1, 2, 3), 5000),
