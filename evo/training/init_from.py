@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from evo.store.store import Store
 
 
+MEANING = {"actions": "its actions are", "observation": "it sees the observation"}  # of a network's outputs and inputs
+
+
 @dataclass(frozen=True)
 class Start:
     """A champion that becomes the first network of a run."""
@@ -33,7 +36,8 @@ class Start:
 def start_of(experiment: Experiment) -> Start | None:
     """Return what a run starts from, or None where it starts from nothing.
 
-    ConfigurationError: the champion is of another network, or chooses among other actions. DataError: it is none.
+    ConfigurationError: the champion is of another network, chooses among other actions, or sees the environment in
+    another way. DataError: it is none.
     """
     source = experiment.run.init_from
     if not source:
@@ -42,11 +46,11 @@ def start_of(experiment: Experiment) -> Start | None:
     from evo.store.sandbox import read_champion
 
     champion = read_champion(Path(source))
-    environment = champion.about.get("environment")
-    theirs = environment.get("actions") if isinstance(environment, dict) else None
-    ours = experiment.environment.model_dump().get("actions")
-    if isinstance(theirs, str) and isinstance(ours, str) and theirs != ours:
-        raise ConfigurationError(f"run.init_from: {source}: its actions are {theirs[:20]!r}, and here {ours!r}")
+    environment, here = champion.about.get("environment"), experiment.environment.model_dump()
+    for name, said in MEANING.items():
+        theirs, ours = environment.get(name) if isinstance(environment, dict) else None, here.get(name)
+        if isinstance(theirs, str) and isinstance(ours, str) and theirs != ours:
+            raise ConfigurationError(f"run.init_from: {source}: {said} {theirs[:20]!r}, and here {ours!r}")
     try:
         weights = fit(champion.weights, champion.layers, experiment.network())
     except ConfigurationError as error:

@@ -135,9 +135,13 @@ def test_a_source_that_changes_while_a_run_begins_is_noticed(small: Path) -> Non
     [
         (("--set", "policy.dense=[5]"), "0_dense_kernel is 125x4, here 125x5"),
         (("--set", "environment.actions=absolute", "--set", "environment.observation=planes"), "its actions are"),
+        (
+            ("--set", "environment.observation=planes", "--set", "environment.window="),
+            "it sees the observation 'window'",
+        ),
         (("--set", "run.init_from=nowhere"), "nowhere: missing"),
     ],
-    ids=["layers", "actions", "nowhere"],
+    ids=["layers", "actions", "observation", "nowhere"],
 )
 @pytest.mark.parametrize("more", [("--run-dir", "heir"), ("--dry-run",)], ids=["run", "dry run"])
 def test_a_champion_that_does_not_fit_is_one_line_and_no_directory(
