@@ -94,6 +94,25 @@ def of_champion(file: Path, about: Mapping[str, Any], flags: Mapping[str, object
     return _validated(given, file)
 
 
+def elsewhere(experiment: Experiment, sets: Sequence[str]) -> Experiment:
+    """Return the experiment in an environment with other options, from --set assignments of [environment].
+
+    ConfigurationError: another section, or a mistake as in `load`.
+    """
+    sections: dict[str, Any] = {"run": {"algorithm": experiment.algorithm, "seed": experiment.run.seed}}
+    for name, section in (("environment", experiment.environment), ("policy", experiment.policy)):
+        sections[name] = section.model_dump()
+    sections["workers"] = experiment.workers.model_dump()
+    given = ExperimentFile(printable(str(experiment.path)), sections, {})
+    for assignment in sets:
+        name, equals, _ = assignment.partition("=")
+        if equals and name.partition(".")[0].strip() not in ("environment", name.strip()):
+            given.mistakes.append(f"--set {printable(name)}: only options of the environment can be others in a test")
+        else:
+            given.set(assignment)
+    return _validated(given, experiment.path)
+
+
 def _validated(given: ExperimentFile, path: Path) -> Experiment:
     try:
         others, wrong = _of_other_backends(given.tables)

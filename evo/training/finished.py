@@ -144,6 +144,21 @@ def look_at(directory: Path, flags: Mapping[str, object] | None = None) -> Finis
     return Finished(directory, experiment, champion)
 
 
+def elsewhere(experiment: Experiment, sets: Sequence[str]) -> Experiment:
+    """Return the experiment in an environment with other options, as `loading.elsewhere`, for the same network.
+
+    ConfigurationError: the network does not fit there.
+    """
+    changed = loading.elsewhere(experiment, sets)
+    ours, there = experiment.network(), changed.network()
+    if network_layers(there) != network_layers(ours):
+        raise ConfigurationError(
+            f"--set: the network is of an environment that shows {ours.shape} with {ours.actions} actions; this one "
+            f"shows {there.shape} with {there.actions}"
+        )
+    return changed
+
+
 def _by_itself(file: Path, flags: Mapping[str, object] | None) -> Finished:
     champion = sandbox.read_champion(file)
     try:

@@ -24,6 +24,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--mode", choices=MODES, default="greedy", help="take the best action (the default), or sample as in training"
     )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="environment.KEY=VALUE",
+        help="test in an environment with another option, as on a larger board; may be repeated",
+    )
     add(parser, "--workers", "--backend", "--plugin", "--json")
 
 
@@ -35,7 +42,7 @@ def main(arguments: Namespace) -> int:
     from evo.config.experiment import environment_of
     from evo.store.metrics import looked_at
     from evo.training import testing
-    from evo.training.finished import look_at, playing
+    from evo.training.finished import elsewhere, look_at, playing
     from evo.training.summary import one_line
 
     episodes = whole("--episodes", arguments.episodes, 1, testing.BLOCK)
@@ -45,15 +52,20 @@ def main(arguments: Namespace) -> int:
     run = look_at(Path(arguments.run_dir), flags)
     episodes = episodes or run.experiment.test.episodes
     block = run.experiment.test.block if block is None else block
-    environment, network = environment_of(run.experiment.environment), run.experiment.network()
+    experiment = elsewhere(run.experiment, arguments.set) if arguments.set else run.experiment
+    environment, network = environment_of(experiment.environment), experiment.network()
     rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
-    with playing(run.experiment) as (evaluator, published):
+    with playing(experiment) as (evaluator, published):
         weights = run.champion.weights
         score, _ = testing.measure(weights, published.publish, evaluator, environment, episodes, rule, block)
-    looked = looked_at(run.directory, block, episodes) if block and Path(arguments.run_dir).is_dir() else 0
+    ours = not arguments.set and Path(arguments.run_dir).is_dir()  # a look at the run's own test episodes
+    looked = looked_at(run.directory, block, episodes) if block and ours else 0
     if arguments.json:
-        print(one_line({**asdict(score), "mode": arguments.mode}))
+        changed = {"changed": arguments.set} if arguments.set else {}
+        print(one_line({**asdict(score), "mode": arguments.mode, **changed}))
     else:
+        if arguments.set:
+            print(experiment.environment.described())
         print(show.described(score))
         baselines = testing.baselines(environment, score.episodes, score.block, testing.BASELINE_SECONDS)
         if others := show.described_baselines(baselines, score):
