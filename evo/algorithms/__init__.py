@@ -1,0 +1,1 @@
+"""Algorithms, one file each: its options, its mathematics, its state."""

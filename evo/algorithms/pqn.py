@@ -1,4 +1,4 @@
-"""Parallelised Q-learning: Q(lambda) without a replay buffer or a target network (Gallici et al., 2024).
+"""PQN, a parallelised Q-network: Q(lambda) without a replay buffer or a target network (Gallici et al., 2024).
 
 Each generation's transitions are learned from in a few epochs; use `policy.norm = "layer"`, which keeps it stable.
 """

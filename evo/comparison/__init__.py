@@ -1,0 +1,1 @@
+"""Methods over seeds: comparison files, statistics, tables and verdicts."""

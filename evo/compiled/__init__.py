@@ -1,0 +1,1 @@
+"""The contract of compiled games, the kernel cache, and buffers."""

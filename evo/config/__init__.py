@@ -1,0 +1,1 @@
+"""Experiment files: loading, sections, error messages with line numbers."""

@@ -1,0 +1,1 @@
+"""Snake, Gymnasium, and what makes an environment of a game's file."""

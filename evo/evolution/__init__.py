@@ -1,0 +1,1 @@
+"""What evolutionary algorithms share: populations, selection, ranks, sums of named noise."""

@@ -1,0 +1,1 @@
+"""Champions and metrics as files of other libraries."""

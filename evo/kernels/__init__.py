@@ -1,0 +1,1 @@
+"""Compiled forward passes of networks."""

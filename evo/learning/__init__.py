@@ -1,0 +1,1 @@
+"""What gradient methods share: learners, losses, targets, replay buffer, schedules."""

@@ -1,0 +1,1 @@
+"""Network descriptions, candidates' weights, Keras models, transfer of weights."""

@@ -1,0 +1,1 @@
+"""A champion's web page: its data, and the scripts that play it in a browser."""

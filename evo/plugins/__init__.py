@@ -1,0 +1,1 @@
+"""The registry of algorithms, environments and backends, and the base classes of their options."""

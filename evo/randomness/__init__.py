@@ -1,0 +1,1 @@
+"""Philox and its named streams."""

@@ -1,0 +1,1 @@
+"""Playing a task: compiled episodes and segments, Gymnasium, TensorFlow."""

@@ -1,0 +1,1 @@
+"""What `evo sweep` does: trials of option values, the race between them, Optuna."""

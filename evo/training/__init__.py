@@ -1,0 +1,1 @@
+"""What the training loop needs: generations, validation, tests, accounting, resuming."""

@@ -1,0 +1,1 @@
+"""What `evo verify` does: checking and replaying a run."""

@@ -1,0 +1,1 @@
+"""Worker processes: channel, fork server, deadlines, devices, GPU placement."""

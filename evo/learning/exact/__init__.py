@@ -1,0 +1,1 @@
+"""The learner whose updates have the same bits on every CPU."""

@@ -1,0 +1,1 @@
+"""The learner that computes updates in TensorFlow."""
