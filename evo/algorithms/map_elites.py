@@ -1,4 +1,4 @@
-"""MAP-Elites: the best network of each kind of behaviour (Mouret and Clune, 2015), corrected for luck.
+"""MAP-Elites: the best network of each kind of behaviour (Mouret and Clune, 2015), evaluated again before it enters.
 
 A grid over descriptors of behaviour divides networks into cells. A child that promises to enter a cell plays once more,
 in the next generation, on its new episodes. Only that second score, and the behaviour shown in it, decide: the first

@@ -1,4 +1,4 @@
-"""PGPE: policy gradients with parameter-based exploration, symmetric samples, ranks (Sehnke et al., 2010)."""
+"""PGPE: policy gradients with parameter-based exploration, antithetic samples, ranks (Sehnke et al., 2010)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: a clipped policy gradient, several epochs per generation (Schulman et al., 2017)."""
+"""Proximal policy optimisation: a clipped policy gradient, one or more epochs per rollout (Schulman et al., 2017)."""
 
 from __future__ import annotations
 

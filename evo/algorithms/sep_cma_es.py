@@ -1,4 +1,4 @@
-"""Separable CMA-ES: covariance matrix adaptation of the diagonal, linear in the weights (Ros and Hansen, 2008)."""
+"""Separable CMA-ES: a diagonal covariance matrix, linear time and memory (Ros and Hansen, 2008)."""
 
 from __future__ import annotations
 

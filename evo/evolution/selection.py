@@ -58,11 +58,10 @@ class SelectionOptions(PopulationOptions):
         for name in ("population", "parents", "elites"):
             if getattr(self, name) % self.islands:
                 raise ValueError(f"{name}: {getattr(self, name)} is not a multiple of {self.islands} islands")
-        if self.tournament > self.population:
-            raise ValueError(f"tournament: {self.tournament} of a population of {self.population}")
         population, parents = self.population // self.islands, self.parents // self.islands
         if self.selection == "tournament" and self.tournament > population:
-            raise ValueError(f"tournament: {self.tournament} of {population} candidates on an island")
+            where = "on an island" if self.islands > 1 else "in the population"
+            raise ValueError(f"tournament: {self.tournament} of {population} candidates {where}")
         if self.islands > 1 and self.migration_every and self.migrants > parents:
             raise ValueError(f"migrants: {self.migrants} of {parents} parents on an island")
         return self

@@ -1,4 +1,4 @@
-"""Say what memory, disk and time a run will take, from a short probe."""
+"""Estimate the time, memory and disk of a run from a short probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train an experiment, and test its champion."""
+"""Run an experiment: train, then test the champion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show a run that another process trains, as it would show itself."""
+"""Follow a run that another process trains, on its live screen."""
 
 from __future__ import annotations
 
