@@ -23,7 +23,7 @@ HALF_LOG_2_PI = 0.5 * 1.8378770664093453
 POLICY_VALUES = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 Q_VALUES = ("loss", "td_error", "q_value")
 BEGINNING = np.int64(0)  # typed: a literal would have the functions compiled once more
-ALL_ALLOWED = np.zeros((0, 0), np.bool_)  # action masks where there are none
+ALL_ALLOWED = np.zeros((0, 1), np.bool_)  # action masks where there are none
 
 
 class PolicyBatch(NamedTuple):
