@@ -18,7 +18,8 @@ from snake.rules import LARGEST, SMALLEST, Game, whole
 kernel_cache.use(__name__)
 
 # Counting references to the arrays of a board at every call would cost more than a step does, and these functions own
-# no memory: they run without reference counts, and the ones of every step are inlined.
+# no memory: they run without reference counts, and the ones of every step are inlined. Those that other files call are
+# inlined by LLVM, not by Numba, as callers that count references would do so in them too.
 LEAN: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 
 FRUITS = np.int64(0)  # the purpose of a game's draws; typed, since a literal would have kernels compiled once more
@@ -133,7 +134,7 @@ def is_occupied(occupied, b, cell):  # type: ignore[no-untyped-def]
     return (occupied[b, cell >> 6] >> np.uint64(cell & 63)) & ONE != np.uint64(0)
 
 
-@njit(inline="always", **LEAN)
+@njit(forceinline=True, **LEAN)
 def reset_board(boards, rules, b, seed):  # type: ignore[no-untyped-def]
     """Begin the episode of `seed` (64 bits) on board b, without the forced fruits of an earlier one."""
     size = rules.size
@@ -195,7 +196,7 @@ def blocked(boards, rules, b, cell):  # type: ignore[no-untyped-def]
     return rules.tail_fatal != 0 or state.length == 1 or cell != tail_cell(boards.body, state, b)
 
 
-@njit(inline="always", **LEAN)
+@njit(forceinline=True, **LEAN)
 def step_board(boards, rules, b, action):  # type: ignore[no-untyped-def]
     """Play one action on board b; return (reward in thousandths, GOES_ON | TERMINATED | TRUNCATED), both int64.
 

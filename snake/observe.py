@@ -182,7 +182,8 @@ def write(boards, setting, index, out):  # type: ignore[no-untyped-def]
         foreground(boards, rules, code, index[lane], flat, side, channels, lanes, lane, place)
 
 
-@njit(inline="always", **LEAN)
+# By LLVM, not by Numba: callers outside of this file may count references, and would for every slice in it.
+@njit(forceinline=True, **LEAN)
 def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
     """Write the observation of board b, faster than `write`.  # out float32 [H, W, C] in C order"""
     side = out.shape[0]
