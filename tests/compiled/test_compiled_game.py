@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ from evo.rollouts import tensorflow_episodes, tensorflow_segments
 from evo.rollouts.replay import replay_segment
 from evo.rollouts.rollout import Rollout
 from tests.compiled.falling import Catch, Options, PlainCatch
-from tests.helpers.calling import summary_of
+from tests.helpers.calling import ROOT, summary_of
 from tests.rollouts.readable_segment import ReadableLane
 
 NAMES = ("observations", "action_masks", "actions", "rewards", "ends", "outputs", "next_observations", "next_outputs")
@@ -173,3 +176,41 @@ def test_a_run_of_a_plug_in_game_plays_it_by_compiled_rollouts(algorithm: str, t
     summary = summary_of(tmp_path, *words, apart=True)
     assert summary["status"] == "done"
     assert summary["champion"]["test"]["mean"] >= 0
+
+
+TWINS = """
+import json, sys
+import numpy as np
+import evo
+from evo.config.experiment import environment_of
+
+for name in sys.argv[1:]:
+    experiment = evo.Experiment.build(
+        plugins=[name], environment={"id": name}, run={"algorithm": "ga", "generations": 1}, policy={"kind": "linear"}
+    )
+    game = environment_of(experiment.environment).game
+    from evo.rollouts.replay import replay_segment
+
+    segment = replay_segment(game, game.begin(np.arange(4, dtype=np.uint64)), np.ones((4, 6), np.int8))[0]
+    print(name, sorted(set(np.round(segment.rewards, 3).tolist())))
+"""
+
+
+def test_two_games_with_equal_names_and_fields_of_states_are_not_taken_for_one_another(tmp_path: Path) -> None:
+    """As of two files of `evo new game`: both states are called State."""
+    source = (ROOT / "evo" / "cli" / "skeletons" / "game.py").read_text()
+    (tmp_path / "alpha.py").write_text(source)
+    (tmp_path / "beta.py").write_text(source.replace("return -0.01,", "return -0.5,"))
+    (tmp_path / "twins.py").write_text(TWINS)
+
+    def played(*names: str) -> dict[str, str]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+        command = [sys.executable, "twins.py", *names]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return dict(line.split(" ", 1) for line in done.stdout.splitlines())
+
+    alone = {**played("alpha"), **played("beta")}
+    assert alone["alpha"] != alone["beta"]
+    assert played("alpha", "beta") == alone
+    assert played("beta", "alpha") == alone
