@@ -8,6 +8,7 @@ on the new episodes, so no candidate survives on one lucky score.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, Literal
 
 import numpy as np
@@ -88,7 +89,7 @@ class GeneticAlgorithm(Algorithm):
         compared = self._compared(source, outcome)
         fitness, ages = self._remember(outcome.fitness(options))
         population = self.selection.individuals(fitness)
-        chosen = self.selection.parents(population, number)
+        chosen = self.selection.parents(population, number, self._networks(source))
         finite = [individual for individual in population if outcome.finite[individual.number]]
         self.logbook.record(generation=number, **self.statistics.compile(finite or population))
         survivors = self._rebuilt(source.some(chosen))
@@ -135,6 +136,16 @@ class GeneticAlgorithm(Algorithm):
             "turnover": len(new) / len(chosen),
             "surviving_sigma": float(np.median(mutated)) if len(mutated) else float("nan"),
         }
+
+    def _networks(self, source: WeightSource) -> list[int]:
+        """Return a number of each candidate's network: that of the first candidate which is the same one."""
+        numbers = list(range(len(source)))
+        if self.options.islands > 1:  # elsewhere there are no copies to tell apart
+            first: dict[bytes, int] = {}
+            for candidate in range(_elites(source)):
+                digest = blake2b(self._parents[source.rows[candidate]]).digest()
+                numbers[candidate] = first.setdefault(digest, candidate)
+        return numbers
 
     def finalists(self, count: int) -> Finalists:
         """Return the best of the survivors."""

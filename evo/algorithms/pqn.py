@@ -6,11 +6,11 @@ Each generation's transitions are learned from in a few epochs; use `policy.norm
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from evo.learning.collecting import observed
 from evo.learning.gradient_algorithm import GradientAlgorithm
@@ -33,18 +33,18 @@ class Options(QOptions):
         0.99,
         ge=0,
         le=1,
-        exclude_if=lambda gamma: gamma == 0.99,
         description="final discount factor, where it is annealed",
     )
-    gamma_frames: int = Field(
-        0,
-        ge=0,
-        exclude_if=lambda frames: not frames,
-        description="frames over which gamma is annealed; 0 = constant",
-    )
+    gamma_frames: int = Field(0, ge=0, description="frames over which gamma is annealed; 0 = constant")
     q_lambda: float = Field(0.65, ge=0, le=1, description="lambda of Q(lambda); 0 = one-step targets")
     epochs: int = Field(2, ge=1, le=1000, description="passes over the transitions of a generation")
     minibatches: int = Field(16, ge=1, le=1 << 20, description="minibatches per epoch")
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A discount that is not annealed is no key of a run's identity, so that hashes of older runs stay as they are.
+        unused = () if self.gamma_frames else ("gamma_final", "gamma_frames")
+        return {key: value for key, value in dump(self).items() if key not in unused}
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:

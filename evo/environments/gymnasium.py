@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from evo.environments import environment
 from evo.errors import ConfigurationError
@@ -39,8 +39,8 @@ class Options(EnvironmentOptions):
         0,
         ge=0,
         le=1_000_000,
-        description="steps of random play at the start of a process, by whose mean and standard deviation observations "
-        "are normalised; 0 = as they are",
+        description="steps of random play, by whose mean and standard deviation observations are normalised; "
+        "0 = as they are",
     )
     stack: int = Field(1, ge=1, le=64, description="newest observations that are shown together, as more channels")
     kwargs: dict[str, JsonValue] = Field({}, description="further arguments of gymnasium.make, as in {gravity = 9.8}")
@@ -60,6 +60,14 @@ class Options(EnvironmentOptions):
     def scored(self) -> dict[str, Any]:
         """Return all other options."""
         return self.model_dump(exclude={"normalise", "stack"})
+
+    @model_validator(mode="after")
+    def _seen_alike_in_training(self) -> Self:
+        if self.normalise and (others := self.training.keys() & {"kwargs", "normalise", "stack"}):
+            raise ValueError(
+                f"training: {', '.join(sorted(others))} cannot be another one where observations are normalised"
+            )
+        return self
 
     @field_validator("id")
     @classmethod
@@ -96,8 +104,13 @@ class Environment(environment.Environment):
 
     @cached_property
     def _moments(self) -> Moments | None:
-        """The mean and the standard deviation of observations, where these are normalised."""
-        return moments_of(self._raw(), self.options.normalise) if self.options.normalise else None
+        """The mean and the standard deviation of observations, where these are normalised.
+
+        They are of episodes without a limit of steps but the registered one, so they are the same in training.
+        """
+        if not self.options.normalise:
+            return None
+        return _moments_of_options(self.options.model_copy(update={"max_steps": 0, "training": {}}))
 
     def _raw(self) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment whose observations are not normalised."""
@@ -166,6 +179,11 @@ def with_array_observations(env: gymnasium.Env[Any, Any], name: str, stack: int)
 def _side_by_side(frames: Any) -> Any:
     """Return frames beside each other on their last axis.  # [K, ..., C] -> [..., K C]"""
     return np.concatenate(list(frames), axis=-1) if np.ndim(frames) > 1 else np.asarray(frames)
+
+
+@lru_cache(maxsize=16)
+def _moments_of_options(options: Options) -> Moments:
+    return moments_of(Environment(options)._raw(), options.normalise)
 
 
 def moments_of(env: gymnasium.Env[Any, Any], steps: int) -> Moments:

@@ -105,22 +105,40 @@ class Selection:
             individuals[-1].fitness.values = (value,)
         return individuals
 
-    def parents(self, candidates: Sequence[Individual], generation: int) -> list[int]:
-        """Return the numbers of the candidates that become parents, after a migration where one is due.  # [S]"""
+    def parents(self, candidates: Sequence[Individual], generation: int, networks: Sequence[int]) -> list[int]:
+        """Return the numbers of the candidates that become parents, after a migration where one is due.  # [S]
+
+        Candidates of equal `networks` are copies, as those that have migrated; an island takes a second one only where
+        it has no other candidate left.
+        """
         options = self._options
         every, each = options.migration_every, options.parents // options.islands
         populations = [list(candidates[island :: options.islands]) for island in range(options.islands)]
         if options.islands > 1 and every and (generation + 1) % every == 0:
             self.toolbox.migrate(populations)
         self._tournaments = (stream(self._seed, Purpose.TOURNAMENT, generation, t) for t in count())
-        selected = [self.toolbox.select(population, each) for population in populations]
+        if options.islands > 1:
+            selected = [self._distinct(population, each, networks) for population in populations]
+        else:
+            selected = [self.toolbox.select(populations[0], each)]
         return [individual.number for rank in zip(*selected, strict=True) for individual in rank]
+
+    def _distinct(self, population: Sequence[Individual], parents: int, networks: Sequence[int]) -> list[Individual]:
+        """Return the parents of an island, copies of one network last."""
+        from deap import tools
+
+        first: dict[int, Individual] = {}
+        for individual in population:
+            first.setdefault(networks[individual.number], individual)
+        copies = [individual for individual in population if first[networks[individual.number]] is not individual]
+        selected: list[Individual] = self.toolbox.select(list(first.values()), min(parents, len(first)))
+        return selected + list(tools.selBest(copies, parents - len(selected)))
 
     def _winners(self, population: Sequence[Individual], parents: int) -> list[Individual]:
         """Return the elites and tournament winners of an island; DEAP's own draws use a global generator."""
         from deap import tools
 
-        elites = tools.selBest(population, self._options.elites // self._options.islands)
+        elites = tools.selBest(population, min(parents, self._options.elites // self._options.islands))
         winners: list[Individual] = []
         for _ in range(parents - len(elites)):
             name = next(self._tournaments)

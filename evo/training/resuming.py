@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evo.config import loading
 from evo.config.experiment import Experiment, difference, environment_of
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, notice
 from evo.files.durable import replace_file, resources
 from evo.store.provenance import provenance
 from evo.store.run_directory import CONFIG, in_free_directory
@@ -90,6 +90,8 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     before = loading.load(directory / CONFIG, resolved=True)
     if network_layers(before.network()) != network_layers(experiment.network()):
         raise ConfigurationError("--fork: another [environment] or algorithm needs another network than the run's")
+    if before.environment.league != experiment.environment.league:
+        notice("--fork: the network sees other observations than before, or may do other things")
     state, algorithm = source.load(), make_algorithm(experiment, environment_of(experiment.environment))
     try:
         if state:

@@ -166,7 +166,8 @@ class Validated:
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             what = f"there is no array {error}" if isinstance(error, KeyError) else str(error)
             raise ConfigurationError(
-                f"--fork: the algorithm cannot continue from the state of that run: {what}"
+                f"--fork: the algorithm cannot continue from the state of that run: {what}; to start from its champion "
+                "instead, use run.init_from"
             ) from error
 
     @property

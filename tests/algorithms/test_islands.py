@@ -10,9 +10,11 @@ import pytest
 from deap import tools
 from pydantic import ValidationError
 
+import evo
 from evo.algorithms import ga
 from evo.config.experiment import Experiment
 from evo.evolution.population import between_islands
+from evo.evolution.selection import Selection
 from evo.planning.estimate import estimated
 from evo.planning.probe import probe
 from evo.plugins.options import Setup
@@ -263,3 +265,28 @@ def test_the_time_of_a_run_with_islands_is_estimated() -> None:
     found = estimated(experiment, probe(experiment, 1.0), 10**9, 10**9)
     assert found.seconds_per_generation > 0
     assert found.goals[0].seconds > 0
+
+
+def test_an_island_takes_a_copy_of_a_network_only_where_nothing_else_is_left() -> None:
+    selection = Selection(ga.Options(population=8, parents=4, elites=4, islands=2, migration_every=0), 1)
+    fitness = np.array([9, 1, 9, 1, 5, 3, 2, 2])  # islands 0 and 1 in turns
+    candidates = selection.individuals(fitness)
+    assert selection.parents(candidates, 0, list(range(8))) == [0, 5, 2, 7]
+    assert selection.parents(candidates, 0, [0, 1, 0, 1, 4, 5, 6, 7]) == [0, 5, 4, 7]  # 2 is a copy of 0, 3 of 1
+    assert selection.parents(candidates, 0, [0, 1, 0, 1, 0, 5, 0, 7]) == [0, 5, 2, 7]  # nothing but copies on island 0
+
+
+def test_migrants_do_not_fill_the_islands_with_copies(tmp_path: Path) -> None:
+    options = {"population": 40, "parents": 16, "elites": 16, "islands": 4, "migration_every": 2, "episodes": 2}
+    experiment = Experiment.build(
+        run={"algorithm": "ga", "generations": 24},
+        environment={"id": "catch"},
+        policy={"kind": "linear"},
+        workers={"backend": "serial"},
+        ga=options,
+    )
+    for _ in evo.train(experiment, tmp_path / "run"):
+        pass
+    parents = Store.read(tmp_path / "run").load()["weights"]
+    for island in range(4):
+        assert len(np.unique(parents[island::4], axis=0)) == 4

@@ -99,6 +99,11 @@ def test_gamma_is_annealed_over_frames() -> None:
     assert (annealed.learner.weights() != first.learner.weights()).any()
 
 
+def test_a_discount_that_is_not_annealed_has_no_end_in_a_runs_identity() -> None:
+    assert pqn.Options(gamma_final=0.5).model_dump() == pqn.Options().model_dump()
+    assert pqn.Options(gamma_final=0.5, gamma_frames=9).model_dump()["gamma_final"] == 0.5
+
+
 def test_observations_and_actions_are_mirrored_together(monkeypatch: pytest.MonkeyPatch) -> None:
     environment = board(starvation=30)
     algorithm = made(pqn, environment, envs=16, horizon=16, symmetry=True)

@@ -16,6 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 from evo.config.experiment import Experiment, difference
+from evo.environments import gymnasium as gymnasium_environment
 from evo.environments.gymnasium import Options, make
 from evo.errors import ConfigurationError
 from evo.networks.network import Network
@@ -208,6 +209,24 @@ def test_observations_are_normalised_by_those_of_random_play() -> None:
     steepness = (shown[1][1:] - shown[1][:-1]) / (shown[0][1:] - shown[0][:-1])
     np.testing.assert_allclose(steepness, np.broadcast_to(np.median(steepness, axis=0), steepness.shape), rtol=0.05)
     np.testing.assert_array_equal(shown[1], shown[2])
+
+
+def test_observations_are_normalised_alike_in_training_and_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options(id="gymnasium:MountainCar-v0", normalise=300, training={"max_steps": 20})
+    played: list[int] = []
+    moments = gymnasium_environment.moments_of
+
+    def counted(env: Any, steps: int) -> Any:
+        played.append(steps)
+        return moments(env, steps)
+
+    monkeypatch.setattr(gymnasium_environment, "moments_of", counted)
+    first = [make(some).env().reset(seed=3)[0] for some in (options, options.in_training(), options)]
+    assert played == [300]
+    np.testing.assert_array_equal(first[0], first[1])
+    for other in ({"normalise": 20}, {"kwargs": {"goal_velocity": 1.0}}):
+        with pytest.raises(ValidationError, match="where observations are normalised"):
+            Options(id="gymnasium:MountainCar-v0", normalise=300, training=other)
 
 
 def test_what_is_not_normalised_is_no_part_of_what_a_run_is() -> None:

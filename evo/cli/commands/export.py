@@ -82,6 +82,8 @@ def main(arguments: Namespace) -> int:
     heads = f", then {further} more (value and other heads)" if further else ""
     shape = " x ".join(map(str, network.shape))
     print(f"{file}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
+    if run.experiment.environment.league.get("normalise"):
+        print("the observations are those of the run's environment, which normalises them (docs/gymnasium.md)")
     print(f"load it with: {LOADED[kind].format(file=str(file))}")
     if kind == "checkpoint":
         print(READER)
