@@ -421,7 +421,6 @@ def test_a_comparison_that_is_killed_and_started_again_ends_with_the_same_table(
     assert (folder / "table.md").read_text() in out
 
 
-@pytest.mark.long
 def test_a_run_whose_candidates_end_their_workers_fails_and_the_others_go_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

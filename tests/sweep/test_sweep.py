@@ -241,6 +241,33 @@ def test_a_race_that_is_killed_at_any_moment_is_decided_as_one_that_is_not(setti
     assert sweeping.race(settings, trials, Journal(settings.directory, {}), in_this_process) == whole
 
 
+def test_a_sweep_ends_with_its_winner_on_fresh_seeds_and_starts_no_run_twice(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = [
+        "sweep",
+        "tiny.toml",
+        "--over",
+        "ga.sigma=0.1,0.5",
+        "--seeds",
+        "2",
+        "--retest",
+        "2",
+        "--directory",
+        "trials",
+    ]
+    dry, _ = called(tmp_path, *words, "--dry-run", program="evo")
+    assert "ga.sigma=0.5" in dry
+    assert not (tmp_path / "trials").exists()
+    out, _ = called(tmp_path, *words, program="evo")
+    assert "retested on 2 fresh seeds" in out
+    assert "report the last" in out
+    runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.jsonl")}
+    assert len(runs) == 2 * 2 + 2
+    again = json.loads(called(tmp_path, *words, "--json", program="evo")[0].splitlines()[-1])
+    assert f"{again['winner']['name']} wins" in out
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.jsonl")} == runs
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("search", ["grid", "optuna"])
 def test_a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path: Path, search: str) -> None:
