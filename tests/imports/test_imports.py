@@ -97,6 +97,7 @@ def test_nothing_imports_the_run_but_the_commands() -> None:
         "evo.planning.probe",
         "evo.cli.commands.watch",
         "evo.testing.algorithms",
+        "evo.testing.backends",
     }
 
 

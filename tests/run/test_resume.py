@@ -231,7 +231,8 @@ def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_
     assert {section for section, _ in bound} == {*deciding, "run"}
     assert {key for section, key in bound if section == "run"} == {"seed"}
     where = {("learner", "weight"), ("learner", "log_placement")} if learns else set()
-    where |= {("ga", "migration_every"), ("ga", "migrants")} if name == "ga" else set()  # it has no islands
+    idle = {"ga": ["migration_every", "migrants"], "pqn": ["gamma_final"]}  # without islands; gamma is not annealed
+    where |= {(name, key) for key in idle.get(name, ())}
     assert {(section, key) for section, key in free if section in deciding} == {(name, "generations"), *where}
 
 
