@@ -43,8 +43,9 @@ class Options(QOptions):
     @model_serializer(mode="wrap")
     def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # A discount that is not annealed is no key of a run's identity, so that hashes of older runs stay as they are.
-        unused = () if self.gamma_frames else ("gamma_final", "gamma_frames")
-        return {key: value for key, value in dump(self).items() if key not in unused}
+        usual: dict[str, Any] = {} if self.gamma_frames else {"gamma_final": self.gamma_final, "gamma_frames": 0}
+        usual.setdefault("gamma_final", type(self).model_fields["gamma_final"].default)
+        return {key: value for key, value in dump(self).items() if key not in usual or value != usual[key]}
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
