@@ -45,6 +45,8 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     },
     "games/cma_swingup": ((1, 2, 3), 5000),
     "games/erl_cartpole": ((1, 2, 3), 5000),
+    "games/gp_cartpole": ((1, 2, 3), 5000),
+    "games/gp_acrobot": ((1, 2, 3), 5000),
     "gymnasium/cma_mountaincar": ((1, 2, 3), 1000),
     "gymnasium/ppo_pendulum": ((1, 2, 3), 1000),
     "gymnasium/pgpe_lunarlander": ((1, 2, 3), 1000),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +60,10 @@ def _check_declaration(game: PlainGame) -> None:
             )
     if not isinstance(game.shape, tuple) or not all(isinstance(n, int) and n > 0 for n in game.shape):
         raise _broken(module, "shape", f"is {game.shape!r}, and must be a tuple of positive whole numbers")
+    for name, count in (("action_names", game.actions), ("observation_names", math.prod(game.shape))):
+        names = definition.of(getattr(definition, name), game.options)
+        if len(names) not in (0, count):
+            raise _broken(module, name, f"has {len(names)} names for {count} values")
     if (definition.metrics is None) != (not definition.episode_metrics):
         raise _broken(module, "episode_metrics", "and metrics go together: names, and a function that writes numbers")
 

@@ -30,6 +30,11 @@ class Environment(Protocol):
         return ()
 
     @property
+    def observation_names(self) -> tuple[str, ...]:
+        """A name for each number of an observation, in order; empty where the environment names none."""
+        return ()
+
+    @property
     def continuous(self) -> bool:
         """Whether actions are numbers, not choices."""
         return False

@@ -87,6 +87,8 @@ class Game:
     episode_metrics: tuple[str, ...] = ()
     render: Callable[..., NDArray[np.uint8]] | None = None
     score_bounds: tuple[float, float] | Callable[[Any], tuple[float, float]] | None = None
+    action_names: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ()  # of choices, or of an action's numbers
+    observation_names: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ()  # of each number of an observation
     continuous: bool = False  # whether an action is an array of numbers, float64 [A]
     action_low: float = -1.0  # continuous actions are brought into these bounds
     action_high: float = 1.0
@@ -131,6 +133,18 @@ class GameEnvironment(environment.Environment):
         """Return the number of actions."""
         actions: int = self.definition.of(self.definition.actions, self.options)
         return actions
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Return a name for each action, where the author has given them."""
+        names: tuple[str, ...] = self.definition.of(self.definition.action_names, self.options)
+        return names
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:
+        """Return a name for each number of an observation, where the author has given them."""
+        names: tuple[str, ...] = self.definition.of(self.definition.observation_names, self.options)
+        return names
 
     @property
     def continuous(self) -> bool:

@@ -1,23 +1,27 @@
-"""Champions as files of other libraries: Keras and TensorFlow models, NumPy arrays, ONNX."""
+"""Champions as files of other programs: Keras and TensorFlow models, NumPy arrays, ONNX, Python for decision trees."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evo.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from evo.networks.network import Network
     from evo.training.finished import Finished
 
-FORMATS = ("savedmodel", "keras", "checkpoint", "npz", "onnx")
-SUFFIXES = {"keras": ".keras", "npz": ".npz", "onnx": ".onnx"}  # which those who read them insist on
+FORMATS = ("savedmodel", "keras", "checkpoint", "npz", "onnx", "python")
+SUFFIXES = {"keras": ".keras", "npz": ".npz", "onnx": ".onnx", "python": ".py"}  # which those who read them insist on
 
 
 def write_network(file: Path, kind: str, run: Finished) -> None:
     """Write the champion in one of FORMATS.
 
-    Raises ConfigurationError where the library that it needs is not installed.
+    Raises ConfigurationError where the library that it needs is not installed, or the champion has no such form.
     """
+    if kind not in ("npz", "python") and not run.experiment.network().differentiable:
+        raise ConfigurationError(f"--to {kind}: a decision tree has no such form; use --to python or --to npz")
     if kind == "savedmodel":
         _model(run, kind).export(str(file), verbose=False)
     elif kind == "keras":
@@ -28,6 +32,10 @@ def write_network(file: Path, kind: str, run: Finished) -> None:
         from evo.exports.onnx_model import write_onnx
 
         write_onnx(file, run)
+    elif kind == "python":
+        from evo.exports.decision_tree import python_file
+
+        file.write_text(python_file(run), encoding="utf-8")
     else:
         _npz(file, run)
 

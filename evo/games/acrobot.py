@@ -117,5 +117,7 @@ make = Game(
     step=step,
     observe=observe,
     render=render,
+    action_names=("negative", "none", "positive"),
+    observation_names=("cos_1", "sin_1", "cos_2", "sin_2", "spin_1", "spin_2"),
     score_bounds=lambda options: (-float(options.max_steps), 0.0),
 )

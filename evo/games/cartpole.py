@@ -82,5 +82,7 @@ make = Game(
     step=step,
     observe=observe,
     render=render,
+    action_names=("left", "right"),
+    observation_names=("x", "speed", "angle", "spin"),
     score_bounds=lambda options: (1.0, float(options.max_steps)),
 )

@@ -64,6 +64,7 @@ make = Game(
     step=step,
     observe=observe,
     render=render,
+    action_names=("left", "stay", "right"),
     score_bounds=(-1.0, 1.0),
     low=0.0,
     high=1.0,

@@ -71,6 +71,8 @@ make = Game(
     step=step,
     observe=observe,
     render=render,
+    action_names=("torque",),
+    observation_names=("cosine", "sine", "speed"),
     low=np.array([-1.0, -1.0, -MOST_SPEED], np.float32),
     high=np.array([1.0, 1.0, MOST_SPEED], np.float32),
 )

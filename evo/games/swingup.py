@@ -89,4 +89,6 @@ make = Game(
     step=step,
     observe=observe,
     render=render,
+    action_names=("force",),
+    observation_names=("place", "speed", "cosine", "sine", "turning"),
 )

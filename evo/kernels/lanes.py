@@ -55,7 +55,7 @@ def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, liv
             else:
                 compute(layers[i], packed, inputs, target, lanes, nonzero)
         else:
-            weightless.transform(layers[i], source, target, lanes)  # type: ignore[no-untyped-call]
+            weightless.transform(layers[i], floats, source, target, lanes)  # type: ignore[no-untyped-call]
         if layers[i].norm >= 0:
             normalise(layers[i], floats, target, lanes)
         weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
@@ -100,7 +100,7 @@ def forward_plain(layers, packed, large, nonzero, x, first, second, scores, lane
         if is_weighted(layers[i]):  # type: ignore[no-untyped-call]
             _layer_plain(layers[i], packed, source, target, lanes)
         else:
-            weightless.transform(layers[i], source, target, lanes)  # type: ignore[no-untyped-call]
+            weightless.transform(layers[i], packed, source, target, lanes)  # type: ignore[no-untyped-call]
         if layers[i].norm >= 0:
             normalise_plain(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]

@@ -22,6 +22,7 @@ kernel_cache.use(__name__)
 BLOCK = 8 if "+avx512f" in kernel_cache.features().split(",") else 4
 WIDE = 16  # the block size of layers that skip zero inputs (`evo.kernels.sparse`)
 LARGE = 1 << 16  # weights of the smallest layer that skips zero inputs; smaller ones gain nothing from it
+FAR = np.float32(1 << 24)  # from where on float32 knows no neighbouring whole numbers
 LEAST = 3 * WIDE + 1  # filters of such a layer, at least: four blocks, whose sums advance together
 
 # A layer as the kernels read it. packed: its offset in the packed weights. norm: the offset of gamma, which beta
@@ -33,8 +34,8 @@ LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, "packed", "relu", "norm"
 # ACTIVATIONS, of what is left to do when the sums are taken (a ReLU without normalisation is done with them). They come
 # first: Numba takes a record that only adds fields at its end for the shorter one, and warns.
 ANY_LAYER = np.dtype([("kind", np.int64), ("activation", np.int64), *LAYER.descr])
-KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity")
-WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY = range(len(KINDS))
+KINDS = ("weighted", "one_hot", "max_pool", "average_pool", "identity", "tree")
+WEIGHTED, ONE_HOT, MAX_POOL, AVERAGE_POOL, IDENTITY, TREE = range(len(KINDS))
 ACTIVATIONS = ("", "relu", "tanh")
 _, RELU, TANH = range(len(ACTIVATIONS))
 
@@ -93,7 +94,7 @@ def packed_size(network: Network) -> int:
 
 
 def _blocks_size(layer: Layer, group: int) -> int:
-    return -(-layer.filters // group) * group * (layer.fan_in + 1) if layer.weighted else 0
+    return -(-layer.filters // group) * group * (layer.fan_in + 1) if layer.weighted else 2 * layer.nodes
 
 
 def _group(network: Network, i: int) -> int:
@@ -155,7 +156,37 @@ def pack_layer(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
     """Pack the weights of one layer, which begin at `offset`; return the offset of the next layer."""
     if is_weighted(layer):  # type: ignore[no-untyped-call]
         offset = _pack_blocks(layer, weights, offset, packed)
+    offset = _pack_tree(layer, weights, offset, packed)  # type: ignore[no-untyped-call]
     return pack_norm(layer, weights, offset, packed)
+
+
+def _pack_tree(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+    """Copy the nodes of a tree, with whole numbers of inputs; return the offset of what follows them."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(_pack_tree, inline="always")
+def _pack_tree_or_not(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+    def nothing(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+        return offset
+
+    def by_kind(layer, weights, offset, packed):  # type: ignore[no-untyped-def]
+        nodes = layer.filters - 1 if layer.kind == TREE else 0
+        for k in range(nodes):
+            packed[layer.packed + k] = np.float32(input_of(weights[offset + k], layer.channels))
+            packed[layer.packed + nodes + k] = weights[offset + nodes + k]
+        return offset + 2 * nodes
+
+    return by_kind if "kind" in layer.fields else nothing
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def input_of(weight, inputs):  # type: ignore[no-untyped-def]
+    """Return the number of the input that a node of a tree compares: its weight, rounded down, modulo `inputs`.
+
+    So noise of any size names one of them. A weight of k + 0.5 names input k, and small noise does not change that.
+    """
+    return np.int64(np.floor(weight)) % inputs if abs(weight) < FAR else np.int64(0)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")

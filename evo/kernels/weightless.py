@@ -1,4 +1,4 @@
-"""What has no weights: one-hot planes, pooling, and activations other than the ReLU that sums end with.
+"""What takes no sums of weights: one-hot planes, pooling, decision trees, and activations other than a sum's ReLU.
 
 Every lane is computed alone and in one order, so the bits depend on neither the number of lanes nor the machine. These
 are plain loops over neighbouring values, which Numba turns into vectors. A network without such layers has kernels that
@@ -17,7 +17,7 @@ from numba.extending import intrinsic, overload
 
 from evo.compiled import cache as kernel_cache
 from evo.kernels import vectors
-from evo.kernels.layout import AVERAGE_POOL, MAX_POOL, ONE_HOT, RELU, TANH
+from evo.kernels.layout import AVERAGE_POOL, MAX_POOL, ONE_HOT, RELU, TANH, TREE
 
 kernel_cache.use(__name__)
 
@@ -137,11 +137,28 @@ def _pool(layer, x, out, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _transformed(layer, x, out, lanes):  # type: ignore[no-untyped-def]
+def _decide(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
+    """Go down from the root, right where the input is at least the threshold; write 1 for the leaf, or a NaN seen."""
+    leaves = layer.filters
+    nodes, thresholds = layer.packed, layer.packed + leaves - 1
+    out[: leaves * lanes] = np.float32(0)
+    for lane in range(lanes):
+        node, value = 0, ONE
+        while node < leaves - 1:
+            seen = x[np.int64(packed[nodes + node]) * lanes + lane]
+            value = seen if seen != seen else value
+            node = 2 * node + (2 if seen >= packed[thresholds + node] else 1)
+        out[(node - leaves + 1) * lanes + lane] = value
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _transformed(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
     if layer.kind == ONE_HOT:
         _one_hot(layer, x, out, lanes)
     elif layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
         _pool(layer, x, out, lanes)
+    elif layer.kind == TREE:
+        _decide(layer, packed, x, out, lanes)
     else:
         for k in range(layer.height * layer.width * layer.channels * lanes):
             out[k] = x[k]
@@ -158,8 +175,8 @@ def _activated(layer, out, lanes):  # type: ignore[no-untyped-def]
             values[k] = np.float32(0) if values[k] < np.float32(0) else values[k]
 
 
-def transform(layer, x, out, lanes):  # type: ignore[no-untyped-def]
-    """Write the output of a layer without weights for any number of lanes."""
+def transform(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
+    """Write the output of a layer that takes no sums, for any number of lanes; `packed` has the nodes of trees."""
     raise NotImplementedError("compiled code only")
 
 
@@ -169,12 +186,12 @@ def activate(layer, out, lanes):  # type: ignore[no-untyped-def]
 
 
 @overload(transform, jit_options={"error_model": "numpy", "_nrt": False})
-def _transform(layer, x, out, lanes):  # type: ignore[no-untyped-def]
-    def nothing(layer, x, out, lanes):  # type: ignore[no-untyped-def]
+def _transform(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
+    def nothing(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
         return None
 
-    def by_kind(layer, x, out, lanes):  # type: ignore[no-untyped-def]
-        _transformed(layer, x, out, lanes)
+    def by_kind(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
+        _transformed(layer, packed, x, out, lanes)
 
     return by_kind if "kind" in layer.fields else nothing
 

@@ -3,8 +3,8 @@
 Noise recipe 1: child[i] = parent[i] + sigma * z[i] in float32, with separate multiplication and addition. Recipe 2,
 where weights have standard deviations of their own: child[i] = parent[i] + sigma * (scale[i] * z[i]). The noise
 z[i] = (popcount(u[i]) - 16) / sqrt(8) has mean 0 and variance 1; u[i] is word i of the Philox stream of the key. A
-fresh network is z * sqrt(2 / fan_in) with biases 0 (He et al., 2015), gamma 1 and beta 0. No mathematical library is
-called, so the weights have the same bits on every machine.
+fresh network is z * sqrt(2 / fan_in) with biases 0 (He et al., 2015), gamma 1 and beta 0; a fresh tree compares any
+inputs with thresholds z. No mathematical library is called, so the weights have the same bits on every machine.
 """
 
 from __future__ import annotations
@@ -91,10 +91,12 @@ class Rebuilder:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.fresh_scale = np.zeros(network.size, np.float32)  # [P] sqrt(2 / fan_in) for kernels, else 0
+        self.fresh_scale = np.zeros(network.size, np.float32)  # [P] sqrt(2 / fan_in) for kernels, 0 for biases
         for layer in network.layers:
             kernel = slice(layer.offset, layer.offset + layer.kernel_size)
             self.fresh_scale[kernel] = np.sqrt(np.float32(2) / np.float32(layer.fan_in))
+            self.fresh_scale[layer.offset : layer.offset + layer.nodes] = layer.channels  # of a tree: any input
+            self.fresh_scale[layer.offset + layer.nodes : layer.offset + 2 * layer.nodes] = 1
         self._gammas = [
             slice(layer.offset + layer.size - layer.norm_size, layer.offset + layer.size - layer.filters)
             for layer in network.layers

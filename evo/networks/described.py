@@ -32,6 +32,7 @@ FORMS = {
     "dense": Form((("units", 65536),), needed=1),
     "max_pool": WINDOW,
     "average_pool": WINDOW,
+    "tree": Form((("depth", 10),), needed=1),
     "norm": Form(),
     "relu": Form(),
     "tanh": Form(),
@@ -92,6 +93,6 @@ def order_mistake(layers: list[Described]) -> str:
         if layer.kind == "one_hot" and number > 1:
             return f'"{layer}" is layer {number}, but only the observation has codes; it must be the first'
         if layer.kind in WINDOWED and dense:
-            return f'"{layer}" is layer {number}, behind a dense layer, whose output has no rows and columns'
-        dense = dense or layer.kind == "dense"
+            return f'"{layer}" is layer {number}, behind a dense layer or a tree, whose output has no rows and columns'
+        dense = dense or layer.kind in ("dense", "tree")
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["conv", "dense", "one_hot", "max_pool", "average_pool", "identity"]
+Kind = Literal["conv", "dense", "one_hot", "max_pool", "average_pool", "tree", "identity"]
 Activation = Literal["", "relu", "tanh"]
 
 NORM_FLOPS = 7  # per value of layer normalisation: two sums, difference, square, scale, gamma, beta
@@ -16,7 +16,9 @@ class Layer:
     """One layer, then its normalisation and its activation, if it has them.
 
     A dense layer is a 1 x 1 convolution of a 1 x 1 image with all inputs as channels. A one-hot layer makes filters /
-    channels planes of each, one for every code. The identity is for a normalisation or an activation alone.
+    channels planes of each, one for every code. A tree is a complete binary decision tree: each of its filters - 1
+    nodes compares one input with a threshold, and the output of the leaf that is reached is 1, all others are 0. The
+    identity is for a normalisation or an activation alone.
     """
 
     kind: Kind
@@ -30,7 +32,7 @@ class Layer:
     pad_left: int  # columns before the first
     out_height: int
     out_width: int
-    offset: int  # of its weights in the flat vector: kernel, bias, gamma, beta
+    offset: int  # of its weights in the flat vector: kernel and bias, or inputs and thresholds; gamma, beta
     activation: Activation = ""
     norm: bool = False
     padding: str = "valid"
@@ -60,7 +62,12 @@ class Layer:
     @property
     def size(self) -> int:
         """Return the number of weights, with biases and normalisation."""
-        return self.kernel_size + (self.filters if self.weighted else 0) + self.norm_size
+        return self.kernel_size + (self.filters if self.weighted else 0) + 2 * self.nodes + self.norm_size
+
+    @property
+    def nodes(self) -> int:
+        """Return the number of comparisons of a tree."""
+        return self.filters - 1 if self.kind == "tree" else 0
 
     @property
     def norm_size(self) -> int:
@@ -70,11 +77,20 @@ class Layer:
     @property
     def parts(self) -> tuple[str, ...]:
         """Return the names of the layer's arrays, in the order of the flat vector."""
-        return (("kernel", "bias") if self.weighted else ()) + (("gamma", "beta") if self.norm else ())
+        tree = ("inputs", "thresholds") if self.kind == "tree" else ()
+        return (("kernel", "bias") if self.weighted else tree) + (("gamma", "beta") if self.norm else ())
+
+    def part_shape(self, part: str) -> tuple[int, ...]:
+        """Return the shape of one of `parts`."""
+        if part == "kernel":
+            return self.kernel_shape
+        return (self.nodes if part in ("inputs", "thresholds") else self.filters,)
 
     @property
     def flops(self) -> int:
         """Return the floating-point operations of one forward pass, with borders counted in full."""
+        if self.kind == "tree":
+            return self.filters.bit_length() - 1
         each = 2 * self.fan_in if self.weighted else 0 if self.kind == "identity" else self.fan_in
         return self.out_height * self.out_width * self.filters * (each + (NORM_FLOPS if self.norm else 0))
 

@@ -78,8 +78,11 @@ class Options(Section):
             for name, unused in UNUSED.items():
                 if name in given and getattr(self, name) != unused:
                     raise ValueError(f"{name}: leave it out, since layers lists all hidden layers")
-            if mistake := order_mistake([parse(text) for text in self.layers]):
+            described = [parse(text) for text in self.layers]
+            if mistake := order_mistake(described):
                 raise ValueError(f"layers: {mistake}")
+            if self.inference not in ("auto", "lanes") and any(layer.kind == "tree" for layer in described):
+                raise ValueError(f'inference: a tree is played by "lanes" alone, not by "{self.inference}"')
             return self
         if self.preset and given & {"conv", "dense", "padding"} and self.expanded() != self.own():
             raise ValueError("preset: leave out conv, dense and padding, which the preset sets")
@@ -102,6 +105,13 @@ class Options(Section):
     def has_codes(self) -> bool:
         """Return whether the network begins with one-hot planes of codes."""
         return self.embed != "none" or (bool(self.layers) and parse(self.layers[0]).kind == "one_hot")
+
+    @property
+    def called(self) -> str:
+        """Return what the network is, in two words at most."""
+        if not self.layers:
+            return self.kind
+        return "decision tree" if [parse(text).kind for text in self.layers] == ["tree"] else "network"
 
     @property
     def player(self) -> Literal["lanes", "tensorflow"]:
@@ -228,6 +238,11 @@ class Network:
         return sum(layer.flops for layer in self.layers)
 
     @property
+    def differentiable(self) -> bool:
+        """Return whether every layer has a gradient; decision trees have none, and no form in other libraries."""
+        return not any(layer.kind == "tree" for layer in self.layers)
+
+    @property
     def multiply_adds(self) -> int:
         """Return the multiply-adds of one forward pass: those of convolutions and dense layers."""
         return sum(layer.multiply_adds for layer in self.layers)
@@ -240,7 +255,7 @@ class Network:
         for layer in self.layers:
             start = layer.offset
             for part in layer.parts:
-                shape = layer.kernel_shape if part == "kernel" else (layer.filters,)
+                shape = layer.part_shape(part)
                 end = start + int(np.prod(shape))
                 arrays.append(weights[start:end].reshape(shape))
                 start = end
@@ -274,6 +289,8 @@ def _layer(options: Options, described: Described, layers: list[Layer], shape: t
     if kind == "dense":
         inputs = height * width * channels
         return Layer("dense", 1, 1, inputs, described.numbers[0], 1, 1, 0, 0, 1, 1, offset)
+    if kind == "tree":
+        return Layer("tree", 1, 1, height * width * channels, 1 << described.numbers[0], 1, 1, 0, 0, 1, 1, offset)
     option = "layers" if options.layers else "conv"
     if kind == "one_hot":
         if not described.numbers:

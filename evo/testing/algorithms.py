@@ -22,12 +22,13 @@ class AlgorithmTests:
 
     algorithm: str
     options: Mapping[str, Any]
+    policy: Mapping[str, Any] = {"kind": "mlp", "dense": [8]}
 
     def _experiment(self, seed: int = 1, count: int = GENERATIONS) -> Experiment:
         return Experiment.build(
             run={"algorithm": self.algorithm, "seed": seed, "generations": count},
             environment={"id": "catch"},
-            policy={"kind": "mlp", "dense": [8]},
+            policy=dict(self.policy),
             workers={"backend": "serial"},
             validation={"episodes": 8},
             test={"episodes": 8},
@@ -66,9 +67,13 @@ class AlgorithmTests:
             assert np.isfinite(session.algorithm.best).all()
 
 
-def algorithm_tests(module: str, **options: Any) -> type[AlgorithmTests]:
-    """Return a class of tests of the algorithm in a module, as --plugin names it, or of ours, with these options."""
+def algorithm_tests(module: str, policy: Mapping[str, Any] | None = None, **options: Any) -> type[AlgorithmTests]:
+    """Return a class of tests of the algorithm in a module, as --plugin names it, or of ours, with these options.
+
+    `policy` has other options of [policy] than a hidden layer of 8 units.
+    """
     name = module.rpartition(".")[2]
     if name not in registry.names("algorithms"):
         registry.load([module])
-    return type("AlgorithmTests", (AlgorithmTests,), {"algorithm": name, "options": options, "__module__": module})
+    members = {"algorithm": name, "options": options, "policy": policy or AlgorithmTests.policy, "__module__": module}
+    return type("AlgorithmTests", (AlgorithmTests,), members)

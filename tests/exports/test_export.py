@@ -23,7 +23,7 @@ from tests.helpers.calling import ROOT, SMALL, called
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.networks import random_observations
 
-KINDS = [kind for kind in FORMATS if kind != "onnx"]  # of which tests/exports/test_onnx.py tells
+KINDS = [kind for kind in FORMATS if kind not in ("onnx", "python")]  # which have tests of their own
 POLICIES = {
     "mlp": 'kind = "mlp"\ndense = [4]',
     "cnn": 'conv = [[4, 3, 2]]\ndense = [5]\npadding = "valid"\nnorm = "layer"',
@@ -136,6 +136,53 @@ def test_without_keras_only_arrays_are_written_and_a_line_says_what_to_do(run: P
     told = f"--to {kind} needs TensorFlow and Keras, and they cannot be imported: No module named 'keras'; install them"
     assert line == f"{told}, or use --to npz, which needs neither"
     assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["keras.py"]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run that has evolved a decision tree for CartPole."""
+    where = tmp_path_factory.mktemp("tree")
+    smaller = ("--set", "gp.population=64", "--set", "gp.episodes=8", "--set", "validation.episodes=32")
+    few = (*smaller, "--set", "test.episodes=32", "--generations", 12, "--workers", 1)
+    called(where, ROOT / "experiments" / "games" / "gp_cartpole.toml", "--run-dir", "run", *few)
+    return where / "run"
+
+
+def test_a_decision_tree_is_exported_as_a_function_that_plays_the_same_episode(tree: Path, tmp_path: Path) -> None:
+    from evo.games import cartpole
+
+    file = tmp_path / "balance.py"
+    out, _ = called(tree.parent, "export", "run", "--to", "python", file, program="evo")
+    assert "a function of the 4 numbers of an observation" in out
+    assert "from balance import act" in out
+    assert called(tree.parent, "export", "run", "--to", "python", program="evo")[0] == file.read_text()
+    written: dict[str, Any] = {}
+    exec(file.read_text(), written)
+    assert " = observation[" in file.read_text()
+    assert "# left" in file.read_text()
+    champion = look_at(tree)
+    env = cartpole.make(cartpole.Options(id="cartpole")).env()
+    for seed in range(5):
+        observation, steps, over = env.reset(seed=seed)[0], 0, False
+        while not over:
+            action = written["act"](observation.tolist())
+            scores = lanes.scores(champion.experiment.network(), champion.champion.weights, observation[np.newaxis])
+            assert action == int(np.argmax(scores))
+            observation, _, terminated, truncated, _ = env.step(action)
+            steps, over = steps + 1, terminated or truncated
+        assert steps > 100
+
+
+def test_a_decision_tree_has_no_other_form_than_python_and_arrays_and_no_network_has_that(
+    run: Path, tree: Path, tmp_path: Path
+) -> None:
+    for kind, file in (("keras", "x.keras"), ("savedmodel", "x"), ("onnx", "x.onnx")):
+        _, error = called(tree.parent, "export", "run", "--to", kind, tmp_path / file, program="evo", code=2)
+        assert error.strip() == f"--to {kind}: a decision tree has no such form; use --to python or --to npz"
+    called(tree.parent, "export", "run", "--to", "npz", tmp_path / "x.npz", program="evo")
+    _, error = called(run.parent, "export", "run", "--to", "python", tmp_path / "x.py", program="evo", code=2)
+    assert error.startswith("--to python writes decision trees: the policy must be a decision tree alone")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
 
 
 def test_mistakes_write_nothing(run: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -33,18 +34,24 @@ def networks(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW) -> Network:
 
 
 @st.composite
-def layered(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW) -> Network:
-    """Draw a network of hidden layers in any order that is allowed, for an image or a row of numbers."""
+def layered(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW, trees: bool = False) -> Network:
+    """Draw a network of hidden layers in any order that is allowed, for an image or a row of numbers.
+
+    Decision trees, which have no gradients and no bfloat16, are among them where `trees` says so.
+    """
     shape = draw(st.sampled_from(((7, 8, 3), (9, 4, 1), (1, 5, 2), (3, 3, 17), (11,))))
     side, image = st.integers(1, 4), len(shape) == 3
     texts = [f"one_hot {draw(st.integers(2, 5))}"] if draw(st.booleans()) else []
     for _ in range(draw(st.integers(0, 6))):
         kinds = ["norm", "relu", "tanh", "dense", *(["conv", "max_pool", "average_pool"] if image else [])]
+        kinds += ["tree"] if trees else []
         kind = draw(st.sampled_from(kinds))
-        numbers = {"dense": [filters], "conv": [filters, side, side]}.get(kind, [side, side] if "_" in kind else [])
+        numbers = {"dense": [filters], "conv": [filters, side, side], "tree": [side]}.get(
+            kind, [side, side] if "_" in kind else []
+        )
         words = [kind, *(str(draw(number)) for number in numbers)]
         texts.append(" ".join([*words, *(["same"] if len(words) > 2 else [])]))
-        image = image and kind != "dense"
+        image = image and kind not in ("dense", "tree")
     texts = texts or ["tanh"]
     valid = [text.replace("same", "valid") if draw(st.booleans()) else text for text in texts]
     actions = draw(st.integers(1, 5))
@@ -100,6 +107,8 @@ def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray
             out = np.repeat(x, layer.filters // layer.channels, -1)
             codes = np.tile(np.arange(layer.filters // layer.channels), layer.channels)
             out = np.where(np.isnan(out), out, (out == codes).astype(np.float32))
+        elif layer.kind == "tree":
+            out = plain_tree(x.reshape(len(x), -1), next(arrays), next(arrays)).reshape(len(x), 1, 1, -1)
         else:
             out = x if layer.kind == "identity" else plain_pool(x, layer)
         if layer.norm:
@@ -150,6 +159,19 @@ def plain_pool(x: np.ndarray, layer: Layer) -> np.ndarray:
                 larger = np.where((other > first) | np.isnan(other), other, first)
                 first = larger if layer.kind == "max_pool" else first + other
             out[:, i, j] = first if layer.kind == "max_pool" else first / np.float32(1 + len(rest))
+    return out
+
+
+def plain_tree(x: np.ndarray, inputs: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Return 1 for the leaf that an example reaches, or a NaN that it has met, and 0 elsewhere.  # [E, C] -> [E, F]"""
+    out = np.zeros((len(x), len(inputs) + 1), np.float32)
+    for example, leaves in zip(x, out, strict=True):
+        node, value = 0, np.float32(1)
+        while node < len(inputs):
+            seen = example[math.floor(inputs[node]) % len(example)]
+            value = seen if np.isnan(seen) else value
+            node = 2 * node + (2 if seen >= thresholds[node] else 1)
+        leaves[node - len(inputs)] = value
     return out
 
 

@@ -27,7 +27,7 @@ from tests.kernels.test_lanes import ZEROS, bits, scores_of_width
 SHAPE = (10, 10, 1)
 
 
-@given(layered(), st.integers(0, 2**32 - 1), ZEROS, st.data())
+@given(layered(trees=True), st.integers(0, 2**32 - 1), ZEROS, st.data())
 def test_layers_in_any_order_have_the_bits_of_a_plain_loop_on_every_lane(
     network: Network, seed: int, zeros: float, data: st.DataObject
 ) -> None:
@@ -72,10 +72,11 @@ def test_wide_layers_in_any_order_have_the_bits_of_a_plain_loop(
 @pytest.mark.parametrize(
     "value", [np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-45, -1e-45, 1e-38, 3.0, 1.5, -1.0, 3.0000002, 1e30]
 )
-@pytest.mark.parametrize("text", ["one_hot 4", "max_pool 2 1", "average_pool 2 1", "relu", "tanh"])
+@pytest.mark.parametrize("text", ["one_hot 4", "max_pool 2 1", "average_pool 2 1", "tree 2", "relu", "tanh"])
 def test_special_numbers_are_as_in_the_plain_loop_and_stay_in_their_lane(text: str, value: float) -> None:
     network = Network.build(Options(layers=[text]), (3, 2, 2), 1)
     weights = np.ones(network.size, np.float32)
+    weights[: network.layers[0].nodes] = 6.5  # a tree looks at the value
     for width in lanes.WIDTHS:
         observations = np.zeros((width, 3, 2, 2), np.float32)
         observations[:, 1, 0, 1] = np.arange(width) / 4
@@ -179,17 +180,20 @@ def test_a_line_is_read_as_it_is_written(kind: str) -> None:
     [
         ('["conv 8 3", "max_pol 2"]', 'policy.layers[1]: "max_pol 2" is not known - did you mean `max_pool`?'),
         ('["flatten"]', 'policy.layers[0]: "flatten" is not known; there are one_hot, conv, dense, max_pool, '
-         "average_pool, norm, relu, tanh"),
+         "average_pool, tree, norm, relu, tanh"),
         ('[""]', 'policy.layers[0]: "" is not known; there are'),
         ('["conv 8"]', 'policy.layers[0]: "conv 8" is not of the form "conv FILTERS KERNEL [STRIDE] [same | valid]"'),
         ('["relu 3"]', 'policy.layers[0]: "relu 3" is not of the form "relu"'),
         ('["conv 8 0 1"]', 'policy.layers[0]: "conv 8 0 1": kernel must be a whole number from 1 to 63'),
+        ('["tree 11"]', 'policy.layers[0]: "tree 11": depth must be a whole number from 1 to 10'),
+        ('["tree 3"]\ninference = "tensorflow"', 'policy.inference: a tree is played by "lanes" alone, not by '
+         '"tensorflow"'),
         ('["dense 1e3"]', 'policy.layers[0]: "dense 1e3": units must be a whole number from 1 to 65,536'),
         ('["one_hot 1"]', 'policy.layers[0]: "one_hot 1": codes must be a whole number from 2 to 256'),
         ('["max_pool 2 smae"]', 'policy.layers[0]: "max_pool 2 smae": the padding is same or valid - did you mean '
          "`same`?"),
-        ('["dense 8", "conv 8 3"]', 'policy.layers: "conv 8 3 1" is layer 2, behind a dense layer, whose output has no '
-         "rows and columns"),
+        ('["dense 8", "conv 8 3"]', 'policy.layers: "conv 8 3 1" is layer 2, behind a dense layer or a tree, whose '
+         "output has no rows and columns"),
         ('["relu", "one_hot 4"]', 'policy.layers: "one_hot 4" is layer 2, but only the observation has codes; it must '
          "be the first"),
         ('["one_hot"]', "policy.layers: the environment does not say how many codes its observations have; say it, "

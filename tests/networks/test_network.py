@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from evo.errors import ConfigurationError
 from evo.kernels import lanes
 from evo.networks.network import Network, Options
+from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.networks import layered, networks, random_observations, random_weights
 
 

@@ -79,6 +79,10 @@ TINY: dict[str, tuple[str, ...]] = {
         "sync_every = 2\nreplay_size = 5000\nlearning_starts = 40\nframes_per_update = 16\nbatch_size = 16\n"
         "prioritized = false\n",
     ),
+    "gp": (
+        "[gp]\npopulation = 12\nelites = 2\nepisodes = 3\n",
+        "[gp]\npopulation = 12\nelites = 3\nepisodes = 3\nnudge = 1.0\ncrossover = 0.2\nparsimony = 1.8\n",
+    ),
     "pqn": ("[pqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nepochs = 2\nminibatches = 3\nasynchronous = true\n",),
 }
 CHIEF = ("dqn", "ga", "ppo")  # what the others do is in these
@@ -97,7 +101,8 @@ GENERATIONS = 4
 
 
 def written(where: Path, name: str, number: int = 0) -> str:
-    (where / "tiny.toml").write_text(BASE.replace("[run]\n", f'[run]\nalgorithm = "{name}"\n') + TINY[name][number])
+    base = BASE.replace("conv = [[3, 3, 2]]\ndense = [4]\n", 'layers = ["tree 3"]\n') if name == "gp" else BASE
+    (where / "tiny.toml").write_text(base.replace("[run]\n", f'[run]\nalgorithm = "{name}"\n') + TINY[name][number])
     return "tiny.toml"
 
 
@@ -184,7 +189,8 @@ def another(value: Any, annotation: Any) -> Any:
     if isinstance(value, str):
         return value + "x"
     if isinstance(value, list):
-        return value[:-1] if value else ["relu" if "str" in str(annotation) else 1]
+        first = [1] if "list[list" in str(annotation) else "relu" if "str" in str(annotation) else 1
+        return value[:-1] if value else [first]
     if isinstance(value, dict):
         return {**value, "max_steps": 1}
     if isinstance(value, Section):

@@ -22,6 +22,7 @@ OPTIONS = {
     "map_elites": {"population": 12, "contenders": 4},
     "sep_cma_es": {"population": 12},
     "openai_es": {"population": 12},
+    "gp": {"population": 12, "elites": 3},
 }
 
 
@@ -53,7 +54,7 @@ def trained(algorithm: str, directory: Path, **options: object) -> Store:
     experiment = Experiment.build(
         run={"algorithm": algorithm, "generations": GENERATIONS},
         environment={"id": "catch"},
-        policy={"kind": "mlp", "dense": [8]},
+        policy={"layers": ["tree 3"]} if algorithm == "gp" else {"kind": "mlp", "dense": [8]},
         workers={"backend": "serial"},
         validation={"episodes": 8, "every": 20},
         test={"episodes": 8, "every": 20},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ LOADED = {
     "keras": "keras.models.load_model({file!r})(observations)",
     "checkpoint": "tf.train.Checkpoint(model=model).restore(tf.train.latest_checkpoint({file!r}))",
     "npz": "numpy.load({file!r})",
+    "python": "from {stem} import act; act(observation)",
     "onnx": "onnxruntime.InferenceSession({file!r}).run(None, {{'observations': observations}})",
     "csv": "pandas.read_csv({file!r})",
     "parquet": "pandas.read_parquet({file!r})",
@@ -43,15 +45,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         "file",
         metavar="FILE",
         nargs="?",
-        help="the file or directory to write, which must not exist yet; csv: standard output",
+        help="the file or directory to write, which must not exist yet; csv and python: standard output",
     )
     parser.add_argument(
         "--to",
         choices=(*networks.FORMATS, PAGE, *tables.FORMATS),
         required=True,
-        help="savedmodel and checkpoint are directories, keras, npz and onnx files; html is a page in which the "
-        "champion of Snake plays with the same bits, and verifies it; csv, parquet and tensorboard (a directory) have "
-        "the metrics",
+        help="savedmodel and checkpoint are directories, keras, npz and onnx files; python is a function, where the "
+        "champion is a decision tree; html is a page in which the champion of Snake plays with the same bits, and "
+        "verifies it; csv, parquet and tensorboard (a directory) have the metrics",
     )
     parser.add_argument("--output", metavar="FILE", help="the same as FILE; a page's default is NAME_OF_THE_RUN.html")
     parser.add_argument(
@@ -72,8 +74,12 @@ def main(arguments: Namespace) -> int:
     registry.load(arguments.plugin)
     if kind in tables.FORMATS:
         return _table(file, kind, source)
-    assert file is not None
     run = look_at(source, {"backend": "serial"})
+    if file is None:
+        from evo.exports.decision_tree import python_file
+
+        print(python_file(run), end="")
+        return 0
     if kind == PAGE:
         return _page(file, run, source, episodes)
     _written(file, lambda place: networks.write_network(place, kind, run))
@@ -81,10 +87,13 @@ def main(arguments: Namespace) -> int:
     further = network.outputs - network.actions
     heads = f", then {further} more (value and other heads)" if further else ""
     shape = " x ".join(map(str, network.shape))
-    print(f"{file}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
+    if kind == "python":
+        print(f"{file}: a function of the {math.prod(network.shape)} numbers of an observation")
+    else:
+        print(f"{file}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
     if run.experiment.environment.league.get("normalise"):
         print("the observations are those of the run's environment, which normalises them (docs/gymnasium.md)")
-    print(f"load it with: {LOADED[kind].format(file=str(file))}")
+    print(f"load it with: {LOADED[kind].format(file=str(file), stem=file.stem)}")
     if kind == "checkpoint":
         print(READER)
     return 0
@@ -98,7 +107,7 @@ def _file(arguments: Namespace, kind: str, source: Path) -> Path | None:
     if arguments.file and arguments.output:
         raise ConfigurationError("name the file to write once, as FILE or as --output FILE")
     named = arguments.file or arguments.output
-    if not named and kind == "csv":
+    if not named and kind in ("csv", "python"):
         return None
     if not named and kind != PAGE:
         raise ConfigurationError(f"name the file to write: evo export RUN_DIR FILE --to {kind}")

@@ -26,7 +26,7 @@ def headline(experiment: Experiment) -> str:
     """Return what will be done, in two lines that fit into 80 columns."""
     return (
         f"{experiment.algorithm} on {experiment.environment.described()}\n"
-        f"{experiment.policy.kind} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
+        f"{experiment.policy.called} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
         f"{counted(experiment.generations, 'generation')}"
     )
 

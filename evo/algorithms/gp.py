@@ -1,0 +1,194 @@
+"""Decision trees by DEAP's genetic programming: typed crossover and mutation of trees (Koza, 1992; Montana, 1995).
+
+Parents are selected by double tournaments, on fitness and on size, which keeps trees short (Luke and Panait, 2002).
+Elites are evaluated again in every generation, on the new episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo.errors import ConfigurationError
+from evo.evolution.population import LARGEST_POPULATION, Outcome, PopulationOptions, mean_returns, tasks_of
+from evo.plugins.options import Setup
+from evo.randomness.streams import Purpose, episode_keys, stream
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
+
+TRIES = 4  # mutations of a child that is there already, at most
+
+
+class Options(PopulationOptions):
+    """The [gp] section."""
+
+    elites: int = Field(
+        16, ge=1, le=LARGEST_POPULATION, description="best trees that stay unchanged, and are evaluated again"
+    )
+    tournament: int = Field(5, ge=1, le=1000, description="trees per tournament on fitness")
+    parsimony: float = Field(
+        1.2,
+        ge=1,
+        le=2,
+        description="the shorter one of two tournament winners is a parent with probability half of this",
+    )
+    crossover: float = Field(0.5, ge=0, le=1, description="share of the children that have two parents")
+    nudge: float = Field(
+        0.5, ge=0, le=1, description="share of the mutations that move one threshold; the others replace a part"
+    )
+    largest_threshold: float = Field(
+        1.0, gt=0, le=1e9, description="largest size of a threshold that is drawn at random, in units of observations"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Options:
+        if self.elites >= self.population:
+            raise ValueError(f"elites: {self.elites} must be less than the population, {self.population}")
+        return self
+
+
+class GeneticProgramming(Algorithm):
+    """A population of trees, stored as weights of the network that plays them."""
+
+    def __init__(self, options: Options, setup: Setup) -> None:
+        from deap import base, gp, tools
+
+        from evo.evolution.trees import Trees
+
+        if setup.environment is not None and setup.environment.continuous:
+            raise ConfigurationError("gp: leaves of a tree are choices, but actions of this environment are numbers")
+        self.options, self.seed = options, setup.seed
+        self._per_task = setup.candidates_per_task
+        self.trees = trees = Trees(setup.network, options.largest_threshold)
+        fitness = type("Fitness", (base.Fitness,), {"weights": (1,)})
+
+        class Individual(gp.PrimitiveTree):  # type: ignore[misc]
+            """A tree and its fitness."""
+
+            def __init__(self, nodes: Any) -> None:
+                super().__init__(nodes)
+                self.fitness = fitness()
+
+        self._individual = Individual
+        self.toolbox = toolbox = base.Toolbox()
+        toolbox.register(
+            "select",
+            tools.selDoubleTournament,
+            fitness_size=options.tournament,
+            parsimony_size=options.parsimony,
+            fitness_first=True,
+        )
+        toolbox.register("mate", gp.cxOnePoint)
+        toolbox.register("mutate", trees.mutated, nudge=options.nudge)
+        for operator in ("mate", "mutate"):
+            toolbox.decorate(operator, gp.staticLimit(attrgetter("height"), trees.depth))
+        self._population = np.empty((0, setup.network.size), np.float32)  # [N, P] that was evaluated last
+        self._fitness = np.empty(0, np.int64)  # [N]
+        if setup.start is not None:
+            self._population, self._fitness = setup.start[np.newaxis].astype(np.float32), np.zeros(1, np.int64)
+        self._nodes: list[list[Any]] = []  # of each tree of the population, once they have been read from its weights
+        self._record: dict[str, NDArray[Any]] = {}
+
+    def generation(self, number: int) -> Generation:
+        """Play a population of trees, of which the next one is made."""
+        population = self._next(number)
+        source = WeightSource.of_rows(len(population))
+        seeds = episode_keys(self.seed, Purpose.TRAINING, number, self.options.episodes)
+        results = yield Request(population, tasks_of(source, seeds, self._per_task))
+        outcome = Outcome(results)
+        self._take(population, outcome.fitness(self.options))
+        self._record = {**outcome.record(), "fitness": self._fitness}
+        return {**outcome.metrics(), **self._sizes()}
+
+    def _next(self, number: int) -> NDArray[np.float32]:
+        """Return the trees of a generation: elites first, then children of the last one, or random ones.  # [N, P]"""
+        from deap import algorithms
+
+        from evo.evolution.trees import drawing_from
+
+        options, last = self.options, self._individuals()
+        with drawing_from(stream(self.seed, Purpose.MUTATION if last else Purpose.INITIAL, number)):
+            if not last:
+                depths = [1 + k % self.trees.depth for k in range(options.population)]
+                grown = (self.trees.grown(depth if k % 2 else 1, depth) for k, depth in enumerate(depths))
+                return self._weights([self._individual(nodes) for nodes in grown])
+            best = np.argsort(-self._fitness, kind="stable")[: options.elites].tolist()
+            children = options.population - len(best)
+            parents = self.toolbox.select(last, children)
+            varied = algorithms.varOr(parents, self.toolbox, children, options.crossover, 1 - options.crossover)
+            return self._unlike(self._population[best], varied)
+
+    def _unlike(self, elites: NDArray[np.float32], children: Sequence[Any]) -> NDArray[np.float32]:
+        """Return elites and children, which are mutated again where they are there already.  # [E, P] -> [N, P]"""
+        rows = list(elites)
+        known = {row.tobytes() for row in rows}
+        for child in children:
+            row = self.trees.weights(child)
+            for _ in range(TRIES):
+                if row.tobytes() not in known:
+                    break
+                (child,) = self.toolbox.mutate(child)
+                row = self.trees.weights(child)
+            known.add(row.tobytes())
+            rows.append(row)
+        return np.stack(rows)
+
+    def _individuals(self) -> list[Any]:
+        individuals = [self._individual(nodes) for nodes in self._trees()]
+        for individual, value in zip(individuals, self._fitness.tolist(), strict=True):
+            individual.fitness.values = (value,)
+        return individuals
+
+    def _trees(self) -> list[list[Any]]:
+        if not self._nodes:
+            self._nodes = [self.trees.tree(weights) for weights in self._population]
+        return self._nodes
+
+    def _take(self, population: NDArray[np.float32], fitness: NDArray[np.int64]) -> None:
+        self._population, self._fitness, self._nodes = population, fitness, []
+
+    def _weights(self, trees: Sequence[Any]) -> NDArray[np.float32]:
+        return np.stack([self.trees.weights(tree) for tree in trees])
+
+    def _sizes(self) -> Metrics:
+        """Return the splits of the best tree, and the mean of all."""
+        splits = [len(nodes) // 4 for nodes in self._trees()]  # a split and its input, threshold and second branch
+        return {"splits": float(splits[int(np.argmax(self._fitness))]), "mean_splits": float(np.mean(splits))}
+
+    def finalists(self, count: int) -> Finalists:
+        """Return the trees of the highest fitness."""
+        order = np.argsort(-self._fitness, kind="stable")[:count]
+        if "return" not in self._record:  # after a fork, before a generation is played
+            return Finalists(self._population[order])
+        returns = mean_returns(self._record["return"][order], self.options.episodes)
+        return Finalists(self._population[order], order.tolist(), returns)
+
+    def state(self) -> Arrays:
+        """Return the population that was evaluated last, and its fitness."""
+        return {"weights": self._population, "fitness": self._fitness}
+
+    def record(self) -> Arrays:
+        """Return summed return, frames and fitness of every tree."""
+        return self._record
+
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Continue from a population, and the record of the generation that evaluated it."""
+        self._take(np.ascontiguousarray(state["weights"], np.float32), np.asarray(state["fitness"], np.int64))
+        self._record = dict(records[-1]) if records else {}
+
+    def retrace(self, number: int, record: Arrays) -> bool:
+        """Make the population of a generation again, and give it its recorded fitness."""
+        self._take(self._next(number), np.asarray(record["fitness"], np.int64))
+        return True
+
+
+def make(options: Options, setup: Setup) -> GeneticProgramming:
+    """Return the algorithm; `setup.start` [P] is the only parent of the first trees.
+
+    ConfigurationError: the policy is not a decision tree, or the environment's actions are no choices.
+    """
+    return GeneticProgramming(options, setup)

@@ -1,0 +1,72 @@
+"""A decision tree as a Python function that needs no library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from evo.networks.network import Network
+    from evo.training.finished import Finished
+
+
+def python_file(run: Finished) -> str:
+    """Return a file with the champion as a function; ConfigurationError where it is no decision tree."""
+    from evo.config.experiment import environment_of
+
+    network, environment = run.experiment.network(), environment_of(run.experiment.environment)
+    try:
+        text = python_of(network, run.champion.weights, environment.observation_names, environment.action_names)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--to python writes decision trees: {error}") from error
+    about = ", ".join(
+        f"{name} {run.champion.about[name]}" for name in ("algorithm", "seed") if name in run.champion.about
+    )
+    return f'"""A decision tree that plays {_name(run)} ({about})."""\n\n\n{text}'
+
+
+def _name(run: Finished) -> str:
+    """Return what the champion plays, in a few words without quotes."""
+    return json.dumps(run.experiment.environment.described()).strip('"').replace('"', "'").replace("\\", "/")
+
+
+def python_of(
+    network: Network, weights: NDArray[np.float32], inputs: Sequence[str] = (), actions: Sequence[str] = ()
+) -> str:
+    """Return `act(observation)`, which takes the numbers of an observation in order and returns an action.
+
+    weights [P]; names of inputs and actions may be left out. ConfigurationError where the network is no tree.
+    """
+    from evo.evolution.trees import INPUT, Trees
+
+    trees = Trees(network, 1.0)
+    nodes = trees.tree(weights)
+    used = sorted({node.value for node in nodes if node.ret == INPUT})
+    names = {k: inputs[k] if k < len(inputs) and inputs[k].isidentifier() else f"input_{k}" for k in used}
+    choices = {a: f"  # {actions[a]}" if a < len(actions) else "" for a in range(trees.actions)}
+    lines = ["def act(observation):", f'    """Return an action, from 0 to {trees.actions - 1}."""']
+    lines += [f"    {names[k]} = observation[{k}]" for k in used]
+    return "\n".join([*lines, *_branches(iter(nodes), names, choices, "    ")]) + "\n"
+
+
+def _branches(nodes: Iterator[Any], names: dict[int, str], actions: dict[int, str], indent: str) -> Iterator[str]:
+    node = next(nodes)
+    if node.arity == 0:
+        yield f"{indent}return {node.value}{actions[node.value]}"
+        return
+    name, threshold = names[next(nodes).value], _shortest(next(nodes).value)
+    yield f"{indent}if {name} < {threshold!r}:"
+    yield from _branches(nodes, names, actions, indent + "    ")
+    yield from _branches(nodes, names, actions, indent)
+
+
+def _shortest(threshold: float) -> float:
+    """Return the number of fewest digits that divides all float32 values as `threshold`, itself a float32, does."""
+    below = float(np.nextafter(np.float32(threshold), np.float32(-np.inf)))
+    return next(short for digits in range(1, 18) if below < (short := float(f"{threshold:.{digits}g}")) <= threshold)

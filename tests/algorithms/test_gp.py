@@ -1,0 +1,148 @@
+"""Decision trees: as weights and as DEAP's trees they are the same, variation keeps them legal, and they learn."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from deap import gp as deap_gp
+
+from evo.algorithms import gp
+from evo.config.experiment import Experiment
+from evo.errors import ConfigurationError
+from evo.evolution.trees import INPUT, THRESHOLD, TREE, Trees, drawing_from
+from evo.exports.decision_tree import python_of
+from evo.kernels import lanes
+from evo.networks.network import Network, Options
+from evo.plugins.options import Setup
+from evo.run import train
+from evo.testing import algorithm_tests
+
+NETWORK = Network.build(Options(layers=["tree 4"]), (5,), 3)
+TREES = Trees(NETWORK, 2.0)
+TestGp = algorithm_tests("evo.algorithms.gp", {"layers": ["tree 3"]}, population=8, elites=2, episodes=2)
+
+
+def grown(key: int, depth: int = 4) -> deap_gp.PrimitiveTree:
+    with drawing_from(key):
+        return deap_gp.PrimitiveTree(TREES.grown(2, depth))
+
+
+def decided(tree: deap_gp.PrimitiveTree, seen: np.ndarray) -> int:
+    """Return the action of a tree, by going through its nodes in order."""
+    nodes = iter(tree)
+    node = next(nodes)
+    while node.arity:
+        number, threshold = next(nodes).value, next(nodes).value
+        if seen[number] >= threshold:  # leave out the first branch
+            left = 1
+            while left:
+                left += next(nodes).arity - 1
+        node = next(nodes)
+    return int(node.value)
+
+
+def test_a_tree_decides_the_same_as_nodes_as_weights_and_as_python() -> None:
+    seen = np.random.default_rng(1).standard_normal((200, 5)).astype(np.float32)
+    shapes = set()
+    for key in range(60):
+        tree = grown(key)
+        for node in tree:  # observations that are thresholds themselves
+            if node.ret == THRESHOLD:
+                seen[key, key % 5] = node.value
+        weights = TREES.weights(tree)
+        expected = [decided(tree, one) for one in seen]
+        assert np.argmax(lanes.scores(NETWORK, weights, seen), axis=1).tolist() == expected
+        written: dict[str, object] = {}
+        exec(python_of(NETWORK, weights), written)
+        assert [written["act"](one) for one in seen.tolist()] == expected  # type: ignore[operator]
+        shapes.add((len(tree), tree.height))
+    assert len(shapes) > 10
+
+
+def test_reading_weights_drops_splits_between_equal_actions_and_nothing_else() -> None:
+    fewer = 0
+    for key in range(60):
+        tree = grown(key)
+        read = deap_gp.PrimitiveTree(TREES.tree(TREES.weights(tree)))
+        assert TREES.tree(TREES.weights(read)) == list(read)
+        assert len(read) <= len(tree)
+        fewer += len(read) < len(tree)
+    assert 0 < fewer < 60
+
+
+def test_names_and_short_thresholds_are_in_the_function_that_is_exported() -> None:
+    weights = TREES.weights(
+        deap_gp.PrimitiveTree(
+            [
+                deap_gp.Primitive("split", (INPUT, THRESHOLD, TREE, TREE), TREE),
+                deap_gp.Terminal(1, False, INPUT),
+                deap_gp.Terminal(float(np.float32(0.7)), False, THRESHOLD),
+                deap_gp.Terminal(2, False, TREE),
+                deap_gp.Terminal(0, False, TREE),
+            ]
+        )
+    )
+    text = python_of(NETWORK, weights, ("place", "speed", "x", "y", "z"), ("left", "stay", "right"))
+    assert text.splitlines()[2:] == [
+        "    speed = observation[1]",
+        "    if speed < 0.699999988:",  # not 0.7, which is above the threshold in float32
+        "        return 2  # right",
+        "    return 0  # left",
+    ]
+    assert "input_1 = observation[1]" in python_of(NETWORK, weights, ("a b",) * 5)
+
+
+def test_operators_keep_trees_within_their_depth_and_draw_from_named_streams() -> None:
+    state = random.getstate()
+    one, other = (
+        gp.make(gp.Options(population=40, elites=2), Setup(seed, NETWORK, SimpleNamespace(continuous=False)))
+        for seed in (1, 1)
+    )
+    for number in range(6):
+        population = one._next(number)
+        random.random()  # what others draw changes nothing
+        assert np.array_equal(population, other._next(number))
+        assert len(np.unique(population, axis=0)) > 35
+        for algorithm in (one, other):
+            algorithm._take(population, np.arange(len(population)))
+        heights = [deap_gp.PrimitiveTree(nodes).height for nodes in one._trees()]
+        assert max(heights) <= 4
+    random.setstate(state)
+    with drawing_from(3):
+        random.random()
+    assert random.getstate() == state
+
+
+def test_elites_are_the_best_and_stay_unchanged() -> None:
+    algorithm = gp.make(gp.Options(population=40, elites=3), Setup(1, NETWORK, SimpleNamespace(continuous=False)))
+    first = algorithm._next(0)
+    fitness = np.random.default_rng(1).permutation(40)
+    algorithm._take(first, fitness)
+    assert np.array_equal(algorithm._next(1)[:3], first[np.argsort(-fitness)[:3]])
+
+
+@pytest.mark.parametrize(
+    ("layers", "continuous"), [(["dense 4"], False), (["tree 2", "relu", "dense 3"], False), (["tree 2"], True)]
+)
+def test_it_says_what_it_needs(layers: list[str], continuous: bool) -> None:
+    network = Network.build(Options(layers=layers), (4,), 2)
+    with pytest.raises(ConfigurationError, match="choices" if continuous else "decision tree alone"):
+        gp.make(gp.Options(), Setup(1, network, SimpleNamespace(continuous=continuous)))
+
+
+def test_a_tree_learns_to_hold_up_the_pole(tmp_path: Path) -> None:
+    experiment = Experiment.build(
+        run={"algorithm": "gp", "generations": 25},
+        environment={"id": "cartpole"},
+        policy={"layers": ["tree 3"]},
+        workers={"backend": "serial"},
+        validation={"every": 5, "episodes": 64},
+        test={"every": 25, "episodes": 64},
+        gp={"population": 128, "episodes": 8},
+    )
+    best = [row.metrics["best"] for row in train(experiment, tmp_path / "run")]
+    assert best[0] < 300 < 450 < best[-1]
