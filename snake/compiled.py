@@ -44,7 +44,7 @@ def make_game(
         actions=actions,
     )  # fmt: skip
     seen = shape(observation, rules.size, window)
-    if observation in ("ego", "window") and actions == "absolute":
+    if observation in ("ego", "window", "features") and actions == "absolute":
         raise ValueError(f"observation {observation} looks where the head looks: its actions are relative")
     forbidden = MASKS.index(one_of("mask", mask, MASKS))
     return CompiledGame(

@@ -19,7 +19,7 @@ from evo.compiled.game import GOES_ON, TERMINATED, TRUNCATED
 from snake.advance import DISABLED, NEXT_STEP, SAME_STEP, advance, describe
 from snake.batch import Boards, Rules, positions, reset_board, step_board
 from snake.compiled import make_game
-from snake.observe import HIGHEST, mask, observe_board
+from snake.observe import HIGHEST, LOWEST, mask, observe_board
 from snake.render import Position, rgb, text
 from snake.rules import SEED_LIMIT, episode_seed, one_of, whole
 
@@ -61,7 +61,7 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
         self.render_mode = None if render_mode is None else one_of("render_mode", render_mode, RENDER_MODES)
         self._game = make_game(**options)
         self._rules, self._code, self._mask_code = self._game.rules
-        self.observation_space = Box(0.0, HIGHEST[self._code], self._game.shape, np.float32)
+        self.observation_space = Box(LOWEST[self._code], HIGHEST[self._code], self._game.shape, np.float32)
         self.action_space = Discrete(self._game.actions)
         self._boards = self._game.make_state(1)
         self._first, self._episode = 0, -1
@@ -139,7 +139,7 @@ class SnakeVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
         self.render_mode = None if render_mode is None else one_of("render_mode", render_mode, RENDER_MODES[1:])
         self._game = make_game(**options)
         self._rules, self._code, self._mask_code = self._game.rules
-        self.single_observation_space = Box(0.0, HIGHEST[self._code], self._game.shape, np.float32)
+        self.single_observation_space = Box(LOWEST[self._code], HIGHEST[self._code], self._game.shape, np.float32)
         self.single_action_space = Discrete(self._game.actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)

@@ -6,9 +6,12 @@
 | planes | N | head; body; age (steps until the cell is free / N^2); fruit; hunger / starvation everywhere |
 | ego | N | the same five, the whole board turned so that the head looks up; ones |
 | window | odd, <= 2N - 1 | head in the centre, looking up: wall; body; age; fruit; hunger |
+| features | 1 | the numbers of FEATURE_NAMES, for whoever looks where the head looks |
 
 `body` excludes the head, `age` includes it (the tail has age 1, the head the length); hunger is 0 where there is no
-starvation. Every value is one float32 quotient, the same on every path.
+starvation. Every value is one float32 quotient, the same on every path. Features are: whether a move would be the last
+one; free cells up to the wall or the body / N; how far fruit and tail are to the right and ahead / N, negative to the
+left and behind, 0 where there is no fruit; length / N^2; hunger.
 """
 
 from __future__ import annotations
@@ -18,12 +21,13 @@ from numba import njit
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import flat_of
-from snake.batch import LEAN, blocked, cell_ahead
-from snake.rules import CHANNELS, EGO, FRAME, PLANES, WINDOW
+from snake.batch import LEAN, blocked, cell_ahead, is_occupied, tail_cell
+from snake.rules import CHANNELS, EGO, FEATURES, FRAME, PLANES, WINDOW
 
 kernel_cache.use(__name__)
 
-HIGHEST = (3.0, 1.0, 1.0, 1.0)  # of any value of an observation; the lowest is 0
+LOWEST = (0.0, 0.0, 0.0, 0.0, -1.0)  # of any value of an observation
+HIGHEST = (3.0, 1.0, 1.0, 1.0, 1.0)
 
 COPIED = 2048  # floats: the source of the background stays in the nearest cache
 BLOCK = 240  # floats: whole vectors and whole cells, be they of five or six planes
@@ -158,6 +162,40 @@ def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place)
 
 
 @njit(**LEAN)
+def features(boards, rules, b, flat, lanes, lane):  # type: ignore[no-untyped-def]
+    """Write the features of board b into one lane.  # flat [FEATURE_NAMES, lanes]"""
+    state, size = boards.state[b], rules.size
+    side, cells = np.float32(size), np.float32(size * size)
+    head, heading = np.int64(boards.body[b, np.int64(state.head)]), np.int64(state.heading)
+    for turn in range(3):
+        direction = (heading + turn + 3) & 3
+        ahead = cell_ahead(size, head, direction)
+        flat[turn * lanes + lane] = np.float32(1) if blocked(boards, rules, b, ahead) else np.float32(0)
+        free = 0
+        while ahead >= 0 and not is_occupied(boards.occupied, b, ahead):
+            free += 1
+            ahead = cell_ahead(size, ahead, direction)
+        flat[(3 + turn) * lanes + lane] = np.float32(free) / side
+    for what in range(2):
+        cell = np.int64(state.fruit) if what == 0 else tail_cell(boards.body, state, b)
+        right, forward = 0, 0
+        if cell >= 0:
+            east, north = cell % size - head % size, head // size - cell // size
+            if heading == 0:
+                right, forward = east, north
+            elif heading == 1:
+                right, forward = -north, east
+            elif heading == 2:
+                right, forward = -east, -north
+            else:
+                right, forward = north, -east
+        flat[(6 + 2 * what) * lanes + lane] = np.float32(right) / side
+        flat[(7 + 2 * what) * lanes + lane] = np.float32(forward) / side
+    flat[10 * lanes + lane] = np.float32(state.length) / cells
+    flat[11 * lanes + lane] = hunger_of(state, rules)
+
+
+@njit(**LEAN)
 def write(boards, setting, index, out):  # type: ignore[no-untyped-def]
     """Write the observation of board index[l] into lane l, for every lane.  # index [L], out [H, W, C, L] in C order
 
@@ -165,6 +203,10 @@ def write(boards, setting, index, out):  # type: ignore[no-untyped-def]
     """
     rules, code, side, flat = setting.rules, setting.observation, out.shape[0], flat_of(out)
     channels, lanes = CHANNELS[code], index.shape[0]
+    if code == FEATURES:
+        for lane in range(lanes):
+            features(boards, rules, index[lane], flat, lanes, lane)
+        return
     period = channels * lanes
     flat[:period] = np.float32(0)
     for lane in range(lanes):
@@ -188,6 +230,9 @@ def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
     """Write the observation of board b, faster than `write`.  # out float32 [H, W, C] in C order"""
     side = out.shape[0]
     flat = flat_of(out)
+    if code == FEATURES:
+        features(boards, rules, b, flat, 1, 0)
+        return
     hunger = hunger_of(boards.state[b], rules)
     place = view(boards.body, boards.state[b], rules.size, code, side, b)
     if code == FRAME:

@@ -18,9 +18,13 @@ HEADINGS = ("up", "right", "down", "left")
 TAILS = ("legal", "fatal")
 ACTIONS = {"absolute": 4, "relative": 3}  # relative: 0 left, 1 straight, 2 right
 MASKS = ("none", "reverse", "fatal")
-OBSERVATIONS = ("frame", "planes", "ego", "window")
-FRAME, PLANES, EGO, WINDOW = range(4)
-CHANNELS = (1, 5, 6, 5)  # planes of an observation
+OBSERVATIONS = ("frame", "planes", "ego", "window", "features")
+FRAME, PLANES, EGO, WINDOW, FEATURES = range(5)
+FEATURE_NAMES = (
+    "blocked_left", "blocked_ahead", "blocked_right", "free_left", "free_ahead", "free_right",
+    "fruit_right", "fruit_ahead", "tail_right", "tail_ahead", "length", "hunger",
+)  # fmt: skip
+CHANNELS = (1, 5, 6, 5, len(FEATURE_NAMES))  # planes of an observation
 EPISODE_METRICS = ("score", "won", "starved")
 DEFAULT_REWARDS = {"fruit": 1.0, "death": -1.0, "win": 10.0, "starved": 0.0, "step": 0.0}
 SMALLEST, LARGEST = 4, 64
@@ -274,6 +278,8 @@ def shape(observation: str, size: int, window: int = 0) -> tuple[int, int, int]:
     Raises ValueError for an unknown observation, and for a window that is even or wider than 2 size - 1.
     """
     code = OBSERVATIONS.index(one_of("observation", observation, OBSERVATIONS))
+    if code == FEATURES:
+        return 1, 1, CHANNELS[code]
     if code != WINDOW:
         return size, size, CHANNELS[code]
     side = whole("window", window, 0, 2 * size - 1) or 2 * size - 1

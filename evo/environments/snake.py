@@ -49,9 +49,10 @@ class Options(EnvironmentOptions):
 
     id: Literal["snake"] = Field("snake", description="which environment")
     size: int = Field(10, ge=4, le=64, description="cells along a side of the board")
-    observation: Literal["frame", "planes", "ego", "window"] = Field(
+    observation: Literal["frame", "planes", "ego", "window", "features"] = Field(
         "window",
-        description="the whole board (frame, planes), turned with the head (ego), or centred on it (window)",
+        description="the whole board (frame, planes), turned with the head (ego), or centred on it (window); twelve "
+        "numbers of where the fruit, the tail and what is deadly are (features)",
     )
     window: int = Field(0, ge=0, description="odd side of the window in cells; 0 = 2 size - 1")
     actions: Literal["relative", "absolute"] = Field(
@@ -77,7 +78,7 @@ class Options(EnvironmentOptions):
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
-        if self.observation in ("ego", "window") and self.actions != "relative":
+        if self.observation in ("ego", "window", "features") and self.actions != "relative":
             raise ValueError(f'actions: observation "{self.observation}" turns with the head, so use "relative"')
         if self.window and (self.window % 2 == 0 or self.window > 2 * self.size - 1):
             raise ValueError(f"window: {self.window} is not an odd number up to 2 size - 1 = {2 * self.size - 1}")
@@ -149,6 +150,13 @@ class Environment(environment.Environment):
         return ("left", "straight", "right") if self.options.actions == "relative" else HEADINGS
 
     @property
+    def observation_names(self) -> tuple[str, ...]:
+        """Return the names of the features."""
+        from snake.rules import FEATURE_NAMES
+
+        return FEATURE_NAMES if self.options.observation == "features" else ()
+
+    @property
     def codes(self) -> int:
         """Return 4 where one plane shows all: nothing, the head, the fruit and the body."""
         return 4 if self.options.observation == "frame" else 0
@@ -189,8 +197,10 @@ class Environment(environment.Environment):
         }  # fmt: skip
 
     @property
-    def symmetry(self) -> Literal["mirror", "dihedral"]:
-        """Return "mirror" where the head looks up in every observation, else "dihedral"."""
+    def symmetry(self) -> Literal["", "mirror", "dihedral"]:
+        """Return "mirror" where the head looks up in every picture, "dihedral" of other pictures."""
+        if self.options.observation == "features":
+            return ""
         return "mirror" if self.options.observation in ("ego", "window") else "dihedral"
 
     def env(self) -> gymnasium.Env[Any, Any]:

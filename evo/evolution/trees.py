@@ -2,7 +2,7 @@
 
 A tree is a gp.PrimitiveTree of splits (input, threshold, below, from there on) and actions. Weights hold it as a
 complete tree of the layer's depth: what is below a shallow leaf has the same action everywhere. So reading weights
-drops every split between equal actions.
+drops every split between equal actions, and those that splits above have decided.
 """
 
 from __future__ import annotations
@@ -108,21 +108,28 @@ class Trees:
         return weights
 
     def tree(self, weights: NDArray[np.float32]) -> list[Any]:
-        """Return the nodes of the tree that weights hold, without splits between equal actions.  # [P] -> nodes"""
+        """Return the nodes of the tree that weights hold, without splits that decide nothing.  # [P] -> nodes"""
         inputs, thresholds, kernel, bias = self._network.split(weights)
         best = np.argmax(kernel + bias, axis=1).tolist()
 
-        def read(at: int, first: int, leaves: int) -> list[Any]:
+        def read(at: int, first: int, leaves: int, known: dict[int, tuple[float, float]]) -> list[Any]:
+            """Return the nodes from node `at` on; of inputs, lowest values and those that they are below are known."""
             if len(set(best[first : first + leaves])) == 1:
                 return [gp.Terminal(best[first], False, TREE)]
-            number = int(input_of(inputs[at], self.inputs))
-            half = leaves // 2
-            below, above = read(2 * at + 1, first, half), read(2 * at + 2, first + half, half)
+            number, half = int(input_of(inputs[at], self.inputs)), leaves // 2
+            low, high = known.get(number, (-math.inf, math.inf))
+            threshold = float(thresholds[at])
+            if threshold >= high:
+                return read(2 * at + 1, first, half, known)
+            if threshold <= low:
+                return read(2 * at + 2, first + half, half, known)
+            below = read(2 * at + 1, first, half, {**known, number: (low, threshold)})
+            above = read(2 * at + 2, first + half, half, {**known, number: (threshold, high)})
             if below == above:
                 return below
-            return [SPLIT, gp.Terminal(number, False, INPUT), _threshold(thresholds[at]), *below, *above]
+            return [SPLIT, gp.Terminal(number, False, INPUT), _threshold(threshold), *below, *above]
 
-        return read(0, 0, self._leaves)
+        return read(0, 0, self._leaves, {})
 
 
 def _threshold(value: float) -> gp.Terminal:

@@ -27,6 +27,8 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
     """
     if not isinstance(options, Snake):
         raise ConfigurationError(f"--to html: {options.id} has no page yet, only Snake has one")
+    if options.observation == "features":
+        raise ConfigurationError('--to html: a page draws the board, but the champion sees "features" alone')
     refuse_inference(network.options)
     refuse_layers(network)
     if not np.isfinite(weights).all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from deap import gp as deap_gp
 from evo.algorithms import gp
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
-from evo.evolution.trees import INPUT, THRESHOLD, TREE, Trees, drawing_from
+from evo.evolution.trees import INPUT, SPLIT, THRESHOLD, TREE, Trees, drawing_from
 from evo.exports.decision_tree import python_of
 from evo.kernels import lanes
 from evo.networks.network import Network, Options
@@ -63,22 +64,35 @@ def test_a_tree_decides_the_same_as_nodes_as_weights_and_as_python() -> None:
     assert len(shapes) > 10
 
 
-def test_reading_weights_drops_splits_between_equal_actions_and_nothing_else() -> None:
+def test_reading_weights_drops_splits_that_decide_nothing_and_nothing_else() -> None:
+    seen = np.random.default_rng(2).standard_normal((500, 5)).astype(np.float32)
     fewer = 0
     for key in range(60):
         tree = grown(key)
         read = deap_gp.PrimitiveTree(TREES.tree(TREES.weights(tree)))
+        assert [decided(read, one) for one in seen] == [decided(tree, one) for one in seen]
         assert TREES.tree(TREES.weights(read)) == list(read)
         assert len(read) <= len(tree)
         fewer += len(read) < len(tree)
     assert 0 < fewer < 60
 
 
+def test_a_split_that_one_above_has_decided_is_dropped() -> None:
+    def split(number: int, threshold: float, below: list[Any], above: list[Any]) -> list[Any]:
+        nodes = [deap_gp.Terminal(number, False, INPUT), deap_gp.Terminal(threshold, False, THRESHOLD)]
+        return [SPLIT, *nodes, *below, *above]
+
+    left, stay, right = ([deap_gp.Terminal(action, False, TREE)] for action in range(3))
+    inner = split(1, 2.0, split(1, 3.0, left, right), split(1, 1.0, right, stay))
+    tree = deap_gp.PrimitiveTree(split(0, 0.5, inner, split(0, 0.5, left, right)))
+    assert TREES.tree(TREES.weights(tree)) == split(0, 0.5, split(1, 2.0, left, stay), right)
+
+
 def test_names_and_short_thresholds_are_in_the_function_that_is_exported() -> None:
     weights = TREES.weights(
         deap_gp.PrimitiveTree(
             [
-                deap_gp.Primitive("split", (INPUT, THRESHOLD, TREE, TREE), TREE),
+                SPLIT,
                 deap_gp.Terminal(1, False, INPUT),
                 deap_gp.Terminal(float(np.float32(0.7)), False, THRESHOLD),
                 deap_gp.Terminal(2, False, TREE),
@@ -106,7 +120,7 @@ def test_operators_keep_trees_within_their_depth_and_draw_from_named_streams() -
         population = one._next(number)
         random.random()  # what others draw changes nothing
         assert np.array_equal(population, other._next(number))
-        assert len(np.unique(population, axis=0)) > 35
+        assert len(np.unique(population, axis=0)) >= 30
         for algorithm in (one, other):
             algorithm._take(population, np.arange(len(population)))
         heights = [deap_gp.PrimitiveTree(nodes).height for nodes in one._trees()]

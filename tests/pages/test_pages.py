@@ -135,6 +135,7 @@ def test_scripts_hold_nothing_that_ends_or_comments_out_their_element(written: s
     ("changes", "told"),
     [
         ({"environment": {"id": "catch"}}, "catch has no page yet, only Snake has one"),
+        ({"environment": {"id": "snake", "observation": "features"}}, 'the champion sees "features" alone'),
         ({"policy": {"activation": "tanh"}}, "the network has tanh; only convolutions and dense layers"),
         ({"policy": {"layers": ["max_pool 2", "dense 4"]}}, "the network has max_pool; only"),
         ({"policy": {"layers": ["dense 4", "norm"]}}, "the network has normalisation without relu; only"),

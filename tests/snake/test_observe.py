@@ -35,6 +35,8 @@ def drawn(state: dict[str, Any], observation: str, window: int = 0) -> NDArray[n
     hunger = np.full((size, size), quotient, np.float32)
     if observation == "frame":
         return (head + 2 * fruit + 3 * inside)[..., None]
+    if observation == "features":
+        return described(state)
     if observation == "planes":
         return np.stack([head, inside, age, fruit, hunger], -1)
     ego = np.rot90(np.stack([head, inside, age, fruit, hunger, np.ones_like(head)], -1), state["heading"])
@@ -46,6 +48,32 @@ def drawn(state: dict[str, Any], observation: str, window: int = 0) -> NDArray[n
     seen = around[row : row + 2 * half + 1, column : column + 2 * half + 1]
     wall = 1 - seen[:, :, 5]
     return np.stack([wall, seen[:, :, 1], seen[:, :, 2], seen[:, :, 3], np.full_like(wall, quotient)], -1)
+
+
+def described(state: dict[str, Any]) -> NDArray[np.float32]:
+    """Tell the features of the state of a game, on a board that is turned so that the head looks up.  # [1, 1, 12]"""
+    size, body, turns = state["size"], state["body"], state["heading"]
+
+    def turned(cell: tuple[int, int]) -> tuple[int, int]:
+        for _ in range(turns):  # counter-clockwise
+            cell = (size - 1 - cell[1], cell[0])
+        return cell
+
+    snake, fruit = [turned(cell) for cell in body], None if state["fruit"] is None else turned(state["fruit"])
+    (row, column), last = snake[0], snake[-1]
+    deadly = set(snake) - ({last} if state["tail"] == "legal" and len(snake) > 1 else set())
+    rays = [
+        [(row, at) for at in range(column - 1, -1, -1)],
+        [(at, column) for at in range(row - 1, -1, -1)],
+        [(row, at) for at in range(column + 1, size)],
+    ]
+    blocked = [not ray or ray[0] in deadly for ray in rays]
+    free = [next((k for k, cell in enumerate(ray) if cell in snake), len(ray)) for ray in rays]
+    food = (0, 0) if fruit is None else (fruit[1] - column, row - fruit[0])
+    counts = np.array([*free, *food, last[1] - column, row - last[0]], np.float32) / np.float32(size)
+    hunger = np.float32(state["hunger"]) / np.float32(state["starvation"]) if state["starvation"] else np.float32(0)
+    length = np.float32(len(snake)) / np.float32(size * size)
+    return np.array([*blocked, *counts, length, hunger], np.float32).reshape(1, 1, 12)
 
 
 @st.composite
@@ -175,7 +203,9 @@ def test_the_reverse_mask_forbids_the_neck_only() -> None:
 
 
 def test_shapes_and_their_refusals() -> None:
-    assert [shape(name, 10) for name in OBSERVATIONS] == [(10, 10, 1), (10, 10, 5), (10, 10, 6), (19, 19, 5)]
+    assert [shape(name, 10) for name in OBSERVATIONS] == [
+        (10, 10, 1), (10, 10, 5), (10, 10, 6), (19, 19, 5), (1, 1, 12),
+    ]  # fmt: skip
     assert shape("window", 10, 7) == (7, 7, 5)
     with pytest.raises(ValueError, match="not an odd number"):
         shape("window", 10, 8)
