@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -20,6 +21,12 @@ SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
 LEAST_REWARD = 0.0005  # smaller ones are rounded to 0
 WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and whose state may not change
 HERE = Path(__file__).parent  # whose frames of a traceback are not the author's
+TAKEN = {  # what each function of a game is given, in this order
+    "begin": ("state", "options", "b", "random"),
+    "step": ("state", "options", "b", "action", "random"),
+    **dict.fromkeys(("observe", "mask", "metrics"), ("state", "options", "b", "out")),
+    "render": ("state", "options", "b"),
+}
 KINDS = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "f8")}
 
 
@@ -51,6 +58,11 @@ def _check_declaration(game: PlainGame) -> None:
     module, definition = game.definition.module, game.definition
     if not isinstance(game.state, tuple) or not hasattr(game.state, "_fields"):
         raise _broken(module, "arrays", f"returned a {type(game.state).__name__}, and a state is a NamedTuple")
+    for name, wanted in TAKEN.items():
+        function = getattr(definition, name)
+        takes = wanted if function is None else tuple(signature(function).parameters)
+        if len(takes) != len(wanted) or (takes != wanted and set(takes) == set(wanted)):
+            raise _broken(module, name, f"takes ({', '.join(takes)}), and must take ({', '.join(wanted)})")
     for name, array in zip(game.state._fields, game.state, strict=True):
         if array.dtype not in KINDS:
             raise _broken(

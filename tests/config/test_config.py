@@ -144,6 +144,15 @@ every = 1979-05-27
     ]
 
 
+def test_a_game_whose_file_is_here_is_named_with_how_to_load_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "maze.py").touch()
+    (line,) = mistakes(write(tmp_path, '[environment]\nid = "maze"\n'))
+    assert line.endswith("maze.py is here: add --plugin maze")
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

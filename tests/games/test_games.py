@@ -45,6 +45,15 @@ BROKEN = {
         "below(random, options.columns)",
         "begin.__dict__.setdefault('n', []).append(0) or len(begin.__dict__['n']) % 5",
     ),
+    "step takes (state, options, b, random, action), and must take (state, options, b, action, random)": (
+        "def step(state, options, b, action, random)",
+        "def step(state, options, b, random, action)",
+    ),
+    "observe takes (state, b, out), and must take (state, options, b, out)": (
+        "def observe(state, options, b, out)",
+        "def observe(state, b, out)",
+    ),
+    "action_names has 3 names for 4 values": ("    actions=3,", "    actions=4,"),
     "step returned 0.0, and must return a reward": ("return 0.0, False", "return 0.0"),
     "step gave the reward nan": ("return 0.0, False", "return float('nan'), False"),
     "step returned 3 as its end": ("return 0.0, False", "return 0.0, 3"),
