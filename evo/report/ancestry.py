@@ -55,7 +55,7 @@ def ancestry_of(run: Source) -> Ancestry:
     trail = Trail(run, found)
     try:
         for generation, record in newest_records(run, found.notes, COLUMNS):
-            what = "candidates" if "parent" in record else "episodes"
+            what = "candidates" if run.experiment.options.candidates() > 1 else "episodes"
             values = _returns(run, record)
             trail.follow(generation, record, values)
             finite = values[np.isfinite(values)]
@@ -107,7 +107,8 @@ def _returns(run: Source, record: Arrays) -> NDArray[np.float64]:
     summed = np.asarray(record["return"])
     if summed.ndim != 1 or summed.dtype.kind != "i":
         return np.empty(0)
-    episodes = run.experiment.options.episodes_per_candidate() if "parent" in record else 1
+    options = run.experiment.options
+    episodes = options.episodes_per_candidate() if options.candidates() > 1 else 1
     return np.where(summed == WORST, np.nan, summed.astype(np.float64) / (1000.0 * episodes))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from evo.diagnosis.examination import diagnosis
 from evo.diagnosis.source import Source
+from evo.errors import printable_lines
 from evo.report import charts, tables
 from evo.report.ancestry import Ancestry
 from evo.report.charts import Charts
@@ -53,6 +55,7 @@ class Page:
             yield self._diagnosis()
         yield self._replays()
         if not self.several:
+            yield self._tree(self.runs[0])
             yield self._population(self.reported[0].ancestry)
         yield self._time()
         yield self._others()
@@ -117,6 +120,17 @@ class Page:
             about = "Each champion in the test episode of its median score"
         place = element("div", id="replays")
         return section("Replays", quiet(about, "."), place, element("noscript", "Replays need JavaScript."))
+
+    def _tree(self, run: Source) -> Markup:
+        """Return the champion in words, where it is a decision tree."""
+        from evo.exports.decision_tree import python_of
+
+        if run.champion is None or run.experiment.policy.called != "decision tree":
+            return Markup("")
+        names = run.environment.observation_names, run.environment.action_names
+        text = Markup(html.escape(printable_lines(python_of(run.experiment.network(), run.champion.weights, *names))))
+        about = quiet("All that the champion is, as `evo export --to python` writes it.")
+        return section("Decision tree", about, element("pre", text))
 
     def _episodes(self) -> list[dict[str, Any]]:
         """Return the episodes to be drawn; of several runs the champions' alone."""

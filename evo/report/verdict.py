@@ -12,9 +12,15 @@ from evo.training.testing import Baseline
 
 METHODS = {
     "ga": "A genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
-    "erl": "Evolutionary reinforcement learning",
+    "erl": "Evolutionary reinforcement learning", "gp": "Genetic programming", "nsga2": "NSGA-II",
+    "map_elites": "MAP-Elites", "openai_es": "OpenAI-ES", "pgpe": "PGPE", "snes": "SNES", "cma_es": "CMA-ES",
+    "sep_cma_es": "Separable CMA-ES", "es": "A (mu/mu, lambda) evolution strategy",
 }  # fmt: skip
-NETWORKS = {"cnn": "a convolutional network", "mlp": "a multilayer perceptron", "linear": "a linear network"}
+NETWORKS = {
+    "cnn": "a convolutional network",
+    "mlp": "a multilayer perceptron",
+    "linear": "a linear network",
+}  # others by their names
 UNITS = {"snake": "fruits"}  # of a score
 PLAYERS = {"shortest": "one that follows shortest paths", "hamiltonian": "one that follows a Hamiltonian cycle"}
 
@@ -60,7 +66,7 @@ def trained(run: Source) -> str:
     """Say what was trained, and for how long."""
     experiment, done = run.experiment, run.store.next_generation
     method = METHODS.get(experiment.algorithm, experiment.algorithm)
-    network = NETWORKS.get(experiment.policy.kind, f"a network ({experiment.policy.kind})")
+    network = NETWORKS.get(experiment.policy.called, f"a {experiment.policy.called}")
     size = f"{network} of {experiment.network().size:,} weights"
     what = f"{method} trained {size} on {experiment.environment.described()}"
     if not done:

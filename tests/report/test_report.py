@@ -27,7 +27,7 @@ from evo.store.store import Store
 from snake.players import greedy_player
 from snake.render import position
 from snake.rules import Game
-from tests.helpers.calling import SMALL, called, summary_of
+from tests.helpers.calling import ROOT, SMALL, called, summary_of
 from tests.report.reports import Page, bodies, pictures
 
 HOSTILE = "<script>alert(1)<!--"
@@ -310,6 +310,14 @@ def test_an_episode_of_another_game_is_drawn_from_its_pictures(tmp_path: Path) -
     assert len(pictures(replay)) == replay["frames"] == replay["steps"] + 1
     assert "a random player" in page.text
     assert "Optimism gap" in page.text
+
+
+def test_a_decision_tree_is_shown_as_python(tmp_path: Path) -> None:
+    few = ("--set", "gp.population=12", "--set", "gp.elites=2", "--set", "test.episodes=8", "--generations", 2)
+    called(tmp_path, ROOT / "experiments" / "games" / "gp_cartpole.toml", "--run-dir", "run", *few)
+    shown = called(tmp_path, "export", "run", "--to", "python", program="evo")[0]
+    page = Page(tmp_path / "run" / "report.html")
+    assert shown[shown.index("def act") :].strip() in page.text
 
 
 @pytest.mark.parametrize(
