@@ -60,13 +60,13 @@ def _branches(nodes: Iterator[Any], names: dict[int, str], actions: dict[int, st
     if node.arity == 0:
         yield f"{indent}return {node.value}{actions[node.value]}"
         return
-    name, threshold = names[next(nodes).value], _shortest(next(nodes).value)
+    name, threshold = names[next(nodes).value], shortest(next(nodes).value)
     yield f"{indent}if {name} < {threshold!r}:"
     yield from _branches(nodes, names, actions, indent + "    ")
     yield from _branches(nodes, names, actions, indent)
 
 
-def _shortest(threshold: float) -> float:
+def shortest(threshold: float) -> float:
     """Return the number of fewest digits that divides all float32 values as `threshold`, itself a float32, does."""
     below = float(np.nextafter(np.float32(threshold), np.float32(-np.inf)))
     return next(short for digits in range(1, 18) if below < (short := float(f"{threshold:.{digits}g}")) <= threshold)

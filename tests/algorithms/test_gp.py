@@ -15,7 +15,7 @@ from evo.algorithms import gp
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.evolution.trees import INPUT, SPLIT, THRESHOLD, TREE, Trees, drawing_from
-from evo.exports.decision_tree import python_of
+from evo.exports.decision_tree import python_of, shortest
 from evo.kernels import lanes
 from evo.networks.network import Network, Options
 from evo.plugins.options import Setup
@@ -84,7 +84,8 @@ def test_a_split_that_one_above_has_decided_is_dropped() -> None:
 
     left, stay, right = ([deap_gp.Terminal(action, False, TREE)] for action in range(3))
     inner = split(1, 2.0, split(1, 3.0, left, right), split(1, 1.0, right, stay))
-    tree = deap_gp.PrimitiveTree(split(0, 0.5, inner, split(0, 0.5, left, right)))
+    same = split(0, 0.5, inner, left)
+    tree = deap_gp.PrimitiveTree(split(0, 0.5, same, split(0, 0.5, left, right)))
     assert TREES.tree(TREES.weights(tree)) == split(0, 0.5, split(1, 2.0, left, stay), right)
 
 
@@ -107,6 +108,8 @@ def test_names_and_short_thresholds_are_in_the_function_that_is_exported() -> No
         "        return 2  # right",
         "    return 0  # left",
     ]
+    next_to_half = float(np.nextafter(np.float32(0.5), np.float32(1)))  # 0.5 itself is below it
+    assert 0.5 < shortest(next_to_half) <= next_to_half
     assert "input_1 = observation[1]" in python_of(NETWORK, weights, ("a b",) * 5)
 
 
