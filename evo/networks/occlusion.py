@@ -19,10 +19,11 @@ def occlusion(
     """Return the sum of all changes of the scores where each square of an observation is zero.
 
     `scores` maps [B, *shape] to [B, A]. Of an observation [H, W, C] it is [ceil(H / side), ceil(W / side)], where all
-    channels of a square are hidden together; of [N] it is [1, N], for each number by itself.
+    channels of a square are hidden together; of [N] and [1, 1, N] it is [1, N], for each number by itself.
     """
-    height, width = observation.shape[:2] if observation.ndim > 1 else (1, len(observation))
-    side = -(-max(height, width) // MOST) if observation.ndim > 1 else 1
+    line = observation.shape[:-1] in ((), (1, 1))
+    height, width = (1, observation.shape[-1]) if line else observation.shape[:2]
+    side = 1 if line else -(-max(height, width) // MOST)
     rows, columns = -(-height // side), -(-width // side)
     hidden = np.repeat(observation[np.newaxis], rows * columns, axis=0)
     cells = hidden.reshape(rows * columns, height, width, -1)  # a view

@@ -99,7 +99,8 @@ class EpisodeView:
         seen = self._snapshots[step] if game is None else game.observe(self._snapshots[step : step + 1])[0]
         change = occlusion(self._scores_of, np.asarray(seen, np.float32))
         if len(change) == 1:
-            return [Text(TITLE, style="dim"), *(Text(line) for line in _strongest(change[0]))]
+            names = self._environment.observation_names or [f"input {k}" for k in range(len(change[0]))]
+            return [Text(TITLE, style="dim"), *(Text(line) for line in _strongest(change[0], names))]
         shares, width = change / max(float(change.max()), 1e-30), 2 * change.shape[1]
         title = TITLE if len(TITLE) <= width else ""
         top, bottom = Text("╭" + title.ljust(width, "─") + "╮"), Text("╰" + "─" * width + "╯")
@@ -127,11 +128,13 @@ class EpisodeView:
         return captured.get().rstrip(" ")
 
 
-def _strongest(change: NDArray[np.float32], most: int = 12) -> list[str]:
+def _strongest(change: NDArray[np.float32], names: Sequence[str], most: int = 12) -> list[str]:
     """Return the inputs that matter most, a line each."""
     order = np.argsort(-change, kind="stable")[:most]
     highest = max(float(change.max()), 1e-30)
-    return [f" input {index:<4} {'▇' * round(BAR * float(change[index]) / highest)}" for index in order.tolist()]
+    width = max(len(names[index]) for index in order.tolist())
+    bars = ("▇" * round(BAR * float(change[index]) / highest) for index in order.tolist())
+    return [f" {names[index]:<{width}} {bar}" for index, bar in zip(order.tolist(), bars, strict=True)]
 
 
 def walk(lines: Callable[[int], list[str]], last: int, first: int, steps_per_second: float, caption: str) -> None:

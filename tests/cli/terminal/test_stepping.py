@@ -35,6 +35,8 @@ def test_what_is_hidden_changes_the_scores_by_what_it_contributes() -> None:
     each = seen.reshape(30, 2, 1) * weights.reshape(30, 2, 3)
     np.testing.assert_allclose(change, np.abs(each.sum(axis=1)).sum(axis=1).reshape(6, 5), rtol=1e-4, atol=1e-5)
     line = occlusion(lambda x: x @ weights[:4], seen.ravel()[:4])
+    pixel = occlusion(lambda x: x.reshape(len(x), -1) @ weights[:4], seen.ravel()[:4].reshape(1, 1, 4))
+    assert np.array_equal(pixel, line)
     np.testing.assert_allclose(line[0], np.abs(seen.ravel()[:4, None] * weights[:4]).sum(axis=1), rtol=1e-4)
 
 
