@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from evo.learning.collecting import observed
 from evo.learning.gradient_algorithm import GradientOptions
 from evo.learning.method import Method, Stopped
-from evo.learning.schedules import annealed
+from evo.learning.schedules import Points, annealed, check_points, value_at
 from evo.plugins.options import Setup
 from evo.records import ActionRule, Arrays, Metrics, Transitions
 
@@ -39,6 +39,12 @@ class ActorCriticOptions(GradientOptions):
     gamma: float = Field(0.99, ge=0, le=1, description="initial discount factor")
     gamma_final: float = Field(0.99, ge=0, le=1, description="final discount factor, where it is annealed")
     gamma_frames: int = Field(0, ge=0, description="frames over which gamma is annealed; 0 = constant")
+    gamma_points: Points = Field(
+        [],
+        exclude_if=lambda points: not points,
+        description="discount factor as points [frames, gamma], interpolated linearly, in place of the three options "
+        "above; [] = those",
+    )
     entropy_coefficient: float = Field(0.01, ge=0, le=10, description="initial weight of the entropy bonus")
     entropy_coefficient_final: float = Field(
         0.0005, ge=0, le=10, description="final weight of the entropy bonus, where it is annealed"
@@ -54,6 +60,19 @@ class ActorCriticOptions(GradientOptions):
     normalise_rewards: bool = Field(
         False, description="divide rewards by the running standard deviation of discounted returns"
     )
+
+    @field_validator("gamma_points")
+    @classmethod
+    def _in_order(cls, value: Points) -> Points:
+        if value:
+            check_points(value)
+        return value
+
+    def gamma_at(self, frames: int) -> float:
+        """Return the discount factor after so many frames."""
+        if self.gamma_points:
+            return value_at(self.gamma_points, frames)
+        return annealed(self.gamma, self.gamma_final, self.gamma_frames, frames)
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 1 for the value, and for continuous actions one log standard deviation a dimension."""
@@ -179,7 +198,7 @@ class ActorCritic(Method):
         values, next_values = (
             np.ascontiguousarray(outputs[:, -1]) for outputs in (transitions.outputs, transitions.next_outputs)
         )
-        gamma = annealed(options.gamma, options.gamma_final, options.gamma_frames, frames)
+        gamma = options.gamma_at(frames)
         advantages = self.policy_gradient.advantages(Valued(rewards, transitions.ends, values, next_values), gamma)
         examples = {
             "observations": self._normalised(learner, observations, frames),

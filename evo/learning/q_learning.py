@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from evo.errors import ConfigurationError
 from evo.learning.gradient_algorithm import SegmentOptions
 from evo.learning.method import GradientNorm, LearningRate, UpdateOptions
-from evo.learning.schedules import Points, check_points, epsilon_at
+from evo.learning.schedules import Points, check_points, value_at
 from evo.records import ActionRule, Metrics
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ActionValueOptions(UpdateOptions):
 
     def action_rule(self, environment: Any, frames: int) -> ActionRule:
         """Return the epsilon-greedy rule after so many frames."""
-        return ActionRule("epsilon_greedy", epsilon_at(self.epsilon, frames))
+        return ActionRule("epsilon_greedy", value_at(self.epsilon, frames))
 
     def symmetry_of(self, environment: Any) -> Symmetry | None:
         """Return the environment's symmetry where examples are augmented by it."""

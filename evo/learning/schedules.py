@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-Points = list[list[float]]  # [frames, epsilon], frames rising from 0
+Points = list[list[float]]  # [frames, value], frames rising from 0
 
 
 def annealed(initial: float, final: float, over: int, frames: int) -> float:
@@ -16,20 +16,20 @@ def annealed(initial: float, final: float, over: int, frames: int) -> float:
 
 
 def check_points(points: Sequence[Sequence[float]]) -> None:
-    """Raise ValueError unless these are [frames, epsilon], the frames rising from 0, every epsilon in [0, 1]."""
+    """Raise ValueError unless these are [frames, value], the frames rising from 0, every value in [0, 1]."""
     if not points or any(len(point) != 2 for point in points):
-        raise ValueError("not a list of [frames, epsilon]")
+        raise ValueError("not a list of [frames, value]")
     if points[0][0] != 0:
         raise ValueError(f"begins at frame {points[0][0]:g}, not at 0")
     if any(one[0] >= other[0] for one, other in pairwise(points)):
         raise ValueError("frames do not rise")
-    for frames, epsilon in points:
-        if not 0 <= epsilon <= 1:
-            raise ValueError(f"{epsilon:g} at frame {frames:g} is not a probability")
+    for frames, value in points:
+        if not 0 <= value <= 1:
+            raise ValueError(f"{value:g} at frame {frames:g} is not between 0 and 1")
 
 
-def epsilon_at(points: Sequence[Sequence[float]], frames: int) -> float:
-    """Return epsilon after `frames`, interpolated linearly between points; after the last point it is constant."""
+def value_at(points: Sequence[Sequence[float]], frames: int) -> float:
+    """Return the value after `frames`, interpolated linearly between points; after the last point it is constant."""
     for (start, one), (end, other) in pairwise(points):
         if frames < end:
             return one + (other - one) * (frames - start) / (end - start)

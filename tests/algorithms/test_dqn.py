@@ -19,7 +19,7 @@ from evo.kernels import lanes
 from evo.learning.collecting import initial_weights
 from evo.learning.deep_q_learning import DQN
 from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.schedules import epsilon_at
+from evo.learning.schedules import value_at
 from evo.networks.network import Options as Policy
 from evo.records import Metrics, Request, Result, Transitions
 from evo.store.store import Store
@@ -300,7 +300,7 @@ def test_invalid_options_are_refused(keys: dict[str, object]) -> None:
 
 def test_epsilon_is_interpolated_between_points_and_then_constant() -> None:
     points = [[0, 1.0], [100, 0.2], [300, 0.0]]
-    assert [epsilon_at(points, frames) for frames in (0, 50, 100, 200, 300, 10**9)] == pytest.approx(
+    assert [value_at(points, frames) for frames in (0, 50, 100, 200, 300, 10**9)] == pytest.approx(
         [1, 0.6, 0.2, 0.1, 0, 0]
     )
 
