@@ -244,8 +244,15 @@ def test_the_entropy_coefficient_is_annealed_over_frames() -> None:
     assert (moving.state()["weights"] != first.state()["weights"]).any()
 
 
-def test_gamma_is_annealed_over_frames() -> None:
-    algorithm = on_board(gamma=0.5, gamma_final=0.9, gamma_frames=2 * 12 * 9)
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"gamma": 0.5, "gamma_final": 0.9, "gamma_frames": 2 * 12 * 9},
+        {"gamma": 0.1, "gamma_points": [[0, 0.5], [2 * 12 * 9, 0.9], [1e6, 1.0]]},
+    ],
+)
+def test_gamma_is_annealed_over_frames(schedule: dict[str, Any]) -> None:
+    algorithm = on_board(**schedule)
     results: list[Result] = []
 
     def answer(request: Request) -> list[Result]:
@@ -259,6 +266,13 @@ def test_gamma_is_annealed_over_frames() -> None:
     drive(algorithm, 2, answer)
     np.testing.assert_array_equal(returns(algorithm), returns(on_board(gamma=0.7)))
     assert not np.array_equal(returns(algorithm), returns(on_board(gamma=0.5)))
+
+
+def test_points_of_gamma_rise_from_frame_0_and_lie_between_0_and_1() -> None:
+    for points, told in (([[5, 0.9]], "begins at frame 5"), ([[0, 1.5]], "not between 0 and 1"), ([[0]], "not a list")):
+        with pytest.raises(ValidationError, match=told):
+            ppo.Options(gamma_points=points)
+    assert ppo.Options(gamma_points=[[0, 0.9], [10, 1.0]]).gamma_at(99) == 1.0
 
 
 @pytest.mark.parametrize(("module", "options"), [
