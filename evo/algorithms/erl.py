@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,8 @@ EXPLORING_TOGETHER = 16  # episodes per task, as many as the kernel has lanes
 
 class Options(PopulationOptions, ReplayOptions):
     """The [erl] section."""
+
+    replays: ClassVar[bool] = True
 
     population: int = Field(64, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
     episodes: int = Field(4, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")

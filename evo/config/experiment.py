@@ -112,18 +112,9 @@ class Experiment:
         return self.learner.place if self.learns_in_tensorflow else None
 
     def network(self) -> Network:
-        """Return the network that the policy describes for this environment and algorithm.
-
-        ConfigurationError: the algorithm learns by gradients, and a layer has none.
-        """
+        """Return the network that the policy describes for this environment and algorithm."""
         environment = environment_of(self.environment)
-        network = Network.build(self.policy, environment.shape, environment.actions, self.extra_outputs)
-        if self.learns and not network.differentiable:
-            raise ConfigurationError(
-                f"policy.layers: a decision tree has no gradients, so {self.algorithm} cannot learn it; evolve it, as "
-                "with --algorithm gp"
-            )
-        return network
+        return Network.build(self.policy, environment.shape, environment.actions, self.extra_outputs)
 
     def identity(self) -> dict[str, Any]:
         """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""

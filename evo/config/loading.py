@@ -271,7 +271,16 @@ def _fitted(policy: Policy, options: Any, algorithm: Section | None) -> tuple[Po
     def build(environment: Any) -> None:
         fitted[0] = policy.resolved(environment.codes if policy.has_codes else 0)
         extra = algorithm.extra_outputs(environment) if isinstance(algorithm, AlgorithmOptions) else 0
-        Network.build(fitted[0], environment.shape, environment.actions, extra)
+        network = Network.build(fitted[0], environment.shape, environment.actions, extra)
+        if isinstance(algorithm, AlgorithmOptions) and algorithm.learns and not network.differentiable:
+            raise ConfigurationError(
+                "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"
+            )
+        if isinstance(algorithm, AlgorithmOptions) and algorithm.replays and options.training_generations:
+            raise ConfigurationError(
+                "environment.training_generations: this algorithm plays recorded episodes of training again, so their "
+                "options cannot change"
+            )
 
     mistakes = _made(options, build)
     return fitted[0], mistakes

@@ -21,7 +21,7 @@ from evo.environments.pictures import Picture
 from evo.environments.plain import PlainEnv, PlainGame, random_action
 from evo.errors import ConfigurationError
 from evo.plugins import mistakes
-from evo.plugins.options import EnvironmentOptions
+from evo.plugins.options import OF_TRAINER, EnvironmentOptions
 from evo.records import GOES_ON
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class GameOptions(EnvironmentOptions):
         numbers: dict[str, int | float] = {}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if name in ("id", "training"):
+            if name in OF_TRAINER:
                 continue
             if isinstance(value, str) and value in get_args(field.annotation):
                 value = get_args(field.annotation).index(value)

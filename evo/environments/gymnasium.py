@@ -15,7 +15,7 @@ from evo.environments import environment
 from evo.errors import ConfigurationError
 from evo.plugins import mistakes
 from evo.plugins.mistakes import MOST_CHOICES, PASSED_ON
-from evo.plugins.options import EnvironmentOptions
+from evo.plugins.options import IN_TRAINING, EnvironmentOptions
 
 if TYPE_CHECKING:
     import gymnasium
@@ -59,7 +59,7 @@ class Options(EnvironmentOptions):
     @property
     def scored(self) -> dict[str, Any]:
         """Return all other options."""
-        return self.model_dump(exclude={"normalise", "stack"})
+        return self.model_dump(exclude=IN_TRAINING | {"normalise", "stack"})
 
     @model_validator(mode="after")
     def _seen_alike_in_training(self) -> Self:
@@ -110,7 +110,9 @@ class Environment(environment.Environment):
         """
         if not self.options.normalise:
             return None
-        return _moments_of_options(self.options.model_copy(update={"max_steps": 0, "training": {}}))
+        return _moments_of_options(
+            self.options.model_copy(update={"max_steps": 0, "training": {}, "training_generations": 0})
+        )
 
     def _raw(self) -> gymnasium.Env[Any, Any]:
         """Return a fresh environment whose observations are not normalised."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from evo.environments import environment
-from evo.plugins.options import EnvironmentOptions, Section
+from evo.plugins.options import IN_TRAINING, OF_TRAINER, EnvironmentOptions, Section
 
 if TYPE_CHECKING:
     import gymnasium
@@ -101,17 +101,17 @@ class Options(EnvironmentOptions):
     @property
     def scored(self) -> dict[str, Any]:
         """Return the rules; the score is the number of fruits, whatever the rewards are."""
-        return self.model_dump(exclude={"observation", "window", "actions", "mask", "rewards"})
+        return self.model_dump(exclude=IN_TRAINING | {"observation", "window", "actions", "mask", "rewards"})
 
     @property
     def of_game(self) -> dict[str, Any]:
         """Return the options that the game itself takes."""
-        return self.model_dump(exclude={"id", "training"})
+        return self.model_dump(exclude=OF_TRAINER)
 
     @property
     def of_rules(self) -> dict[str, Any]:
         """Return the options of `snake.rules.Game`."""
-        return self.model_dump(exclude={"id", "training", "observation", "window", "mask"})
+        return self.model_dump(exclude=OF_TRAINER | {"observation", "window", "mask"})
 
     @property
     def shape(self) -> tuple[int, ...]:

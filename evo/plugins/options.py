@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from evo.networks.network import Network
 
 
+IN_TRAINING = {"training", "training_generations"}  # options of [environment] that change training episodes alone
+OF_TRAINER = IN_TRAINING | {"id"}  # that no environment is given
+
+
 class Section(BaseModel):
     """One section of the experiment file: strict types, no unknown keys, no NaN."""
 
@@ -31,12 +35,21 @@ class EnvironmentOptions(Section):
         description="options that have other values in training episodes, as in {max_steps = 100}; {} = none",
     )
 
+    training_generations: int = Field(
+        0,
+        ge=0,
+        exclude_if=lambda generations: not generations,
+        description="generations after which training episodes have the options of validation and test too; 0 = never",
+    )
+
     def __hash__(self) -> int:
         return hash(self.model_dump_json())  # some options are dicts, which have none
 
     @model_validator(mode="after")
     def _fit_for_training(self) -> Self:
-        if fixed := self.training.keys() & {"id", "training"}:
+        if self.training_generations and not self.training:
+            raise ValueError("training_generations: training is empty, so there is nothing that could end")
+        if fixed := self.training.keys() & OF_TRAINER:
             raise ValueError(f"training: {', '.join(sorted(fixed))} cannot be another one")
         try:
             self.in_training()
@@ -49,7 +62,7 @@ class EnvironmentOptions(Section):
         """Return the options that training episodes have."""
         if not self.training:
             return self
-        options = self.model_dump(exclude={"training"})
+        options = self.model_dump(exclude=IN_TRAINING)
         for name, value in self.training.items():
             options[name] = {**options[name], **value} if isinstance(value, dict) and name in options else value
         return type(self).model_validate(options)
@@ -66,13 +79,14 @@ class EnvironmentOptions(Section):
     @property
     def scored(self) -> dict[str, Any]:
         """Return the options of the game that is played and scored: without its league, and without mere rewards."""
-        return self.model_dump()
+        return self.model_dump(exclude=IN_TRAINING)
 
 
 class AlgorithmOptions(Section):
     """The section of an algorithm, with what the trainer needs to know of any algorithm."""
 
     learns: ClassVar[bool] = False  # whether it computes gradients, and so uses [learner]
+    replays: ClassVar[bool] = False  # whether a resume plays recorded training episodes again
     noise_recipe: ClassVar[int] = 1  # of its candidates; 2 where weights have standard deviations of their own
 
     generations: int = Field(0, ge=0, le=10_000_000, description="number of generations; 0 = run.generations")

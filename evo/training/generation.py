@@ -37,8 +37,8 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     from evo.plugins.options import Setup
     from evo.plugins.registry import find, loaded
     from evo.training.init_from import start_of
-    from evo.training.plug_in_algorithm import CheckedAlgorithm
     from evo.training.validation import Validated
+    from evo.training.wrapped_algorithm import CheckedAlgorithm, Curriculum
 
     environment, start = environment or environment_of(experiment.environment), start_of(experiment)
     environment = training_environment(experiment.environment, environment)
@@ -54,6 +54,8 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     algorithm: Algorithm = module.make(experiment.options, setup)
     if module.__name__ in loaded():
         algorithm = CheckedAlgorithm(algorithm, module.__name__)
+    if until := experiment.environment.training_generations:
+        algorithm = Curriculum(algorithm, until)
     return Validated(algorithm, experiment.validation, experiment.run.seed, setup.start)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from evo.errors import ConfigurationError
 from evo.evaluators import serial
 from evo.records import Episodes, Task, WeightSource
 from evo.run import train
+from evo.store.store import Store
 from evo.training.finished import Run
+from evo.verify.candidate import replay_candidate
+from tests.helpers.calling import called
 from tests.helpers.specs import make, spec
 
 SEEDS = np.arange(16, dtype=np.uint64)
@@ -39,6 +43,53 @@ def test_training_episodes_end_by_their_own_rules_and_all_others_by_the_usual_on
     score = Run(tmp_path / "run").test
     assert score is not None
     assert score.mean_length > 3
+
+
+def test_after_some_generations_training_has_the_usual_rules_in_a_replay_and_a_resume_too(tmp_path: Path) -> None:
+    experiment = built(training={"max_steps": 3}, training_generations=2)
+    short, again, long = (row.metrics["mean_length"] for row in train(experiment, tmp_path / "run"))
+    assert max(short, again) <= 3 < long
+    assert "everything that could be checked agrees" in called(tmp_path, "verify", "run", "--all", program="evo")[0]
+    for generation, ended in ((1, True), (2, False)):
+        told = replay_candidate(tmp_path / "run", generation, 0, 0).described
+        assert (int(told.split(", ")[1].split()[0]) <= 4 * 3) == ended  # frames of four episodes
+    for count in (1, 3):
+        for _ in train(
+            replace(experiment, run=experiment.run.model_copy(update={"generations": count})), tmp_path / "b"
+        ):
+            pass
+    assert Store.read(tmp_path / "b").state_hash == Store.read(tmp_path / "run").state_hash
+
+
+def test_environments_in_mid_episode_go_on_by_the_usual_rules(tmp_path: Path) -> None:
+    experiment = Experiment.build(
+        run={"algorithm": "ppo", "generations": 4},
+        environment={
+            "id": "snake",
+            "size": 6,
+            "starvation": 30,
+            "training": {"starvation": 4},
+            "training_generations": 2,
+        },
+        policy={"kind": "linear"},
+        workers={"backend": "serial"},
+        ppo={"envs": 8, "horizon": 16, "minibatches": 2},
+        validation={"episodes": 8},
+        test={"episodes": 8},
+    )
+    lengths = [row.metrics["mean_length"] for row in train(experiment, tmp_path / "run")]
+    assert max(lengths[:2]) < max(lengths[2:])
+    assert "everything that could be checked agrees" in called(tmp_path, "verify", "run", "--all", program="evo")[0]
+
+
+def test_rules_that_end_are_refused_where_there_are_none_and_where_episodes_are_recorded_to_be_played_again() -> None:
+    with pytest.raises(ConfigurationError, match="training is empty, so there is nothing that could end"):
+        built(training_generations=2)
+    with pytest.raises(ConfigurationError, match="training_generations: this algorithm plays recorded"):
+        Experiment.build(
+            run={"algorithm": "erl"},
+            environment={"id": "snake", "training": {"starvation": 9}, "training_generations": 2},
+        )
 
 
 @pytest.mark.parametrize("evaluation", [False, True])
