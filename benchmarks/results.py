@@ -64,7 +64,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "pqn_snake": ((1,), 5000),
     "dqn_snake": ((1,), 5000),
     "reinforce_snake": ((1,), 5000),
-    "ppo_snake_full": ((1,), 5000),
+    "ppo_snake_full": ((21, 22), 5000),
 }
 CHAMPION_EPISODES = 5000
 BASELINES = {"ga_snake": 1000, "ga_snake_6x6": 1000}  # in whose environment, and on how many episodes
@@ -198,7 +198,7 @@ def page(results: dict[str, Any]) -> str:
             "|---|--:|---|--:|---|--:|--:|--:|---|",
             *runs,
             "",
-            "The champions in `champions/`. Each is of a run of seed 1 by this version or an earlier one, whichever",
+            "The champions in `champions/`. Each is of a run of its first seed by this version or an earlier one, whichever",
             "has the higher validation return:",
             "",
             "| file | mean score (95 % interval) | episodes | full boards |",
