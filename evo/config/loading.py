@@ -308,7 +308,7 @@ def _unknown_environment(name: str, known: Sequence[str]) -> str:
 
     if name in registered:
         return f"{shown(name)} is not known - did you mean `gymnasium:{name}`?"
-    if Path(f"{name}.py").exists() and name.isidentifier():
+    if name.isidentifier() and f"{name}.py" in map(str, Path().glob("*.py")):
         return f"{_unknown(name, known)}; {name}.py is here: add --plugin {name}"
     return f'{_unknown(name, known)}; a registered one is named as in "gymnasium:CartPole-v1"'
 

@@ -60,9 +60,9 @@ def _check_declaration(game: PlainGame) -> None:
         raise _broken(module, "arrays", f"returned a {type(game.state).__name__}, and a state is a NamedTuple")
     for name, wanted in TAKEN.items():
         function = getattr(definition, name)
-        takes = wanted if function is None else tuple(signature(function).parameters)
-        if len(takes) != len(wanted) or (takes != wanted and set(takes) == set(wanted)):
-            raise _broken(module, name, f"takes ({', '.join(takes)}), and must take ({', '.join(wanted)})")
+        if function is not None and not _takes(function, wanted):
+            takes = ", ".join(signature(function).parameters)
+            raise _broken(module, name, f"takes ({takes}), and must take ({', '.join(wanted)})")
     for name, array in zip(game.state._fields, game.state, strict=True):
         if array.dtype not in KINDS:
             raise _broken(
@@ -78,6 +78,15 @@ def _check_declaration(game: PlainGame) -> None:
             raise _broken(module, name, f"has {len(names)} names for {count} values")
     if (definition.metrics is None) != (not definition.episode_metrics):
         raise _broken(module, "episode_metrics", "and metrics go together: names, and a function that writes numbers")
+
+
+def _takes(function: Callable[..., Any], wanted: tuple[str, ...]) -> bool:
+    """Return whether a function can be called with these, and has not their names in another order."""
+    try:
+        given = signature(function).bind(*wanted).arguments
+    except TypeError:
+        return False
+    return set(given) != set(wanted) or tuple(given) == wanted
 
 
 def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, printable
 
 if TYPE_CHECKING:
     from evo.networks.network import Network
@@ -48,11 +49,16 @@ def python_of(
     trees = Trees(network, 1.0)
     nodes = trees.tree(weights)
     used = sorted({node.value for node in nodes if node.ret == INPUT})
-    names = {k: inputs[k] if k < len(inputs) and inputs[k].isidentifier() else f"input_{k}" for k in used}
-    choices = {a: f"  # {actions[a]}" if a < len(actions) else "" for a in range(trees.actions)}
+    names = {k: inputs[k] if k < len(inputs) and _is_free(inputs[k], inputs) else f"input_{k}" for k in used}
+    choices = {a: f"  # {printable(actions[a])}" if a < len(actions) else "" for a in range(trees.actions)}
     lines = ["def act(observation):", f'    """Return an action, from 0 to {trees.actions - 1}."""']
     lines += [f"    {names[k]} = observation[{k}]" for k in used]
     return "\n".join([*lines, *_branches(iter(nodes), names, choices, "    ")]) + "\n"
+
+
+def _is_free(name: str, names: Sequence[str]) -> bool:
+    """Return whether a variable can have this name, which no other input has."""
+    return name.isidentifier() and not iskeyword(name) and name != "observation" and names.count(name) == 1
 
 
 def _branches(nodes: Iterator[Any], names: dict[int, str], actions: dict[int, str], indent: str) -> Iterator[str]:

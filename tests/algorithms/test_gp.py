@@ -110,7 +110,10 @@ def test_names_and_short_thresholds_are_in_the_function_that_is_exported() -> No
     ]
     next_to_half = float(np.nextafter(np.float32(0.5), np.float32(1)))  # 0.5 itself is below it
     assert 0.5 < shortest(next_to_half) <= next_to_half
-    assert "input_1 = observation[1]" in python_of(NETWORK, weights, ("a b",) * 5)
+    for name in ("a b", "lambda", "observation", "twice"):  # of which no variable can be made, or not one alone
+        text = python_of(NETWORK, weights, ("twice", name, "x", "y", "z"))
+        assert "input_1 = observation[1]" in text
+        compile(text, "tree.py", "exec")
 
 
 def test_operators_keep_trees_within_their_depth_and_draw_from_named_streams() -> None:

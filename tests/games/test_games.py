@@ -49,6 +49,10 @@ BROKEN = {
         "def step(state, options, b, action, random)",
         "def step(state, options, b, random, action)",
     ),
+    "render takes (state), and must take (state, options, b)": (
+        "def render(state, options, b)",
+        "def render(state)",
+    ),
     "observe takes (state, b, out), and must take (state, options, b, out)": (
         "def observe(state, options, b, out)",
         "def observe(state, b, out)",

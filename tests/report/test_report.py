@@ -318,6 +318,8 @@ def test_a_decision_tree_is_shown_as_python(tmp_path: Path) -> None:
     shown = called(tmp_path, "export", "run", "--to", "python", program="evo")[0]
     page = Page(tmp_path / "run" / "report.html")
     assert shown[shown.index("def act") :].strip() in page.text
+    assert "Genetic programming trained a decision tree of" in page.text
+    assert "Returns of all candidates" in page.text
 
 
 @pytest.mark.parametrize(

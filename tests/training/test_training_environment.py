@@ -106,6 +106,15 @@ def test_rules_of_training_are_part_of_a_runs_identity_only_where_there_are_some
     assert built(training={"starvation": 9}).identity()["environment"]["training"] == {"starvation": 9}
 
 
+def test_what_is_scored_does_not_depend_on_the_rules_of_training() -> None:
+    for options in ({"id": "snake"}, {"id": "catch"}, {"id": "gymnasium:CartPole-v1"}):
+        plain, other = (
+            Experiment.build(environment={**options, **more}, policy={"kind": "linear"}).environment
+            for more in ({}, {"training": {"max_steps": 7}, "training_generations": 2})
+        )
+        assert plain.scored == other.scored
+
+
 def test_nested_options_change_one_by_one() -> None:
     options = Snake(rewards={"fruit": 2.0, "death": 0.0}, training={"rewards": {"death": -3.0}})  # type: ignore[arg-type]
     assert options.in_training().rewards.model_dump() == {"fruit": 2.0, "death": -3.0, "win": 10.0}

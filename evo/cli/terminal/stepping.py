@@ -99,7 +99,8 @@ class EpisodeView:
         seen = self._snapshots[step] if game is None else game.observe(self._snapshots[step : step + 1])[0]
         change = occlusion(self._scores_of, np.asarray(seen, np.float32))
         if len(change) == 1:
-            names = self._environment.observation_names or [f"input {k}" for k in range(len(change[0]))]
+            named, count = self._environment.observation_names, len(change[0])
+            names = named if len(named) == count else [f"input {k}" for k in range(count)]
             return [Text(TITLE, style="dim"), *(Text(line) for line in _strongest(change[0], names))]
         shares, width = change / max(float(change.max()), 1e-30), 2 * change.shape[1]
         title = TITLE if len(TITLE) <= width else ""
