@@ -17,6 +17,8 @@ from evo.errors import ConfigurationError
 from evo.evolution.trees import INPUT, SPLIT, THRESHOLD, TREE, Trees, drawing_from
 from evo.exports.decision_tree import python_of, shortest
 from evo.kernels import lanes
+from evo.kernels.layout import input_of
+from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.plugins.options import Setup
 from evo.run import train
@@ -135,6 +137,18 @@ def test_operators_keep_trees_within_their_depth_and_draw_from_named_streams() -
     with drawing_from(3):
         random.random()
     assert random.getstate() == state
+
+
+def test_a_fresh_tree_compares_any_input_with_thresholds_of_both_signs() -> None:
+    weights, seen = np.empty(NETWORK.size, np.float32), set()
+    for key in range(8):
+        Rebuilder(NETWORK).fresh(np.uint64(key), weights)
+        inputs, thresholds, kernel, bias = NETWORK.split(weights)
+        seen |= {int(input_of(weight, TREES.inputs)) for weight in inputs}
+        assert thresholds.min() < -0.3 < 0.3 < thresholds.max()
+        assert kernel.std() > 0.1
+        assert not bias.any()
+    assert seen == set(range(TREES.inputs))
 
 
 def test_elites_are_the_best_and_stay_unchanged() -> None:
