@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import gymnasium
+    import numpy as np
+    from numpy.typing import NDArray
 
     from evo.compiled.game import CompiledGame
     from evo.environments.pictures import Shown
+
+
+class Normalisation(NamedTuple):
+    """How observations are normalised: (observation - mean) / deviation, no further than `limit` from 0."""
+
+    mean: NDArray[np.float64]  # of the shape of an observation
+    deviation: NDArray[np.float64]
+    limit: float
 
 
 class Environment(Protocol):
@@ -38,6 +48,11 @@ class Environment(Protocol):
     def continuous(self) -> bool:
         """Whether actions are numbers, not choices."""
         return False
+
+    @property
+    def normalisation(self) -> Normalisation | None:
+        """How observations are normalised; None where they are as the environment gives them."""
+        return None
 
     @property
     def codes(self) -> int:

@@ -24,8 +24,6 @@ PREFIX = "gymnasium:"
 LEAST_DEVIATION = 1e-8
 MOST_DEVIATIONS = 10.0
 
-Moments = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean and standard deviation
-
 
 class Options(EnvironmentOptions):
     """The [environment] section of a Gymnasium environment."""
@@ -100,17 +98,17 @@ class Environment(environment.Environment):
         of actions has one dimension.
         """
         env = self._raw()
-        return env if self._moments is None else normalised(env, *self._moments)
+        return env if self.normalisation is None else normalised(env, self.normalisation)
 
     @cached_property
-    def _moments(self) -> Moments | None:
-        """The mean and the standard deviation of observations, where these are normalised.
+    def normalisation(self) -> environment.Normalisation | None:
+        """How observations are normalised, where they are.
 
-        They are of episodes without a limit of steps but the registered one, so they are the same in training.
+        The moments are of episodes without a limit of steps but the registered one, so they are the same in training.
         """
         if not self.options.normalise:
             return None
-        return _moments_of_options(
+        return _normalisation_of(
             self.options.model_copy(update={"max_steps": 0, "training": {}, "training_generations": 0})
         )
 
@@ -184,11 +182,11 @@ def _side_by_side(frames: Any) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _moments_of_options(options: Options) -> Moments:
-    return moments_of(Environment(options)._raw(), options.normalise)
+def _normalisation_of(options: Options) -> environment.Normalisation:
+    return normalisation_of(Environment(options)._raw(), options.normalise)
 
 
-def moments_of(env: gymnasium.Env[Any, Any], steps: int) -> Moments:
+def normalisation_of(env: gymnasium.Env[Any, Any], steps: int) -> environment.Normalisation:
     """Return mean and standard deviation of the observations of `steps` random actions; close the environment.
 
     Both have the shape of an observation. A number that hardly varies has the standard deviation 1. Every process plays
@@ -217,20 +215,18 @@ def moments_of(env: gymnasium.Env[Any, Any], steps: int) -> Moments:
         raise ConfigurationError("environment.normalise: observations of random play are not finite; use 0")
     mean = total / steps
     deviation = np.sqrt(np.maximum(squares / steps - mean * mean, 0.0))
-    return mean, np.where(deviation > LEAST_DEVIATION, deviation, 1.0)
+    return environment.Normalisation(mean, np.where(deviation > LEAST_DEVIATION, deviation, 1.0), MOST_DEVIATIONS)
 
 
-def normalised(
-    env: gymnasium.Env[Any, Any], mean: NDArray[np.float64], deviation: NDArray[np.float64]
-) -> gymnasium.Env[Any, Any]:
-    """Return an environment that shows (observation - mean) / deviation, from -10 to 10, as float32."""
+def normalised(env: gymnasium.Env[Any, Any], by: environment.Normalisation) -> gymnasium.Env[Any, Any]:
+    """Return an environment that shows normalised observations, as float32."""
     import gymnasium
     from gymnasium.wrappers import TransformObservation
 
     def seen(observation: Any) -> NDArray[np.float32]:
-        return np.asarray(np.clip((observation - mean) / deviation, -MOST_DEVIATIONS, MOST_DEVIATIONS), np.float32)
+        return np.asarray(np.clip((observation - by.mean) / by.deviation, -by.limit, by.limit), np.float32)
 
-    space = gymnasium.spaces.Box(-MOST_DEVIATIONS, MOST_DEVIATIONS, mean.shape, np.float32)
+    space = gymnasium.spaces.Box(-by.limit, by.limit, by.mean.shape, np.float32)
     return TransformObservation(env, seen, space)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError, printable
 
 if TYPE_CHECKING:
+    from evo.environments.environment import Normalisation
     from evo.networks.network import Network
     from evo.training.finished import Finished
 
@@ -23,7 +24,13 @@ def python_file(run: Finished) -> str:
 
     network, environment = run.experiment.network(), environment_of(run.experiment.environment)
     try:
-        text = python_of(network, run.champion.weights, environment.observation_names, environment.action_names)
+        text = python_of(
+            network,
+            run.champion.weights,
+            environment.observation_names,
+            environment.action_names,
+            environment.normalisation,
+        )
     except ConfigurationError as error:
         raise ConfigurationError(f"--to python writes decision trees: {error}") from error
     about = ", ".join(
@@ -38,11 +45,16 @@ def _name(run: Finished) -> str:
 
 
 def python_of(
-    network: Network, weights: NDArray[np.float32], inputs: Sequence[str] = (), actions: Sequence[str] = ()
+    network: Network,
+    weights: NDArray[np.float32],
+    inputs: Sequence[str] = (),
+    actions: Sequence[str] = (),
+    normalisation: Normalisation | None = None,
 ) -> str:
     """Return `act(observation)`, which takes the numbers of an observation in order and returns an action.
 
-    weights [P]; names of inputs and actions may be left out. ConfigurationError where the network is no tree.
+    weights [P]; names of inputs and actions may be left out. With `normalisation` the function takes observations as
+    they are before it. ConfigurationError where the network is no tree.
     """
     from evo.evolution.trees import INPUT, Trees
 
@@ -52,8 +64,16 @@ def python_of(
     names = {k: inputs[k] if k < len(inputs) and _is_free(inputs[k], inputs) else f"input_{k}" for k in used}
     choices = {a: f"  # {printable(actions[a])}" if a < len(actions) else "" for a in range(trees.actions)}
     lines = ["def act(observation):", f'    """Return an action, from 0 to {trees.actions - 1}."""']
-    lines += [f"    {names[k]} = observation[{k}]" for k in used]
+    lines += [f"    {names[k]} = {_number(k, normalisation)}" for k in used]
     return "\n".join([*lines, *_branches(iter(nodes), names, choices, "    ")]) + "\n"
+
+
+def _number(k: int, by: Normalisation | None) -> str:
+    """Return what number `k` of an observation is to the tree."""
+    if by is None:
+        return f"observation[{k}]"
+    mean, deviation = float(by.mean.flat[k]), float(by.deviation.flat[k])
+    return f"min(max((observation[{k}] - {mean!r}) / {deviation!r}, {-by.limit}), {by.limit})"
 
 
 def _is_free(name: str, names: Sequence[str]) -> bool:

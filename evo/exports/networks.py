@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evo.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from evo.environments.environment import Normalisation
     from evo.networks.network import Network
     from evo.training.finished import Finished
 
@@ -45,11 +46,21 @@ def _npz(file: Path, run: Finished) -> None:
 
     network = run.experiment.network()
     arrays: dict[str, Any] = dict(zip(network.names(), network.split(run.champion.weights), strict=True))
-    np.savez(file, **arrays, **layers_of(network))
+    np.savez(file, **arrays, **layers_of(network, normalisation_of(run)))
 
 
-def layers_of(network: Network) -> dict[str, Any]:
-    """Return what a player of exported arrays needs besides them: layers in order, windows, padding, activations."""
+def normalisation_of(run: Finished) -> Normalisation | None:
+    """Return how the environment of a run normalises observations; None where it does not."""
+    from evo.config.experiment import environment_of
+
+    return environment_of(run.experiment.environment).normalisation
+
+
+def layers_of(network: Network, normalisation: Normalisation | None = None) -> dict[str, Any]:
+    """Return what a player of exported arrays needs besides them: layers in order, windows, padding, activations.
+
+    With `normalisation`, also the moments of observations.
+    """
     import numpy as np
 
     from evo.networks.network import EPSILON
@@ -57,6 +68,8 @@ def layers_of(network: Network) -> dict[str, Any]:
     names = [f"{i}_{layer.kind}" for i, layer in enumerate(network.layers)]
     about: dict[str, Any] = {"layers": names, "epsilon": np.float32(EPSILON)}
     about |= {"shape": network.shape, "actions": network.actions}
+    if normalisation:
+        about |= {f"observation_{name}": np.float32(value) for name, value in normalisation._asdict().items()}
     about["activations"] = [layer.activation for layer in network.layers]
     if not network.options.layers:  # all hidden layers have the same
         about["activation"] = network.options.activation
@@ -92,6 +105,6 @@ def _model(run: Finished, kind: str) -> Any:
     os.environ.setdefault(VISIBLE, NO_GPU)
     devices.import_tensorflow(on_gpu=False, wanted=f"--to {kind}", otherwise=", or use --to npz, which needs neither")
     network = run.experiment.network()
-    model = build_keras(network)
+    model = build_keras(network, normalisation=normalisation_of(run))
     set_weights(model, network, run.champion.weights)
     return model

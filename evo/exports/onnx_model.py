@@ -14,6 +14,7 @@ from evo.networks.network import EPSILON
 from evo.plugins.extras import extra
 
 if TYPE_CHECKING:
+    from evo.environments.environment import Normalisation
     from evo.networks.layer import Layer
     from evo.networks.network import Network
     from evo.training.finished import Finished
@@ -27,21 +28,33 @@ def write_onnx(file: Path, run: Finished) -> None:
     """Write the champion with its facts; ConfigurationError where onnx is not installed."""
     from evo.config.experiment import environment_of
 
-    discrete = not environment_of(run.experiment.environment).continuous
+    environment = environment_of(run.experiment.environment)
     facts = {name: run.champion.about[name] for name in FACTS if name in run.champion.about}
-    model = onnx_model(run.experiment.network(), run.champion.weights, facts, discrete=discrete)
+    model = onnx_model(
+        run.experiment.network(),
+        run.champion.weights,
+        facts,
+        discrete=not environment.continuous,
+        normalisation=environment.normalisation,
+    )
     file.write_bytes(model.SerializeToString())
 
 
 def onnx_model(
-    network: Network, weights: NDArray[np.float32], facts: Mapping[str, object], *, discrete: bool = True
+    network: Network,
+    weights: NDArray[np.float32],
+    facts: Mapping[str, object],
+    *,
+    discrete: bool = True,
+    normalisation: Normalisation | None = None,
 ) -> Any:
     """Return a model from observations [B, ...] to scores [B, O] and, of discrete actions, the greedy ones [B].
 
+    With `normalisation` the model takes observations as they are before it.
     Raises ConfigurationError where onnx is not installed.
     """
     onnx = extra("onnx", "--to onnx")
-    graph = Graph(onnx, network, weights).build(discrete)
+    graph = Graph(onnx, network, weights).build(discrete, normalisation)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=FORMAT)
     model.producer_name = "snake-evo"
     onnx.helper.set_model_props(model, {name: json.dumps(value) for name, value in facts.items()})
@@ -59,9 +72,11 @@ class Graph:
         self._constants: list[Any] = []
         self._newest, self._channels_first = INPUT, False
 
-    def build(self, discrete: bool) -> Any:
+    def build(self, discrete: bool, normalisation: Normalisation | None) -> Any:
         """Return the graph."""
         helper, network = self._onnx.helper, self._network
+        if normalisation:
+            self._normalise(normalisation)
         flat = False
         for i, layer in enumerate(network.layers):
             if not flat and (layer.kind == "dense" or len(network.shape) != 3):
@@ -103,6 +118,12 @@ class Graph:
         if self._channels_first:
             self._add("Transpose", perm=[0, 2, 3, 1])
             self._channels_first = False
+
+    def _normalise(self, by: Normalisation) -> None:
+        self._add("Sub", self._constant("mean", by.mean.astype(np.float32)))
+        self._add("Div", self._constant("deviation", by.deviation.astype(np.float32)))
+        low, high = np.array(-by.limit, np.float32), np.array(by.limit, np.float32)
+        self._add("Clip", self._constant("low", low), self._constant("high", high))
 
     def _layer(self, name: str, layer: Layer) -> None:
         if layer.kind == "conv":

@@ -15,22 +15,29 @@ from evo.networks.strided import conv_layer
 if TYPE_CHECKING:
     import keras
 
+    from evo.environments.environment import Normalisation
+
 
 def build_keras(
-    network: Network, dtype: Literal["float32", "bfloat16"] = "float32", *, learns: bool = True
+    network: Network,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    *,
+    learns: bool = True,
+    normalisation: Normalisation | None = None,
 ) -> keras.Model:
     """Return a Keras model from observations [B, ...] to scores [B, A], with weights in the order of `network.split`.
 
     Hidden layers have the activations and normalisations of the network's options; the output is linear. Layers are
     named as in `network.names()`; `0_norm` normalises layer 0. With `dtype` bfloat16 hidden layers compute in bfloat16;
-    the output layer stays float32, and so do all weights of a model that `learns`.
+    the output layer stays float32, and so do all weights of a model that `learns`. With `normalisation` the model takes
+    observations as they are before it.
     """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
 
     low = "mixed_bfloat16" if learns else "bfloat16"  # mixed: float32 weights, rounded in every call
     inputs = keras.Input(network.shape, name="observation")
-    x = inputs
+    x = inputs if normalisation is None else _normalised(inputs, normalisation)
     flat = False
     for i, layer in enumerate(network.layers):
         hidden, name = layer is not network.layers[-1], f"{i}_{layer.kind}"
@@ -57,6 +64,19 @@ def build_keras(
         if activation and not fused:
             x = keras.layers.Activation(activation, name=f"{i}_{activation}", dtype=policy)(x)
     return keras.Model(inputs, x, name="network")
+
+
+def _normalised(x: Any, by: Normalisation) -> Any:
+    """Return normalised observations.  # [B, ...] -> [B, ...]
+
+    Keras's own layers, so that a saved model loads without this file.
+    """
+    import keras
+
+    axes = tuple(range(1, by.mean.ndim + 1))
+    x = keras.layers.Normalization(axes, mean=by.mean, variance=(by.limit * by.deviation) ** 2, name="normalised")(x)
+    x = keras.layers.Activation("hard_tanh", name="limited")(x)  # limits to -1 and 1
+    return keras.layers.Rescaling(by.limit, name="rescaled")(x)
 
 
 def _one_hot(x: Any, layer: Layer) -> Any:

@@ -214,13 +214,13 @@ def test_observations_are_normalised_by_those_of_random_play() -> None:
 def test_observations_are_normalised_alike_in_training_and_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(id="gymnasium:MountainCar-v0", normalise=300, training={"max_steps": 20})
     played: list[int] = []
-    moments = gymnasium_environment.moments_of
+    sampled = gymnasium_environment.normalisation_of
 
     def counted(env: Any, steps: int) -> Any:
         played.append(steps)
-        return moments(env, steps)
+        return sampled(env, steps)
 
-    monkeypatch.setattr(gymnasium_environment, "moments_of", counted)
+    monkeypatch.setattr(gymnasium_environment, "normalisation_of", counted)
     first = [make(some).env().reset(seed=3)[0] for some in (options, options.in_training(), options)]
     assert played == [300]
     np.testing.assert_array_equal(first[0], first[1])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evo.config.experiment import Experiment
+from evo.config.experiment import Experiment, environment_of
 from evo.exports.networks import FORMATS, SUFFIXES, layers_of
 from evo.kernels import lanes
 from evo.networks.keras_form import build_keras
@@ -43,7 +43,7 @@ def few(kind: str, *slow: str) -> Any:
     return pytest.param(kind, marks=[pytest.mark.long] if kind in slow else [])
 
 
-def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32]) -> Any:
+def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32], by: Any = None) -> Any:
     """Return the outputs of what was exported."""
     import keras
     import tensorflow as tf
@@ -53,7 +53,7 @@ def loaded(kind: str, file: Path, network: Any, observations: NDArray[np.float32
         return served.serve(observations).numpy()
     if kind == "keras":
         return keras.models.load_model(file)(observations).numpy()
-    model = build_keras(network)
+    model = build_keras(network, normalisation=by)
     if kind == "checkpoint":  # restored by a model as a .keras file holds it
         blank = file.with_name("blank.keras")
         model.save(blank)
@@ -183,6 +183,67 @@ def test_a_decision_tree_has_no_other_form_than_python_and_arrays_and_no_network
     _, error = called(run.parent, "export", "run", "--to", "python", tmp_path / "x.py", program="evo", code=2)
     assert error.startswith("--to python writes decision trees: the policy must be a decision tree alone")
     assert [path.name for path in tmp_path.iterdir()] == ["x.npz"]
+
+
+@pytest.fixture(scope="module")
+def normalising(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run whose environment normalises observations, some to their limit."""
+    where = tmp_path_factory.mktemp("normalised")
+    game = 'id = "gymnasium:CartPole-v1"\nnormalise = 7'
+    small = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", game)
+    if request.param == "tree":
+        small = small.replace(POLICIES["mlp"], 'layers = ["tree 3"]')
+    (where / "small.toml").write_text(small)
+    called(where, "small.toml", "--run-dir", "run", "--generations", 1)
+    return where / "run"
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's own, where it saves
+@pytest.mark.parametrize(
+    ("normalising", "kind"),
+    [
+        pytest.param(
+            "tree" if kind == "python" else "mlp",
+            kind,
+            marks=[pytest.mark.long] if kind in ("savedmodel", "checkpoint") else [],
+        )
+        for kind in FORMATS
+    ],
+    indirect=["normalising"],
+)
+def test_exports_take_raw_observations_and_normalise_them_as_training_did(
+    normalising: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    champion = look_at(normalising)
+    network = champion.experiment.network()
+    if kind == "onnx":
+        pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+        runtime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
+    file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"
+    out, _ = called(normalising.parent, "export", "run", "--to", kind, file, program="evo")
+    assert "it takes raw observations, and normalises them as training did" in out
+    by = environment_of(champion.experiment.environment).normalisation
+    assert by is not None
+    raw = (by.mean + by.deviation * np.random.default_rng(1).normal(0, 6, (64, 4))).astype(np.float32)
+    seen = np.clip((raw - by.mean) / by.deviation, -by.limit, by.limit).astype(np.float32)
+    assert (np.abs(seen) == by.limit).any(0).all()  # that there is a limit matters
+    scores = lanes.scores(network, champion.champion.weights, seen)
+    if kind == "python":
+        written: dict[str, Any] = {}
+        exec(file.read_text(), written)
+        assert [written["act"](one) for one in raw.tolist()] == scores.argmax(1).tolist()
+        return
+    if kind == "npz":
+        monkeypatch.chdir(tmp_path)
+        exec(
+            re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "exports.md").read_text(), re.DOTALL)[0], written := {}
+        )
+        found = written["outputs"](raw)
+    elif kind == "onnx":
+        found = runtime.InferenceSession(str(file)).run(["scores"], {"observations": raw})[0]
+    else:
+        found = loaded(kind, file, network, raw, by)
+    np.testing.assert_allclose(found, scores, rtol=1e-3, atol=1e-4)
 
 
 def test_mistakes_write_nothing(run: Path, tmp_path: Path) -> None:
