@@ -7,13 +7,13 @@ on the new episodes, so no candidate survives on one lucky score.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from evo.evolution.population import (
     FITNESS_WORST,
@@ -23,12 +23,13 @@ from evo.evolution.population import (
     spread,
     tasks_of,
 )
+from evo.evolution.racing import race
 from evo.evolution.selection import Selection, SelectionOptions
 from evo.evolution.sigmas import OCTAVE, STEPS, drawn_steps, sigma_table
 from evo.plugins.options import Setup
 from evo.randomness.philox_arrays import draws
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys
-from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource
 
 
 class Options(SelectionOptions):
@@ -52,6 +53,30 @@ class Options(SelectionOptions):
     crossover_rate: float = Field(
         0.5, ge=0, le=1, description="probability that a child has two parents; not used where crossover = none"
     )
+
+    race: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="episodes that all candidates play before those near the boundary of selection play on, in place "
+        "of `episodes` each, with the same total; 0 = no race",
+    )
+
+    @model_validator(mode="after")
+    def _a_race_has_a_boundary(self) -> Self:
+        if self.race and not 2 <= self.race < self.episodes:
+            raise ValueError(f"race: {self.race} must be at least 2, and less than episodes, {self.episodes}")
+        if self.race and (self.selection != "truncation" or self.islands > 1):
+            raise ValueError("race: needs selection = truncation, and no islands")
+        return self
+
+    def given(self) -> dict[str, bool]:
+        """Return whether options matter that may be left out of a run's identity."""
+        return {**super().given(), "race": self.race > 0}
+
+    def episodes_per_candidate(self) -> int:
+        """Return how many episodes each candidate plays in a generation, before a race."""
+        return self.race or self.episodes
 
 
 class GeneticAlgorithm(Algorithm):
@@ -82,12 +107,16 @@ class GeneticAlgorithm(Algorithm):
         """Play the population, and choose the parents of the next one."""
         options = self.options
         source, steps = self._candidates(number)
-        seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
+        seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes_per_candidate())
         published = self._parents if len(self._parents) else None
         results = yield Request(published, tasks_of(source, seeds, self._per_task))
         outcome = Outcome(results)
         compared = self._compared(source, outcome)
-        fitness, ages = self._remember(outcome.fitness(options))
+        measured, effort = outcome.fitness(options), outcome.effort()
+        raced: dict[str, NDArray[Any]] = {}
+        if options.race:
+            measured, raced, effort = yield from self._race(number, source, outcome)
+        fitness, ages = self._remember(measured)
         population = self.selection.individuals(fitness)
         chosen = self.selection.parents(population, number, self._networks(source))
         finite = [individual for individual in population if outcome.finite[individual.number]]
@@ -101,17 +130,42 @@ class GeneticAlgorithm(Algorithm):
             "key": source.keys,
             "sigma": source.sigmas,
             **outcome.record(),
+            **raced,
             "survivors": np.array(chosen, np.int32),
         }
         per = 1000.0 * options.episodes
         return {
             **outcome.metrics(),
+            **effort,
             "best_fitness": self.logbook[-1]["best"] / per if finite else float("nan"),
             "mean_fitness": self.logbook[-1]["mean"] / per if finite else float("nan"),
             "sigma": float(np.median(source.sigmas)),
             **compared,
             **self._selected(source, np.array(chosen)),
         }
+
+    def _race(
+        self, number: int, source: WeightSource, outcome: Outcome
+    ) -> Generator[Request, Sequence[Result], tuple[NDArray[np.int64], dict[str, NDArray[Any]], Metrics]]:
+        """Let candidates near the boundary of selection play on; return fitness, its record, and what all took.
+
+        The fitness [N] is that of `episodes` episodes, FITNESS_WORST where a score is not finite.
+        """
+        options, finite, effort = self.options, outcome.finite.copy(), outcome.effort()
+        known = np.flatnonzero(finite)
+
+        def play(racers: NDArray[np.int64], numbers: slice) -> Generator[Request, Sequence[Result], NDArray[np.int64]]:
+            seeds = episode_keys(self.seed, Purpose.TRAINING, number, numbers.stop)[numbers]
+            again = Outcome((yield Request(None, tasks_of(source.some(known[racers].tolist()), seeds, self._per_task))))
+            finite[known[racers]] &= again.finite
+            for name, value in again.effort().items():
+                effort[name] += value
+            return again.values(options)
+
+        raced = yield from race(outcome.values(options)[known], options.parents, options.episodes, play)
+        fitness, episodes = np.full(len(finite), FITNESS_WORST), np.full(len(finite), options.race, np.int32)
+        fitness[known], episodes[known] = np.rint(raced.means * options.episodes), raced.episodes
+        return np.where(finite, fitness, FITNESS_WORST), {"episodes": episodes}, effort
 
     def _compared(self, source: WeightSource, outcome: Outcome) -> Metrics:
         """Return the shares of children that beat their parent on the same episodes, and that play exactly as it does.
@@ -154,7 +208,7 @@ class GeneticAlgorithm(Algorithm):
         if survivors is None:
             return Finalists(self._parents[rows])
         chosen = survivors[rows]
-        returns = mean_returns(self._record["return"][chosen], self.options.episodes)
+        returns = mean_returns(self._record["return"][chosen], self.options.episodes_per_candidate())
         return Finalists(self._parents[rows], chosen.tolist(), returns)
 
     def _candidates(self, number: int) -> tuple[WeightSource, NDArray[np.int32]]:

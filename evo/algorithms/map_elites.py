@@ -211,8 +211,7 @@ class MapElites(Algorithm):
         results = yield Request(self._elites, tasks_of(WeightSource.of_rows(len(self._elites)), seeds, 1))
         outcome = Outcome(results)
         means = outcome.fitness(options)[outcome.finite] / (1000.0 * options.check_episodes)
-        took = outcome.metrics()
-        return {"qd_score_checked": float(means.sum()), "frames": took["frames"], "slots": took["slots"]}
+        return {"qd_score_checked": float(means.sum()), **outcome.effort()}
 
     def finalists(self, count: int) -> Finalists:
         """Return the elites of the highest fitness, or contenders where there is no elite yet.

@@ -82,9 +82,12 @@ class Outcome:
 
     def fitness(self, options: PopulationOptions) -> NDArray[np.int64]:
         """Return summed returns and bonuses for steps survived, in thousandths; FITNESS_WORST if not finite.  # [N]"""
+        return np.where(self.finite, self.values(options).sum(axis=1), FITNESS_WORST)
+
+    def values(self, options: PopulationOptions) -> NDArray[np.int64]:
+        """Return the return and the bonus of every episode, in thousandths; 0 where it is not finite.  # [N, E]"""
         bonus = round(options.alive_bonus * 1000) * np.minimum(self.lengths, options.alive_steps).astype(np.int64)
-        total = np.where(self.returns == WORST, 0, self.returns + bonus).sum(axis=1)
-        return np.where(self.finite, total, FITNESS_WORST)
+        return np.where(self.returns == WORST, 0, self.returns + bonus)
 
     def record(self) -> dict[str, NDArray[Any]]:
         """Return the summed return, WORST if not finite, and the frames of every candidate, by name."""
@@ -139,6 +142,12 @@ class Outcome:
             "signal_to_noise": self.signal_to_noise(),
             "distinct": self.distinct(),
             "nonfinite": float((~self.finite).sum()),
+            **self.effort(),
+        }
+
+    def effort(self) -> dict[str, float]:
+        """Return the frames that were played, and the slots of lanes that this took."""
+        return {
             "frames": float(sum(result.frames for result in self._results)),
             "slots": float(sum(result.lane_slots for result in self._results)),
         }

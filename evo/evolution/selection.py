@@ -69,12 +69,16 @@ class SelectionOptions(PopulationOptions):
     @model_serializer(mode="wrap")
     def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What is not used is no key of a run's identity, so that the hashes of runs without islands stay as they are.
-        given = {
+        given = self.given()
+        return {key: value for key, value in dump(self).items() if given.get(key, True)}
+
+    def given(self) -> dict[str, bool]:
+        """Return whether options matter that may be left out of a run's identity."""
+        return {
             "islands": self.islands > 1,
             "migration_every": self.islands > 1 and self.migration_every != MIGRATION_EVERY,
             "migrants": self.islands > 1 and self.migration_every > 0 and self.migrants > 1,
         }
-        return {key: value for key, value in dump(self).items() if given.get(key, True)}
 
 
 class Individual:

@@ -47,6 +47,7 @@ TINY: dict[str, tuple[str, ...]] = {
         "[ga]\npopulation = 12\nparents = 5\nelites = 3\nepisodes = 3\n"
         'memory = 3\nselection = "tournament"\nadapt = true\ncrossover = "uniform"\nsigma_halving = 2\n',
         "[ga]\npopulation = 12\nparents = 6\nelites = 3\nepisodes = 3\nmemory = 3\nislands = 3\nmigration_every = 2\n",
+        "[ga]\npopulation = 12\nparents = 4\nelites = 3\nepisodes = 6\nmemory = 3\nrace = 2\n",
     ),
     "ppo": (
         "[ppo]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nminibatches = 3\n"
