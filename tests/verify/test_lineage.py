@@ -20,6 +20,7 @@ OPTIONS = {
     "islands": {"population": 12, "parents": 6, "elites": 4, "islands": 2, "migration_every": 3},
     "nsga2": {"population": 12, "survivors": 4},
     "map_elites": {"population": 12, "contenders": 4},
+    "cma_me": {"population": 14, "contenders": 4, "emitters": 2},
     "sep_cma_es": {"population": 12},
     "openai_es": {"population": 12},
     "gp": {"population": 12, "elites": 3},
