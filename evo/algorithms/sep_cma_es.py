@@ -2,98 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field
-
-from evo.compiled.exact import exp
-from evo.evolution.constants import CmaConstants
-from evo.evolution.noise_sums import noise_sums, norm
-from evo.evolution.ranking import shared_by_rank
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
+from evo.evolution.separable import Separable, SeparableOptions
+from evo.evolution.strategy import EvolutionStrategy
 from evo.plugins.options import Setup
-from evo.records import Arrays, Metrics, WeightSource
 
 
-class Options(StrategyOptions):
+class Options(SeparableOptions):
     """The [sep_cma_es] section."""
-
-    noise_recipe: ClassVar[int] = 2
-
-    sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest step size sigma; 0 = none")
-
-
-class Diagonal(Distribution):
-    """A normal distribution: step size sigma, and a variance for each weight relative to it."""
-
-    def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
-        self.options, self.mean = options, mean
-        size = len(self.mean)
-        self._constants = CmaConstants.of(size, options.population, separable=True)
-        self.sigma = options.sigma
-        self._before = 1.0  # share of the step path that is still its start, at zero: (1 - c_sigma)^(2 generations)
-        self.variances = np.ones(size)  # [P] C, the diagonal of the covariance matrix
-        self._step_path, self._path = np.zeros(size), np.zeros(size)  # [P] p_sigma and p_c
-
-    def candidates(self, seed: int, number: int) -> WeightSource:
-        """Return the mean and candidates around it."""
-        return around_mean(seed, number, np.full(self.options.population, self.sigma, np.float32), scale=1)
-
-    def published(self) -> NDArray[np.float32]:
-        """Return the mean, and the standard deviations relative to sigma.  # [2, P]"""
-        return np.stack((self.mean, np.sqrt(self.variances))).astype(np.float32)
-
-    def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
-        """Recombine, accumulate the paths, adapt variances and step size (Hansen, 2016, eqs. 39 to 47)."""
-        known, deviations = self._constants, np.sqrt(self.variances)
-        weights = shared_by_rank(fitness, known.weights)
-        noise, squares = noise_sums(source.keys, weights, weights, len(self.mean))
-        moved = deviations * noise
-        self.mean = self.mean + self.sigma * moved
-
-        rate = known.path_rate
-        self._step_path = (1 - rate) * self._step_path + math.sqrt(rate * (2 - rate) * known.selected) * noise
-        self._before *= (1 - rate) * (1 - rate)
-        length = norm(self._step_path)
-        usual = (1.4 + 2 / (len(self.mean) + 1)) * known.expected_length
-        straight = length < usual * math.sqrt(1 - self._before)  # h_sigma
-        rate = known.covariance_path_rate
-        self._path = (1 - rate) * self._path + straight * math.sqrt(rate * (2 - rate) * known.selected) * moved
-
-        lost = 0.0 if straight else rate * (2 - rate)  # what the path lacks where it stood still
-        self.variances = (
-            (1 - known.rank_one * (1 - lost) - known.rank_selected) * self.variances
-            + known.rank_one * (self._path * self._path)
-            + known.rank_selected * (self.variances * squares)
-        )
-        self.sigma *= exp(known.path_rate / known.damping * (length / known.expected_length - 1))
-        self.sigma = max(self.sigma, self.options.sigma_floor)
-        return {
-            "sigma": self.sigma * math.sqrt(float(np.median(self.variances))),
-            "step_size": self.sigma,
-            "step_path": length / known.expected_length,
-            "step_norm": float(source.sigmas[0]) * norm(moved),
-        }
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return step size and start of the path, variances and paths."""
-        return {
-            "sigma": np.array([self.sigma, self._before]),
-            "variances": self.variances,
-            "step_path": self._step_path,
-            "path": self._path,
-        }
-
-    def restore(self, state: Arrays) -> None:
-        """Go on from a state."""
-        self.sigma, self._before = (float(value) for value in state["sigma"])
-        self.variances = np.array(state["variances"], np.float64)
-        self._step_path, self._path = (np.array(state[name], np.float64) for name in ("step_path", "path"))
 
 
 def make(options: Options, setup: Setup) -> EvolutionStrategy:
     """Return separable CMA-ES; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, Diagonal)
+    return EvolutionStrategy(options, setup, Separable)

@@ -13,8 +13,8 @@ from evo.training.testing import Baseline
 METHODS = {
     "ga": "A genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
     "erl": "Evolutionary reinforcement learning", "gp": "Genetic programming", "nsga2": "NSGA-II",
-    "map_elites": "MAP-Elites", "cma_me": "CMA-ME", "openai_es": "OpenAI-ES", "pgpe": "PGPE", "snes": "SNES", "cma_es": "CMA-ES",
-    "sep_cma_es": "Separable CMA-ES", "es": "A (mu/mu, lambda) evolution strategy",
+    "map_elites": "MAP-Elites", "cma_me": "CMA-ME", "openai_es": "OpenAI-ES", "pgpe": "PGPE", "snes": "SNES",
+    "cma_es": "CMA-ES", "sep_cma_es": "Separable CMA-ES", "es": "A (mu/mu, lambda) evolution strategy",
 }  # fmt: skip
 NETWORKS = {
     "cnn": "a convolutional network",
