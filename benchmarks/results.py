@@ -173,7 +173,7 @@ def page(results: dict[str, Any]) -> str:
     """Return the tables of all results."""
     runs = [
         f"| {name.split()[0]}.toml | {name.split()[1]} | {score(run['test'])} | {run['test']['mean_length']:.0f} "
-        f"| {run['frames'] / 1e6:.1f} M | {minutes(run)} | {run['arithmetic']} |"
+        f"| {run['frames'] / 1e6:.1f} M | {duration(run)} | {run['arithmetic']} |"
         for name, run in sorted(results["runs"].items(), key=lambda item: list(EXPERIMENTS).index(item[0].split()[0]))
     ]
     players = [
@@ -190,8 +190,8 @@ def page(results: dict[str, Any]) -> str:
             "choice of settings looks at it; settings were chosen on block 0 and on validation episodes.",
             "`make results` measures them again. Intervals are at 95 %; those of means hold for skewed scores too.",
             "Runs whose arithmetic is exact are repeated bit for bit on every machine. *Processor time* is that of",
-            "training and validation in minutes, of all threads and processes together, on one core of an AMD EPYC",
-            "(Zen 5) with other work; two cores take about half as long.",
+            "training and validation, of all threads and processes together, on one core of an AMD EPYC (Zen 5) with",
+            "other work; two cores take about half as long.",
             "",
             "| experiment | seed | mean score (95 % interval) | episodes | full boards | steps an episode | frames "
             "| processor time | arithmetic |",
@@ -215,10 +215,11 @@ def page(results: dict[str, Any]) -> str:
     )
 
 
-def minutes(run: dict[str, Any]) -> str:
-    """Return the processor time of a run in minutes, where it is known."""
-    taken = run.get("cpu_seconds", 0.0) / 60
-    return "-" if not taken else f"{taken:.1f}" if taken < 10 else f"{taken:.0f}"
+def duration(run: dict[str, Any]) -> str:
+    """Return the processor time of a run, where it is known."""
+    seconds = run.get("cpu_seconds", 0.0)
+    taken, unit = (seconds, "s") if seconds < 60 else (seconds / 60, "min")
+    return "-" if not taken else f"{taken:.1f} {unit}" if taken < 10 else f"{taken:.0f} {unit}"
 
 
 def score(test: dict[str, Any]) -> str:
