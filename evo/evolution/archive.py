@@ -86,7 +86,7 @@ class Archive(Algorithm):
     def __init__(self, options: ArchiveOptions, setup: Setup, name: str) -> None:
         metrics = () if setup.environment is None else setup.environment.episode_metrics
         known = ("length", "return", *metrics)
-        if wrong := [name for name in options.descriptors if name not in known]:
+        if wrong := [descriptor for descriptor in options.descriptors if descriptor not in known]:
             raise ConfigurationError(
                 f"{name}.descriptors: {', '.join(wrong)} unknown here; there are {', '.join(known)}"
             )
@@ -165,10 +165,6 @@ class Archive(Algorithm):
         chosen = again + self._promising(children)
         self._contenders = self._rebuilt(published, sources, chosen)
         return entered, chosen, self.learn(number, sources, children)
-
-    def _published(self) -> NDArray[np.float32]:
-        """Return elites and contenders.  # [C + K, P]"""
-        return np.concatenate([self._elites, self._contenders])
 
     def _cells_of(self, outcome: Outcome, returns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the cell of every candidate's mean behaviour; NOWHERE where scores are not finite.
