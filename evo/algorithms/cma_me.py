@@ -71,15 +71,15 @@ class CmaMe(Archive):
         return Separable(self._search, start.astype(np.float64))
 
     def published(self) -> NDArray[np.float32]:
-        """Return elites and contenders, then mean and standard deviations of each emitter.  # [C + K + 2 E, P]"""
-        return np.concatenate([super().published(), *(emitter.published() for emitter in self._emitters)])
+        """Return the contenders, then the mean and the standard deviations of each emitter.  # [K + 2 E, P]"""
+        return np.concatenate([self._contenders, *(emitter.published() for emitter in self._emitters)])
 
     def candidates(self, number: int) -> list[WeightSource]:
         """Return the contenders, and the candidates of each emitter."""
-        first, again, batch = len(self._elites), len(self._contenders), self._search.population
-        sources = [WeightSource.of_rows(first + again).some(slice(first, None))] if again else []
+        again, batch = len(self._contenders), self._search.population
+        sources = [WeightSource.of_rows(again)] if again else []
         for k, emitter in enumerate(self._emitters):
-            row = np.int32(first + again + 2 * k)
+            row = np.int32(again + 2 * k)
             keys = candidate_keys(self.seed, Purpose.MUTATION, number, k * batch, (k + 1) * batch)
             sigmas = np.full(batch, emitter.sigma, np.float32)
             rows, mates = np.full(batch, row, np.int32), np.full(batch, -1, np.int32)
@@ -117,15 +117,18 @@ class CmaMe(Archive):
         return {**super().state(), **emitters, "restarts": np.array([self._restarts], np.int64)}
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
-        """Continue from an archive and its emitters; after a fork with another number of emitters, these are new."""
+        """Continue from an archive and its emitters.
+
+        After a fork with another number of emitters, these begin at elites or contenders, with the sigma of options.
+        """
         super().restore(state, records)
         self._restarts = int(state["restarts"][0])
         if len(state["emitter_mean"]) == self._emitting:
             for k, emitter in enumerate(self._emitters):
                 emitter.mean = np.array(state["emitter_mean"][k], np.float64)
                 emitter.restore({name: state[f"emitter_{name}"][k] for name in PARTS})
-        elif len(self._elites):
-            self._emitters = [self._emitter(self._elites[k % len(self._elites)]) for k in range(self._emitting)]
+        elif len(known := np.concatenate([self._elites, self._contenders])):
+            self._emitters = [self._emitter(known[k % len(known)]) for k in range(self._emitting)]
 
 
 def ranked(children: Children) -> NDArray[np.int64]:

@@ -59,13 +59,15 @@ class Options(SelectionOptions):
         ge=0,
         le=100_000,
         description="episodes that all candidates play before those near the boundary of selection play on, in place "
-        "of `episodes` each, with the same total; 0 = no race",
+        "of `episodes` each, with at most the same total; 0 = no race",
     )
 
     @model_validator(mode="after")
     def _a_race_has_a_boundary(self) -> Self:
         if self.race and not 2 <= self.race < self.episodes:
             raise ValueError(f"race: {self.race} must be at least 2, and less than episodes, {self.episodes}")
+        if self.race and self.parents == self.population:
+            raise ValueError(f"race: all {self.population} candidates become parents, so nobody is selected")
         if self.race and (self.selection != "truncation" or self.islands > 1):
             raise ValueError("race: needs selection = truncation, and no islands")
         return self
@@ -115,11 +117,13 @@ class GeneticAlgorithm(Algorithm):
         measured, effort = outcome.fitness(options), outcome.effort()
         raced: dict[str, NDArray[Any]] = {}
         if options.race:
-            measured, raced, effort = yield from self._race(number, source, outcome)
-        fitness, ages = self._remember(measured)
+            raced, effort = yield from self._race(number, source, outcome)
+            measured = raced["fitness"]
+        known = measured > FITNESS_WORST
+        fitness, ages = self._remember(measured.copy())
         population = self.selection.individuals(fitness)
         chosen = self.selection.parents(population, number, self._networks(source))
-        finite = [individual for individual in population if outcome.finite[individual.number]]
+        finite = [individual for individual in population if known[individual.number]]
         self.logbook.record(generation=number, **self.statistics.compile(finite or population))
         survivors = self._rebuilt(source.some(chosen))
         self._parents, self._steps = survivors, steps[chosen]
@@ -137,6 +141,7 @@ class GeneticAlgorithm(Algorithm):
         return {
             **outcome.metrics(),
             **effort,
+            "nonfinite": float((~known).sum()),
             "best_fitness": self.logbook[-1]["best"] / per if finite else float("nan"),
             "mean_fitness": self.logbook[-1]["mean"] / per if finite else float("nan"),
             "sigma": float(np.median(source.sigmas)),
@@ -146,26 +151,28 @@ class GeneticAlgorithm(Algorithm):
 
     def _race(
         self, number: int, source: WeightSource, outcome: Outcome
-    ) -> Generator[Request, Sequence[Result], tuple[NDArray[np.int64], dict[str, NDArray[Any]], Metrics]]:
-        """Let candidates near the boundary of selection play on; return fitness, its record, and what all took.
+    ) -> Generator[Request, Sequence[Result], tuple[dict[str, NDArray[Any]], Metrics]]:
+        """Let candidates near the boundary of selection play on; return what is recorded of it, and what all took.
 
-        The fitness [N] is that of `episodes` episodes, FITNESS_WORST where a score is not finite.
+        The fitness [N] in the record is that of `episodes` episodes, FITNESS_WORST where a score is not finite.
         """
-        options, finite, effort = self.options, outcome.finite.copy(), outcome.effort()
-        known = np.flatnonzero(finite)
+        options, known, effort = self.options, np.flatnonzero(outcome.finite), outcome.effort()
 
-        def play(racers: NDArray[np.int64], numbers: slice) -> Generator[Request, Sequence[Result], NDArray[np.int64]]:
+        def play(
+            racers: NDArray[np.int64], numbers: slice
+        ) -> Generator[Request, Sequence[Result], tuple[NDArray[np.int64], NDArray[np.bool_]]]:
             seeds = episode_keys(self.seed, Purpose.TRAINING, number, numbers.stop)[numbers]
             again = Outcome((yield Request(None, tasks_of(source.some(known[racers].tolist()), seeds, self._per_task))))
-            finite[known[racers]] &= again.finite
             for name, value in again.effort().items():
                 effort[name] += value
-            return again.values(options)
+            return again.values(options), again.finite
 
         raced = yield from race(outcome.values(options)[known], options.parents, options.episodes, play)
-        fitness, episodes = np.full(len(finite), FITNESS_WORST), np.full(len(finite), options.race, np.int32)
-        fitness[known], episodes[known] = np.rint(raced.means * options.episodes), raced.episodes
-        return np.where(finite, fitness, FITNESS_WORST), {"episodes": episodes}, effort
+        fitness, episodes = np.full(len(source), FITNESS_WORST), np.full(len(source), options.race, np.int32)
+        finite = np.isfinite(raced.means)
+        fitness[known[finite]] = np.rint(raced.means[finite] * options.episodes)
+        episodes[known] = raced.episodes
+        return {"episodes": episodes, "fitness": fitness}, effort
 
     def _compared(self, source: WeightSource, outcome: Outcome) -> Metrics:
         """Return the shares of children that beat their parent on the same episodes, and that play exactly as it does.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from evo.evolution.archive import Archive, ArchiveOptions
 from evo.evolution.population import Offspring, Sigma, SigmaSpread
 from evo.plugins.options import Setup
@@ -21,6 +24,10 @@ class MapElites(Archive):
     def __init__(self, options: Options, setup: Setup) -> None:
         super().__init__(options, setup, "map_elites")
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
+
+    def published(self) -> NDArray[np.float32]:
+        """Return elites and contenders.  # [C + K, P]"""
+        return np.concatenate([self._elites, self._contenders])
 
     def candidates(self, number: int) -> list[WeightSource]:
         """Return the contenders, and mutated copies of these and of elites."""

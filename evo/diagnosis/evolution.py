@@ -120,7 +120,7 @@ def _multiple(signs: Signs, parents: int) -> int:
 
 def noisy_selection(signs: Signs) -> Checked | None:
     """Look for selection by luck. Strategies average over their candidates, so less signal is enough for them."""
-    signal, episodes = signs.late("signal_to_noise"), int(signs.option("episodes") or 1)
+    signal, episodes = signs.late("signal_to_noise"), signs.episodes
     if math.isnan(signs.late("improving")) and signs.option("parents") is None:
         return None if math.isnan(signal) else Checked(f"signal to noise {figure(signal)}")
     if math.isnan(signal):
@@ -144,7 +144,7 @@ def noisy_selection(signs: Signs) -> Checked | None:
             "noisy_selection",
             "Selection is mostly luck: candidates play too few episodes.",
             f"{evidence}{flattered}.",
-            f"Play more: {signs.set('episodes', more)}.",
+            f"Play more: {signs.more_episodes(more)}.",
         ),
     )
 

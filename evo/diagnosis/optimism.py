@@ -30,7 +30,7 @@ def optimism(signs: Signs) -> Checked | None:
     if not worst:
         return Checked(label)
     changes = {
-        "training": signs.set("episodes", 2 * int(signs.option("episodes") or 1)),
+        "training": signs.more_episodes(2 * signs.episodes),
         "validation": f"--set validation.episodes={4 * signs.run.experiment.validation.episodes}",
     }
     return Checked(

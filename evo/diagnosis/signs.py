@@ -69,6 +69,19 @@ class Signs:
         return f"--set {self.section}.{name}={value}"
 
     @property
+    def episodes(self) -> int:
+        """Return how many episodes a candidate plays in a generation, before a race if there is one."""
+        if self.options.candidates() > 1:
+            return self.options.episodes_per_candidate()
+        return int(self.option("episodes") or 1)
+
+    def more_episodes(self, count: int) -> str:
+        """Return the words on the command line with which every candidate plays `count` episodes."""
+        if self.option("race"):
+            return f"{self.set('race', count)} {self.set('episodes', 2 * count)}"
+        return self.set("episodes", count)
+
+    @property
     def solved(self) -> bool:
         """Return whether the champion scores nearly as much as there is, so that nothing is left to learn."""
         score, bounds = self.run.score, self.run.environment.score_bounds

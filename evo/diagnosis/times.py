@@ -29,14 +29,14 @@ def lanes(signs: Signs) -> Checked | None:
     label = f"lanes used {percent(used)}"
     if used >= LEAST_LANES:
         return Checked(label)
-    episodes, envs = signs.option("episodes"), signs.option("envs")
+    envs = signs.option("envs")
     per_task = signs.option("envs_per_task")
     if envs is not None:
         change = signs.set("envs_per_task", LANES * max(1, -(-int(per_task or LANES) // LANES)))
         if envs < LANES:
             change = f"{signs.set('envs', LANES)} {change}"
     else:
-        change = signs.set("episodes", max(LANES, 2 * int(episodes or 1)))
+        change = signs.more_episodes(max(LANES, 2 * signs.episodes))
     return Checked(
         label,
         Finding(
@@ -81,7 +81,7 @@ def master(signs: Signs, seconds: float) -> Checked:
     if share <= MOST_MASTER:
         return Checked(label)
     evolves = signs.option("population") is not None
-    change = signs.set("episodes", 2 * int(signs.option("episodes") or 1))
+    change = signs.more_episodes(2 * signs.episodes)
     if not evolves and signs.option("horizon") is not None:
         change = signs.set("horizon", 2 * int(signs.option("horizon")))
     return Checked(

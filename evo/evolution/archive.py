@@ -115,8 +115,8 @@ class Archive(Algorithm):
         return {}
 
     def published(self) -> NDArray[np.float32]:
-        """Return the rows that candidates are made of: the elites, the contenders, and more if need be.  # [R, P]"""
-        return np.concatenate([self._elites, self._contenders])
+        """Return the rows that candidates are made of.  # [R, P]"""
+        raise NotImplementedError
 
     def generation(self, number: int) -> Generation:
         """Play contenders and children on the same episodes; contenders enter the archive, children contend."""
@@ -160,7 +160,7 @@ class Archive(Algorithm):
         """
         again = len(self._contenders)
         entered = self._enter(cells[:again], fitness[:again])
-        self._admit(published, entered, cells[:again], fitness[:again], returns[:again])
+        self._admit(entered, cells[:again], fitness[:again], returns[:again])
         children = self._compared(cells[again:], fitness[again:])
         chosen = again + self._promising(children)
         self._contenders = self._rebuilt(published, sources, chosen)
@@ -213,14 +213,14 @@ class Archive(Algorithm):
 
     def _admit(
         self,
-        published: NDArray[np.float32],
         entered: NDArray[np.int64],
         cells: NDArray[np.int64],
         fitness: NDArray[np.int64],
         returns: NDArray[np.int64],
     ) -> None:
-        """Take these rows of what was published as elites; cells, fitness, returns [K] are the contenders'."""
-        self._elites, self._cells = published[entered], np.concatenate([self._cells, cells])[entered]
+        """Take these rows of elites and contenders as elites; cells, fitness, returns [K] are the contenders'."""
+        self._elites = np.concatenate([self._elites, self._contenders])[entered]
+        self._cells = np.concatenate([self._cells, cells])[entered]
         self._fitness = np.concatenate([self._fitness, fitness])[entered]
         self._returns = np.concatenate([self._returns, returns])[entered]
 
@@ -291,10 +291,9 @@ class Archive(Algorithm):
         cells, fitness, returns = (np.asarray(state[name], np.int64) for name in ("cells", "fitness", "returns"))
         if np.array_equal(state["grid"], self._grid):
             self._elites, self._cells, self._fitness, self._returns = elites, cells, fitness, returns
-            self._contenders = contenders
         else:
-            best = np.argsort(-fitness, kind="stable")
-            self._contenders = np.concatenate([elites[best], contenders])[: self.options.contenders]
+            contenders = np.concatenate([elites[np.argsort(-fitness, kind="stable")], contenders])
+        self._contenders = contenders[: self.options.contenders]
         self._record = dict(records[-1]) if records else {}
 
     def retrace(self, number: int, record: Arrays) -> bool:

@@ -20,38 +20,45 @@ NEVER = np.finfo(np.float64).max  # no number of standard errors is more
 class Raced(NamedTuple):
     """What a race found."""
 
-    means: NDArray[np.float64]  # [N] value of an episode, comparable between candidates that played other episodes
+    means: NDArray[np.float64]  # [N] value of an episode, comparable between all; -inf: it stopped being finite
     episodes: NDArray[np.int64]  # [N] how many each played
 
 
-Playing = Callable[[NDArray[np.int64], slice], Generator[Any, Any, NDArray[np.int64]]]
+# A coroutine from candidates [K] and the numbers of M further episodes to their values [K, M], and to whether all of a
+# candidate's are finite [K].
+Play = Callable[[NDArray[np.int64], slice], Generator[Any, Any, tuple[NDArray[np.int64], NDArray[np.bool_]]]]
 
 
-def race(values: NDArray[np.int64], chosen: int, episodes: int, play: Playing) -> Generator[Any, Any, Raced]:
+def race(values: NDArray[np.int64], chosen: int, episodes: int, play: Play) -> Generator[Any, Any, Raced]:
     """Let candidates play more episodes where their selection is uncertain; return what is known in the end.
 
     values [N, E]: what each of N candidates had in each of E episodes, of whom the best `chosen` will be selected.
-    `play` is a coroutine from candidates [K] and the numbers of M further episodes to their values [K, M]. In all,
-    no more than N * episodes are played.
+    In all, no more than N * episodes are played.
     """
-    count, begun = values.shape
-    racers, table, left = np.arange(count), values.astype(np.float64), count * (episodes - begun)
-    sums, played = _sum(table), np.full(count, begun)
-    means = sums / begun
-    for turn in range(1, ROUNDS + 1):
-        size = max(2, count >> turn)
-        more = left // (ROUNDS + 1 - turn) // size
-        if chosen >= count or size > len(racers) or not more:
+    count, first = values.shape
+    racers, table, budget = np.arange(count), values.astype(np.float64), count * (episodes - first)
+    sums, played, broken = _sum(table), np.full(count, first), np.zeros(count, np.bool_)
+    means = sums / first
+    for number in range(1, ROUNDS + 1):
+        size = min(max(2, count >> number), len(racers))
+        if size < 2 or chosen >= count - broken.sum():
             break
-        stay = np.sort(np.argsort(_certainty(table, means[racers], _boundary(means, chosen)), kind="stable")[:size])
-        racers = racers[stay]
-        left -= more * size
-        at = table.shape[1]
-        news = (yield from play(racers, slice(at, at + more))).astype(np.float64)
-        table = np.concatenate([table[stay], news], axis=1)
-        sums[racers] += _sum(news)
+        more = budget // (ROUNDS + 1 - number) // size
+        if not more:
+            continue
+        budget -= more * size
+        certainty = _certainty(table, means[racers], _boundary(means, chosen))
+        stay = np.sort(np.argsort(certainty, kind="stable")[:size])
+        racers, table = racers[stay], table[stay]
+        news, finite = yield from play(racers, slice(table.shape[1], table.shape[1] + more))
+        table = np.concatenate([table, news.astype(np.float64)], axis=1)
+        sums[racers] += _sum(table[:, -more:])
         played[racers] += more
-        means = _comparable(sums, played, table)
+        broken[racers] = ~finite
+        racers, table = racers[finite], table[finite]
+        if len(racers):
+            means = _comparable(sums, played, table)
+        means[broken] = -np.inf
     return Raced(means, played)
 
 
@@ -79,7 +86,8 @@ def _comparable(
 ) -> NDArray[np.float64]:
     """Return means, as if all had played the episodes of those that played most, whose values are `table` [K, E].
 
-    To a mean of fewer episodes is added by how much those candidates had more in all of theirs.  # sums, played [N]
+    A mean of fewer episodes is raised by what those candidates have more in all episodes than in these.
+    sums, played [N] -> [N]
     """
     means, through = sums / played, np.cumsum(_sum(table.T))  # of the first episodes, summed
     per = through / (np.arange(1, table.shape[1] + 1) * len(table))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from evo.environments.environment import Normalisation
     from evo.networks.network import Network
     from evo.training.finished import Finished
+
+
+TAKEN = ("observation", "min", "max", "float")  # names that the function uses itself
 
 
 def python_file(run: Finished) -> str:
@@ -65,7 +68,8 @@ def python_of(
     choices = {a: f"  # {printable(actions[a])}" if a < len(actions) else "" for a in range(trees.actions)}
     lines = ["def act(observation):", f'    """Return an action, from 0 to {trees.actions - 1}."""']
     lines += [f"    {names[k]} = {_number(k, normalisation)}" for k in used]
-    return "\n".join([*lines, *_branches(iter(nodes), names, choices, "    ")]) + "\n"
+    cut = shortest if normalisation is None else halfway
+    return "\n".join([*lines, *_branches(iter(nodes), names, choices, cut, "    ")]) + "\n"
 
 
 def _number(k: int, by: Normalisation | None) -> str:
@@ -73,26 +77,37 @@ def _number(k: int, by: Normalisation | None) -> str:
     if by is None:
         return f"observation[{k}]"
     mean, deviation = float(by.mean.flat[k]), float(by.deviation.flat[k])
-    return f"min(max((observation[{k}] - {mean!r}) / {deviation!r}, {-by.limit}), {by.limit})"
+    return f"min(max((float(observation[{k}]) - {mean!r}) / {deviation!r}, {-by.limit}), {by.limit})"
 
 
 def _is_free(name: str, names: Sequence[str]) -> bool:
     """Return whether a variable can have this name, which no other input has."""
-    return name.isidentifier() and not iskeyword(name) and name != "observation" and names.count(name) == 1
+    return name.isidentifier() and not iskeyword(name) and name not in TAKEN and names.count(name) == 1
 
 
-def _branches(nodes: Iterator[Any], names: dict[int, str], actions: dict[int, str], indent: str) -> Iterator[str]:
+def _branches(
+    nodes: Iterator[Any], names: dict[int, str], actions: dict[int, str], cut: Callable[[float], float], indent: str
+) -> Iterator[str]:
     node = next(nodes)
     if node.arity == 0:
         yield f"{indent}return {node.value}{actions[node.value]}"
         return
-    name, threshold = names[next(nodes).value], shortest(next(nodes).value)
+    name, threshold = names[next(nodes).value], cut(next(nodes).value)
     yield f"{indent}if {name} < {threshold!r}:"
-    yield from _branches(nodes, names, actions, indent + "    ")
-    yield from _branches(nodes, names, actions, indent)
+    yield from _branches(nodes, names, actions, cut, indent + "    ")
+    yield from _branches(nodes, names, actions, cut, indent)
 
 
 def shortest(threshold: float) -> float:
     """Return the number of fewest digits that divides all float32 values as `threshold`, itself a float32, does."""
-    below = float(np.nextafter(np.float32(threshold), np.float32(-np.inf)))
+    below = _below(threshold)
     return next(short for digits in range(1, 18) if below < (short := float(f"{threshold:.{digits}g}")) <= threshold)
+
+
+def halfway(threshold: float) -> float:
+    """Return the number that divides float64 values as `threshold` divides them when they are rounded to float32."""
+    return (_below(threshold) + float(threshold)) / 2
+
+
+def _below(threshold: float) -> float:
+    return float(np.nextafter(np.float32(threshold), np.float32(-np.inf)))

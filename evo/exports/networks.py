@@ -69,7 +69,7 @@ def layers_of(network: Network, normalisation: Normalisation | None = None) -> d
     about: dict[str, Any] = {"layers": names, "epsilon": np.float32(EPSILON)}
     about |= {"shape": network.shape, "actions": network.actions}
     if normalisation:
-        about |= {f"observation_{name}": np.float32(value) for name, value in normalisation._asdict().items()}
+        about |= {f"observation_{name}": value for name, value in normalisation._asdict().items()}
     about["activations"] = [layer.activation for layer in network.layers]
     if not network.options.layers:  # all hidden layers have the same
         about["activation"] = network.options.activation

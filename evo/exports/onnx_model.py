@@ -120,10 +120,13 @@ class Graph:
             self._channels_first = False
 
     def _normalise(self, by: Normalisation) -> None:
-        self._add("Sub", self._constant("mean", by.mean.astype(np.float32)))
-        self._add("Div", self._constant("deviation", by.deviation.astype(np.float32)))
-        low, high = np.array(-by.limit, np.float32), np.array(by.limit, np.float32)
-        self._add("Clip", self._constant("low", low), self._constant("high", high))
+        """Add what the environment does to observations, in float64 as there."""
+        kinds = self._onnx.TensorProto
+        self._add("Cast", to=kinds.DOUBLE)
+        self._add("Sub", self._constant("mean", by.mean))
+        self._add("Div", self._constant("deviation", by.deviation))
+        self._add("Clip", self._constant("low", np.array(-by.limit)), self._constant("high", np.array(by.limit)))
+        self._add("Cast", to=kinds.FLOAT)
 
     def _layer(self, name: str, layer: Layer) -> None:
         if layer.kind == "conv":

@@ -67,16 +67,14 @@ def build_keras(
 
 
 def _normalised(x: Any, by: Normalisation) -> Any:
-    """Return normalised observations.  # [B, ...] -> [B, ...]
+    """Return normalised observations, computed in float64 as by the environment.  # [B, ...] -> [B, ...]
 
-    Keras's own layers, so that a saved model loads without this file.
+    Keras's own operations, so that a saved model loads without this file.
     """
-    import keras
+    from keras import ops
 
-    axes = tuple(range(1, by.mean.ndim + 1))
-    x = keras.layers.Normalization(axes, mean=by.mean, variance=(by.limit * by.deviation) ** 2, name="normalised")(x)
-    x = keras.layers.Activation("hard_tanh", name="limited")(x)  # limits to -1 and 1
-    return keras.layers.Rescaling(by.limit, name="rescaled")(x)
+    apart = (ops.cast(x, "float64") - by.mean) / by.deviation
+    return ops.cast(ops.clip(apart, -by.limit, by.limit), "float32")
 
 
 def _one_hot(x: Any, layer: Layer) -> Any:

@@ -63,9 +63,10 @@ class Quarantine:
     def _keep(self, poisoned: Sequence[PoisonError], tasks: Sequence[Task]) -> None:
         numbers = [number for poison in poisoned for number in _numbers(poison, tasks)]
         if len(numbers) == sum(len(task.weights) for task in tasks) > 1:
+            where = f" in round {self._round}" if self._round else ""
             raise ResourceError(
-                f"every candidate of generation {self._generation} ends its workers, so none is named as the cause; "
-                f"replay one alone with: {self._replay(0)}"
+                f"every candidate of generation {self._generation}{where} ends its workers, so none is named as the "
+                f"cause; replay one alone with: {self._replay(0)}"
             )
         self._poisoned += [(self._round, number) for number in numbers]
         if numbers:

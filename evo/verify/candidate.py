@@ -82,7 +82,7 @@ def _alone(task: Task, episode: int) -> Task:
         raise ConfigurationError("--generation: its candidate plays segments, and no whole episode that could be shown")
     seeds = task.play.seeds
     if episode >= len(seeds):
-        raise ConfigurationError(f"--episode: must be 0 to {len(seeds) - 1}, the episodes of that generation")
+        raise ConfigurationError(f"--episode: must be 0 to {len(seeds) - 1}, the episodes of that generation's round")
     return replace(task, play=Episodes(seeds[episode : episode + 1]))
 
 

@@ -92,6 +92,9 @@ def test_a_fork_with_another_number_of_emitters_has_the_archive_and_begins_at_el
     other.restore(algorithm.state(), ())
     assert archive(other) == archive(algorithm)
     np.testing.assert_array_equal(other.state()["emitter_mean"], algorithm.state()["weights"][:1])
+    grid = make(emitters=1, bins=[3])
+    grid.restore(algorithm.state(), ())
+    np.testing.assert_array_equal(grid.state()["emitter_mean"], grid.state()["contenders"][:1])
 
 
 def test_emitters_need_candidates() -> None:

@@ -175,6 +175,10 @@ def test_elites_of_another_grid_contend_again_and_those_of_the_same_stay() -> No
     best = state["weights"][int(np.argmax(state["fitness"]))]
     assert other.state()["contenders"][0].tobytes() == best.tobytes()
     assert len(other.state()["contenders"]) == 4
+    fewer = make(contenders=2, population=5)
+    fewer.restore(state, ())
+    assert fewer.state()["contenders"].tobytes() == state["contenders"][:2].tobytes()
+    assert sum(len(task.weights) for task in next(fewer.generation(3)).tasks) == 5
 
 
 def test_the_memory_that_an_archive_will_need_is_known() -> None:

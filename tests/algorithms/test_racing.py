@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,16 @@ TestRacing = algorithm_tests("evo.algorithms.ga", population=12, parents=3, elit
 Values = Callable[[NDArray[np.int64], slice], NDArray[np.int64]]  # of candidates in numbered episodes
 
 
-def raced(values: Values, count: int, chosen: int, episodes: int, begun: int) -> tuple[Raced, list[tuple[Any, slice]]]:
-    """Race without any player; return what was found, and who played on and how long."""
+def raced(
+    values: Values, count: int, chosen: int, episodes: int, begun: int, broken: Sequence[int] = ()
+) -> tuple[Raced, list[tuple[Any, slice]]]:
+    """Race without any player, in which some break; return what was found, and who played on and how long."""
     turns = []
 
     def play(racers: NDArray[np.int64], numbers: slice) -> Iterator[Any]:
         turns.append((racers.tolist(), numbers))
-        return values(racers, numbers)
+        finite = ~np.isin(racers, broken)
+        return np.where(finite[:, np.newaxis], values(racers, numbers), 0), finite
         yield
 
     contest = race(values(np.arange(count), slice(0, begun)), chosen, episodes, play)  # type: ignore[arg-type]
@@ -44,6 +47,7 @@ def raced(values: Values, count: int, chosen: int, episodes: int, begun: int) ->
     ("count", "chosen", "episodes", "begun"),
     [
         (512, 64, 32, 16),
+        (512, 64, 17, 16),
         (7, 3, 9, 2),
         (3, 1, 4, 3),
         (2, 1, 3, 2),
@@ -70,8 +74,10 @@ def test_a_race_goes_on_with_some_of_the_racers_and_never_plays_more_than_its_bu
         racing, at = racers, numbers.stop
     assert (found.episodes[racing] == at).all()
     if count == 512:
-        assert [len(racers) for racers, _ in turns] == [256, 128, 64]
+        assert [len(racers) for racers, _ in turns] == ([256, 128, 64] if episodes == 32 else [128, 64])
         assert found.episodes.sum() > 0.98 * episodes * count
+    elif chosen < count:
+        assert turns
 
 
 def test_those_near_the_boundary_play_on() -> None:
@@ -79,6 +85,23 @@ def test_those_near_the_boundary_play_on() -> None:
     mean = np.arange(16)[:, np.newaxis] * 1000
     _, turns = raced(lambda racers, numbers: (mean + luck)[racers, numbers], 16, 4, 20, 10)
     assert turns[-1][0] == [11, 12]  # the four best are 12 to 15
+
+
+def test_one_that_breaks_in_a_race_leaves_it_and_tells_nothing_of_the_others() -> None:
+    table = np.random.default_rng(4).integers(-500, 500, (32, 2000))
+    whole, turns = raced(lambda racers, numbers: table[racers, numbers], 32, 8, 16, 4)
+    one = turns[-1][0][0]
+    found, others = raced(lambda racers, numbers: table[racers, numbers], 32, 8, 16, 4, [one])
+    assert found.means[one] == -np.inf
+    assert sum(one in racers for racers, _ in others) == 1
+    last = others[-1][0]
+    at = others[-1][1].stop
+    np.testing.assert_allclose(found.means[last], table[last, :at].mean(axis=1))
+    assert np.isfinite(found.means).sum() == 31
+    found, others = raced(lambda racers, numbers: table[racers, numbers], 32, 8, 16, 4, range(32))
+    assert len(others) == 1
+    assert np.isfinite(found.means).sum() == 16
+    assert whole.episodes.max() > found.episodes.max()
 
 
 def test_means_are_comparable_though_later_episodes_are_harder() -> None:
@@ -131,6 +154,9 @@ def test_a_candidate_whose_scores_stop_being_finite_is_not_selected() -> None:
     chosen = algorithm.record()["key"][algorithm.record()["survivors"]].tolist()
     assert not raced_keys & set(chosen)
     assert (algorithm._means > FITNESS_WORST).all()
+    assert metrics["nonfinite"] == len(raced_keys) == 4
+    assert abs(metrics["mean_fitness"]) < 10
+    assert (algorithm.record()["fitness"] == FITNESS_WORST).sum() == 4
     assert metrics["frames"] == sum(
         len(request.tasks[0].weights) * len(request.tasks[0].play.seeds) for request in asked
     )
@@ -156,6 +182,7 @@ def test_a_race_needs_episodes_to_give_and_one_boundary() -> None:
     for options, told in (
         ({"race": 1}, "race: 1 must be at least 2, and less than episodes, 8"),
         ({"race": 8}, "race: 8 must be at least 2, and less than episodes, 8"),
+        ({"race": 4, "population": 64, "elites": 9}, "race: all 64 candidates become parents, so nobody is selected"),
         ({"race": 4, "selection": "tournament"}, "race: needs selection = truncation, and no islands"),
         ({"race": 4, "islands": 2, "parents": 64, "elites": 64}, "race: needs selection = truncation, and no islands"),
     ):

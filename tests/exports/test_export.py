@@ -14,9 +14,13 @@ import pytest
 from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment, environment_of
+from evo.environments.environment import Normalisation
+from evo.exports.decision_tree import python_of
 from evo.exports.networks import FORMATS, SUFFIXES, layers_of
 from evo.kernels import lanes
-from evo.networks.keras_form import build_keras
+from evo.networks.keras_form import build_keras, set_weights
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
 from evo.store.champion import read_champion
 from evo.training.finished import look_at
 from tests.helpers.calling import ROOT, SMALL, called
@@ -221,7 +225,7 @@ def test_exports_take_raw_observations_and_normalise_them_as_training_did(
         runtime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
     file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"
     out, _ = called(normalising.parent, "export", "run", "--to", kind, file, program="evo")
-    assert "it takes raw observations, and normalises them as training did" in out
+    assert "it takes observations that are not normalised yet, and does that as training did" in out
     by = environment_of(champion.experiment.environment).normalisation
     assert by is not None
     raw = (by.mean + by.deviation * np.random.default_rng(1).normal(0, 6, (64, 4))).astype(np.float32)
@@ -244,6 +248,24 @@ def test_exports_take_raw_observations_and_normalise_them_as_training_did(
     else:
         found = loaded(kind, file, network, raw, by)
     np.testing.assert_allclose(found, scores, rtol=1e-3, atol=1e-4)
+
+
+def test_normalisation_by_a_mean_far_from_zero_is_that_of_the_environment() -> None:
+    by = Normalisation(np.array([1e6 + 0.03, -3e7]), np.array([0.1, 4.0]), 10.0)
+    raw = np.stack([1e6 + np.arange(64) / 16, -3e7 + np.arange(64) * 2], axis=1).astype(np.float32)
+    seen = np.clip((raw - by.mean) / by.deviation, -10, 10).astype(np.float32)
+    network = Network.build(Policy(kind="linear"), (2,), 2)
+    weights = np.array([1, 0, 0, 1, 0, 0], np.float32)
+    model = build_keras(network, normalisation=by)
+    set_weights(model, network, weights)
+    np.testing.assert_array_equal(model(raw).numpy(), seen)
+    tree, generator = Network.build(Policy(layers=["tree 3"]), (2,), 2), np.random.default_rng(1)
+    for _ in range(20):
+        weights = (2 * generator.normal(size=tree.size)).astype(np.float32)
+        weights[:7] = generator.integers(0, 2, 7)  # which number a node looks at
+        written: dict[str, Any] = {}
+        exec(python_of(tree, weights, ("max", "float"), (), by), written)
+        assert [written["act"](one) for one in raw] == lanes.scores(tree, weights, seen).argmax(axis=1).tolist()
 
 
 def test_mistakes_write_nothing(run: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import evo
 import snake  # noqa: F401
 from evo.config.experiment import Experiment
+from evo.environments.environment import Normalisation
 from evo.exports.onnx_model import onnx_model
 from evo.kernels import lanes
 from snake.batch import positions
@@ -90,6 +91,12 @@ def test_the_graph_computes_what_the_kernel_does(tmp_path: Path, policy: str) ->
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
     assert actions.tolist() == expected[:, : network.actions].argmax(axis=1).tolist()
     assert session.get_modelmeta().custom_metadata_map == {"seed": "3"}
+    by = Normalisation(np.full(network.shape, 1e6 + 0.03), np.full(network.shape, 0.1), 10.0)
+    raw = (1e6 + np.round(observations * 16) / 16).astype(np.float32)
+    seen = np.clip((raw - by.mean) / by.deviation, -10, 10).astype(np.float32)
+    normalising = onnx_model(network, weights, {}, normalisation=by).SerializeToString()
+    (scores,) = runtime.InferenceSession(normalising).run(["scores"], {"observations": raw})
+    np.testing.assert_allclose(scores, lanes.scores(network, weights, seen), rtol=1e-4, atol=1e-3)
     (continuous,) = runtime.InferenceSession(
         onnx_model(network, weights, {}, discrete=False).SerializeToString()
     ).get_outputs()
