@@ -64,7 +64,11 @@ CASES = {
         (*PPO, "ppo.entropy_coefficient=0.0", "ppo.entropy_coefficient_final=0.0"),
         "no_entropy_bonus",
     ),
-    "sep_cma_es": Case("separable CMA-ES", "cma_snake_6x6", (*SHORT, "run.generations=60")),
+    "sep_cma_es": Case(
+        "separable CMA-ES",
+        "cma_snake_6x6",
+        (*SHORT, "run.generations=60", "environment.training={}", "environment.training_generations=0"),
+    ),
     "a2c": Case("A2C", "a2c_snake_6x6", (*SHORT, "run.generations=150", "validation.every=50", "learner.threads=1")),
     "pqn": Case("PQN", "pqn_snake_6x6", (*SHORT, "run.generations=10", "learner.threads=1")),
     "dqn": Case("DQN", "dqn_snake_6x6", (*SHORT, "run.generations=12", "learner.threads=1")),
