@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from evo.games import _minatar
-from tests.helpers.sampling import sampled
 
 GAMES = ("breakout", "freeway", "asterix", "space_invaders")
 TRACES = json.loads(gzip.decompress((Path(__file__).parent / "minatar_traces.json.gz").read_bytes()))
@@ -38,7 +37,7 @@ class Draws:
         return low + (high - low) * (self.below(random, 100) + 0.5) / 100
 
 
-@pytest.mark.parametrize("name", sampled(GAMES))
+@pytest.mark.parametrize("name", GAMES)
 def test_every_step_is_that_of_minatar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     game = import_module(f"evo.games.{name}")
     draws = Draws(game, monkeypatch)

@@ -17,8 +17,6 @@ from evo.networks.network import Options as Policy
 from tests.algorithms.learners import ONE
 from tests.helpers.learning import tensorflow  # noqa: F401
 
-pytestmark = pytest.mark.long  # a learner in TensorFlow
-
 SETTINGS = {"entropy_coefficient": 0.03, "value_coefficient": 0.7, "clip_range": 0.2, "value_clip_range": 0.0}
 LINEAR = Network.build(Policy(kind="linear"), (4,), 3, 1)
 
