@@ -44,6 +44,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
         for method in ("cma", "ppo")
     },
     "games/cma_swingup": ((1, 2, 3), 5000),
+    "games/cma_swingup_harder": ((1, 2, 3), 5000),
     "games/erl_cartpole": ((1, 2, 3), 5000),
     "games/gp_cartpole": ((1, 2, 3), 5000),
     "games/gp_acrobot": ((1, 2, 3), 5000),
@@ -55,6 +56,8 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "gp_snake": ((1, 2, 3), 5000),
     "cma_snake_6x6": ((1, 2, 3), 5000),
     "cma_snake": ((1, 2, 3), 5000),
+    "openai_es_snake": ((1, 2, 3), 5000),
+    "ga_snake_long": ((1, 2, 3), 5000),
     "a2c_snake": ((1, 2, 3), 5000),
     "ga_snake": ((1, 2, 3), 5000),
     "ppo_snake": ((6, 7, 8, 9, 10), 5000),
