@@ -221,7 +221,12 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     differing = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
     if ARITHMETIC in differing:
         differing = [key for key in differing if key == ARITHMETIC or not key.startswith("learner.")]
-    return [f"{key}: {_text(ours, key)} in the run, {_text(theirs, key)} now" for key in differing]
+    return [
+        "game.sources: the game's file has changed since then; restore it, or begin a new run"
+        if key == "game.sources" and key in ours and key in theirs
+        else f"{key}: {_text(ours, key)} in the run, {_text(theirs, key)} now"
+        for key in differing
+    ]
 
 
 def _content(source: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from evo.config.experiment import PROVENANCE, Experiment, difference, environment_of
 from evo.config.experiment_file import ExperimentFile, read_all
-from evo.config.mistakes import MOST, Mistake, shown, validate
+from evo.config.mistakes import MOST, Mistake, hint, shown, validate
 from evo.config.sections import Run, Test, Validation
 from evo.errors import ConfigurationError, did_you_mean, printable
 from evo.files.format import check_format
@@ -70,10 +70,9 @@ def require_plug_ins(run: str, algorithm: object, identifier: object) -> None:
             continue
         known = registry.module_of(name) in registry.names(folder)
         if not known or (name.startswith(PREFIX) and not is_registered(name)):
-            raise ConfigurationError(
-                f"{run}: this run needs {name}, which is not one of the {folder} here; name its plug-in with "
-                "--plugin MODULE"
-            )
+            here = name.isidentifier() and Path(f"{name}.py").is_file()
+            which = f"{name}.py is here: add --plugin {name}" if here else "name its plug-in with --plugin MODULE"
+            raise ConfigurationError(f"{run}: this run needs {name}, which is not one of the {folder} here; {which}")
 
 
 def of_sections(sections: Mapping[str, Mapping[str, object]]) -> Experiment:
@@ -140,7 +139,7 @@ def _unknown_key(sections: Mapping[str, Section], path: tuple[str, ...]) -> list
         if isinstance(value, dict):
             return []
         if key not in known:
-            text = "unknown key" + (did_you_mean(key, known) or (f"; known are {', '.join(known)}" if known else ""))
+            text = "unknown key" + (hint(key, known) or (f"; known are {', '.join(known)}" if known else ""))
             return [Mistake(path[: depth + 1], text)]
         value = getattr(value, key)
     return []

@@ -21,6 +21,21 @@ MOST = 100  # mistakes that are collected of one section
 
 Path = tuple[str | int, ...]  # of a key, from the top of the file; numbers count items of a list
 
+# Names of options in Stable-Baselines3, CleanRL, EvoTorch, evosax and pycma, and their names here.
+ELSEWHERE = {
+    "n_envs": "envs", "num_envs": "envs", "n_steps": "horizon", "num_steps": "horizon",
+    "batch_size": "minibatches", "n_epochs": "epochs", "update_epochs": "epochs",
+    "ent_coef": "entropy_coefficient", "vf_coef": "value_coefficient", "max_grad_norm": "max_gradient_norm",
+    "clip_coef": "clip_range", "clip_range_vf": "value_clip_range",
+    "normalize_advantage": "normalise_advantages", "lr": "learning_rate", "buffer_size": "replay_size",
+    "train_freq": "frames_per_update", "gradient_steps": "frames_per_update", "tau": "target_tau",
+    "target_update_interval": "target_every", "exploration_fraction": "epsilon",
+    "exploration_final_eps": "epsilon", "total_timesteps": "generations", "n_generations": "generations",
+    "popsize": "population", "pop_size": "population", "population_size": "population",
+    "stdev_init": "sigma", "init_stdev": "sigma", "sigma0": "sigma", "mutation_power": "sigma",
+    "center_learning_rate": "learning_rate", "num_elites": "elites",
+}  # fmt: skip
+
 EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -77,6 +92,12 @@ def validate(model: type[Section], section: str, values: Mapping[str, Any]) -> t
                 del _at(tables, rest)[key]
 
 
+def hint(wrong: str, known: Iterable[str]) -> str:
+    """Return what an unknown key is called here, where another library has it, or which key is close; else nothing."""
+    names = list(known)
+    return f" - it is called `{ELSEWHERE[wrong]}` here" if ELSEWHERE.get(wrong) in names else did_you_mean(wrong, names)
+
+
 def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[tuple[Path, str, set[Path]]]:
     """Return the path and sentence of every mistake in `error`, and the keys that it names."""
     found: list[tuple[Path, str, set[Path]]] = []
@@ -89,7 +110,7 @@ def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[
             found.append((path, "is missing", {path}))
         elif one["type"] == "extra_forbidden":
             known = _fields(model, path[:-1])
-            text = "unknown key" + (did_you_mean(str(path[-1]), known) or "; known are " + ", ".join(known))
+            text = "unknown key" + (hint(str(path[-1]), known) or "; known are " + ", ".join(known))
             found.append((path, text, {path}))
         elif one["type"] == "value_error":
             for line in str(context.get("error", one["msg"])).splitlines():  # a rule a line

@@ -137,7 +137,7 @@ def noisy_selection(signs: Signs) -> Checked | None:
     if signal >= (ENOUGH_SIGNAL if episodes < FEW_EPISODES else LEAST_SIGNAL):
         return Checked(label)
     gap = signs.late("optimism")
-    flattered = f"; finalists lose {figure(gap)} of their training return in validation" if gap > 0 else ""
+    flattered = f"; finalists return {figure(gap)} less in validation than in training" if gap > 0 else ""
     return Checked(
         label,
         Finding(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from evo.diagnosis.signs import LEAST_GENERATIONS, Finding, Signs, found
 from evo.diagnosis.source import Source, read_source
 from evo.diagnosis.times import times
 from evo.errors import counted
+
+NUMBER = re.compile(r"--set ([\w.]+)=(\d+)(?!\w|\.\d)")
 
 
 @dataclass(frozen=True)
@@ -64,4 +68,17 @@ def diagnosis(run: Source) -> Diagnosis:
         notes += [note for note in [still_rising(signs)] if note]
     if done > 1:
         checks += times(signs)
-    return Diagnosis(done, found(checks), [check.label for check in checks], notes)
+    return Diagnosis(done, agreeing(found(checks)), [check.label for check in checks], notes)
+
+
+def agreeing(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings that set an option to one number, the largest that any of them wants."""
+    wanted: dict[str, float] = {}
+    for name, value in (pair for finding in findings for pair in NUMBER.findall(finding.change)):
+        if ".episodes" in name:
+            wanted[name] = max(wanted.get(name, 0.0), float(value))
+
+    def largest(match: re.Match[str]) -> str:
+        return f"--set {match[1]}={wanted[match[1]]:g}" if match[1] in wanted else match[0]
+
+    return [replace(finding, change=NUMBER.sub(largest, finding.change)) for finding in findings]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
+from evo.errors import did_you_mean
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -54,9 +56,16 @@ class EnvironmentOptions(Section):
         try:
             self.in_training()
         except ValidationError as error:
-            mistakes = [".".join(map(str, one["loc"])) + ": " + one["msg"] for one in error.errors()]
-            raise ValueError(f"training: {'; '.join(mistakes)}") from None
+            raise ValueError(f"training: {'; '.join(self._described(dict(one)) for one in error.errors())}") from None
         return self
+
+    def _described(self, mistake: dict[str, Any]) -> str:
+        """Return a mistake of pydantic in our words."""
+        place, text = mistake["loc"], str(mistake["msg"]).replace("Input should be", "must be")
+        if mistake["type"] == "extra_forbidden":
+            known = [*type(self).model_fields] if len(place) == 1 else []
+            text = f"unknown key{did_you_mean(str(place[-1]), known)}"
+        return f"{'.'.join(map(str, place))}: {text}"
 
     def in_training(self) -> Self:
         """Return the options that training episodes have."""

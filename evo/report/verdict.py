@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
+from evo.diagnosis.progress import still_rising
+from evo.diagnosis.signs import Signs
 from evo.diagnosis.source import Source
 from evo.errors import counted
 from evo.report.curves import rising
@@ -115,6 +117,8 @@ def trend(run: Source) -> str:
         return "There are too few validations to say whether it was still improving."
     if state:
         return "Its validation return was still rising at the end, so a longer run may score higher."
+    if still_rising(Signs(run)):
+        return "Its validation return had levelled off at the end, while returns in training were still rising."
     return "Its validation return had levelled off at the end."
 
 

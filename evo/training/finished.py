@@ -64,6 +64,21 @@ class Run:
         return Policy(found.experiment.network(), found.champion.weights, found.experiment)
 
     @property
+    def elites(self) -> list[Elite]:
+        """The elites of an archive (MAP-Elites, CMA-ME) so far, by cell; DataError where the run has no archive."""
+        store = Store.read(self.directory)
+        state = store.read_state(store.next_generation - 1) if store.next_generation else {}
+        if "grid" not in state:
+            raise DataError(f"{self.directory}: {self.config.algorithm} keeps no archive, or none yet")
+        options: Any = self.config.options
+        network, per = self.config.network(), 1000.0 * options.episodes
+        places = zip(*np.unravel_index(np.asarray(state["cells"], np.int64), options.bins), strict=True)
+        return [
+            Elite(tuple(map(int, place)), float(fitness) / per, Policy(network, weights, self.config))
+            for place, fitness, weights in zip(places, state["fitness"], state["weights"], strict=True)
+        ]
+
+    @property
     def test(self) -> Score | None:
         """The champion's test score; None before it is tested."""
         return score_of_champion(look_at(self.directory).champion.about)
@@ -109,6 +124,14 @@ class Policy:
 
         with interrupts_wait():  # the first call compiles
             return lanes.scores(self.network, self.weights, observations)
+
+
+class Elite(NamedTuple):
+    """A network of an archive."""
+
+    cell: tuple[int, ...]  # its bin of each descriptor, from 0
+    fitness: float  # of an episode, on average, when it entered
+    policy: Policy
 
 
 class Finished(NamedTuple):

@@ -491,3 +491,24 @@ def test_options_of_another_backend_are_validated_kept_and_ignored(tmp_path: Pat
     assert line == "2: workers.resources: a worker computes on one GPU or a part of it; GPU must be at most 1"
     (line,) = mistakes(write(tmp_path, "[workers]\nresource = 1\n"))
     assert "workers.resource: unknown key" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[ppo]\nn_steps = 8\n", "2: ppo.n_steps: unknown key - it is called `horizon` here"),
+        ("[ga]\npopsize = 8\n", "2: ga.popsize: unknown key - it is called `population` here"),
+        (
+            "[environment]\ntraining = { sise = 5 }\n",
+            "2: environment.training: sise: unknown key - did you mean `size`?",
+        ),
+        (
+            "[environment]\ntraining = { size = 3 }\n",
+            "2: environment.training: size: must be greater than or equal to 4",
+        ),
+    ],
+)
+def test_names_of_other_libraries_and_mistakes_in_training_rules_are_told_in_our_words(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    assert mistakes(write(tmp_path, text)) == [told]

@@ -100,6 +100,14 @@ def test_of_a_healthy_run_one_line_says_what_was_looked_at(tmp_path: Path, algor
     assert doctor(tmp_path / "run")["healthy"]
 
 
+def test_two_findings_that_set_an_option_set_it_to_the_same_number(tmp_path: Path) -> None:
+    sick = {**HEALTHY["ga"], "signal_to_noise": 0.5, "optimism": 4.0}
+    committed(tmp_path / "run", "ga", [sick] * GENERATIONS)
+    changes = {one["name"]: one["change"] for one in doctor(tmp_path / "run")["findings"]}
+    values = {name: re.findall(r"ga\.episodes=(\d+)", change) for name, change in changes.items()}
+    assert values["noisy_selection"] == values["optimism_gap"] != []
+
+
 @pytest.mark.parametrize("slope", [0.0, -1.0, 1.0])
 def test_a_run_whose_returns_still_rise_is_to_be_trained_longer(tmp_path: Path, slope: float) -> None:
     noise = [0.5 * (-1) ** generation for generation in range(16)]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import evo
+from evo.store.store import Store
 
 ROOT = Path(__file__).parents[2]
 EXPORTED = {
@@ -30,10 +31,19 @@ EXPORTED = {
 def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), re.DOTALL)
-    assert len(examples) == 10
+    assert len(examples) == 11
     namespace: dict[str, object] = {}
     for number, example in enumerate(examples, 1):
         exec(compile(example, f"example {number}", "exec"), namespace)
+    elites = evo.Run("archive").elites
+    assert elites
+    assert all(0 <= elite.cell[0] < 20 for elite in elites)
+    assert len({elite.cell for elite in elites}) == len(elites)
+    state = Store.read(tmp_path / "archive").read_state(5)
+    assert [elite.policy.weights.tobytes() for elite in elites] == [row.tobytes() for row in state["weights"]]
+    assert [elite.fitness for elite in elites] == (state["fitness"] / 2000).tolist()
+    with pytest.raises(evo.EvoError, match="keeps no archive"):
+        _ = evo.Run("first").elites
 
 
 def test_what_is_exported_is_what_is_promised() -> None:

@@ -225,7 +225,7 @@ def test_exports_take_raw_observations_and_normalise_them_as_training_did(
         runtime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
     file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"
     out, _ = called(normalising.parent, "export", "run", "--to", kind, file, program="evo")
-    assert "it takes observations that are not normalised yet, and does that as training did" in out
+    assert "it takes raw observations and normalises them itself, as in training" in out
     by = environment_of(champion.experiment.environment).normalisation
     assert by is not None
     raw = (by.mean + by.deviation * np.random.default_rng(1).normal(0, 6, (64, 4))).astype(np.float32)

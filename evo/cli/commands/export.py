@@ -92,7 +92,7 @@ def main(arguments: Namespace) -> int:
     else:
         print(f"{file}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
     if run.experiment.environment.league.get("normalise"):
-        print("it takes observations that are not normalised yet, and does that as training did")
+        print("it takes raw observations and normalises them itself, as in training")
     print(f"load it with: {LOADED[kind].format(file=str(file), stem=file.stem)}")
     if kind == "checkpoint":
         print(READER)
