@@ -30,6 +30,7 @@ PARTS = ("mean", "sigma", "variances", "step_path", "path")  # of an emitter's s
 class Options(ArchiveOptions):
     """The [cma_me] section."""
 
+    algorithm: ClassVar[str] = "cma_me"
     noise_recipe: ClassVar[int] = 2
 
     emitters: int = Field(5, ge=1, le=1000, description="searches that fill the archive")
@@ -54,7 +55,7 @@ class CmaMe(Archive):
     """An archive, and the emitters that fill it."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(options, setup, "cma_me")
+        super().__init__(options, setup)
         self._emitting, self._restarts = options.emitters, 0
         self._search = SeparableOptions(population=options.batch, sigma=options.sigma)
         starts = [setup.start] * options.emitters if setup.start is not None else self._fresh()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,8 @@ from evo.records import WeightSource
 class Options(ArchiveOptions):
     """The [map_elites] section."""
 
+    algorithm: ClassVar[str] = "map_elites"
+
     sigma: Sigma = 0.1
     sigma_spread: SigmaSpread = 0.7
 
@@ -22,7 +26,7 @@ class MapElites(Archive):
     """An archive whose elites and contenders have children."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(options, setup, "map_elites")
+        super().__init__(options, setup)
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
 
     def published(self) -> NDArray[np.float32]:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.errors import ConfigurationError
 from evo.evolution.population import (
     FITNESS_WORST,
     LARGEST_POPULATION,
@@ -22,6 +21,7 @@ from evo.evolution.population import (
     Sigma,
     SigmaSpread,
     mean_returns,
+    metrics_of,
     tasks_of,
 )
 from evo.plugins.options import Setup
@@ -56,6 +56,16 @@ class Options(PopulationOptions):
             raise ValueError(f"objectives: {self.objectives} names one twice")
         return self
 
+    def known(self, environment: Any) -> tuple[str, ...]:
+        """Return the objectives that there are; ConfigurationError where another one is named."""
+        named = [name.removeprefix("-") for name in self.objectives]
+        return metrics_of(environment, ("return", "length"), "nsga2.objectives", named)
+
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 0; ConfigurationError where the environment has no such objective."""
+        self.known(environment)
+        return 0
+
 
 class Individual:
     """What DEAP ranks: a candidate's number and its objectives."""
@@ -70,10 +80,7 @@ class Nsga2(Algorithm):
     def __init__(self, options: Options, setup: Setup) -> None:
         from deap import base
 
-        metrics = () if setup.environment is None else setup.environment.episode_metrics
-        known = ("return", "length", *metrics)
-        if wrong := [name for name in options.objectives if name.removeprefix("-") not in known]:
-            raise ConfigurationError(f"nsga2.objectives: {', '.join(wrong)} unknown here; there are {', '.join(known)}")
+        known = options.known(setup.environment)
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._per_task = setup.candidates_per_task
         self._columns = [known.index(name.removeprefix("-")) for name in options.objectives]

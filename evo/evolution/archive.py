@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from math import prod
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.errors import ConfigurationError
 from evo.evolution.population import (
     FITNESS_WORST,
     LARGEST_POPULATION,
     Outcome,
     PopulationOptions,
     mean_returns,
+    metrics_of,
     tasks_of,
 )
 from evo.plugins.options import Setup
@@ -34,6 +34,8 @@ LARGEST_GRID = 1 << 16
 
 class ArchiveOptions(PopulationOptions):
     """Options of an algorithm that keeps an archive."""
+
+    algorithm: ClassVar[str]
 
     contenders: int = Field(
         128, ge=1, le=LARGEST_POPULATION, description="candidates that play again per generation, at most"
@@ -66,6 +68,15 @@ class ArchiveOptions(PopulationOptions):
             raise ValueError(f"descriptors: {self.descriptors} names one twice")
         return self
 
+    def known(self, environment: Any) -> tuple[str, ...]:
+        """Return the descriptors that there are; ConfigurationError where another one is named."""
+        return metrics_of(environment, ("length", "return"), f"{self.algorithm}.descriptors", self.descriptors)
+
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 0; ConfigurationError where the environment has no such descriptor."""
+        self.known(environment)
+        return 0
+
 
 class Children(NamedTuple):
     """What the new candidates of a generation did, beside what the archive had."""
@@ -83,13 +94,8 @@ class Children(NamedTuple):
 class Archive(Algorithm):
     """Elites by cells, and the contenders that play again."""
 
-    def __init__(self, options: ArchiveOptions, setup: Setup, name: str) -> None:
-        metrics = () if setup.environment is None else setup.environment.episode_metrics
-        known = ("length", "return", *metrics)
-        if wrong := [descriptor for descriptor in options.descriptors if descriptor not in known]:
-            raise ConfigurationError(
-                f"{name}.descriptors: {', '.join(wrong)} unknown here; there are {', '.join(known)}"
-            )
+    def __init__(self, options: ArchiveOptions, setup: Setup) -> None:
+        known = options.known(setup.environment)
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._per_task = setup.candidates_per_task
         self._columns = [known.index(name) for name in options.descriptors]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo.errors import ConfigurationError
 from evo.evolution.sigmas import STEPS, drawn_steps, sigma_table
 from evo.plugins.options import AlgorithmOptions
 from evo.randomness.philox_arrays import draws
@@ -64,6 +65,17 @@ class PopulationOptions(AlgorithmOptions):
     def candidates_per_task(self, network: Network) -> int:
         """Return how many candidates one task holds: fewer of a larger network."""
         return max(1, min(16, 500_000 // network.flops))
+
+
+def metrics_of(environment: Any, first: Sequence[str], key: str, named: Sequence[str]) -> tuple[str, ...]:
+    """Return the measures of an episode that there are: `first`, and the metrics of an environment, if there is one.
+
+    ConfigurationError where an option `key` has named another one.
+    """
+    known = (*first, *(() if environment is None else environment.episode_metrics))
+    if wrong := [name for name in named if name not in known]:
+        raise ConfigurationError(f"{key}: {', '.join(wrong)} unknown here; there are {', '.join(known)}")
+    return known
 
 
 class Outcome:

@@ -512,3 +512,14 @@ def test_names_of_other_libraries_and_mistakes_in_training_rules_are_told_in_our
     tmp_path: Path, text: str, told: str
 ) -> None:
     assert mistakes(write(tmp_path, text)) == [told]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "option"), [("map_elites", "descriptors"), ("cma_me", "descriptors"), ("nsga2", "objectives")]
+)
+def test_a_measure_that_the_environment_does_not_have_is_a_mistake_of_the_file(
+    tmp_path: Path, algorithm: str, option: str
+) -> None:
+    path = write(tmp_path, f'[run]\nalgorithm = "{algorithm}"\n[{algorithm}]\n{option} = ["jumps"]\n')
+    (told,) = mistakes(path)
+    assert told.startswith(f"4: {algorithm}.{option}: jumps unknown here; there are ")
