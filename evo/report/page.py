@@ -12,6 +12,7 @@ from evo.diagnosis.source import Source
 from evo.errors import printable_lines
 from evo.report import charts, tables
 from evo.report.ancestry import Ancestry
+from evo.report.archive import archive_section
 from evo.report.charts import Charts
 from evo.report.markup import Markup, details, element, joined, quiet, section
 from evo.report.replays import Replays
@@ -56,6 +57,7 @@ class Page:
         yield self._replays()
         if not self.several:
             yield self._tree(self.runs[0])
+            yield archive_section(self.runs[0])
             yield self._population(self.reported[0].ancestry)
         yield self._time()
         yield self._others()
