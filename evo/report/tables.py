@@ -91,11 +91,12 @@ def ancestors(ancestry: Ancestry) -> Markup:
 
 
 def times(runs: Sequence[Source]) -> Markup:
-    """Return how long the runs took, and the shares of its parts."""
+    """Return how long the runs took, and the shares of its parts after the first generation, which compiles."""
     rows = []
     for run in runs:
-        seconds = sum(row.get("seconds", 0.0) for row in run.metrics)
-        parts = [sum(row.get(name, 0.0) for row in run.metrics) for name in TIMES]
+        steady = run.metrics[1:] or run.metrics
+        seconds = sum(row.get("seconds", 0.0) for row in steady)
+        parts = [sum(row.get(name, 0.0) for row in steady) for name in TIMES]
         shares = [f"{100 * part / seconds:.0f} %" if seconds > 0 else UNKNOWN for part in parts]
         spent = run.store.spent
         pace = large(spent.frames / spent.seconds) if spent.seconds > 0 else UNKNOWN
