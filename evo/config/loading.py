@@ -260,6 +260,9 @@ def _algorithm_mistakes(tables: Mapping[str, Any], known: Sequence[str]) -> list
         return []
     if algorithm == "pg":
         return [Mistake(path, '"pg" is a family of algorithms: choose ppo, a2c or reinforce')]
+    if algorithm.lower() in ("sac", "td3", "ddpg"):
+        others = "choose ppo, a2c or reinforce, or evolution, as pgpe or sep_cma_es"
+        return [Mistake(path, f"{shown(algorithm)} is not one of the algorithms here; for continuous actions {others}")]
     return [Mistake(path, _unknown(algorithm, known))]
 
 
