@@ -50,7 +50,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "games/gp_acrobot": ((1, 2, 3), 5000),
     "gymnasium/cma_mountaincar": ((1, 2, 3), 1000),
     "gymnasium/ppo_pendulum": ((1, 2, 3), 1000),
-    "gymnasium/pgpe_lunarlander": ((1, 2, 3), 1000),
+    "gymnasium/cma_lunarlander": ((1, 2, 3), 1000),
     "gymnasium/ppo_lunarlander": ((1, 2, 3), 1000),
     "erl_snake_6x6": ((1, 2, 3), 5000),
     "gp_snake": ((1, 2, 3), 5000),
