@@ -347,6 +347,7 @@ def test_the_benchmark_of_gpus_runs_on_a_core_and_tells_of_a_gpu_that_tensorflow
 @pytest.mark.long
 def test_a_smoke_run_measures_every_section_and_fails_on_nothing_but_ratios() -> None:
     child = subprocess.run([sys.executable, "-m", "benchmarks", "--smoke"], capture_output=True, text=True, timeout=600)
-    assert child.stdout.count("## ") == len(SMOKE), child.stdout + child.stderr
+    titles = {line for line in child.stdout.splitlines() if line.startswith("## ")}  # some are measured once more
+    assert len(titles) == len(SMOKE), child.stdout + child.stderr
     assert "Traceback" not in child.stderr, child.stderr
     assert child.returncode == int("too slow: " in child.stderr), child.stderr  # other tests may run beside it
