@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from evo.evolution.novelty import LARGEST, UNIT, novelty
 from evo.evolution.population import (
     FITNESS_WORST,
     LARGEST_POPULATION,
@@ -28,6 +29,8 @@ from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource
 
+NOVELTY = "novelty"
+
 
 class Options(PopulationOptions):
     """The [nsga2] section."""
@@ -43,8 +46,15 @@ class Options(PopulationOptions):
         ["return", "-length"],
         min_length=1,
         max_length=8,
-        description='what is maximised: "return", "length" or a metric of an episode; with "-" it is minimised',
+        description='what is maximised: "return", "length", "novelty" or a metric of an episode; "-" minimises',
     )
+    novelty_of: list[str] = Field(
+        ["length"],
+        min_length=1,
+        max_length=4,
+        description='behaviour whose novelty counts: "return", "length" or metrics of an episode',
+    )
+    neighbours: int = Field(15, ge=1, le=LARGEST, description="nearest candidates from which novelty is a distance")
     sigma: Sigma = 0.1
     sigma_spread: SigmaSpread = 0.7
 
@@ -54,12 +64,30 @@ class Options(PopulationOptions):
             raise ValueError(f"survivors: {self.survivors} of a population of {self.population}, so none is new")
         if len({name.removeprefix("-") for name in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives: {self.objectives} names one twice")
+        if self.seeks_novelty and self.population > LARGEST:
+            raise ValueError(f"population: {self.population} candidates are too many for novelty, at most {LARGEST}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What is not used is no key of a run's identity, so that the hashes of other runs stay as they are.
+        unused = () if self.seeks_novelty else ("novelty_of", "neighbours")
+        return {key: value for key, value in dump(self).items() if key not in unused}
+
+    @property
+    def seeks_novelty(self) -> bool:
+        """Whether novelty is an objective."""
+        return NOVELTY in self.objectives or f"-{NOVELTY}" in self.objectives
 
     def known(self, environment: Any) -> tuple[str, ...]:
         """Return the objectives that there are; ConfigurationError where another one is named."""
         named = [name.removeprefix("-") for name in self.objectives]
-        return metrics_of(environment, ("return", "length"), "nsga2.objectives", named)
+        measures = ("return", "length")
+        metrics_of(environment, measures, "nsga2.novelty_of", self.novelty_of if self.seeks_novelty else ())
+        return (
+            *metrics_of(environment, measures, "nsga2.objectives", [name for name in named if name != NOVELTY]),
+            NOVELTY,
+        )
 
     def extra_outputs(self, environment: Any) -> int:
         """Return 0; ConfigurationError where the environment has no such objective."""
@@ -84,6 +112,7 @@ class Nsga2(Algorithm):
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._per_task = setup.candidates_per_task
         self._columns = [known.index(name.removeprefix("-")) for name in options.objectives]
+        self._behaviour = [known.index(name) for name in options.novelty_of] if options.seeks_novelty else []
         signs = tuple(-1 if name.startswith("-") else 1 for name in options.objectives)
         self._fitness = type("Fitness", (base.Fitness,), {"weights": signs})
         self._worst = tuple(sign * FITNESS_WORST for sign in signs)
@@ -116,7 +145,7 @@ class Nsga2(Algorithm):
             "survivors": np.array(chosen, np.int32),
         }
         best = {
-            f"best_{name.lstrip('-')}": _best(values[outcome.finite, k], name) / options.episodes
+            f"best_{name.lstrip('-')}": _best(values[outcome.finite, k], name, options.episodes)
             for k, name in enumerate(options.objectives)
         }
         return {**outcome.metrics(), "front": float(front), "sigma": float(np.median(source.sigmas)), **best}
@@ -130,6 +159,11 @@ class Nsga2(Algorithm):
         """Return the objectives, summed over episodes; returns, in thousandths, have the bonus.  # [N, M]"""
         table = [outcome.fitness(self.options), outcome.lengths.sum(axis=1, dtype=np.int64)]
         table += list(outcome.episode_metrics.sum(axis=1, dtype=np.int64).T)
+        table.append(np.zeros(len(outcome.finite), np.int64))
+        if self._behaviour:
+            finite = np.flatnonzero(outcome.finite)
+            behaviour = np.stack([table[column][finite] for column in self._behaviour], axis=1)
+            table[-1][finite] = novelty(behaviour, self.options.neighbours)
         return np.stack([table[column] for column in self._columns], axis=1)
 
     def _individual(self, number: int, values: Sequence[int], finite: bool) -> Individual:
@@ -171,8 +205,8 @@ class Nsga2(Algorithm):
         return True
 
 
-def _best(values: NDArray[np.int64], name: str) -> float:
-    scale = 1000.0 if name.lstrip("-") == "return" else 1.0
+def _best(values: NDArray[np.int64], name: str, episodes: int) -> float:
+    scale = {"return": 1000.0 * episodes, NOVELTY: float(UNIT)}.get(name.removeprefix("-"), float(episodes))
     best = (values.min() if name.startswith("-") else values.max()) if len(values) else np.nan
     return float(best) / scale
 

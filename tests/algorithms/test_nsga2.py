@@ -109,3 +109,46 @@ def test_objectives_that_are_unknown_or_named_twice_are_refused() -> None:
         make(objectives=["score", "-score"])
     with pytest.raises(ValidationError, match="so none is new"):
         make(population=5)
+
+
+TestNoveltySearch = algorithm_tests(
+    "evo.algorithms.nsga2",
+    population=8,
+    survivors=3,
+    episodes=2,
+    objectives=["novelty"],
+    novelty_of=["length", "return"],
+)
+
+
+def test_novelty_search_keeps_those_that_are_far_from_all_others() -> None:
+    algorithm = make(objectives=["novelty"], novelty_of=["length"], neighbours=2, survivors=2)
+    lengths = [50, 51, 52, 53, 54, 55, 1, 56, 57, 99, 58, 59]
+    metrics = play(algorithm, 0, [0] * 12, lengths, [[0, 0]] * 12)
+    assert set(algorithm.record()["survivors"].tolist()) == {6, 9}
+    assert metrics["best_novelty"] == pytest.approx((49 + 50) / 2 / 98, abs=1e-6)
+
+
+def test_behaviour_is_what_novelty_of_names() -> None:
+    algorithm = make(objectives=["novelty"], novelty_of=["won", "return"], neighbours=1, survivors=2)
+    metrics = [[0, 0]] * 11 + [[0, 3]]
+    play(algorithm, 0, [9000, *range(11)], [5 * k for k in range(12)], metrics)
+    assert set(algorithm.record()["survivors"].tolist()) == {0, 11}
+
+
+def test_who_is_not_finite_is_nobodys_neighbour() -> None:
+    algorithm = make(objectives=["novelty", "return"], neighbours=1, survivors=3)
+    returns = [0, 0, 0, WORST, *[0] * 8]
+    play(algorithm, 0, returns, [10, 20, 30, 31, 40, 50, 60, 70, 80, 90, 95, 100], [[0, 0]] * 12)
+    values = algorithm.record()["objectives"][:, 0]
+    assert values[2] == values[4] == round(1e6 * 10 / 90)
+    assert 3 not in algorithm.record()["survivors"]
+
+
+def test_novelty_is_of_known_measures_and_of_populations_that_can_be_compared() -> None:
+    with pytest.raises(ConfigurationError, match=r"nsga2\.novelty_of: fruit unknown here"):
+        make(objectives=["novelty"], novelty_of=["fruit"])
+    with pytest.raises(ValidationError, match="10000 candidates are too many for novelty, at most 8192"):
+        make(objectives=["novelty"], population=10_000)
+    assert "neighbours" not in nsga2.Options().model_dump()
+    assert nsga2.Options(objectives=["-novelty"]).model_dump()["novelty_of"] == ["length"]

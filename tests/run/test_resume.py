@@ -63,7 +63,10 @@ TINY: dict[str, tuple[str, ...]] = {
         "[dqn]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nreplay_size = 100\nlearning_starts = 40\n"
         "frames_per_update = 8\nbatch_size = 16\nasynchronous = true\n",
     ),
-    "nsga2": ("[nsga2]\npopulation = 12\nsurvivors = 4\nepisodes = 3\n",),
+    "nsga2": (
+        "[nsga2]\npopulation = 12\nsurvivors = 4\nepisodes = 3\n",
+        '[nsga2]\npopulation = 12\nsurvivors = 4\nepisodes = 3\nobjectives = ["return", "novelty"]\n',
+    ),
     "map_elites": (
         "[map_elites]\npopulation = 12\ncontenders = 4\nepisodes = 3\ncheck_every = 2\ncheck_episodes = 3\n",
     ),
@@ -241,7 +244,7 @@ def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_
     assert {section for section, _ in bound} == {*deciding, "run"}
     assert {key for section, key in bound if section == "run"} == {"seed"}
     where = {("learner", "weight"), ("learner", "log_placement")} if learns else set()
-    idle = {"ga": ["migration_every", "migrants"], "pqn": ["gamma_final"]}  # without islands; gamma is not annealed
+    idle = {"ga": ["migration_every", "migrants"], "pqn": ["gamma_final"], "nsga2": ["novelty_of", "neighbours"]}
     where |= {(name, key) for key in idle.get(name, ())}
     assert {(section, key) for section, key in free if section in deciding} == {(name, "generations"), *where}
 
