@@ -132,7 +132,7 @@ def test_novelty_search_keeps_those_that_are_far_from_all_others() -> None:
 def test_behaviour_is_what_novelty_of_names() -> None:
     algorithm = make(objectives=["novelty"], novelty_of=["won", "return"], neighbours=1, survivors=2)
     metrics = [[0, 0]] * 11 + [[0, 3]]
-    play(algorithm, 0, [9000, *range(11)], [5 * k for k in range(12)], metrics)
+    play(algorithm, 0, [9000, *range(11)], [25, 0, 5, 10, 15, 20, 30, 35, 40, 45, 99, 50], metrics)
     assert set(algorithm.record()["survivors"].tolist()) == {0, 11}
 
 
