@@ -16,7 +16,7 @@ from pydantic import Field
 from evo.compiled.exact import exp
 from evo.errors import ConfigurationError
 from evo.evolution.constants import CmaConstants
-from evo.evolution.noise_sums import norm
+from evo.evolution.paths import Paths
 from evo.evolution.ranking import shared_by_rank
 from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
 from evo.networks.candidates import noise
@@ -54,8 +54,7 @@ class Full(Distribution):
         self._every = options.eigen_every or max(1, int(often))
         self.sigma, self.covariance = options.sigma, np.eye(size)  # [P, P]
         self._vectors, self._lengths = np.eye(size), np.ones(size)  # B and D
-        self._age, self._before = 0, 1.0
-        self._step_path, self._path = np.zeros(size), np.zeros(size)
+        self._age, self._paths = 0, Paths(size)
         self._rows = np.empty((0, size), np.float32)
 
     def candidates(self, seed: int, number: int) -> WeightSource:
@@ -80,19 +79,9 @@ class Full(Distribution):
         noise_mean, moved = weights @ deviates, weights @ steps
         self.mean = self.mean + self.sigma * moved
 
-        rate = known.path_rate
-        whitened = self._vectors @ noise_mean  # C^(-1/2) y_w
-        self._step_path = (1 - rate) * self._step_path + math.sqrt(rate * (2 - rate) * known.selected) * whitened
-        self._before *= (1 - rate) * (1 - rate)
-        length = norm(self._step_path)
-        usual = (1.4 + 2 / (len(self.mean) + 1)) * known.expected_length
-        straight = length < usual * math.sqrt(1 - self._before)  # h_sigma
-        rate = known.covariance_path_rate
-        self._path = (1 - rate) * self._path + straight * math.sqrt(rate * (2 - rate) * known.selected) * moved
-
-        lost = 0.0 if straight else rate * (2 - rate)
+        length, lost = self._paths.follow(known, self._vectors @ noise_mean, moved)  # C^(-1/2) y_w
         self.covariance *= 1 - known.rank_one * (1 - lost) - known.rank_selected
-        self.covariance += known.rank_one * np.outer(self._path, self._path)
+        self.covariance += known.rank_one * np.outer(self._paths.covariance, self._paths.covariance)
         self.covariance += known.rank_selected * (steps.T @ (weights[:, np.newaxis] * steps))
         self.sigma *= exp(known.path_rate / known.damping * (length / known.expected_length - 1))
         self.sigma = max(self.sigma, self.options.sigma_floor)
@@ -120,23 +109,21 @@ class Full(Distribution):
     def state(self) -> dict[str, NDArray[Any]]:
         """Return step size, covariance matrix with its decomposition, and paths."""
         return {
-            "sigma": np.array([self.sigma, self._before]),
+            "sigma": np.array([self.sigma, self._paths.start]),
             "age": np.array([self._age], np.int64),
             "covariance": self.covariance,
             "vectors": self._vectors,
             "lengths": self._lengths,
-            "step_path": self._step_path,
-            "path": self._path,
+            **self._paths.state(),
         }
 
     def restore(self, state: Arrays) -> None:
         """Go on from a state."""
-        self.sigma, self._before = (float(value) for value in state["sigma"])
+        self.sigma, start = (float(value) for value in state["sigma"])
+        self._paths.restore(state, start)
         self._age = int(state["age"][0])
         self.covariance, self._vectors = (np.array(state[name], np.float64) for name in ("covariance", "vectors"))
-        self._lengths, self._step_path, self._path = (
-            np.array(state[name], np.float64) for name in ("lengths", "step_path", "path")
-        )
+        self._lengths = np.array(state["lengths"], np.float64)
 
 
 class CmaEs(EvolutionStrategy):

@@ -12,6 +12,7 @@ from pydantic import Field
 from evo.compiled.exact import exp
 from evo.evolution.constants import CmaConstants
 from evo.evolution.noise_sums import noise_sums, norm
+from evo.evolution.paths import Paths
 from evo.evolution.ranking import shared_by_rank
 from evo.evolution.strategy import Distribution, StrategyOptions, around_mean
 from evo.records import Arrays, Metrics, WeightSource
@@ -33,9 +34,8 @@ class Separable(Distribution):
         size = len(self.mean)
         self._constants = CmaConstants.of(size, options.population, separable=True)
         self.sigma = options.sigma
-        self._before = 1.0  # share of the step path that is still its start, at zero: (1 - c_sigma)^(2 generations)
         self.variances = np.ones(size)  # [P] C, the diagonal of the covariance matrix
-        self._step_path, self._path = np.zeros(size), np.zeros(size)  # [P] p_sigma and p_c
+        self._paths = Paths(size)
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and candidates around it."""
@@ -53,19 +53,10 @@ class Separable(Distribution):
         moved = deviations * noise
         self.mean = self.mean + self.sigma * moved
 
-        rate = known.path_rate
-        self._step_path = (1 - rate) * self._step_path + math.sqrt(rate * (2 - rate) * known.selected) * noise
-        self._before *= (1 - rate) * (1 - rate)
-        length = norm(self._step_path)
-        usual = (1.4 + 2 / (len(self.mean) + 1)) * known.expected_length
-        straight = length < usual * math.sqrt(1 - self._before)  # h_sigma
-        rate = known.covariance_path_rate
-        self._path = (1 - rate) * self._path + straight * math.sqrt(rate * (2 - rate) * known.selected) * moved
-
-        lost = 0.0 if straight else rate * (2 - rate)  # what the path lacks where it stood still
+        length, lost = self._paths.follow(known, noise, moved)
         self.variances = (
             (1 - known.rank_one * (1 - lost) - known.rank_selected) * self.variances
-            + known.rank_one * (self._path * self._path)
+            + known.rank_one * (self._paths.covariance * self._paths.covariance)
             + known.rank_selected * (self.variances * squares)
         )
         self.sigma *= exp(known.path_rate / known.damping * (length / known.expected_length - 1))
@@ -80,14 +71,13 @@ class Separable(Distribution):
     def state(self) -> dict[str, NDArray[Any]]:
         """Return step size and start of the path, variances and paths."""
         return {
-            "sigma": np.array([self.sigma, self._before]),
+            "sigma": np.array([self.sigma, self._paths.start]),
             "variances": self.variances,
-            "step_path": self._step_path,
-            "path": self._path,
+            **self._paths.state(),
         }
 
     def restore(self, state: Arrays) -> None:
         """Go on from a state."""
-        self.sigma, self._before = (float(value) for value in state["sigma"])
+        self.sigma, start = (float(value) for value in state["sigma"])
         self.variances = np.array(state["variances"], np.float64)
-        self._step_path, self._path = (np.array(state[name], np.float64) for name in ("step_path", "path"))
+        self._paths.restore(state, start)
