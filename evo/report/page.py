@@ -9,7 +9,7 @@ from typing import Any
 
 from evo.diagnosis.examination import diagnosis
 from evo.diagnosis.source import Source
-from evo.errors import printable_lines
+from evo.errors import ConfigurationError, printable_lines
 from evo.report import charts, tables
 from evo.report.ancestry import Ancestry
 from evo.report.archive import archive_section
@@ -129,8 +129,13 @@ class Page:
 
         if run.champion is None or run.experiment.policy.called != "decision tree":
             return Markup("")
-        names = run.environment.observation_names, run.environment.action_names
-        text = Markup(html.escape(printable_lines(python_of(run.experiment.network(), run.champion.weights, *names))))
+        network, environment = run.experiment.network(), run.environment
+        names = environment.observation_names, environment.action_names
+        try:
+            tree = python_of(network, run.champion.weights, *names, environment.normalisation)
+        except ConfigurationError as error:  # of an environment that is not installed here
+            return section("Decision tree", quiet(f"It cannot be shown here: {error}"))
+        text = Markup(html.escape(printable_lines(tree)))
         about = quiet("All that the champion is, as `evo export --to python` writes it.")
         return section("Decision tree", about, element("pre", text))
 

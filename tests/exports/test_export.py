@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -236,6 +237,9 @@ def test_exports_take_raw_observations_and_normalise_them_as_training_did(
         written: dict[str, Any] = {}
         exec(file.read_text(), written)
         assert [written["act"](one) for one in raw.tolist()] == scores.argmax(1).tolist()
+        called(normalising.parent, "report", "run", program="evo")
+        page = html.unescape((normalising / "report.html").read_text())
+        assert file.read_text()[file.read_text().index("def act") :] in page
         return
     if kind == "npz":
         monkeypatch.chdir(tmp_path)
