@@ -70,8 +70,7 @@ def require_plug_ins(run: str, algorithm: object, identifier: object) -> None:
             continue
         known = registry.module_of(name) in registry.names(folder)
         if not known or (name.startswith(PREFIX) and not is_registered(name)):
-            here = name.isidentifier() and Path(f"{name}.py").is_file()
-            which = f"{name}.py is here: add --plugin {name}" if here else "name its plug-in with --plugin MODULE"
+            which = _file_here(name) or "name its plug-in with --plugin MODULE"
             raise ConfigurationError(f"{run}: this run needs {name}, which is not one of the {folder} here; {which}")
 
 
@@ -310,9 +309,15 @@ def _unknown_environment(name: str, known: Sequence[str]) -> str:
 
     if name in registered:
         return f"{shown(name)} is not known - did you mean `gymnasium:{name}`?"
-    if name.isidentifier() and f"{name}.py" in map(str, Path().glob("*.py")):
-        return f"{_unknown(name, known)}; {name}.py is here: add --plugin {name}"
+    if here := _file_here(name):
+        return f"{_unknown(name, known)}; {here}"
     return f'{_unknown(name, known)}; a registered one is named as in "gymnasium:CartPole-v1"'
+
+
+def _file_here(name: str) -> str:
+    """Return how to load the plug-in of this name, if it is in the current directory; else nothing."""
+    there = name.isidentifier() and f"{name}.py" in map(str, Path().glob("*.py"))
+    return f"{name}.py is here: add --plugin {name}" if there else ""
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ ones were looked at to choose it, so they are better than it is. Where children 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from math import prod
 from typing import Any, ClassVar, NamedTuple, Self
@@ -109,20 +110,20 @@ class Archive(Algorithm):
         self._contenders = start.astype(np.float32)  # [K, P]
         self._record: dict[str, NDArray[Any]] = {}
 
+    @abstractmethod
     def candidates(self, number: int) -> list[WeightSource]:
         """Return the candidates of a generation, of rows of `published`, in one source or several.
 
         Contenders come first and unchanged.
         """
-        raise NotImplementedError
 
     def learn(self, number: int, sources: Sequence[WeightSource], children: Children) -> Metrics:
         """Learn from the new candidates of a generation; return metrics."""
         return {}
 
+    @abstractmethod
     def published(self) -> NDArray[np.float32]:
         """Return the rows that candidates are made of.  # [R, P]"""
-        raise NotImplementedError
 
     def generation(self, number: int) -> Generation:
         """Play contenders and children on the same episodes; contenders enter the archive, children contend."""

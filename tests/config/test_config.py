@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.config.loading import FIXED, Experiment, difference, load
+from evo.config.loading import FIXED, Experiment, difference, load, require_plug_ins
 from evo.config.sections import Run
 from evo.config.toml_text import key_text, value_text
 from evo.errors import ConfigurationError
@@ -528,3 +528,12 @@ def test_a_measure_that_the_environment_does_not_have_is_a_mistake_of_the_file(
     path = write(tmp_path, f'[run]\nalgorithm = "{algorithm}"\n[{algorithm}]\n{option} = ["jumps"]\n')
     (told,) = mistakes(path)
     assert told.startswith(f"4: {algorithm}.{option}: jumps unknown here; there are ")
+
+
+def test_a_run_whose_plug_in_is_here_is_told_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"algorithms here; name its plug-in with --plugin MODULE$"):
+        require_plug_ins("run", "mine", "snake")
+    (tmp_path / "mine.py").touch()
+    with pytest.raises(ConfigurationError, match=r"algorithms here; mine\.py is here: add --plugin mine$"):
+        require_plug_ins("run", "mine", "snake")

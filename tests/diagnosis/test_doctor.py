@@ -15,6 +15,8 @@ from evo.config.experiment import Experiment
 from evo.diagnosis.evolution import takeover
 from evo.diagnosis.examination import diagnosis
 from evo.diagnosis.source import read_source
+from evo.report.tables import times
+from evo.report.verdict import trend
 from evo.store.provenance import provenance
 from evo.store.store import Store
 from tests.helpers.calling import ROOT, SMALL, called
@@ -117,6 +119,28 @@ def test_a_run_whose_returns_still_rise_is_to_be_trained_longer(tmp_path: Path, 
     assert len(notes) == (slope > 0)
     assert not notes or notes[0].endswith("python -m evo resume run --generations 32")
     assert not notes or "(9.5 in the third quarter, 14 in the last)" in notes[0]
+
+
+@pytest.mark.parametrize("slope", [0.0, 1.0])
+def test_a_report_says_where_training_still_rises_though_validation_does_not(tmp_path: Path, slope: float) -> None:
+    noise = [0.5 * (-1) ** generation for generation in range(16)]
+    rows = [
+        {**LEARNING, "mean": slope * generation + noise[generation], "validation": min(generation, 5.0)}
+        for generation in range(16)
+    ]
+    committed(tmp_path / "run", "ppo", rows)
+    told = trend(read_source(tmp_path / "run"))
+    assert told.startswith("Its validation return had levelled off at the end")
+    assert ("while returns in training were still rising" in told) == (slope > 0)
+
+
+def test_shares_of_time_leave_out_the_generation_that_compiles(tmp_path: Path) -> None:
+    first = {**LEARNING, "seconds": 100.0, "seconds_idle": 99.0}
+    later = {**LEARNING, "seconds": 1.0, "seconds_idle": 0.25}
+    committed(tmp_path / "run", "ppo", [first, *[later] * 4])
+    assert ">25 %<" in times([read_source(tmp_path / "run")])
+    committed(tmp_path / "one", "ppo", [first])
+    assert ">99 %<" in times([read_source(tmp_path / "one")])
 
 
 def test_gradients_that_explode_are_those_that_grow(tmp_path: Path) -> None:
