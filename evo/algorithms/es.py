@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from evo.evolution.constants import ln
 from evo.evolution.exponential import exp
 from evo.evolution.noise_sums import noise_sum, norm
 from evo.evolution.ranking import shared_by_rank
+from evo.evolution.restarts import Size
 from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
 from evo.plugins.options import Setup
 from evo.randomness.philox_arrays import philox
@@ -34,6 +35,11 @@ class Options(StrategyOptions):
         if self.parents >= self.population:
             raise ValueError(f"parents: {self.parents} of a population of {self.population}")
         return self
+
+    def of_size(self, size: Size) -> Self:
+        """Return the options of a search of another size, with the same share of parents."""
+        parents = max(1, self.parents * size.population // self.population)
+        return super().of_size(size).model_copy(update={"parents": parents})
 
 
 class SelfAdaptive(Distribution):

@@ -24,6 +24,7 @@ from evo.evolution.population import (
     tasks_of,
 )
 from evo.evolution.racing import race
+from evo.evolution.restarts import Stall
 from evo.evolution.selection import Selection, SelectionOptions
 from evo.evolution.sigmas import OCTAVE, STEPS, drawn_steps, sigma_table
 from evo.plugins.options import Setup
@@ -54,6 +55,12 @@ class Options(SelectionOptions):
         0.5, ge=0, le=1, description="probability that a child has two parents; not used where crossover = none"
     )
 
+    restart_after: int = Field(
+        0,
+        ge=0,
+        description="generations without a new highest mean fitness of the parents after which the population restarts "
+        "from fresh networks; 0 = never",
+    )
     race: int = Field(
         0,
         ge=0,
@@ -74,7 +81,7 @@ class Options(SelectionOptions):
 
     def given(self) -> dict[str, bool]:
         """Return whether options matter that may be left out of a run's identity."""
-        return {**super().given(), "race": self.race > 0}
+        return {**super().given(), "race": self.race > 0, "restart_after": self.restart_after > 0}
 
     def episodes_per_candidate(self) -> int:
         """Return how many episodes each candidate plays in a generation, before a race."""
@@ -99,6 +106,7 @@ class GeneticAlgorithm(Algorithm):
         self._steps = np.empty(0, np.int32)  # [S] the sigma that made each parent, as a step
         self._ages = np.empty(0, np.int32)  # [S] generations in which each parent was evaluated
         self._means = np.empty(0, np.int64)  # [S] mean fitness over at most `memory` of these
+        self._stall, self._began = Stall(), 0  # the generation in which the population was fresh
         self._begins = setup.start is not None  # with this only parent, candidate 0 of generation 0
         if setup.start is not None:
             self._parents = np.ascontiguousarray(setup.start, np.float32)[None]
@@ -108,6 +116,9 @@ class GeneticAlgorithm(Algorithm):
     def generation(self, number: int) -> Generation:
         """Play the population, and choose the parents of the next one."""
         options = self.options
+        if 0 < options.restart_after <= self._stall.generations:
+            self._stall.restart()
+            self._begin_again(number)
         source, steps = self._candidates(number)
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes_per_candidate())
         published = self._parents if len(self._parents) else None
@@ -128,6 +139,7 @@ class GeneticAlgorithm(Algorithm):
         survivors = self._rebuilt(source.some(chosen))
         self._parents, self._steps = survivors, steps[chosen]
         self._ages, self._means = ages[chosen], fitness[chosen]
+        self._stall.after(self._means)
         self._record = {
             "parent": source.rows,
             "mate": source.mates,
@@ -147,7 +159,13 @@ class GeneticAlgorithm(Algorithm):
             "sigma": float(np.median(source.sigmas)),
             **compared,
             **self._selected(source, np.array(chosen)),
+            **({"restarts": float(self._stall.restarts)} if options.restart_after else {}),
         }
+
+    def _begin_again(self, number: int) -> None:
+        """Forget the parents, so that all candidates of a generation are fresh networks."""
+        self._parents, self._began, self._begins = self._parents[:0], number, False
+        self._steps, self._ages, self._means = self._steps[:0], self._ages[:0], self._means[:0]
 
     def _race(
         self, number: int, source: WeightSource, outcome: Outcome
@@ -226,7 +244,7 @@ class GeneticAlgorithm(Algorithm):
         sigmas = np.zeros(n, np.float32)
         elites = 1 if self._begins and number == 0 else min(options.elites, len(self._parents))
         rows[:elites], steps[:elites] = np.arange(elites), self._steps[:elites]
-        schedule = -(OCTAVE * number // options.sigma_halving) if options.sigma_halving else 0
+        schedule = -(OCTAVE * (number - self._began) // options.sigma_halving) if options.sigma_halving else 0
         crossed = round(options.crossover_rate * 65536) if options.crossover != "none" else 0
         new = slice(elites, n)
 
@@ -263,12 +281,14 @@ class GeneticAlgorithm(Algorithm):
         return Rebuilder(self.network).all(self._parents, source)
 
     def state(self) -> Arrays:
-        """Return the parents, their sigma steps, ages and mean fitness."""
+        """Return the parents, their sigma steps, ages and mean fitness, and what decides about a restart."""
+        progress = {"progress": np.array([*self._stall.state(), self._began], np.int64)}
         return {
             "weights": self._parents,
             "steps": self._steps,
             "ages": self._ages,
             "means": self._means,
+            **(progress if self.options.restart_after else {}),
         }
 
     def record(self) -> Arrays:
@@ -281,10 +301,15 @@ class GeneticAlgorithm(Algorithm):
         self._steps = np.asarray(state["steps"], np.int32)
         self._ages = np.asarray(state["ages"], np.int32)
         self._means = np.asarray(state["means"], np.int64)
+        if self.options.restart_after and "progress" in state:
+            self._stall.restore(np.asarray(state["progress"], np.int64))
+            self._began = int(state["progress"][3])
         self._record = dict(records[-1]) if records else {}
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Rebuild the survivors that a record names."""
+        if len(self._parents) and (np.asarray(record["parent"], np.int32) < 0).all():
+            self._begin_again(number)
         source, steps = self._candidates(number)
         chosen = record["survivors"].tolist()
         self._parents, self._steps = self._rebuilt(source.some(chosen)), steps[chosen]

@@ -7,14 +7,15 @@ distribution's mean, which is only measured; it takes no round of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from evo.errors import ResourceError
-from evo.evolution.population import FITNESS_WORST, LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
+from evo.evolution.population import LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
+from evo.evolution.restarts import Growth, Size, Sizes, Stall
 from evo.networks.candidates import Rebuilder
 from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
@@ -35,6 +36,22 @@ class StrategyOptions(PopulationOptions):
         description="generations without a new highest mean fitness of the candidates after which the search restarts "
         "from a fresh network; 0 = never",
     )
+    restart_population: Growth = Field(
+        "same",
+        exclude_if=lambda growth: growth == "same",
+        description="candidates after a restart: same = as many as before; ipop = twice as many; bipop = twice as "
+        "many, and in turn few with a smaller sigma",
+    )
+
+    @model_validator(mode="after")
+    def _restarts_are_due(self) -> Self:
+        if self.restart_population != "same" and not self.restart_after:
+            raise ValueError(f'restart_population: "{self.restart_population}" needs restart_after, which is 0: never')
+        return self
+
+    def of_size(self, size: Size) -> Self:
+        """Return the options of a search of another size."""
+        return self.model_copy(update=size._asdict())
 
     def candidates(self) -> int:
         """Return how many networks play in a generation: the candidates, and their distribution's mean."""
@@ -71,9 +88,10 @@ class EvolutionStrategy(Algorithm):
     def __init__(self, options: StrategyOptions, setup: Setup, distribution: type[Distribution]) -> None:
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._kind, self._per_task = distribution, setup.candidates_per_task
-        self.restarts, self._best, self._stalled = 0, FITNESS_WORST, 0
+        self._stall = Stall()
+        self._sizes = Sizes(options.restart_population, Size(options.population, options.sigma), setup.seed)
         start = self._fresh() if setup.start is None else setup.start.astype(np.float64)
-        self.distribution = distribution(options, start)
+        self.distribution = self._search(start)
         self._record: Arrays = {}
 
     def generation(self, number: int) -> Generation:
@@ -87,19 +105,32 @@ class EvolutionStrategy(Algorithm):
         named: Arrays = {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}
         self._record = {**named, **outcome.record(), "fitness": fitness}
         centre = outcome.returns[0].mean() / 1000.0 if outcome.finite[0] else float("nan")
-        return {**outcome.metrics(), "centre": float(centre), **moved, "restarts": float(self.restarts)}
+        searches = {"restarts": float(self.restarts)}
+        if self.options.restart_population != "same":
+            searches["population"] = float(len(source) - 1)
+        return {**outcome.metrics(), "centre": float(centre), **moved, **searches}
+
+    @property
+    def restarts(self) -> int:
+        """Return how often the search began again."""
+        return self._stall.restarts
 
     def _update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
         moved = self.distribution.update(source.some(slice(1, None)), fitness[1:], number)
         if not (np.abs(self.distribution.mean) < LARGEST).all():
             raise ResourceError(f"generation {number}: the mean has diverged; use a smaller sigma or learning rate")
-        known = fitness[1:][fitness[1:] > FITNESS_WORST]
-        mean = int(known.sum()) // len(known) if len(known) else FITNESS_WORST
-        self._best, self._stalled = (mean, 0) if mean > self._best else (self._best, self._stalled + 1)
-        if 0 < self.options.restart_after <= self._stalled:
-            self.restarts, self._best, self._stalled = self.restarts + 1, FITNESS_WORST, 0
-            self.distribution = self._kind(self.options, self._fresh())
+        self._sizes.after(len(source))
+        if 0 < self.options.restart_after <= self._stall.after(fitness[1:]):
+            self._stall.restart()
+            self._sizes.restart(self.restarts)
+            self.distribution = self._search(self._fresh())
         return moved
+
+    def _search(self, mean: NDArray[np.float64]) -> Distribution:
+        """Return a search of the size that is due, around a mean [P]."""
+        if self.options.restart_population == "same":
+            return self._kind(self.options, mean)
+        return self._kind(self.options.of_size(self._sizes.size), mean)
 
     def _fresh(self) -> NDArray[np.float64]:
         """Return a fresh network, another one after every restart.  # [P]"""
@@ -113,7 +144,7 @@ class EvolutionStrategy(Algorithm):
 
     def state(self) -> Arrays:
         """Return the distribution, and what decides about a restart."""
-        progress = np.array([self.restarts, self._best, self._stalled], np.int64)
+        progress = np.array([*self._stall.state(), *self._sizes.state()], np.int64)
         return {"mean": self.distribution.mean, "progress": progress, **self.distribution.state()}
 
     def record(self) -> Arrays:
@@ -122,8 +153,10 @@ class EvolutionStrategy(Algorithm):
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Go on from a distribution."""
-        self.restarts, self._best, self._stalled = (int(value) for value in state["progress"])
-        self.distribution.mean = np.array(state["mean"], np.float64)
+        progress = np.asarray(state["progress"], np.int64)
+        self._stall.restore(progress)
+        self._sizes.restore(progress[3:])
+        self.distribution = self._search(np.array(state["mean"], np.float64))
         self.distribution.restore(state)
 
     def retrace(self, number: int, record: Arrays) -> bool:

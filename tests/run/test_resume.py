@@ -48,6 +48,8 @@ TINY: dict[str, tuple[str, ...]] = {
         'memory = 3\nselection = "tournament"\nadapt = true\ncrossover = "uniform"\nsigma_halving = 2\n',
         "[ga]\npopulation = 12\nparents = 6\nelites = 3\nepisodes = 3\nmemory = 3\nislands = 3\nmigration_every = 2\n",
         "[ga]\npopulation = 12\nparents = 4\nelites = 3\nepisodes = 6\nmemory = 3\nrace = 2\n",
+        "[ga]\npopulation = 12\nparents = 4\nelites = 2\nepisodes = 3\nmemory = 3\n"
+        "sigma_halving = 2\nrestart_after = 1\n",
     ),
     "ppo": (
         "[ppo]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nminibatches = 3\n"
@@ -76,7 +78,10 @@ TINY: dict[str, tuple[str, ...]] = {
     "openai_es": ("[openai_es]\npopulation = 12\nepisodes = 3\nrestart_after = 2\n",),
     "pgpe": ("[pgpe]\npopulation = 12\nepisodes = 3\n",),
     "snes": ("[snes]\npopulation = 12\nepisodes = 3\n",),
-    "sep_cma_es": ("[sep_cma_es]\npopulation = 12\nepisodes = 3\n",),
+    "sep_cma_es": (
+        "[sep_cma_es]\npopulation = 12\nepisodes = 3\n",
+        '[sep_cma_es]\npopulation = 6\nepisodes = 3\nrestart_after = 1\nrestart_population = "bipop"\n',
+    ),
     "cma_es": ("[cma_es]\npopulation = 12\nepisodes = 3\n",),
     "es": ("[es]\npopulation = 12\nparents = 3\nepisodes = 3\n",),
     "erl": (
