@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,11 +24,31 @@ OF_BUDGET = ("run.budget", "run.generations")
 MOST_GENERATIONS = 10_000_000  # so that the budget ends a run
 
 
+class Trained(Section):
+    """An experiment file, and the algorithms that it is trained with."""
+
+    file: str = Field(description="experiment file, from this file's folder")
+    algorithms: list[str] = Field([], description="its algorithms; empty = those of the comparison, or else its own")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_a_name(cls, given: Any) -> Any:
+        return {"file": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Trained:
+        if twice := _twice(self.algorithms):
+            raise ValueError(f"algorithms: {twice}")
+        return self
+
+
 class Comparison(Section):
     """The [comparison] section: what is compared, with how many seeds, and on what budget."""
 
-    experiments: list[str] = Field(
-        min_length=1, max_length=100, description="experiment files, from this file's folder"
+    experiments: list[Trained] = Field(
+        min_length=1,
+        max_length=100,
+        description="experiment files, from this file's folder: names, or tables { file, algorithms }",
     )
     algorithms: list[str] = Field([], description="algorithms of every experiment; empty = each its own")
     seeds: list[int] = Field(min_length=1, max_length=100, description="seeds of every method")
@@ -42,11 +62,10 @@ class Comparison(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Comparison:
-        wrong = []
-        for name in ("experiments", "algorithms", "seeds"):
-            values = getattr(self, name)
-            if twice := [value for place, value in enumerate(values) if value in values[:place]]:
-                wrong.append(f"{name}: {shown(twice[0])} is named twice")
+        wrong: list[str] = []
+        named: dict[str, list[Any]] = {"experiments": [trained.file for trained in self.experiments]}
+        named |= {"algorithms": self.algorithms, "seeds": self.seeds}
+        wrong += [f"{name}: {twice}" for name, values in named.items() if (twice := _twice(values))]
         if bad := [seed for seed in self.seeds if not 0 <= seed < 1 << 64]:
             wrong.append(f"seeds: {shown(bad[0])} is not between 0 and 2^64 - 1")
         first, *others = [*self.limits, ""]
@@ -146,13 +165,13 @@ def _methods(
     """Return the experiment of every method, and the lines of mistakes in other files; add those of this one."""
     methods: dict[str, Experiment] = {}
     lines: list[str] = []
-    files = [path.parent / name for name in section.experiments]
-    for number, file in enumerate(files):
+    files = [path.parent / trained.file for trained in section.experiments]
+    for number, (file, trained) in enumerate(zip(files, section.experiments, strict=True)):
         if _plain(file.stem) in [_plain(other.stem) for other in files[:number]]:
             text = f"another experiment is named {_plain(file.stem)} too; rename the file, or a copy of it"
             mistakes.append(Mistake((SECTION, "experiments", number), text))
             continue
-        for algorithm in (*section.algorithms,) or (None,):
+        for algorithm in (*(trained.algorithms or section.algorithms),) or (None,):
             try:
                 experiment = _loaded(file, section, {**flags, "algorithm": algorithm})
             except ConfigurationError as error:
@@ -181,11 +200,19 @@ def _of_this_file(line: str, file: Path, section: Comparison, number: int, algor
         if line.startswith((f"{option}: ", f"--set {assignment}: ")):
             return Mistake((SECTION, "set"), line.removeprefix("--set "))
     if line.startswith("--algorithm: ") and algorithm is not None:
-        place = section.algorithms.index(algorithm)
-        return Mistake((SECTION, "algorithms", place), line.removeprefix("--algorithm: "))
+        own = section.experiments[number].algorithms
+        place: tuple[str | int, ...] = ("experiments", number, "algorithms") if own else ("algorithms",)
+        which = (own or section.algorithms).index(algorithm)
+        return Mistake((SECTION, *place, which), line.removeprefix("--algorithm: "))
     if line.startswith(f"{file}: "):  # it cannot be read
         return Mistake((SECTION, "experiments", number), line)
     return None
+
+
+def _twice(values: Sequence[object]) -> str:
+    """Return that a value is named twice, if one is."""
+    twice = [value for place, value in enumerate(values) if value in values[:place]]
+    return f"{shown(twice[0])} is named twice" if twice else ""
 
 
 def _plain(stem: str) -> str:

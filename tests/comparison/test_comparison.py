@@ -154,6 +154,40 @@ set = ["ga.sigmaa=1", "foo"]
     assert found[5:] == [f"one.toml:{SMALL.count(chr(10)) + 1}: ga.sgma: unknown key - did you mean `sigma`?"]
 
 
+def test_an_experiment_may_have_algorithms_of_its_own(folder: Path) -> None:
+    (folder / "both.toml").write_text(
+        """[comparison]
+experiments = [{ file = "one.toml", algorithms = ["ga", "snes"] }, "two.toml", { file = "three.toml" }]
+algorithms = ["ppo"]
+seeds = [1]
+set = ["policy.layers=[]"]
+"""
+    )
+    (folder / "three.toml").write_text(SMALL)
+    members = plan.read(Path("both.toml")).members
+    assert [member.method for member in members] == ["one-ga", "one-snes", "two-ppo", "three-ppo"]
+
+
+def test_mistakes_in_the_table_of_an_experiment_are_named(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text(SMALL)
+    text = """[comparison]
+experiments = [
+  { file = "one.toml", algorithms = ["ga", "gaa"] },
+]
+seeds = [1]
+"""
+    (found,) = mistakes(tmp_path / "both.toml", text)
+    assert found.startswith('2: comparison.experiments[0].algorithms[1]: "gaa" is not known - did you mean')
+    twice = text.replace("gaa", "ga")
+    assert mistakes(tmp_path / "both.toml", twice) == ['2: comparison.experiments[0]: algorithms: "ga" is named twice']
+    wrong = text.replace('"one.toml"', "3").replace('"ga", "gaa"', '"ga"')
+    assert mistakes(tmp_path / "both.toml", wrong) == [
+        "2: comparison.experiments[0].file: must be text in quotes, not 3"
+    ]
+    number = "[comparison]\nexperiments = [3]\nseeds = [1]\n"
+    assert mistakes(tmp_path / "both.toml", number)[0].startswith("2: comparison.experiments[0]: must be a table")
+
+
 @pytest.mark.parametrize(("text", "said"), [("", "comparison.experiments: is missing"), ("x", "1: ")])
 def test_a_file_without_a_comparison_says_what_is_missing(tmp_path: Path, text: str, said: str) -> None:
     assert any(said in line for line in mistakes(tmp_path / "both.toml", text))
