@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from evo.cli.comparing import Trainer, train_all
+from evo.cli.comparing import train_all
 from evo.errors import ResourceError, counted
 from evo.sweep.race import SHARES, Standing, judged, loses, mean_of
 from evo.sweep.trials import Settings, Trial
@@ -14,10 +14,18 @@ from evo.sweep.trials import Settings, Trial
 if TYPE_CHECKING:
     from evo.comparison.methods import Method
     from evo.comparison.outcomes import Outcome
+    from evo.comparison.plan import Member
     from evo.sweep.journal import Journal
     from evo.sweep.search import Search
 
 Scores = dict[str, tuple[float, ...]]
+
+
+class Train(Protocol):
+    """Trains runs as far as they are to go, and returns what came of each."""
+
+    def __call__(self, members: Sequence[Member], *, describe: Callable[[Outcome], str] | None = None) -> list[Outcome]:
+        """Return an outcome for each member, in order, and show a line a run in the words of `describe`."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +41,14 @@ class Run:
         return len(self.stages) == len(SHARES) and not self.stages[-1].stopped
 
 
-def race(settings: Settings, trials: Sequence[Trial], journal: Journal, trainer: Trainer | None = None) -> list[Run]:
+def race(settings: Settings, trials: Sequence[Trial], journal: Journal, train: Train = train_all) -> list[Run]:
     """Train the trials side by side, a stage after the other; ResourceError where none of them can be trained."""
     alive, stages = list(trials), dict[str, list[Standing]]()
     for share in SHARES:
         standings = journal.stage(_stage(share))
         if standings is None:
             print(f"up to {share:.0%} of the budget: {counted(len(alive), 'trial')}", flush=True)
-            standings = judged(*_trained(settings, alive, share, trainer), last=share == SHARES[-1])
+            standings = judged(*_trained(settings, alive, share, train), last=share == SHARES[-1])
             journal.decide(_stage(share), standings)
         for one in standings:
             stages.setdefault(one.name, []).append(one)
@@ -53,14 +61,14 @@ def race(settings: Settings, trials: Sequence[Trial], journal: Journal, trainer:
     return [Run(trial, tuple(stages[trial.name])) for trial in trials]
 
 
-def searched(settings: Settings, search: Search, journal: Journal, trainer: Trainer | None = None) -> list[Run]:
+def searched(settings: Settings, search: Search, journal: Journal, train: Train = train_all) -> list[Run]:
     """Train one trial after the other, each against the best before it; ResourceError where none can be trained."""
     runs = dict[str, Run]()
     for tried in search.tried():
-        run = _tried(settings, settings.trial(tried), runs, journal, trainer)
+        run = _tried(settings, settings.trial(tried), runs, journal, train)
         runs[run.trial.name] = run
     while (values := search.next()) is not None:
-        run = _tried(settings, settings.trial(values), runs, journal, trainer)
+        run = _tried(settings, settings.trial(values), runs, journal, train)
         search.tell(run.stages)
         runs[run.trial.name] = run
     if not any(run.finished for run in runs.values()):
@@ -68,13 +76,13 @@ def searched(settings: Settings, search: Search, journal: Journal, trainer: Trai
     return list(runs.values())
 
 
-def _tried(settings: Settings, trial: Trial, runs: Mapping[str, Run], journal: Journal, trainer: Trainer | None) -> Run:
+def _tried(settings: Settings, trial: Trial, runs: Mapping[str, Run], journal: Journal, train: Train) -> Run:
     """Train a trial until it loses to the best one."""
     best, stages = winner(list(runs.values())), list[Standing]()
     for number, share in enumerate(SHARES):
         known = journal.stage(f"{trial.name} {_stage(share)}")
         if known is None:
-            scores, failures = _trained(settings, [trial], share, trainer)
+            scores, failures = _trained(settings, [trial], share, train)
             (standing,) = judged(scores, failures, last=True)
             if best is not None and standing.scores and share < SHARES[-1]:
                 why = loses(standing.scores, best.stages[number].scores)
@@ -95,21 +103,19 @@ def winner(runs: Sequence[Run]) -> Run | None:
     return max(finished, key=lambda run: mean_of(run.stages[-1].scores), default=None)
 
 
-def retested(settings: Settings, run: Run, trainer: Trainer | None = None) -> tuple[Method, list[Outcome]]:
+def retested(settings: Settings, run: Run, train: Train = train_all) -> tuple[Method, list[Outcome]]:
     """Train the winner with fresh seeds; return its test scores, and what came of each run."""
     from evo.comparison.methods import method_of
 
     print(f"{run.trial.name} wins; retested on {counted(settings.retest, 'fresh seed')}", flush=True)
-    found = train_all(settings.retests(run.trial), trainer)
+    found = train(settings.retests(run.trial))
     return method_of(run.trial.name, found), found
 
 
-def _trained(
-    settings: Settings, trials: Sequence[Trial], share: float, trainer: Trainer | None
-) -> tuple[Scores, dict[str, str]]:
+def _trained(settings: Settings, trials: Sequence[Trial], share: float, train: Train) -> tuple[Scores, dict[str, str]]:
     """Train up to a share of the budget; return the validation returns of trials by seed, and why others failed."""
     members = [member for trial in trials for member in settings.members(trial, share)]
-    found, scores, failures = train_all(members, trainer, _described), Scores(), dict[str, str]()
+    found, scores, failures = train(members, describe=_described), Scores(), dict[str, str]()
     for trial in trials:
         own = [outcome for outcome in found if outcome.method == trial.name]
         failed = [outcome for outcome in own if outcome.validation is None]

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 
 import evo
 from evo.cli import sweeping
+from evo.cli.comparing import train_all
 from evo.comparison.outcomes import Outcome
 from evo.comparison.plan import Member
 from evo.errors import ConfigurationError, DataError
@@ -45,12 +48,11 @@ def trial_of(settings: Settings, *texts: str) -> list[Any]:
 class Trainer:
     """Stands for training: a trial's score follows from its sigma, its seed and its share of the budget."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, scores: dict[str, float], noise: float = 0.0) -> None:
+    def __init__(self, scores: dict[str, float], noise: float = 0.0) -> None:
         self.scores, self.noise = scores, noise
         self.trained: list[tuple[str, int, int]] = []  # name, seed, generations
-        monkeypatch.setattr(sweeping, "train_all", self)
 
-    def __call__(self, members: Sequence[Member], *_: object) -> list[Outcome]:
+    def __call__(self, members: Sequence[Member], *, describe: object = None) -> list[Outcome]:
         return [self._outcome(member) for member in members]
 
     def _outcome(self, member: Member) -> Outcome:
@@ -138,12 +140,12 @@ def test_only_a_trial_that_the_seeds_show_to_lose_stops() -> None:
 
 
 def test_a_race_stops_the_losers_and_the_winner_is_retested_on_seeds_that_no_trial_had(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
 ) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2,0.5")
     scores = {"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0, "ga.sigma=0.5": 1.0}
-    trainer = Trainer(monkeypatch, scores)
-    runs = sweeping.race(settings, trials, Journal(settings.directory, {}))
+    trainer = Trainer(scores)
+    runs = sweeping.race(settings, trials, Journal(settings.directory, {}), trainer)
     assert [len(run.stages) for run in runs] == [1, 3, 1]
     best = sweeping.winner(runs)
     assert best is not None
@@ -152,18 +154,18 @@ def test_a_race_stops_the_losers_and_the_winner_is_retested_on_seeds_that_no_tri
         (1, 2), (2, 2), (3, 2), (1, 4), (2, 4), (3, 4)
     ]  # fmt: skip
     trainer.trained.clear()
-    method, found = sweeping.retested(settings, best)
+    method, found = sweeping.retested(settings, best, trainer)
     assert trainer.trained == [("ga.sigma=0.2", 4, 4), ("ga.sigma=0.2", 5, 4)]
     assert method.mean == 7.0 + 45.0
     assert found[0].directory == Path("runs/sweep-tiny/retest/ga.sigma=0.2-seed4")
 
 
-def test_what_was_decided_is_not_decided_again(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_decided_is_not_decided_again(settings: Settings) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
-    Trainer(monkeypatch, {"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
-    first = sweeping.race(settings, trials, Journal(settings.directory, {"seeds": [1, 2, 3]}))
-    changed = Trainer(monkeypatch, {"ga.sigma=0.1": 500.0, "ga.sigma=0.2": 7.0})
-    again = sweeping.race(settings, trials, Journal(settings.directory, {"seeds": [1, 2, 3]}))
+    trainer = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
+    first = sweeping.race(settings, trials, Journal(settings.directory, {"seeds": [1, 2, 3]}), trainer)
+    changed = Trainer({"ga.sigma=0.1": 500.0, "ga.sigma=0.2": 7.0})
+    again = sweeping.race(settings, trials, Journal(settings.directory, {"seeds": [1, 2, 3]}), changed)
     assert (again, changed.trained) == (first, [])
     with pytest.raises(ConfigurationError, match="is a sweep with another seeds; choose another --directory"):
         Journal(settings.directory, {"seeds": [1]})
@@ -172,17 +174,18 @@ def test_what_was_decided_is_not_decided_again(settings: Settings, monkeypatch: 
         Journal(settings.directory, {"seeds": [1, 2, 3]})
 
 
-def test_a_trial_that_fails_is_out_and_is_named(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_fails_is_out_and_is_named(settings: Settings) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
-    trainer = Trainer(monkeypatch, {"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
-    good = trainer._outcome
+    good = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
 
-    def bad(member: Member) -> Outcome:
-        failed = Outcome(member.method, member.experiment, member.directory, failure="no memory")
-        return failed if member.method == "ga.sigma=0.2" else good(member)
+    def train(members: Sequence[Member], *, describe: object = None) -> list[Outcome]:
+        failed = {"ga.sigma=0.2": "no memory"}
+        return [
+            replace(outcome, validation=None, failure=failed[outcome.method]) if outcome.method in failed else outcome
+            for outcome in good(members)
+        ]
 
-    monkeypatch.setattr(trainer, "_outcome", bad)
-    runs = sweeping.race(settings, trials, Journal(settings.directory, {}))
+    runs = sweeping.race(settings, trials, Journal(settings.directory, {}), train)
     assert runs[1].stages == (Standing("ga.sigma=0.2", (), "failed: seed 1: no memory"),)
     best = sweeping.winner(runs)
     assert best is not None
@@ -203,9 +206,12 @@ def test_a_search_without_optuna_says_what_to_install(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def in_this_process(member: Member) -> str:
+def trained(member: Member) -> str:
     list(evo.train(member.experiment, member.directory))
     return ""
+
+
+in_this_process = partial(train_all, trainer=trained)
 
 
 @pytest.mark.long

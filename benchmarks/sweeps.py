@@ -1,0 +1,255 @@
+"""Sweeps beside Optuna alone: what is found, and at what cost; `python -m benchmarks.sweeps`.
+
+The same TPE sampler proposes the same number of trials, with the same seeds. Optuna alone trains every trial with the
+whole budget, or stops it by its median pruner; a sweep stops it as soon as the seeds show that it loses.
+
+The score of a trial is synthetic, so that its true mean is known: it depends on sigma and population, rises along the
+budget at a rate that depends on the population, and has noise of the seed, some of which all trials share. With
+`--board`, a genetic algorithm is trained on a 6 x 6 board, and what counts is the winner's test score on fresh seeds.
+With Optuna installed only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Protocol
+
+import numpy as np
+
+import evo
+from evo.cli import sweeping
+from evo.cli.comparing import train_all
+from evo.comparison import student
+from evo.comparison.outcomes import Outcome
+from evo.comparison.plan import Member
+from evo.sweep.journal import Journal
+from evo.sweep.race import SHARES, mean_of
+from evo.sweep.search import Search, library
+from evo.sweep.space import axes_of
+from evo.sweep.trials import Settings, Trial
+from evo.training.testing import Score
+
+ROOT = Path(__file__).parent.parent
+EXPERIMENT = ROOT / "experiments" / "ga_snake_6x6.toml"
+TRIALS, SEEDS, RETESTS = 20, 3, 10
+OF_SEED, OF_TRIAL = 1.0, 0.7  # standard deviations between seeds: what all trials share, and what each has of its own
+
+
+def noise(*name: object) -> float:
+    """Return a standard normal number that follows from a name."""
+    digest = np.frombuffer(repr(name).encode(), np.uint8)
+    return float(np.random.default_rng(digest.astype(np.uint32)).standard_normal())
+
+
+class Benchmark(Protocol):
+    """Trains runs, counts what they cost, and judges a winner."""
+
+    over: tuple[str, ...]  # the options that are varied, as --over takes them
+    sets: tuple[str, ...]  # what all trials have, as --set takes it
+    generations: int
+    unit: str  # of costs
+
+    def __call__(self, members: Sequence[Member], *, describe: Callable[[Outcome], str] | None = None) -> list[Outcome]:
+        """Return an outcome for each member."""
+
+    def cost(self) -> float:
+        """Return what was spent so far."""
+
+    def judge(self, settings: Settings, trial: Trial) -> float:
+        """Return the score that the winner is worth."""
+
+
+@dataclass
+class Landscape(Benchmark):
+    """A synthetic benchmark, in place of training: where the best values are depends on its number."""
+
+    number: int
+    over = ("ga.sigma=0.003..3:log", "ga.population=64..4096:log")
+    sets = ()
+    generations = 100
+    unit = "generations"
+    _trained: dict[tuple[str, int], int] = field(default_factory=dict)  # generations of every run, by trial and seed
+
+    def true(self, experiment: Any, share: float = 1.0) -> float:
+        """Return the mean score of the experiment over all seeds after a share of the budget."""
+        options = experiment.options
+        place = math.log10(options.sigma), math.log2(options.population)
+        best = -1.0 + 0.6 * noise(self.number, "sigma"), 9.0 + 1.0 * noise(self.number, "population")
+        final = 20.0 * math.exp(-(((place[0] - best[0]) / 0.7) ** 2) - ((place[1] - best[1]) / 4.0) ** 2)
+        slow = 0.15 * 2.0 ** (0.25 * (place[1] - 9.0))  # large populations rise later
+        return final * (1.0 - math.exp(-share / slow))
+
+    def __call__(self, members: Sequence[Member], *, describe: object = None) -> list[Outcome]:
+        """Return the outcomes, and count what they cost."""
+        return [self._outcome(member) for member in members]
+
+    def _outcome(self, member: Member) -> Outcome:
+        experiment = member.experiment
+        seed, share = experiment.run.seed, experiment.generations / self.generations
+        done = self._trained.get((member.method, seed), 0)
+        self._trained[member.method, seed] = max(experiment.generations, done)
+        luck = OF_SEED * noise(self.number, seed) + OF_TRIAL * noise(self.number, seed, member.method)
+        value = self.true(experiment, share) + luck * math.sqrt(share)
+        score = Score(1000, value, (value, value), value, value, None, None, 1.0)
+        return Outcome(member.method, experiment, member.directory, score=score, validation=value)
+
+    def cost(self) -> float:
+        """Return the generations of all runs."""
+        return sum(self._trained.values())
+
+    def judge(self, settings: Settings, trial: Trial) -> float:
+        """Return the mean score over all seeds."""
+        return self.true(trial.experiment)
+
+
+@dataclass
+class Board(Benchmark):
+    """A genetic algorithm on a 6 x 6 board, trained for real."""
+
+    number: int
+    over = ("ga.sigma=0.003..3:log", "ga.parents=2..64:log", "ga.sigma_spread=0.0..2.0")
+    sets = ("ga.population=128", "ga.elites=2", "ga.episodes=16", "test.episodes=500", "workers.backend=serial")
+    generations = 24
+    unit = "CPU-seconds"
+    _spent: float = 0.0
+
+    def __call__(self, members: Sequence[Member], *, describe: Callable[[Outcome], str] | None = None) -> list[Outcome]:
+        """Train in this process."""
+        began = time.process_time()
+        found = train_all(members, _here, describe)
+        self._spent += time.process_time() - began
+        return found
+
+    def cost(self) -> float:
+        """Return the processor time of all training."""
+        return self._spent
+
+    def judge(self, settings: Settings, trial: Trial) -> float:
+        """Return the mean test score on fresh seeds."""
+        scores = [outcome.score for outcome in train_all(settings.retests(trial), _here)]
+        return fmean(score.mean for score in scores if score is not None)
+
+
+def _here(member: Member) -> str:
+    *_, _ = evo.train(member.experiment, member.directory)
+    return ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search ended with."""
+
+    worth: float  # score of the winner
+    won_with: float
+    cost: float  # of all trials, without retests
+    retest: tuple[float, float] | None = None  # 95 % interval between fresh seeds
+
+
+def settings_of(benchmark: Benchmark, number: int, directory: Path) -> Settings:
+    """Return the settings of a sweep with seeds of its own."""
+    first, count = 1 + 1000 * number, str(benchmark.generations)
+    flags = {"generations": count, "seed": None, "workers": "1", "backend": None, "algorithm": None}
+    return Settings(EXPERIMENT, benchmark.sets, flags, tuple(range(first, first + SEEDS)), RETESTS, directory)
+
+
+def by_race(benchmark: Benchmark, settings: Settings) -> Found:
+    """Return what `evo sweep --search optuna` finds."""
+    search = Search(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)
+    best = sweeping.winner(sweeping.searched(settings, search, Journal(settings.directory, {}), benchmark))
+    cost = benchmark.cost()
+    assert best is not None
+    method, _ = sweeping.retested(settings, best, benchmark)
+    _, interval = student.mean_interval(method.scores)
+    return Found(benchmark.judge(settings, best.trial), mean_of(best.stages[-1].scores), cost, interval)
+
+
+def by_optuna(benchmark: Benchmark, settings: Settings, pruner: Callable[[Any], Any]) -> Found:
+    """Return what Optuna finds with a pruner of its own, which sees the mean over seeds at the end of each stage."""
+    optuna = library()
+    search = Search(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)  # for its axes alone
+    trials: list[tuple[float, Trial]] = []
+
+    def objective(one: Any) -> float:
+        for axis in search._axes:
+            one._suggest(axis.key, search._distribution(axis))
+        trial, value = settings.trial(search._values(one)), 0.0
+        for stage, share in enumerate(SHARES):
+            value = fmean(outcome.validation or 0.0 for outcome in benchmark(settings.members(trial, share)))
+            one.report(value, stage)
+            if share < SHARES[-1] and one.should_prune():
+                raise optuna.TrialPruned
+        trials.append((value, trial))
+        return value
+
+    sampler = optuna.samplers.TPESampler(seed=settings.seeds[0])
+    study = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner(optuna.pruners))
+    study.optimize(objective, n_trials=TRIALS)
+    value, best = max(trials, key=lambda one: one[0])
+    cost = benchmark.cost()
+    return Found(benchmark.judge(settings, best), value, cost)
+
+
+ALONE = "Optuna, every trial to its end"
+WAYS: dict[str, Callable[[Benchmark, Settings], Found]] = {
+    "`evo sweep`": by_race,
+    ALONE: lambda benchmark, settings: by_optuna(benchmark, settings, lambda pruners: pruners.NopPruner()),
+    "Optuna, median pruner": lambda benchmark, settings: by_optuna(
+        benchmark, settings, lambda pruners: pruners.MedianPruner()
+    ),
+}
+
+
+def main() -> None:
+    """Print a table: what each way finds, at what cost, and how often the retest's interval holds."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sweeps", description=__doc__)
+    parser.add_argument("--sweeps", type=int, default=200, help="searches of each way (200)")
+    parser.add_argument("--board", action="store_true", help="train on a 6 x 6 board")
+    given = parser.parse_args()
+    library()
+    kind: Callable[[int], Benchmark] = Board if given.board else Landscape
+    found: dict[str, list[Found]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(given.sweeps):
+            for name, way in WAYS.items():
+                benchmark, where = kind(number), Path(folder) / f"{number}-{list(WAYS).index(name)}"
+                with contextlib.redirect_stdout(io.StringIO()):
+                    found.setdefault(name, []).append(way(benchmark, settings_of(benchmark, number, where)))
+            print(f"\r{number + 1}/{given.sweeps}", end="", file=sys.stderr, flush=True)
+    print("\n".join(table(found, kind(0))))
+
+
+def table(found: dict[str, list[Found]], benchmark: Benchmark) -> list[str]:
+    """Return the lines of the table."""
+    whole = found[ALONE]
+    all_of_it = fmean(one.cost for one in whole)
+    lines = [f"{len(whole)} searches of {TRIALS} trials with {SEEDS} seeds each", ""]
+    lines += [f"| search | {benchmark.unit} | of all | score of the winner | less than Optuna's | it won with |"]
+    lines += ["|---|--:|--:|--:|--:|--:|"]
+    for name, ends in found.items():
+        mean, interval = student.mean_interval(
+            [other.worth - one.worth for one, other in zip(ends, whole, strict=True)]
+        )
+        less = "-" if ends is whole or interval is None else f"{mean:.2f} ({interval[0]:.2f} to {interval[1]:.2f})"
+        cost, worth, won = (fmean(getattr(one, of) for one in ends) for of in ("cost", "worth", "won_with"))
+        lines.append(f"| {name} | {cost:,.0f} | {cost / all_of_it:.0%} | {worth:.2f} | {less} | {won:.2f} |")
+    retests = [(one.worth, one.retest) for one in found["`evo sweep`"] if one.retest]
+    held = sum(low <= worth <= high for worth, (low, high) in retests)
+    if isinstance(benchmark, Landscape):
+        lines += ["", f"the interval of the retest holds the winner's true score in {held} of {len(retests)} sweeps"]
+    return lines
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    main()
