@@ -1,8 +1,8 @@
 """What `evo plan` says beside what then happens, for every experiment here: `python -m benchmarks.plans`.
 
-An experiment is probed, and then trained for as many frames as the plan says take some seconds. Both are given as frames
-per second of training; disk is what a generation adds. A line an experiment is kept in a file, so the command goes on
-where it was stopped. Experiments of libraries that are missing are left out.
+An experiment is probed, and then trained for as many frames as the plan says take some seconds. Both are given as
+frames per second of training. A line an experiment is kept in a file, so the command goes on where it was stopped.
+Experiments of libraries that are missing are left out.
 """
 
 from __future__ import annotations
