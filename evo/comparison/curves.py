@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.comparison import bootstrap, student
-from evo.comparison.tables import Table
 from evo.store.metrics import MetricsFile
 from evo.training.accounting import SO_FAR
+
+if TYPE_CHECKING:
+    from evo.comparison.tables import Table
 
 POINTS = 200  # of a curve
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]  # spent, score

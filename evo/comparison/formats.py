@@ -8,18 +8,24 @@ import re
 from collections.abc import Callable, Sequence
 
 from evo.comparison.methods import Interval, Method, Pair
+from evo.comparison.reaching import Reached, Reaching
 from evo.comparison.tables import Report, Table
+from evo.training.accounting import COUNTED
 
 UNKNOWN = "-"
 TITLES = (
     "method", "seeds", "mean score", "95 % between seeds", "IQM", "95 % of IQM", "lowest to highest seed",
     "± within a champion", "frames a run", "forward passes", "multiply-adds", "CPU", "training", "weights",
 )  # fmt: skip
+REACHED_TITLES = ("method", "runs that reach it", "frames", "forward passes", "multiply-adds", "CPU")
 PAIR_TITLES = ("first", "second", "P(first > second)", "95 %", "p", "p, Holm", "verdict")
 COLUMNS = (
     "environment", "league", "method", "algorithm", "seeds", "runs", "mean", "ci95_low", "ci95_high", "iqm", "iqm_low",
     "iqm_high", "lowest", "highest", "within_half_width", "frames", "forward_passes", "multiply_adds", "cpu_seconds",
     "seconds", "weights",
+)  # fmt: skip
+REACHED_COLUMNS = (
+    "method", "score", "runs", "reached", "frames", "forward_passes", "multiply_adds", "cpu_seconds",
 )  # fmt: skip
 PAIR_COLUMNS = (
     "first", "second", "probability", "probability_low", "probability_high", "p_value", "p_adjusted", "winner",
@@ -40,6 +46,8 @@ def markdown(report: Report) -> str:
         parts += [f"### {title_of(table)}", _grid(TITLES, map(cells, table.methods))]
         if table.pairs:
             parts.append(_grid(PAIR_TITLES, map(pair_cells, table.pairs)))
+        if table.reaching and table.reaching.methods:
+            parts += [about_reaching(table.reaching), _grid(REACHED_TITLES, map(reached_cells, table.reaching.methods))]
         if notes := _notes(table):
             parts.append("\n".join(f"- {_escaped(note)}" for note in notes))
     if report.notes:
@@ -54,6 +62,9 @@ def latex(report: Report) -> str:
         parts += [rf"\paragraph{{{_tex(title_of(table))}}}", _tabular(TITLES, map(cells, table.methods))]
         if table.pairs:
             parts.append(_tabular(PAIR_TITLES, map(pair_cells, table.pairs)))
+        if table.reaching and table.reaching.methods:
+            rows = map(reached_cells, table.reaching.methods)
+            parts += [_tex(about_reaching(table.reaching)), _tabular(REACHED_TITLES, rows)]
         parts += [_tex(sentence(note)) for note in _notes(table)]
     parts += [_tex(sentence(note)) for note in report.notes]
     return "\n\n".join(parts) + "\n"
@@ -80,7 +91,13 @@ def comma_separated(report: Report) -> str:
         for pair in table.pairs
     ]  # fmt: skip
     notes = [[note] for table in report.tables for note in _notes(table)] + [[note] for note in report.notes]
-    blocks = [(COLUMNS, methods), (PAIR_COLUMNS, pairs), (("note",), notes)]
+    reached = [
+        [one.method, table.reaching.score, one.runs, one.reached, *(one.medians.get(name) for name in COUNTED)]
+        for table in report.tables
+        if table.reaching
+        for one in table.reaching.methods
+    ]
+    blocks = [(COLUMNS, methods), (PAIR_COLUMNS, pairs), (REACHED_COLUMNS, reached), (("note",), notes)]
     texts = []
     for titles, rows in blocks:
         if rows:
@@ -127,6 +144,26 @@ def pair_cells(pair: Pair) -> list[str]:
         _p_value(pair.p_adjusted),
         pair.verdict,
     ]
+
+
+def about_reaching(found: Reaching) -> str:
+    """Return what the table of a score to be reached shows."""
+    return (
+        f"Spent until the best network so far had {number(found.score)} in a test of the run: median over the runs, "
+        "where those that never had count as longer"
+    )
+
+
+def reached_cells(one: Reached) -> list[str]:
+    """Return what a method spent until it reached the score."""
+    cells = [one.method, f"{one.reached} of {one.runs}"]
+    for name, form in zip(COUNTED, ("{:,.0f}", "{:,.0f}", "{:.3g}", "{:,.1f} s"), strict=True):
+        median = one.medians.get(name)
+        if name not in one.medians:
+            cells.append(UNKNOWN)
+        else:
+            cells.append(f"> {form.format(one.spent[name])}" if median is None else form.format(median))
+    return cells
 
 
 def number(value: float | None) -> str:

@@ -57,6 +57,9 @@ class Comparison(Section):
     forward_passes: int = Field(0, ge=0, description="forward passes of networks of a run; 0 = no limit")
     multiply_adds: int = Field(0, ge=0, description="multiply-adds of networks of a run; 0 = no limit")
     cpu_seconds: float = Field(0.0, ge=0, description="processor seconds of a run; 0 = no limit")
+    reach: float | None = Field(
+        None, description="score until which the time is shown; none = between the weakest player and the best method"
+    )
     set: list[str] = Field([], description="changes of every experiment, as those of --set")
     directory: str = Field("", description="where the runs are; empty = runs/ and the name of this file")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from evo.comparison.methods import Method, Pair, judged, method_of, pair_of, possible
 from evo.comparison.outcomes import Outcome
+from evo.comparison.reaching import Reaching, reaching, score_between
 from evo.config.experiment import Experiment, environment_of
 from evo.config.sections import plural
 from evo.config.toml_text import value_text
@@ -42,6 +43,7 @@ class Table:
     methods: tuple[Method, ...]  # by their means, highest first
     pairs: tuple[Pair, ...]
     baselines: dict[str, Any]  # a player's name, and its `evo.training.testing.Baseline`
+    reaching: Reaching | None  # what methods spent until they reached a score
     notes: tuple[str, ...]
 
 
@@ -62,10 +64,11 @@ def place_of(experiment: Experiment) -> Place:
     return Place(f"{options.id}{_listed(game, ' (', ')')}", _listed(options.league))
 
 
-def report_of(outcomes: Sequence[Outcome], seconds: float = BASELINE_SECONDS) -> Report:
+def report_of(outcomes: Sequence[Outcome], seconds: float = BASELINE_SECONDS, reach: float | None = None) -> Report:
     """Return the tables, the verdicts and the notes of all runs of a comparison.
 
-    Players that need no learning play for so many seconds of processor time each, and at least one episode.
+    Players that need no learning play for so many seconds of processor time each, and at least one episode. `reach` is
+    the score whose time is shown; None: one between the weakest player and the best method.
     """
     places: dict[Place, dict[str, list[Outcome]]] = {}
     for outcome in outcomes:
@@ -79,13 +82,17 @@ def report_of(outcomes: Sequence[Outcome], seconds: float = BASELINE_SECONDS) ->
     for place, methods in rows.items():
         names = {method.name for method in methods}
         found = [outcome for outcomes_of in places[place].values() for outcome in outcomes_of]
+        players = _baselines(found, seconds)
+        means_of = {name: player.mean for name, player in players.items()}
+        score = score_between(methods, means_of) if reach is None else reach
         tables.append(
             Table(
                 environment=place.game,
                 league=place.league,
                 methods=tuple(methods),
                 pairs=tuple(pair for pair in decided if pair.first in names),
-                baselines=_baselines(found, seconds),
+                baselines=players,
+                reaching=None if score is None else reaching(methods, score),
                 notes=tuple(_notes(methods, found)),
             )
         )

@@ -8,7 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from evo.comparison.curves import Curve, profiles_of, scores_of
-from evo.comparison.formats import PAIR_TITLES, TITLES, cells, interval, number, pair_cells, sentence, title_of
+from evo.comparison.formats import (
+    PAIR_TITLES,
+    REACHED_TITLES,
+    TITLES,
+    about_reaching,
+    cells,
+    interval,
+    number,
+    pair_cells,
+    reached_cells,
+    sentence,
+    title_of,
+)
 from evo.comparison.permutation import LEVEL
 from evo.comparison.tables import Report, Table
 from evo.config.sections import plural
@@ -76,6 +88,13 @@ class ComparisonPage:
         if one.pairs:
             about = f"A method wins where p, corrected for all pairs by Holm's method, is at most {LEVEL:g}."
             parts += [element("h3", "Pairs"), table(PAIR_TITLES, map(pair_cells, one.pairs)), quiet(about)]
+        if one.reaching and one.reaching.methods:
+            rows = map(reached_cells, one.reaching.methods)
+            parts += [
+                element("h3", f"Time to {number(one.reaching.score)}"),
+                table(REACHED_TITLES, rows, numbers=range(2, len(REACHED_TITLES))),
+                quiet(f"{about_reaching(one.reaching)}. In between, nobody knows: runs are tested now and then."),
+            ]
         parts += [element("h3", "Score against what was spent"), *self._charts(one)]
         if players:
             heads = ("player that needs no learning", "mean score", "95 %", "episodes")

@@ -23,9 +23,12 @@ from evo.cli.commands import compare
 from evo.comparison import bootstrap, curves, figures, formats, outcomes, plan, tables
 from evo.comparison.outcomes import Outcome
 from evo.comparison.plan import Member
+from evo.comparison.reaching import score_between
 from evo.config import loading
 from evo.errors import ConfigurationError, LockedError
 from evo.records import Spent
+from evo.report.comparison import ComparisonPage
+from evo.store.metrics import MetricsFile
 from evo.training.testing import Score
 from tests.helpers.calling import ROOT, SMALL, called
 
@@ -402,6 +405,35 @@ def test_every_format_has_every_method_every_verdict_and_every_note(folder: Path
     assert [row[name] for name in ("frames", "forward_passes", "multiply_adds", "cpu_seconds", "seconds")] == [
         "5.0", "10.0", "250.0", "3.5", "2.0"
     ]  # fmt: skip
+
+
+def test_the_time_to_a_score_is_that_of_the_first_test_that_has_it(folder: Path) -> None:
+    sets = 'set = ["run.generations=3", "test.episodes=20", "test.every=1"]'
+    (folder / "both.toml").write_text(COMPARISON.replace(COMPARISON.splitlines()[-1], sets) + "reach = 1000.0\n")
+    planned = plan.read(folder / "both.toml")
+    assert planned.section.reach == 1000
+    found = comparing.train_all(planned.members, in_this_process)
+    never, at_once = (tables.report_of(found, 0.0, reach) for reach in (1000.0, -100.0))
+    (table,) = at_once.tables
+    assert table.reaching is not None
+    for reached, method in zip(table.reaching.methods, table.methods, strict=True):
+        firsts = [MetricsFile(Path(run.run_dir)).read()[0]["frames_so_far"] for run in method.runs]
+        assert (reached.method, reached.runs, reached.reached) == (method.name, 2, 2)
+        assert reached.medians["frames"] == min(firsts)  # of two, the first one is half
+        line = f"| {method.name} | 2 of 2 | {min(firsts):,.0f} |"
+        assert line in formats.markdown(at_once)
+        assert f"| {method.name} | 0 of 2 | > " in formats.markdown(never)
+        assert f"{method.name},-100.0,2,2,{min(firsts):.1f}," in formats.comma_separated(at_once)
+        assert f"{method.name},1000.0,2,0,,,," in formats.comma_separated(never)
+    assert "had -100.00 in a test of the run" in formats.latex(at_once)
+    assert b"Time to -100.00" in ComparisonPage(at_once).html()
+
+
+def test_the_score_to_reach_lies_between_the_weakest_player_and_the_best_method(folder: Path) -> None:
+    methods = tables.report_of(made("a", [1, 2, 3]) + made("b", [10.0, 20.0]), 0.0).tables[0].methods
+    assert score_between(methods, {"random": 5.0, "greedy": 90.0}) == 12.5
+    assert score_between(methods, {"random": 15.0}) is None
+    assert score_between(methods, {}) is None
 
 
 @pytest.mark.parametrize(

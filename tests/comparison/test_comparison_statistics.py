@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 
-from evo.comparison import bootstrap, permutation, student
+from evo.comparison import bootstrap, permutation, reaching, student
 
 # Two-sided 95 % points of Student's t, by degrees of freedom, as every printed table has them.
 PRINTED = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 29: 2.045, 120: 1.980}
@@ -166,3 +167,38 @@ def test_a_difference_of_three_standard_deviations_is_found_with_five_seeds() ->
         for _ in range(100)
     ]
     assert np.mean(found) > 0.9
+
+
+@pytest.mark.parametrize(("ends", "expected"), [
+    ([(3, True), (1, True), (2, True)], 2),
+    ([(1, True), (2, True)], 1),  # half of the runs are there
+    ([(5, True), (9, False), (9, False)], None),  # one of three
+    ([(5, True), (6, True), (9, False)], 6),
+    # Of four, one ends early without the score: of the three that are under way at 4, one reaches it, then one of two:
+    # 1 - 1/3 = 0.67, and 0.67 * (1 - 1/2) = 0.33.
+    ([(2, False), (4, True), (6, True), (9, False)], 6),
+    ([(2, True), (2, True), (9, False)], 2),
+    ([(2, False), (3, False)], None),
+])  # fmt: skip
+def test_the_median_time_to_a_score_is_that_of_a_hand_computation(
+    ends: list[tuple[float, bool]], expected: float | None
+) -> None:
+    assert reaching.median(ends) == expected
+
+
+def test_the_median_time_does_not_flatter_methods_whose_runs_end_early() -> None:
+    """Exponential times of which a third are cut off: the median is close to the true one, that of the rest is not."""
+    rng = np.random.default_rng(1)
+    times, cut = rng.exponential(1.0, 4000), rng.exponential(2.0, 4000)
+    ends = [(min(time, end), time <= end) for time, end in zip(times, cut, strict=True)]
+    found = reaching.median(ends)
+    assert found is not None
+    assert abs(found - math.log(2)) < 0.05
+    assert np.median([time for time, there in ends if there]) < 0.55
+
+
+def test_a_run_reaches_a_score_at_its_first_test_that_has_it() -> None:
+    spent, scores = np.array([1.0, 2.0, 3.0]), np.array([5.0, 7.0, 6.0])
+    assert reaching.first_of(spent, scores, 6.0) == (2.0, True)
+    assert reaching.first_of(spent, scores, 7.0) == (2.0, True)
+    assert reaching.first_of(spent, scores, 7.1) == (3.0, False)

@@ -39,7 +39,7 @@ def main(arguments: Namespace) -> int:
     if files and len(paths) > 1:
         raise ConfigurationError(f"{files[0]}: give one comparison file, or directories of runs only")
     registry.load(arguments.plugin)
-    page, usual = _page(arguments.page), None
+    page, usual, reach = _page(arguments.page), None, None
     if arguments.figures is not None:
         from evo.comparison import figures
 
@@ -52,6 +52,7 @@ def main(arguments: Namespace) -> int:
         if arguments.dry_run:
             return _planned(planned, arguments.json)
         found = _trained(planned)
+        reach = planned.section.reach
         usual = planned.directory.with_name(f"{planned.directory.name}.html")  # beside the folder of the runs
     else:
         for flag in ("workers", "backend", "dry_run"):
@@ -60,7 +61,7 @@ def main(arguments: Namespace) -> int:
         from evo.comparison import outcomes
 
         found = outcomes.of_directories(paths)
-    return _reported(found, arguments, page, usual)
+    return _reported(found, reach, arguments, page, usual)
 
 
 def described(plan: Plan) -> str:
@@ -133,7 +134,9 @@ def _page(given: str | None) -> Path | None:
     return path
 
 
-def _reported(found: list[Outcome], arguments: Namespace, page: Path | None, usual: Path | None) -> int:
+def _reported(
+    found: list[Outcome], reach: float | None, arguments: Namespace, page: Path | None, usual: Path | None
+) -> int:
     """Print the report, write what is asked for and the page at its usual place; return 5 where no run has a score."""
     from dataclasses import asdict
 
@@ -141,7 +144,7 @@ def _reported(found: list[Outcome], arguments: Namespace, page: Path | None, usu
     from evo.files.durable import replace_file, resources
     from evo.training.summary import one_line
 
-    report = tables.report_of(found)
+    report = tables.report_of(found, reach=reach)
     text = formats.FORMATS[arguments.format](report)
     print(printable_lines(text), end="")
     if arguments.output is not None:

@@ -1,0 +1,94 @@
+"""How much a method spends until it reaches a score, where some of its runs never do.
+
+A run that ends below the score is censored: it would have taken longer, nobody knows how long. The median is that of
+the Kaplan-Meier estimator (Kaplan and Meier, 1958), which uses what is known of these runs; a mean of the others would
+make a method look fast that seldom gets there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.comparison.curves import points_of
+from evo.comparison.methods import Method
+from evo.training.accounting import COUNTED
+
+WAY = 0.75  # from the weakest player that needs no learning to the best method, where no score is given
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What a method spent until it reached the score."""
+
+    method: str
+    runs: int  # that were tested as they trained
+    reached: int
+    medians: dict[str, float | None]  # of each amount; None where fewer than half of the runs are known to reach it
+    spent: dict[str, float]  # the most that a run has spent, which a median that is None lies above
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """The score that is to be reached, and how fast methods do."""
+
+    score: float
+    methods: tuple[Reached, ...]
+
+
+def score_between(methods: Sequence[Method], players: Mapping[str, float]) -> float | None:
+    """Return the score on three quarters of the way from the weakest player to the best method, with three digits.
+
+    None where there is no player, or no method is better.
+    """
+    means = [method.mean for method in methods if method.mean is not None]
+    if not means or not players or max(means) <= min(players.values()):
+        return None
+    weakest, best = min(players.values()), max(means)
+    return float(f"{weakest + WAY * (best - weakest):.3g}")
+
+
+def reaching(methods: Sequence[Method], score: float) -> Reaching:
+    """Return what every method spent until a test of its best network so far had this score or more."""
+    return Reaching(score, tuple(found for method in methods if (found := _of(method, score)) is not None))
+
+
+def _of(method: Method, score: float) -> Reached | None:
+    medians: dict[str, float | None] = {}
+    spent: dict[str, float] = {}
+    counts = (0, 0)
+    for amount in COUNTED:
+        runs = [points_of(Path(run.run_dir), amount) for run in method.runs if run.score is not None]
+        known = [points for points in runs if points is not None]
+        if known:
+            ends = [first_of(*points, score) for points in known]
+            medians[amount] = median(ends)
+            spent[amount] = max(float(points[0][-1]) for points in known)
+            counts = len(known), sum(there for _, there in ends)
+    return Reached(method.name, *counts, medians, spent) if medians else None
+
+
+def first_of(spent: NDArray[np.float64], scores: NDArray[np.float64], score: float) -> tuple[float, bool]:
+    """Return what was spent at the first test with this score, or in all; and whether there is one.  # [T], [T]"""
+    above = np.flatnonzero(scores >= score)
+    return (float(spent[above[0]]), True) if len(above) else (float(spent[-1]), False)
+
+
+def median(ends: Sequence[tuple[float, bool]]) -> float | None:
+    """Return the Kaplan-Meier median of times, each with whether the score was reached then; None where there is none.
+
+    The share of runs that have not reached it is the product, over all times of reaching, of the share of runs still
+    under way that did not reach it there.
+    """
+    waiting = 1.0
+    for time in sorted({time for time, there in ends if there}):
+        under_way = sum(end >= time for end, _ in ends)
+        waiting *= 1 - sum(there and end == time for end, there in ends) / under_way
+        if waiting <= 0.5 or math.isclose(waiting, 0.5):
+            return time
+    return None
