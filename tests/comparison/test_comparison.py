@@ -417,12 +417,13 @@ def test_the_time_to_a_score_is_that_of_the_first_test_that_has_it(folder: Path)
     (table,) = at_once.tables
     assert table.reaching is not None
     for reached, method in zip(table.reaching.methods, table.methods, strict=True):
-        firsts = [MetricsFile(Path(run.run_dir)).read()[0]["frames_so_far"] for run in method.runs]
+        metrics = [MetricsFile(Path(run.run_dir)).read() for run in method.runs]
+        firsts, last = [lines[0]["frames_so_far"] for lines in metrics], max(run.frames for run in method.runs)
         assert (reached.method, reached.runs, reached.reached) == (method.name, 2, 2)
         assert reached.medians["frames"] == min(firsts)  # of two, the first one is half
         line = f"| {method.name} | 2 of 2 | {min(firsts):,.0f} |"
         assert line in formats.markdown(at_once)
-        assert f"| {method.name} | 0 of 2 | > " in formats.markdown(never)
+        assert f"| {method.name} | 0 of 2 | > {last:,.0f} |" in formats.markdown(never)
         assert f"{method.name},-100.0,2,2,{min(firsts):.1f}," in formats.comma_separated(at_once)
         assert f"{method.name},1000.0,2,0,,,," in formats.comma_separated(never)
     assert "had -100.00 in a test of the run" in formats.latex(at_once)
