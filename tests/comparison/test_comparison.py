@@ -30,6 +30,7 @@ from evo.records import Spent
 from evo.report.comparison import ComparisonPage
 from evo.store.metrics import MetricsFile
 from evo.training.testing import Score
+from evo.workers.devices import cores
 from tests.helpers.calling import ROOT, SMALL, called
 
 EXAMPLES = sorted((ROOT / "experiments" / "comparisons").glob("*.toml"))
@@ -297,6 +298,31 @@ def test_a_comparison_that_another_process_trains_stops(folder: Path) -> None:
 
     with pytest.raises(LockedError):
         comparing.train_all(planned.members, locked)
+
+
+def test_as_many_runs_train_at_a_time_as_there_are_cores_for(folder: Path) -> None:
+    def at_once(*sets: str) -> int:
+        text = COMPARISON.replace("set = [", f"set = [{''.join(f'{json.dumps(one)}, ' for one in sets)}")
+        (folder / "both.toml").write_text(text)
+        return comparing.at_once(plan.read(folder / "both.toml").members)
+
+    assert at_once() == cores()  # the serial backend takes one
+    assert at_once('workers.backend="processes"') == 1
+    assert at_once('workers.backend="processes"', f"workers.count={cores()}") == 1
+    assert at_once('workers.backend="processes"', "workers.count=1") == cores()
+    assert at_once('workers.backend="processes"', "workers.count=1000") == 1
+    assert at_once("learner.threads=1000") == cores()  # nothing learns
+
+
+@pytest.mark.skipif(cores() < 2, reason="one core")
+def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> None:
+    (folder / "both.toml").write_text(COMPARISON.replace("generations=2", "generations=200"))
+    members = plan.read(folder / "both.toml").members
+    found = comparing.train_all(members)
+    assert [outcome.directory for outcome in found] == [member.directory for member in members]
+    ends = [(member.directory / "champion.h5").stat().st_mtime for member in members]
+    begins = [(member.directory / "config.resolved.toml").stat().st_mtime for member in members]
+    assert begins[1] < ends[0]
 
 
 @pytest.mark.parametrize(
