@@ -72,6 +72,8 @@ def main() -> int:
         with kept.open("a") as lines:
             lines.write(json.dumps(found[file]) + "\n")
         print(f"{file}: {figures['planned'] / figures['happened']:.2f}", file=sys.stderr, flush=True)
+    if not found:
+        raise SystemExit("no experiment can be run here")
     ratios = {file: line["planned"] / line["happened"] for file, line in found.items()}
     print("| experiment | planned frames/s | frames/s | ratio |\n|---|--:|--:|--:|")
     for file, line in found.items():

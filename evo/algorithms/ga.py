@@ -148,6 +148,7 @@ class GeneticAlgorithm(Algorithm):
             **outcome.record(),
             **raced,
             "survivors": np.array(chosen, np.int32),
+            **self._progress(),
         }
         per = 1000.0 * options.episodes
         return {
@@ -282,14 +283,23 @@ class GeneticAlgorithm(Algorithm):
 
     def state(self) -> Arrays:
         """Return the parents, their sigma steps, ages and mean fitness, and what decides about a restart."""
-        progress = {"progress": np.array([*self._stall.state(), self._began], np.int64)}
         return {
             "weights": self._parents,
             "steps": self._steps,
             "ages": self._ages,
             "means": self._means,
-            **(progress if self.options.restart_after else {}),
+            **self._progress(),
         }
+
+    def _progress(self) -> dict[str, NDArray[np.int64]]:
+        """Return what decides about a restart, where there are any."""
+        known = np.array([*self._stall.state(), self._began], np.int64)
+        return {"progress": known} if self.options.restart_after else {}
+
+    def _resume(self, progress: NDArray[np.int64]) -> None:
+        """Go on from what decides about a restart."""
+        self._stall.restore(progress)
+        self._began = int(progress[3])
 
     def record(self) -> Arrays:
         """Return parent, mate, key, sigma, summed return and frames of every candidate, and who survived."""
@@ -301,15 +311,16 @@ class GeneticAlgorithm(Algorithm):
         self._steps = np.asarray(state["steps"], np.int32)
         self._ages = np.asarray(state["ages"], np.int32)
         self._means = np.asarray(state["means"], np.int64)
-        if self.options.restart_after and "progress" in state:
-            self._stall.restore(np.asarray(state["progress"], np.int64))
-            self._began = int(state["progress"][3])
+        if self.options.restart_after and "progress" in state and len(records):  # a fork counts anew
+            self._resume(np.asarray(state["progress"], np.int64))
         self._record = dict(records[-1]) if records else {}
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Rebuild the survivors that a record names."""
         if len(self._parents) and (np.asarray(record["parent"], np.int32) < 0).all():
             self._begin_again(number)
+        if "progress" in record:
+            self._resume(np.asarray(record["progress"], np.int64))
         source, steps = self._candidates(number)
         chosen = record["survivors"].tolist()
         self._parents, self._steps = self._rebuilt(source.some(chosen)), steps[chosen]

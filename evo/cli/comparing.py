@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from evo.cli.terminal.display import is_live
 from evo.errors import DataError, LockedError, ResourceError, first_line, printable
+from evo.learning.options import CLUSTERS, LearnerOptions
 
 if TYPE_CHECKING:
     from evo.comparison.outcomes import Outcome
     from evo.comparison.plan import Member
+    from evo.config.experiment import Experiment
 
 Trainer = Callable[["Member"], str]  # trains a run to its end; returns why it failed, or nothing
 
@@ -64,16 +66,27 @@ def described(outcome: Outcome) -> str:
 
 
 def at_once(members: Sequence[Member]) -> int:
-    """Return how many of these runs there are cores for at a time; 1 where one of them takes all."""
+    """Return how many of these runs there are cores for at a time; 1 where one of them takes all, or uses a GPU."""
+    from evo.workers import gpus
     from evo.workers.devices import cores
 
     there, most = cores(), 1
+    if gpus.visible() and any(_may_use_a_gpu(member.experiment) for member in members):
+        return 1
     for member in members:
         experiment, workers = member.experiment, member.experiment.workers
         count = there if workers.count == "auto" else workers.count
         used = 1 if workers.backend == "serial" else count
-        most = max(most, used, experiment.learner.threads if experiment.learns else 1)
+        most = max(most, used, _cores_of(experiment.learner) if experiment.learns else 1)
     return max(1, there // most)
+
+
+def _cores_of(learner: LearnerOptions) -> int:
+    return learner.threads * (learner.processes if learner.strategy in CLUSTERS else 1)
+
+
+def _may_use_a_gpu(experiment: Experiment) -> bool:
+    return experiment.learns_in_tensorflow or experiment.policy.player == "tensorflow"
 
 
 def _one_by_one(members: Sequence[Member], trainer: Trainer) -> Iterator[tuple[int, Outcome]]:

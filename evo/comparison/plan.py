@@ -71,6 +71,8 @@ class Comparison(Section):
         wrong += [f"{name}: {twice}" for name, values in named.items() if (twice := _twice(values))]
         if bad := [seed for seed in self.seeds if not 0 <= seed < 1 << 64]:
             wrong.append(f"seeds: {shown(bad[0])} is not between 0 and 2^64 - 1")
+        if self.algorithms and all(trained.algorithms for trained in self.experiments):
+            wrong.append("algorithms: every experiment has algorithms of its own; leave it out")
         first, *others = [*self.limits, ""]
         wrong += [f"{name}: cannot go with {first}; give one of them" for name in others if name]
         for assignment in self.set:

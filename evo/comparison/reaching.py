@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.comparison.curves import points_of
-from evo.comparison.methods import Method
+from evo.comparison.methods import Method, Run
 from evo.training.accounting import COUNTED
 
 WAY = 0.75  # from the weakest player that needs no learning to the best method, where no score is given
@@ -27,7 +27,7 @@ class Reached:
     """What a method spent until it reached the score."""
 
     method: str
-    runs: int  # that were tested as they trained
+    runs: int  # those that failed too
     reached: int
     medians: dict[str, float | None]  # of each amount; None where fewer than half of the runs are known to reach it
     spent: dict[str, float]  # the most that a run has spent, which a median that is None lies above
@@ -42,7 +42,7 @@ class Reaching:
 
 
 def score_between(methods: Sequence[Method], players: Mapping[str, float]) -> float | None:
-    """Return the score on three quarters of the way from the weakest player to the best method, with three digits.
+    """Return the score on three quarters of the way from the weakest player to the best method, rounded.
 
     None where there is no player, or no method is better.
     """
@@ -50,7 +50,8 @@ def score_between(methods: Sequence[Method], players: Mapping[str, float]) -> fl
     if not means or not players or max(means) <= min(players.values()):
         return None
     weakest, best = min(players.values()), max(means)
-    return float(f"{weakest + WAY * (best - weakest):.3g}")
+    digits = 2 - math.floor(math.log10(best - weakest))  # of which the difference has three
+    return round(weakest + WAY * (best - weakest), digits)
 
 
 def reaching(methods: Sequence[Method], score: float) -> Reaching:
@@ -63,14 +64,24 @@ def _of(method: Method, score: float) -> Reached | None:
     spent: dict[str, float] = {}
     counts = (0, 0)
     for amount in COUNTED:
-        runs = [points_of(Path(run.run_dir), amount) for run in method.runs if run.score is not None]
-        known = [points for points in runs if points is not None]
-        if known:
-            ends = [first_of(*points, score) for points in known]
+        ends = [end for run in method.runs if (end := _end(run, amount, score)) is not None]
+        if ends and any(time for time, _ in ends):
             medians[amount] = median(ends)
-            spent[amount] = max(float(points[0][-1]) for points in known)
-            counts = len(known), sum(there for _, there in ends)
+            spent[amount] = max(time for time, _ in ends)
+            counts = len(ends), sum(there for _, there in ends)
     return Reached(method.name, *counts, medians, spent) if medians else None
+
+
+def _end(run: Run, amount: str, score: float) -> tuple[float, bool] | None:
+    """Return what a run had spent when it reached the score, or in all; a run that failed had not reached it before.
+
+    None where it was not counted, or nothing was tested.
+    """
+    points = points_of(Path(run.run_dir), amount)
+    if points is not None:
+        return first_of(*points, score)
+    spent: float | None = getattr(run, amount)
+    return None if run.score is not None or spent is None else (float(spent), False)
 
 
 def first_of(spent: NDArray[np.float64], scores: NDArray[np.float64], score: float) -> tuple[float, bool]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -162,10 +162,15 @@ def _at(path: Iterable[str | int], values: Any) -> Any:
 def _fields(model: type[Section], path: Path) -> list[str]:
     """Return the keys of the table at a path in a model; none where that is not a section."""
     for step in path:
+        if isinstance(step, int):  # of a list, whose items the step before it led to
+            continue
         field = model.model_fields.get(str(step))
-        if field is None or not isinstance(field.annotation, type) or not issubclass(field.annotation, Section):
+        inner = field.annotation if field else None
+        if get_origin(inner) is list:
+            (inner,) = get_args(inner)
+        if not isinstance(inner, type) or not issubclass(inner, Section):
             return []
-        model = field.annotation
+        model = inner
     return list(model.model_fields)
 
 

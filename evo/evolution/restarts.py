@@ -38,7 +38,12 @@ class Stall:
 
     def restart(self) -> None:
         """Begin to count anew."""
-        self.restarts, self.best, self.generations = self.restarts + 1, FITNESS_WORST, 0
+        self.restarts += 1
+        self.forget()
+
+    def forget(self) -> None:
+        """Count as if the search had just begun, as in a fork, whose fitness may be the sum of something else."""
+        self.best, self.generations = FITNESS_WORST, 0
 
     def state(self) -> list[int]:
         """Return restarts, highest mean fitness and generations since then."""
@@ -84,7 +89,10 @@ class Sizes:
         self.size = Size(population, self._first.sigma * exp(of_sigma * ln(SMALLEST_SIGMA)))
 
     def state(self) -> list[int]:
-        """Return kind, largest population, evaluations of each kind, and population; empty where none changes."""
+        """Return kind, largest population, candidates and means that each kind has evaluated, and population.
+
+        Empty where none changes.
+        """
         if self._growth == "same":
             return []
         return [self._kind, self._largest, *self._evaluated, self.size.population]

@@ -152,10 +152,13 @@ class EvolutionStrategy(Algorithm):
         return self._record
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
-        """Go on from a distribution."""
+        """Go on from a distribution; a fork counts its generations anew, and has the size that its options say."""
         progress = np.asarray(state["progress"], np.int64)
         self._stall.restore(progress)
-        self._sizes.restore(progress[3:])
+        if len(records):
+            self._sizes.restore(progress[3:])
+        else:
+            self._stall.forget()
         self.distribution = self._search(np.array(state["mean"], np.float64))
         self.distribution.restore(state)
 

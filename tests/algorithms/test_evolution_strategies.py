@@ -367,7 +367,7 @@ def test_a_restarted_search_goes_on_from_its_state() -> None:
     algorithm, other = (made("sep_cma_es", NETWORK, restart_after=2, population=8) for _ in range(2))
     for number in range(8):
         climbing.generation(algorithm, number, NETWORK, lambda x: 7.0)
-        other.restore(algorithm.state(), ())
+        other.restore(algorithm.state(), [algorithm.record()])
         assert [array.tobytes() for array in other.state().values()] == [
             array.tobytes() for array in algorithm.state().values()
         ]

@@ -82,13 +82,23 @@ def test_a_restarted_search_of_another_size_goes_on_from_its_state(growth: str) 
     algorithm, other = (made("sep_cma_es", NETWORK, **options) for _ in range(2))
     for number in range(9):
         climbing.generation(algorithm, number, NETWORK, lambda x: 7.0)
-        other.restore(algorithm.state(), ())
+        other.restore(algorithm.state(), [algorithm.record()])
         climbing.generation(algorithm, number + 1, NETWORK, lambda x: 7.0)
         climbing.generation(other, number + 1, NETWORK, lambda x: 7.0)
         assert [a.tobytes() for a in other.state().values()] == [a.tobytes() for a in algorithm.state().values()]
         again = made("sep_cma_es", NETWORK, **options)
-        again.restore(other.state(), ())
+        again.restore(other.state(), [other.record()])
         algorithm = again
+
+
+def test_a_fork_counts_anew_and_has_the_population_that_its_options_say() -> None:
+    algorithm = made("sep_cma_es", NETWORK, population=6, restart_after=2, restart_population="ipop")
+    standing_still(algorithm, 6)
+    fork = made("sep_cma_es", NETWORK, population=10, restart_after=2, restart_population="ipop")
+    fork.restore(algorithm.state(), ())
+    metrics = [climbing.generation(fork, number, NETWORK, lambda x: -9.0) for number in range(1, 4)]
+    assert [one["population"] for one in metrics] == [10, 10, 10]
+    assert [one["restarts"] - algorithm.restarts for one in metrics] == [0, 0, 1]  # though -9 is less than 7
 
 
 @pytest.mark.parametrize(("name", "options", "message"), [
@@ -155,9 +165,51 @@ def test_the_schedule_of_sigma_begins_again_with_the_population() -> None:
     assert sigmas == [0, 0.05, 0.025, 0, 0.05]
 
 
-def test_a_record_of_a_restart_is_retraced() -> None:
-    algorithm, other = population(restart_after=1), population(restart_after=1)
-    for number in range(5):
+@pytest.mark.parametrize("first", range(5))
+def test_records_lead_from_any_checkpoint_to_every_later_generation(first: int) -> None:
+    """Restarts come in generations 3, 6 and 9."""
+    options = {"restart_after": 2, "sigma_halving": 1, "sigma_spread": 0.0}
+    algorithm, records, states = population(**options), [], []
+    for number in range(11):
         climbing.generation(algorithm, number, NETWORK, lambda x: 7.0)
-        assert other.retrace(number, algorithm.record())
-        assert other.state()["weights"].tobytes() == algorithm.state()["weights"].tobytes()
+        records.append(algorithm.record())
+        states.append(algorithm.state())
+    assert [number for number, record in enumerate(records) if (record["parent"] < 0).all()] == [0, 3, 6, 9]
+    for number in range(first + 1, 11):
+        other = population(**options)
+        other.restore(states[first], records[: first + 1])
+        for between in range(first + 1, number):
+            assert other.retrace(between, records[between])
+        assert other.state()["weights"].tobytes() == states[number - 1]["weights"].tobytes()
+        sources = [task.weights for task in next(other.generation(number)).tasks]
+        for name, of in (("parent", "rows"), ("key", "keys"), ("sigma", "sigmas")):
+            found = np.concatenate([getattr(source, of) for source in sources])
+            assert found.tolist() == records[number][name].tolist()
+
+
+def test_a_resumed_population_begins_again_when_the_straight_one_does() -> None:
+    options = {"restart_after": 2, "sigma_halving": 1, "sigma_spread": 0.0}
+    algorithm = population(**options)
+    for number in range(10):
+        resumed = population(**options)
+        if number:
+            resumed.restore(algorithm.state(), [algorithm.record()])
+        for one in (resumed, algorithm):
+            climbing.generation(one, number, NETWORK, lambda x: 7.0)
+        assert [array.tobytes() for array in resumed.state().values()] == [
+            array.tobytes() for array in algorithm.state().values()
+        ]
+        assert resumed.record()["sigma"].tolist() == algorithm.record()["sigma"].tolist()
+
+
+def test_a_forked_population_counts_anew() -> None:
+    options = {"restart_after": 2, "sigma_halving": 1, "sigma_spread": 0.0}
+    algorithm, fork = population(**options), population(**options)
+    for number in range(6):  # the next generation would be a restart
+        climbing.generation(algorithm, number, NETWORK, lambda x: 7.0)
+    fork.restore(algorithm.state(), ())
+    for number in range(1, 5):
+        climbing.generation(fork, number, NETWORK, lambda x: -9.0)
+        assert (fork.record()["parent"] < 0).all() == (number == 4)  # after a first one, and two that are no better
+        if number < 4:
+            assert math.isclose(fork.record()["sigma"].max(), 0.1 / 2**number, rel_tol=1e-6)

@@ -183,10 +183,17 @@ seeds = [1]
     (found,) = mistakes(tmp_path / "both.toml", text)
     assert found.startswith('2: comparison.experiments[0].algorithms[1]: "gaa" is not known - did you mean')
     twice = text.replace("gaa", "ga")
-    assert mistakes(tmp_path / "both.toml", twice) == ['2: comparison.experiments[0]: algorithms: "ga" is named twice']
+    assert mistakes(tmp_path / "both.toml", twice) == ['2: comparison.experiments[0].algorithms: "ga" is named twice']
     wrong = text.replace('"one.toml"', "3").replace('"ga", "gaa"', '"ga"')
     assert mistakes(tmp_path / "both.toml", wrong) == [
         "2: comparison.experiments[0].file: must be text in quotes, not 3"
+    ]
+    unknown = text.replace('algorithms = ["ga", "gaa"]', 'algorithm = "ga"')
+    (found,) = mistakes(tmp_path / "both.toml", unknown)
+    assert found.endswith("[0].algorithm: unknown key - did you mean `algorithms`?")
+    unused = text.replace(', "gaa"', "") + 'algorithms = ["nsga3"]\n'
+    assert mistakes(tmp_path / "both.toml", unused) == [
+        "6: comparison.algorithms: every experiment has algorithms of its own; leave it out"
     ]
     number = "[comparison]\nexperiments = [3]\nseeds = [1]\n"
     assert mistakes(tmp_path / "both.toml", number)[0].startswith("2: comparison.experiments[0]: must be a table")
@@ -453,6 +460,14 @@ def test_the_time_to_a_score_is_that_of_the_first_test_that_has_it(folder: Path)
         assert f"{method.name},-100.0,2,2,{min(firsts):.1f}," in formats.comma_separated(at_once)
         assert f"{method.name},1000.0,2,0,,,," in formats.comma_separated(never)
     assert "had -100.00 in a test of the run" in formats.latex(at_once)
+    failed = [replace(found[0], score=None, failure="lost"), *found[1:]]
+    (table,) = tables.report_of(failed, 0.0, 1000.0).tables
+    assert table.reaching is not None
+    assert [reached.runs for reached in table.reaching.methods] == [2, 2]  # a run that failed has not reached it
+    gone = replace(found[0], directory=folder / "nowhere", score=None, failure="lost", spent=Spent(5, 1.0, 5, 5, 1.0))
+    (table,) = tables.report_of([gone, *found[1:]], 0.0, -100.0).tables
+    assert table.reaching is not None
+    assert sorted((one.runs, one.reached) for one in table.reaching.methods) == [(2, 1), (2, 2)]
     assert b"Time to -100.00" in ComparisonPage(at_once).html()
 
 
@@ -460,6 +475,8 @@ def test_the_score_to_reach_lies_between_the_weakest_player_and_the_best_method(
     methods = tables.report_of(made("a", [1, 2, 3]) + made("b", [10.0, 20.0]), 0.0).tables[0].methods
     assert score_between(methods, {"random": 5.0, "greedy": 90.0}) == 12.5
     assert score_between(methods, {"random": 15.0}) is None
+    close = tables.report_of(made("a", [499.9, 499.9]), 0.0).tables[0].methods
+    assert score_between(close, {"random": 499.0}) == 499.675
     assert score_between(methods, {}) is None
 
 

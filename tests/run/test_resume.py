@@ -48,8 +48,8 @@ TINY: dict[str, tuple[str, ...]] = {
         'memory = 3\nselection = "tournament"\nadapt = true\ncrossover = "uniform"\nsigma_halving = 2\n',
         "[ga]\npopulation = 12\nparents = 6\nelites = 3\nepisodes = 3\nmemory = 3\nislands = 3\nmigration_every = 2\n",
         "[ga]\npopulation = 12\nparents = 4\nelites = 3\nepisodes = 6\nmemory = 3\nrace = 2\n",
-        "[ga]\npopulation = 12\nparents = 4\nelites = 2\nepisodes = 3\nmemory = 3\n"
-        "sigma_halving = 2\nrestart_after = 1\n",
+        "[ga]\npopulation = 12\nparents = 11\nelites = 2\nepisodes = 1\nsigma = 3.0\n"
+        "sigma_halving = 2\nrestart_after = 1\n",  # it begins again in generation 2
     ),
     "ppo": (
         "[ppo]\nenvs = 6\nhorizon = 8\nenvs_per_task = 4\nminibatches = 3\n"
