@@ -93,7 +93,7 @@ def test_a_restarted_search_of_another_size_goes_on_from_its_state(growth: str) 
 
 def test_a_fork_counts_anew_and_has_the_population_that_its_options_say() -> None:
     algorithm = made("sep_cma_es", NETWORK, population=6, restart_after=2, restart_population="ipop")
-    standing_still(algorithm, 6)
+    standing_still(algorithm, 5)
     fork = made("sep_cma_es", NETWORK, population=10, restart_after=2, restart_population="ipop")
     fork.restore(algorithm.state(), ())
     metrics = [climbing.generation(fork, number, NETWORK, lambda x: -9.0) for number in range(1, 4)]
