@@ -15,10 +15,8 @@ test-long: ## all tests, in one to two hours
 results: ## every published score, trained and measured again, in hours; may be interrupted
 	$(PYTHON) -m benchmarks.results
 
-methods: ## seven methods on five games, in hours; may be interrupted, and a larger budget goes on with the same runs
-	for game in snake snake_6x6 breakout asterix acrobot; do \
-		$(PYTHON) -m evo compare experiments/comparisons/methods_$$game.toml --workers 1 \
-			--output docs/results/$$game.md --figures runs/methods_$$game.figures || exit 1; done
+methods: ## seven methods on five games, into docs/results, in hours; may be interrupted
+	$(PYTHON) -m benchmarks.methods
 
 pictures: ## those of the README, from a run of two minutes; PNGs need Chromium and the extra browser
 	$(PYTHON) -m benchmarks.pictures

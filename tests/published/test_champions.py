@@ -33,6 +33,6 @@ def test_a_champion_s_test_score_is_reproduced(path: Path) -> None:
     score = read_champion(path).about["test"]
     words = ["evaluate", str(path), "--episodes", str(score["episodes"]), "--block", str(score["block"]), "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "evo", *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-m", "evo", *words], cwd=ROOT, capture_output=True, text=True, check=True, timeout=900
     )
     assert json.loads(done.stdout.splitlines()[-1]) == {**score, "mode": "greedy"}
