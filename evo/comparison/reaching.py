@@ -94,8 +94,11 @@ def median(ends: Sequence[tuple[float, bool]]) -> float | None:
     """Return the Kaplan-Meier median of times, each with whether the score was reached then; None where there is none.
 
     The share of runs that have not reached it is the product, over all times of reaching, of the share of runs still
-    under way that did not reach it there.
+    under way that did not reach it there. Where fewer than half of all runs are known to reach it, there is none: in
+    the end the product hangs on the few runs that went a little further than the others.
     """
+    if 2 * sum(there for _, there in ends) < len(ends):
+        return None
     waiting = 1.0
     for time in sorted({time for time, there in ends if there}):
         under_way = sum(end >= time for end, _ in ends)

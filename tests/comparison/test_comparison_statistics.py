@@ -179,6 +179,7 @@ def test_a_difference_of_three_standard_deviations_is_found_with_five_seeds() ->
     ([(2, False), (4, True), (6, True), (9, False)], 6),
     ([(2, True), (2, True), (9, False)], 2),
     ([(2, False), (3, False)], None),
+    ([(2, False), (3, False), (4, True)], None),  # the only one under way at 4, and one of three
 ])  # fmt: skip
 def test_the_median_time_to_a_score_is_that_of_a_hand_computation(
     ends: list[tuple[float, bool]], expected: float | None
