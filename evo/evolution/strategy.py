@@ -120,7 +120,8 @@ class EvolutionStrategy(Algorithm):
         if not (np.abs(self.distribution.mean) < LARGEST).all():
             raise ResourceError(f"generation {number}: the mean has diverged; use a smaller sigma or learning rate")
         self._sizes.after(len(source))
-        if 0 < self.options.restart_after <= self._stall.after(fitness[1:]):
+        stalled = self._stall.after(fitness[1:])  # counted without restarts too: it is part of every state
+        if 0 < self.options.restart_after <= stalled:
             self._stall.restart()
             self._sizes.restart(self.restarts)
             self.distribution = self._search(self._fresh())

@@ -110,6 +110,13 @@ def test_growth_that_does_nothing_is_refused(name: str, options: dict[str, Any],
         registry.find("algorithms", name).Options(**options)
 
 
+@pytest.mark.parametrize("restart_after", [0, 9])
+def test_a_state_says_since_when_a_search_stands_still_even_where_it_never_restarts(restart_after: int) -> None:
+    algorithm = made("sep_cma_es", NETWORK, population=6, restart_after=restart_after)
+    standing_still(algorithm, 4)
+    assert algorithm.state()["progress"].tolist() == [0, 7 * int(climbing.FINE), 3]
+
+
 def test_options_without_restarts_are_not_in_an_identity() -> None:
     assert "restart_population" not in registry.find("algorithms", "snes").Options().model_dump()
     assert "restart_after" not in ga.Options().model_dump()
