@@ -5,7 +5,7 @@
 | frame | N | 0 empty, 1 head, 2 fruit, 3 body |
 | planes | N | head; body; age (steps until the cell is free / N^2); fruit; hunger / starvation everywhere |
 | ego | N | the same five, the whole board turned so that the head looks up; ones |
-| window | odd, <= 2N - 1 | head in the centre, looking up: wall; body; age; fruit; hunger |
+| window | odd | head in the centre, looking up: wall; body; age; fruit; hunger |
 | features | 1 | the numbers of FEATURE_NAMES, for whoever looks where the head looks |
 
 `body` excludes the head, `age` includes it (the tail has age 1, the head the length); hunger is 0 where there is no

@@ -28,6 +28,7 @@ CHANNELS = (1, 5, 6, 5, len(FEATURE_NAMES))  # planes of an observation
 EPISODE_METRICS = ("score", "won", "starved")
 DEFAULT_REWARDS = {"fruit": 1.0, "death": -1.0, "win": 10.0, "starved": 0.0, "step": 0.0}
 SMALLEST, LARGEST = 4, 64
+WIDEST = 2 * LARGEST - 1  # window: all of the largest board, wherever the head is
 SEED_LIMIT = 1 << 64
 STEP_LIMIT = 1 << 31
 REWARD_LIMIT = 1e9
@@ -275,14 +276,14 @@ def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
 def shape(observation: str, size: int, window: int = 0) -> tuple[int, int, int]:
     """Return (H, W, C) of an observation; `window` is the side of the window, 0 means 2 size - 1.
 
-    Raises ValueError for an unknown observation, and for a window that is even or wider than 2 size - 1.
+    Raises ValueError for an unknown observation, and for a window that is even or wider than WIDEST.
     """
     code = OBSERVATIONS.index(one_of("observation", observation, OBSERVATIONS))
     if code == FEATURES:
         return 1, 1, CHANNELS[code]
     if code != WINDOW:
         return size, size, CHANNELS[code]
-    side = whole("window", window, 0, 2 * size - 1) or 2 * size - 1
+    side = whole("window", window, 0, WIDEST) or 2 * size - 1
     if side % 2 == 0:
         raise ValueError(f"window is {side}, not an odd number")
     return side, side, CHANNELS[code]

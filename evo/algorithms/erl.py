@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +52,6 @@ EXPLORING_TOGETHER = 16  # episodes per task, as many as the kernel has lanes
 
 class Options(PopulationOptions, ReplayOptions):
     """The [erl] section."""
-
-    replays: ClassVar[bool] = True
 
     population: int = Field(64, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
     episodes: int = Field(4, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
@@ -140,7 +138,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
         }
         metrics |= self._entered(source, outcome, chosen)
         self._parents = self._rebuilt(published, source.some(chosen.tolist()))
-        learned = self._trained.learn(None, number, self._frames, lambda: False)
+        learned = self._trained.learn(None, self.setup.environment, number, self._frames, lambda: False)
         return {**metrics, "sigma": float(np.median(source.sigmas)), **spread(self._parents), **learned}
 
     def _candidates(self, number: int) -> WeightSource:

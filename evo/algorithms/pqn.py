@@ -85,7 +85,13 @@ class PQN(Method):
         return q_lambda_targets(transitions.rewards, transitions.ends, best, next_best, gamma, options.q_lambda)
 
     def learn(
-        self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
+        self,
+        learner: Learner,
+        transitions: Transitions | None,
+        environment: Any,
+        number: int,
+        frames: int,
+        stopped: Stopped,
     ) -> Metrics:
         """Make every epoch's updates, each epoch in another order and under other symmetries."""
         from evo.randomness.shuffle import minibatches
@@ -94,7 +100,7 @@ class PQN(Method):
         options, seed, count = self.options, self.setup.seed, len(transitions)
         rate, means, targets = options.learning_rate_at(frames), UpdateMeans(), self.targets(transitions, frames)
         began = time.monotonic()
-        observations = observed(self.setup.environment, transitions.observations)
+        observations = observed(environment, transitions.observations)
         actions = np.asarray(transitions.actions, np.int8)
         moving = time.monotonic() - began
         for epoch in range(options.epochs):

@@ -24,6 +24,7 @@ from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices
 
 if TYPE_CHECKING:
+    from evo.environments.curriculum import Curriculum
     from evo.environments.environment import Environment
     from evo.records import Evaluator
 
@@ -175,19 +176,20 @@ def environment_of(options: EnvironmentOptions) -> Environment:
     return environment
 
 
-def training_environment(options: EnvironmentOptions, environment: Environment) -> Environment:
-    """Return the environment of training; `environment` is that of validation and test.
+def curriculum_of(options: EnvironmentOptions, environment: Environment) -> Curriculum:
+    """Return in which environments training takes place; `environment` is that of validation and test.
 
     ConfigurationError: a network of the one does not fit the other.
     """
-    if not options.training:
-        return environment
-    training = environment_of(options.in_training())
-    for name in ("shape", "actions", "continuous", "episode_metrics"):
-        if getattr(training, name) != getattr(environment, name):
-            what = f"{getattr(training, name)} in training, {getattr(environment, name)} in validation and test"
-            raise ConfigurationError(f"environment.training: the environment's {name} would be {what}")
-    return training
+    from evo.environments.curriculum import Curriculum
+
+    training = tuple(environment_of(one) for one in options.in_training())
+    for one in training:
+        for name in ("shape", "actions", "continuous", "episode_metrics"):
+            if getattr(one, name) != getattr(environment, name):
+                what = f"{getattr(one, name)} in training, {getattr(environment, name)} in validation and test"
+                raise ConfigurationError(f"environment.training: the environment's {name} would be {what}")
+    return Curriculum(environment, training, options.training_generations)
 
 
 def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluator:

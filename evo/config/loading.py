@@ -277,10 +277,12 @@ def _fitted(policy: Policy, options: Any, algorithm: Section | None) -> tuple[Po
             raise ConfigurationError(
                 "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"
             )
-        if isinstance(algorithm, AlgorithmOptions) and algorithm.replays and options.training_generations:
+        changed = options.training_generations or len(options.changes) > 1
+        if isinstance(algorithm, AlgorithmOptions) and algorithm.replays and changed:
+            key = "training_generations" if options.training_generations else "training"
             raise ConfigurationError(
-                "environment.training_generations: this algorithm plays recorded episodes of training again, so their "
-                "options cannot change"
+                f"environment.{key}: this algorithm has a replay buffer, which a resume fills by playing recorded "
+                "episodes again, so the options of training episodes cannot change"
             )
 
     mistakes = _made(options, build)

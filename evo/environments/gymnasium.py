@@ -61,7 +61,8 @@ class Options(EnvironmentOptions):
 
     @model_validator(mode="after")
     def _seen_alike_in_training(self) -> Self:
-        if self.normalise and (others := self.training.keys() & {"kwargs", "normalise", "stack"}):
+        others = {name for changes in self.changes for name in changes.keys() & {"kwargs", "normalise", "stack"}}
+        if self.normalise and others:
             raise ValueError(
                 f"training: {', '.join(sorted(others))} cannot be another one where observations are normalised"
             )

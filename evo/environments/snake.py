@@ -54,7 +54,9 @@ class Options(EnvironmentOptions):
         description="the whole board (frame, planes), turned with the head (ego), or centred on it (window); twelve "
         "numbers of where the fruit, the tail and what is deadly are (features)",
     )
-    window: int = Field(0, ge=0, description="odd side of the window in cells; 0 = 2 size - 1")
+    window: int = Field(
+        0, ge=0, le=127, description="odd side of the window in cells, also wider than the board; 0 = 2 size - 1"
+    )
     actions: Literal["relative", "absolute"] = Field(
         "relative", description="3 relative to the head (left, straight, right), or 4 absolute"
     )
@@ -80,8 +82,8 @@ class Options(EnvironmentOptions):
     def _consistent(self) -> Options:
         if self.observation in ("ego", "window", "features") and self.actions != "relative":
             raise ValueError(f'actions: observation "{self.observation}" turns with the head, so use "relative"')
-        if self.window and (self.window % 2 == 0 or self.window > 2 * self.size - 1):
-            raise ValueError(f"window: {self.window} is not an odd number up to 2 size - 1 = {2 * self.size - 1}")
+        if self.window and self.window % 2 == 0:
+            raise ValueError(f"window: {self.window} is not an odd number")
         if not self.starvation and not self.max_steps:
             raise ValueError("max_steps: required where starvation = 0, or an episode may never end")
         if self.start_length > self.size:

@@ -153,13 +153,19 @@ class ActorCritic(Method):
         return weights if self._observations is None else self._observations.fold(weights)
 
     def learn(
-        self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
+        self,
+        learner: Learner,
+        transitions: Transitions | None,
+        environment: Any,
+        number: int,
+        frames: int,
+        stopped: Stopped,
     ) -> Metrics:
         """Make a generation's updates; schedules are evaluated at the frame where its transitions began."""
         assert transitions is not None
         options, began = self.options, time.monotonic()
         count, frames = len(transitions), frames - len(transitions)
-        examples = self.examples(learner, transitions, frames)
+        examples = self.examples(learner, transitions, environment, frames)
         explained = explained_variance(examples["values"], examples["returns"])
         learner.load(examples)
         moving, rate = time.monotonic() - began, options.learning_rate_at(frames)
@@ -185,13 +191,15 @@ class ActorCritic(Method):
         norm = norms / updates
         return {**means, "explained_variance": explained, "gradient_norm": norm, "learning_rate": rate, **counts}
 
-    def examples(self, learner: Learner, transitions: Transitions, frames: int) -> dict[str, NDArray[Any]]:
+    def examples(
+        self, learner: Learner, transitions: Transitions, environment: Any, frames: int
+    ) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs, [M, ...] each, and update the normalisers."""
         from evo.learning.exact.losses import log_probabilities
 
         options, network = self.options, self.setup.network
         buffer = learner.buffer((len(transitions), *network.shape))
-        observations = observed(self.setup.environment, transitions.observations, buffer)
+        observations = observed(environment, transitions.observations, buffer)
         rewards = transitions.rewards
         if self._rewards is not None:
             rewards = self._rewards.apply(rewards, transitions.ends)

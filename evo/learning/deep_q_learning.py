@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class ReplayOptions(ActionValueOptions):
     """Options of deep Q-learning from a replay buffer."""
 
+    replays: ClassVar[bool] = True
+
     replay_size: int = Field(500_000, ge=1, le=1 << 30, description="capacity of the replay buffer, in transitions")
     learning_starts: int = Field(20_000, ge=1, description="transitions in the replay buffer before the first update")
     frames_per_update: int = Field(64, ge=1, description="frames played per update")
@@ -113,7 +115,13 @@ class DQN(Method):
             self._owed += len(transitions)
 
     def learn(
-        self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
+        self,
+        learner: Learner,
+        transitions: Transitions | None,
+        environment: Any,
+        number: int,
+        frames: int,
+        stopped: Stopped,
     ) -> Metrics:
         """Make the updates that are due for the frames played."""
         options, seed, target = self.options, self.setup.seed, learner.target

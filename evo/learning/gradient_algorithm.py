@@ -111,11 +111,11 @@ class GradientAlgorithm(Algorithm):
         """Play, and learn from the transitions; asynchronously, learn from those of the generation before."""
         rule = self.options.action_rule(self.setup.environment, self._frames)
         request = Request(self._trained.published(), self.collector.tasks(number, rule))
-        before, background = self.collector.envs, self._in_background(number)
+        before, background = self.collector.envs(number), self._in_background(number)
         try:
             results = yield request
             arrived = time.monotonic()
-            transitions = self.collector.take(results)
+            transitions = self.collector.take(results, number)
             taken = time.monotonic()
             learned = {} if background is None else background.metrics()
         except BaseException:
@@ -142,7 +142,8 @@ class GradientAlgorithm(Algorithm):
         return Background(lambda stopped: self._learn(self._pending, number, stopped))
 
     def _learn(self, transitions: Transitions | None, number: int, stopped: Stopped) -> Metrics:
-        return self._trained.learn(transitions, number, self._frames, stopped)
+        environment = self.setup.environment_in(number - self.options.asynchronous)
+        return self._trained.learn(transitions, environment, number, self._frames, stopped)
 
     def finalists(self, count: int) -> Finalists:
         """Return the present network."""

@@ -54,12 +54,18 @@ class Method(Protocol):
         """Return the loss."""
 
     def learn(
-        self, learner: Learner, transitions: Transitions | None, number: int, frames: int, stopped: Stopped
+        self,
+        learner: Learner,
+        transitions: Transitions | None,
+        environment: Any,
+        number: int,
+        frames: int,
+        stopped: Stopped,
     ) -> Metrics:
         """Make a generation's updates, until `stopped`; `frames` were played, those of `transitions` included.
 
-        `transitions` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner,
-        and "examples", those of all updates.
+        `transitions` were played in `environment`; None where the method replays. Returns metrics, with
+        "seconds_moving" of data to the learner, and "examples", those of all updates.
         """
 
     def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -122,10 +128,12 @@ class MethodLearner:
         """Return the network that plays.  # [1, P]"""
         return self.method.published(self.learner.weights())[np.newaxis]
 
-    def learn(self, transitions: Transitions | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+    def learn(
+        self, transitions: Transitions | None, environment: Any, number: int, frames: int, stopped: Stopped
+    ) -> Metrics:
         """Make a generation's updates as `Method.learn`; return its metrics with passes and "seconds_learning"."""
         began = time.monotonic()
-        learned = self.method.learn(self.learner, transitions, number, frames, stopped)
+        learned = self.method.learn(self.learner, transitions, environment, number, frames, stopped)
         seconds, examples = time.monotonic() - began, learned.pop("examples")
         passes = {"forward_passes": self.method.passes * examples, "backward_passes": examples}
         return {**learned, **passes, "seconds_learning": seconds - learned["seconds_moving"]}

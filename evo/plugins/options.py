@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from evo.environments.curriculum import Curriculum
     from evo.learning.options import LearnerOptions
     from evo.networks.network import Network
 
@@ -31,10 +32,11 @@ class EnvironmentOptions(Section):
     """What every [environment] section has."""
 
     id: str  # the name of a module in evo/environments, and after a colon what it is to make
-    training: dict[str, JsonValue] = Field(
+    training: dict[str, JsonValue] | list[dict[str, JsonValue]] = Field(
         {},
         exclude_if=lambda changes: not changes,
-        description="options that have other values in training episodes, as in {max_steps = 100}; {} = none",
+        description="options that have other values in training episodes, as in {max_steps = 100}; {} = none; of a "
+        "list of such tables, each generation has one in turn",
     )
 
     training_generations: int = Field(
@@ -51,13 +53,21 @@ class EnvironmentOptions(Section):
     def _fit_for_training(self) -> Self:
         if self.training_generations and not self.training:
             raise ValueError("training_generations: training is empty, so there is nothing that could end")
-        if fixed := self.training.keys() & OF_TRAINER:
-            raise ValueError(f"training: {', '.join(sorted(fixed))} cannot be another one")
+        for changes in self.changes:
+            if fixed := changes.keys() & OF_TRAINER:
+                raise ValueError(f"training: {', '.join(sorted(fixed))} cannot be another one")
         try:
             self.in_training()
         except ValidationError as error:
             raise ValueError(f"training: {'; '.join(self._described(dict(one)) for one in error.errors())}") from None
         return self
+
+    @property
+    def changes(self) -> list[dict[str, JsonValue]]:
+        """Return what training changes, a dict for each generation in turn; empty: nothing."""
+        if isinstance(self.training, list):
+            return self.training
+        return [self.training] if self.training else []
 
     def _described(self, mistake: dict[str, Any]) -> str:
         """Return a mistake of pydantic in our words."""
@@ -67,14 +77,16 @@ class EnvironmentOptions(Section):
             text = f"unknown key{did_you_mean(str(place[-1]), known)}"
         return f"{'.'.join(map(str, place))}: {text}"
 
-    def in_training(self) -> Self:
-        """Return the options that training episodes have."""
-        if not self.training:
-            return self
-        options = self.model_dump(exclude=IN_TRAINING)
-        for name, value in self.training.items():
-            options[name] = {**options[name], **value} if isinstance(value, dict) and name in options else value
-        return type(self).model_validate(options)
+    def in_training(self) -> tuple[Self, ...]:
+        """Return the options that training episodes have, of each generation in turn; empty: these."""
+        found = []
+        for changes in self.changes:
+            options = self.model_dump(exclude=IN_TRAINING)
+            for name, value in changes.items():
+                before = options.get(name)
+                options[name] = before | value if isinstance(value, dict) and isinstance(before, dict) else value
+            found.append(type(self).model_validate(options))
+        return tuple(found)
 
     def described(self) -> str:
         """Return the environment in a few words, for the first line of a run."""
@@ -134,7 +146,12 @@ class Setup:
 
     seed: int
     network: Network
-    environment: Any
+    environment: Any  # in which training begins; all others have its shape and actions
     candidates_per_task: int = 1
     learner: LearnerOptions | None = None  # where its options say that it learns
     start: NDArray[np.float32] | None = None  # [P] weights to start from
+    curriculum: Curriculum | None = None  # where training is not as validation
+
+    def environment_in(self, number: int) -> Any:
+        """Return the environment in which a generation trains."""
+        return self.environment if self.curriculum is None else self.curriculum.environment(number)

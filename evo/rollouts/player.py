@@ -51,31 +51,31 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
         from evo.rollouts.published_weights import PublishedFiles
 
         files = PublishedFiles(spec.run_dir)
-    if spec.environment.training:
-        of_training = replace(spec, environment=spec.environment.in_training())
-        return TwoPlayers(_player(of_training, files), _player(spec, files))
-    return _player(spec, files)
+    training = [_player(replace(spec, environment=one), files) for one in spec.environment.in_training()]
+    evaluation = _player(spec, files)
+    return Players(training, evaluation) if training else evaluation
 
 
-class TwoPlayers(Player):
-    """Plays in the environment of training, or in that of validation and test."""
+class Players(Player):
+    """Plays in one of the environments of training, or in that of validation and test."""
 
-    def __init__(self, training: Player, evaluation: Player) -> None:
+    def __init__(self, training: Sequence[Player], evaluation: Player) -> None:
         self._training, self._evaluation = training, evaluation
-        self.fingerprint, self.device = training.fingerprint, training.device
+        self.fingerprint, self.device = evaluation.fingerprint, evaluation.device
 
     @property
     def notices(self) -> Sequence[str]:
-        """What a user should know, of both."""
-        return tuple(dict.fromkeys([*self._training.notices, *self._evaluation.notices]))
+        """What a user should know, of all."""
+        return tuple(dict.fromkeys(text for player in (*self._training, self._evaluation) for text in player.notices))
 
     @notices.setter
     def notices(self, texts: Sequence[str]) -> None:
-        self._training.notices = self._evaluation.notices = texts
+        for player in (*self._training, self._evaluation):
+            player.notices = texts
 
     def play(self, task: Task) -> Result:
         """Play the task where it belongs."""
-        player = self._evaluation if task.evaluation else self._training
+        player = self._evaluation if task.evaluation else self._training[task.training]
         result: Result = player.play(task)
         return result
 
@@ -100,6 +100,11 @@ def _player(spec: RunSpec, files: Any) -> Player:
 
 def prepare(spec: RunSpec) -> None:
     """Import, and compile or load from Numba's cache, what all players of a run need; touches no device."""
+    for options in (*spec.environment.in_training(), spec.environment):
+        _prepare(replace(spec, environment=options))
+
+
+def _prepare(spec: RunSpec) -> None:
     rollout = _rollout(spec)
     if spec.inference == "tensorflow":
         from evo.rollouts.tensorflow_player import warm_up

@@ -33,15 +33,16 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
 
     ConfigurationError, DataError: as `evo.training.init_from.start_of`.
     """
-    from evo.config.experiment import environment_of, training_environment
+    from evo.config.experiment import curriculum_of, environment_of
     from evo.plugins.options import Setup
     from evo.plugins.registry import find, loaded
     from evo.training.init_from import start_of
     from evo.training.validation import Validated
-    from evo.training.wrapped_algorithm import CheckedAlgorithm, Curriculum
+    from evo.training.wrapped_algorithm import CheckedAlgorithm, OnCurriculum
 
     environment, start = environment or environment_of(experiment.environment), start_of(experiment)
-    environment = training_environment(experiment.environment, environment)
+    curriculum = curriculum_of(experiment.environment, environment)
+    environment = curriculum.environment(0)
     setup = Setup(
         seed=experiment.run.seed,
         network=experiment.network(),
@@ -49,13 +50,14 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         candidates_per_task=_per_task(experiment, environment),
         learner=experiment.learner if experiment.learns else None,
         start=None if start is None else start.weights,
+        curriculum=curriculum if curriculum.training else None,
     )
     module = find("algorithms", experiment.algorithm)
     algorithm: Algorithm = module.make(experiment.options, setup)
     if module.__name__ in loaded():
         algorithm = CheckedAlgorithm(algorithm, module.__name__)
-    if until := experiment.environment.training_generations:
-        algorithm = Curriculum(algorithm, until)
+    if setup.curriculum is not None:
+        algorithm = OnCurriculum(algorithm, setup.curriculum)
     return Validated(algorithm, experiment.validation, experiment.run.seed, setup.start)
 
 

@@ -12,6 +12,7 @@ from evo.plugins.mistakes import expect, is_named
 from evo.records import Algorithm, Finalists, Request
 
 if TYPE_CHECKING:
+    from evo.environments.curriculum import Curriculum
     from evo.records import Arrays, Generation
 
 
@@ -58,22 +59,19 @@ class WrappedAlgorithm(Algorithm):
         self._algorithm.close()
 
 
-class Curriculum(WrappedAlgorithm):
-    """Plays training episodes as those of validation and test are played, from some generation on."""
+class OnCurriculum(WrappedAlgorithm):
+    """Plays every generation's training episodes in the environment that a curriculum has for it."""
 
-    def __init__(self, algorithm: Algorithm, generations: int) -> None:
-        """Leave the first `generations` as they are."""
+    def __init__(self, algorithm: Algorithm, curriculum: Curriculum) -> None:
         super().__init__(algorithm)
-        self._generations = generations
+        self._curriculum = curriculum
 
     def generation(self, number: int) -> Generation:
         """Pass on requests, results and metrics."""
         rounds = self._algorithm.generation(number)
-        if number < self._generations:
-            return (yield from rounds)
         request = next(rounds)
         while True:
-            tasks = [replace(task, evaluation=True) for task in request.tasks]
+            tasks = [self._curriculum.placed(task, number) for task in request.tasks]
             try:
                 request = rounds.send((yield replace(request, tasks=tasks)))
             except StopIteration as end:

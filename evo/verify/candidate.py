@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config import loading
-from evo.config.experiment import Experiment, environment_of, evaluator_of, training_environment
+from evo.config.experiment import Experiment, curriculum_of, environment_of, evaluator_of
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
 from evo.networks.candidates import Rebuilder
@@ -63,7 +63,8 @@ def replay_candidate(
     with temporary() as published:
         parents, tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, published)
         task = _task_of_candidate(tasks, candidate)
-        played_in = environment if task.evaluation else training_environment(experiment.environment, environment)
+        curriculum = curriculum_of(experiment.environment, environment)
+        played_in = environment if task.evaluation else curriculum.environment(generation)
         shown = None if episode is None else _alone(task, episode)
         alone = replace(experiment, workers=processes.one_worker(experiment.workers))
         with closing(evaluator_of(alone, published.directory, attempts=1)) as evaluator:

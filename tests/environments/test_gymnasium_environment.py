@@ -221,7 +221,7 @@ def test_observations_are_normalised_alike_in_training_and_once_in_a_process(mon
         return sampled(env, steps)
 
     monkeypatch.setattr(gymnasium_environment, "normalisation_of", counted)
-    first = [make(some).env().reset(seed=3)[0] for some in (options, options.in_training(), options)]
+    first = [make(some).env().reset(seed=3)[0] for some in (options, *options.in_training(), options)]
     assert played == [300]
     np.testing.assert_array_equal(first[0], first[1])
     for other in ({"normalise": 20}, {"kwargs": {"goal_velocity": 1.0}}):

@@ -116,7 +116,9 @@ def loaded(games: list[Game]) -> tuple[Boards, Rules]:
 
 @given(game=walks(), observation=st.sampled_from(OBSERVATIONS), data=st.data())
 def test_an_observation_is_the_slow_drawing_of_the_position(game: Game, observation: str, data: st.DataObject) -> None:
-    window = data.draw(st.sampled_from([0, 1, 3, game.size // 2 * 2 - 1, 2 * game.size - 1]))
+    window = data.draw(
+        st.sampled_from([0, 1, 3, game.size // 2 * 2 - 1, 2 * game.size - 1, 2 * game.size + 1, 2 * game.size + 9])
+    )
     boards, rules = loaded([game])
     expected = drawn(game.state(), observation, window)
     code = OBSERVATIONS.index(observation)
@@ -209,7 +211,8 @@ def test_shapes_and_their_refusals() -> None:
     assert shape("window", 10, 7) == (7, 7, 5)
     with pytest.raises(ValueError, match="not an odd number"):
         shape("window", 10, 8)
-    with pytest.raises(ValueError, match="not between 0 and 19"):
-        shape("window", 10, 21)
+    assert shape("window", 10, 127) == (127, 127, 5)
+    with pytest.raises(ValueError, match="not between 0 and 127"):
+        shape("window", 10, 129)
     with pytest.raises(ValueError, match="frame, planes, ego, window"):
         shape("pixels", 10)

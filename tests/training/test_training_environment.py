@@ -23,6 +23,7 @@ from tests.helpers.calling import called
 from tests.helpers.specs import make, spec
 
 SEEDS = np.arange(16, dtype=np.uint64)
+LIMITS = [{"max_steps": 2}, {"max_steps": 9}, {"max_steps": 5}]  # of a generation each
 
 
 def built(**environment: Any) -> Experiment:
@@ -85,11 +86,10 @@ def test_environments_in_mid_episode_go_on_by_the_usual_rules(tmp_path: Path) ->
 def test_rules_that_end_are_refused_where_there_are_none_and_where_episodes_are_recorded_to_be_played_again() -> None:
     with pytest.raises(ConfigurationError, match="training is empty, so there is nothing that could end"):
         built(training_generations=2)
-    with pytest.raises(ConfigurationError, match="training_generations: this algorithm plays recorded"):
-        Experiment.build(
-            run={"algorithm": "erl"},
-            environment={"id": "snake", "training": {"starvation": 9}, "training_generations": 2},
-        )
+    for algorithm in ("dqn", "erl"):
+        for changes in ({"training": {"starvation": 9}, "training_generations": 2}, {"training": LIMITS}):
+            with pytest.raises(ConfigurationError, match=r"environment.training\w*: .* cannot change"):
+                Experiment.build(run={"algorithm": algorithm}, environment={"id": "snake", **changes})
 
 
 @pytest.mark.parametrize("evaluation", [False, True])
@@ -117,8 +117,9 @@ def test_what_is_scored_does_not_depend_on_the_rules_of_training() -> None:
 
 def test_nested_options_change_one_by_one() -> None:
     options = Snake(rewards={"fruit": 2.0, "death": 0.0}, training={"rewards": {"death": -3.0}})  # type: ignore[arg-type]
-    assert options.in_training().rewards.model_dump() == {"fruit": 2.0, "death": -3.0, "win": 10.0}
-    assert options.in_training().training == {}
+    (changed,) = options.in_training()
+    assert changed.rewards.model_dump() == {"fruit": 2.0, "death": -3.0, "win": 10.0}
+    assert changed.training == {}
 
 
 @pytest.mark.parametrize(
@@ -127,11 +128,59 @@ def test_nested_options_change_one_by_one() -> None:
         ({"id": "catch"}, "training: id cannot be another one"),
         ({"starvatoin": 3}, "training: starvatoin: unknown key - did you mean `starvation`?"),
         ({"starvation": "x"}, "training: starvation: must be a valid integer"),
+        ({"starvation": {}}, "training: starvation: must be a valid integer"),
+        ([{"starvation": 9}, {"starvation": "x"}], "training: starvation: must be a valid integer"),
+        ([{"starvation": 9}, {"id": "catch"}], "training: id cannot be another one"),
+        (3, "environment.training: must be a table or a list, not 3"),
     ],
 )
-def test_rules_that_do_not_exist_are_refused(training: dict[str, Any], message: str) -> None:
+def test_rules_that_do_not_exist_are_refused(training: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         built(training=training)
+
+
+def test_of_a_list_of_rules_each_generation_has_one_in_turn(tmp_path: Path) -> None:
+    experiment = built(training=LIMITS, training_generations=5)
+    five = replace(experiment, run=experiment.run.model_copy(update={"generations": 6}))
+    lengths = [row.metrics["mean_length"] for row in train(five, tmp_path / "run")]
+    for length, longest in zip(lengths, (2, 9, 5, 2, 9), strict=False):
+        assert length <= longest
+    assert lengths[1] > 5
+    assert min(lengths[2], lengths[4]) > 2
+    assert lengths[5] > 9
+    for generation, longest in ((3, 2), (4, 9)):
+        told = replay_candidate(tmp_path / "run", generation, 0, 0).described
+        assert int(told.split(", ")[1].split()[0]) <= 4 * longest  # frames of four episodes
+    assert "everything that could be checked agrees" in called(tmp_path, "verify", "run", "--all", program="evo")[0]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_boards_of_several_sizes_go_on_where_each_was_left_also_in_a_resume(tmp_path: Path, asynchronous: bool) -> None:
+    experiment = Experiment.build(
+        run={"algorithm": "ppo", "generations": 8},
+        environment={
+            "id": "snake",
+            "size": 6,
+            "window": 11,
+            "starvation": 30,
+            "training": [{"size": 4}, {"size": 18}],
+            "training_generations": 7,
+        },
+        policy={"kind": "linear"},
+        workers={"backend": "serial"},
+        ppo={"envs": 8, "horizon": 16, "minibatches": 2, "asynchronous": asynchronous},
+        validation={"episodes": 8},
+        test={"episodes": 8},
+    )
+    rows = list(train(experiment, tmp_path / "run"))
+    episodes = [row.metrics["episodes"] for row in rows]
+    assert all(row.metrics["frames"] - row.metrics.get("frames_validating", 0) >= 8 * 16 for row in rows)
+    assert sum(episodes[0:7:2]) > sum(episodes[1:7:2])  # small boards have shorter episodes
+    for count in range(1, 9):
+        shorter = replace(experiment, run=experiment.run.model_copy(update={"generations": count}))
+        for _ in train(shorter, tmp_path / "in-parts"):
+            pass
+    assert Store.read(tmp_path / "in-parts").state_hash == Store.read(tmp_path / "run").state_hash
 
 
 def test_rules_under_which_a_network_would_not_fit_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,34 @@
+"""In which environment each generation trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from evo.environments.environment import Environment
+    from evo.records import Task
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """Environments of training, each for a generation in turn, and from some generation on that of validation."""
+
+    evaluation: Environment  # of validation and test
+    training: tuple[Environment, ...] = ()  # empty: as validation
+    generations: int = 0  # after which training is as validation; 0: never
+
+    def turn(self, number: int) -> int | None:
+        """Return the place in `training` of a generation's environment; None: it is that of validation."""
+        over = bool(self.generations) and number >= self.generations
+        return None if over or not self.training else number % len(self.training)
+
+    def environment(self, number: int) -> Environment:
+        """Return the environment in which a generation trains."""
+        turn = self.turn(number)
+        return self.evaluation if turn is None else self.training[turn]
+
+    def placed(self, task: Task, number: int) -> Task:
+        """Return a generation's task for its environment."""
+        turn = self.turn(number)
+        return replace(task, evaluation=True) if turn is None else replace(task, training=turn)
