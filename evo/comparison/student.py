@@ -9,8 +9,8 @@ from functools import cache
 from evo.training.statistics import CONFIDENCE
 
 
-def mean_interval(scores: Sequence[float]) -> tuple[float, tuple[float, float] | None]:
-    """Return the mean and its interval at 95 % (Student, 1908); that of a single score is None.
+def mean_interval(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, tuple[float, float] | None]:
+    """Return the mean and its interval, at 95 % (Student, 1908); that of a single score is None.
 
     It holds for scores that are about normally distributed, and is nearly right for others of that many.
     """
@@ -18,7 +18,7 @@ def mean_interval(scores: Sequence[float]) -> tuple[float, tuple[float, float] |
     if count < 2:
         return mean, None
     variance = math.fsum((score - mean) ** 2 for score in scores) / (count - 1)
-    half = quantile(CONFIDENCE, count - 1) * math.sqrt(variance / count)
+    half = quantile(confidence, count - 1) * math.sqrt(variance / count)
     return mean, (mean - half, mean + half)
 
 

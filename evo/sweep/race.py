@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from evo.comparison import student
 
 SHARES = (0.25, 0.5, 1.0)  # of the budget, at the end of each stage
+TWO_SIDED = 0.9  # confidence of the interval whose lower end is above 0 with 95 %: only the leader can be better
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ def leader(scores: Mapping[str, Sequence[float]]) -> str:
 def loses(ours: Sequence[float], best: Sequence[float]) -> str:
     """Return why a trial loses to the leader, scores paired by seed; empty where that is not shown.
 
-    It loses where Student's interval of the mean difference lies above 0, so never with a single seed.
+    It loses where the mean difference is above 0 with 95 %, by Student's t, so never with a single seed.
     """
     differences = [theirs - our for our, theirs in zip(ours, best, strict=True)]
-    mean, interval = student.mean_interval(differences)
+    mean, interval = student.mean_interval(differences, TWO_SIDED)
     if interval is None or interval[0] <= 0:
         return ""
     return f"{mean:.2f} below the leader ({interval[0]:.2f} to {interval[1]:.2f})"
