@@ -277,12 +277,19 @@ def _fitted(policy: Policy, options: Any, algorithm: Section | None) -> tuple[Po
             raise ConfigurationError(
                 "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"
             )
-        changed = options.training_generations or len(options.changes) > 1
-        if isinstance(algorithm, AlgorithmOptions) and algorithm.replays and changed:
-            key = "training_generations" if options.training_generations else "training"
+        several = len(options.changes) > 1
+        if isinstance(algorithm, AlgorithmOptions) and algorithm.replays and (several or options.training_generations):
+            key, why = "training", "takes one table, not a list"
+            if options.training_generations:
+                key, why = "training_generations", "takes one table for all of training"
             raise ConfigurationError(
-                f"environment.{key}: this algorithm has a replay buffer, which a resume fills by playing recorded "
-                "episodes again, so the options of training episodes cannot change"
+                f"environment.{key}: an algorithm with a replay buffer {why}, since a resume fills the buffer by "
+                "playing recorded episodes again; use ppo, a2c, pqn or evolution"
+            )
+        if several and getattr(algorithm, "restart_after", False):
+            raise ConfigurationError(
+                "environment.training: restart_after compares the fitness of generations, which a list makes unlike; "
+                "give one table, or set restart_after = 0"
             )
 
     mistakes = _made(options, build)

@@ -53,13 +53,14 @@ class EnvironmentOptions(Section):
     def _fit_for_training(self) -> Self:
         if self.training_generations and not self.training:
             raise ValueError("training_generations: training is empty, so there is nothing that could end")
-        for changes in self.changes:
+        for number, changes in enumerate(self.changes):
+            name = f"training[{number}]" if isinstance(self.training, list) else "training"
             if fixed := changes.keys() & OF_TRAINER:
-                raise ValueError(f"training: {', '.join(sorted(fixed))} cannot be another one")
-        try:
-            self.in_training()
-        except ValidationError as error:
-            raise ValueError(f"training: {'; '.join(self._described(dict(one)) for one in error.errors())}") from None
+                raise ValueError(f"{name}: {', '.join(sorted(fixed))} cannot be another one")
+            try:
+                self._changed(changes)
+            except ValidationError as error:
+                raise ValueError(f"{name}: {'; '.join(self._described(dict(one)) for one in error.errors())}") from None
         return self
 
     @property
@@ -79,14 +80,14 @@ class EnvironmentOptions(Section):
 
     def in_training(self) -> tuple[Self, ...]:
         """Return the options that training episodes have, of each generation in turn; empty: these."""
-        found = []
-        for changes in self.changes:
-            options = self.model_dump(exclude=IN_TRAINING)
-            for name, value in changes.items():
-                before = options.get(name)
-                options[name] = before | value if isinstance(value, dict) and isinstance(before, dict) else value
-            found.append(type(self).model_validate(options))
-        return tuple(found)
+        return tuple(self._changed(changes) for changes in self.changes)
+
+    def _changed(self, changes: dict[str, JsonValue]) -> Self:
+        options = self.model_dump(exclude=IN_TRAINING)
+        for name, value in changes.items():
+            before = options.get(name)
+            options[name] = before | value if isinstance(value, dict) and isinstance(before, dict) else value
+        return type(self).model_validate(options)
 
     def described(self) -> str:
         """Return the environment in a few words, for the first line of a run."""

@@ -88,8 +88,20 @@ def test_rules_that_end_are_refused_where_there_are_none_and_where_episodes_are_
         built(training_generations=2)
     for algorithm in ("dqn", "erl"):
         for changes in ({"training": {"starvation": 9}, "training_generations": 2}, {"training": LIMITS}):
-            with pytest.raises(ConfigurationError, match=r"environment.training\w*: .* cannot change"):
+            with pytest.raises(
+                ConfigurationError, match=r"environment.training\w*: an algorithm with a replay buffer takes one table"
+            ):
                 Experiment.build(run={"algorithm": algorithm}, environment={"id": "snake", **changes})
+
+
+@pytest.mark.parametrize("algorithm", ["ga", "sep_cma_es"])
+def test_a_search_that_restarts_where_fitness_stands_still_takes_no_list(algorithm: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"environment.training: restart_after compares the fitness"):
+        Experiment.build(
+            run={"algorithm": algorithm},
+            environment={"id": "snake", "training": LIMITS},
+            **{algorithm: {"restart_after": 9}},
+        )
 
 
 @pytest.mark.parametrize("evaluation", [False, True])
@@ -129,8 +141,8 @@ def test_nested_options_change_one_by_one() -> None:
         ({"starvatoin": 3}, "training: starvatoin: unknown key - did you mean `starvation`?"),
         ({"starvation": "x"}, "training: starvation: must be a valid integer"),
         ({"starvation": {}}, "training: starvation: must be a valid integer"),
-        ([{"starvation": 9}, {"starvation": "x"}], "training: starvation: must be a valid integer"),
-        ([{"starvation": 9}, {"id": "catch"}], "training: id cannot be another one"),
+        ([{"starvation": 9}, {"starvation": "x"}], r"training\[1\]: starvation: must be a valid integer"),
+        ([{"id": "catch"}, {"starvation": 9}], r"training\[0\]: id cannot be another one"),
         (3, "environment.training: must be a table or a list, not 3"),
     ],
 )
