@@ -1,7 +1,8 @@
 """Seven methods on five games: `python -m benchmarks.methods` trains what is missing, and writes docs/results.
 
-Each game is a comparison of its own. The command may be interrupted, and goes on where it was; a larger budget in a
-comparison's file goes on with the same runs. Every game has a page of tables, and docs/results/README.md one of all.
+They are compared with equal processor time, and again with equal frames. Each game is a comparison of its own. The
+command may be interrupted, and goes on where it was; a larger budget in a comparison's file goes on with the same runs.
+Every comparison has a page of tables, and docs/results/README.md one table of all for each budget.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "results"
-BEGIN, END = "<!-- written by `python -m benchmarks.methods` -->\n", "<!-- end -->"
+BEGIN, END = "<!-- {}, written by `python -m benchmarks.methods` -->\n", "<!-- end -->"
+BUDGETS = {"methods": "equal time", "frames": "equal frames"}  # by what their files' names begin with
 GAMES = {
     "snake_6x6": "Snake, 6 x 6",
     "snake": "Snake, 10 x 10",
@@ -34,15 +36,15 @@ METHODS = {
 }
 
 
-def compared(game: str) -> dict[str, Any]:
+def compared(budget: str, game: str) -> dict[str, Any]:
     """Train what is missing of a game's comparison, write its page, and return its table."""
-    words = (f"experiments/comparisons/methods_{game}.toml", "--workers", "1")
-    page = str(PAGES / f"{game}.md")
-    command = [sys.executable, "-m", "evo", "compare", *words, "--output", page, "--json"]
+    words = (f"experiments/comparisons/{budget}_{game}.toml", "--workers", "1")
+    page = PAGES / f"{game}{'' if budget == 'methods' else f'_{budget}'}.md"
+    command = [sys.executable, "-m", "evo", "compare", *words, "--output", str(page), "--json"]
     process = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    text = Path(page).read_text()
-    heading = f"# {GAMES[game]}\n\n`python -m evo compare {words[0]} --workers 1` ([about](README.md))\n\n"
-    Path(page).write_text(heading + text.replace("### ", "## ", 1))
+    heading = f"# {GAMES[game]}, {BUDGETS[budget]}\n\n"
+    about = f"`python -m evo compare {words[0]} --workers 1` ([about](README.md))\n\n"
+    page.write_text(heading + about + page.read_text().replace("### ", "## ", 1))
     (table,) = json.loads(process.stdout.splitlines()[-1])["tables"]
     found: dict[str, Any] = table
     return found
@@ -81,10 +83,12 @@ def _wins(table: Mapping[str, Any], name: str) -> tuple[int, int]:
 
 def main() -> None:
     """Train, and write the pages."""
-    tables = {game: compared(game) for game in GAMES}
     page = PAGES / "README.md"
-    before, _, rest = page.read_text().partition(BEGIN)
-    page.write_text(before + BEGIN + "\n" + summary(tables) + "\n" + END + rest.partition(END)[2])
+    for budget, name in BUDGETS.items():
+        tables = {game: compared(budget, game) for game in GAMES}
+        begin = BEGIN.format(name)
+        before, _, rest = page.read_text().partition(begin)
+        page.write_text(before + begin + "\n" + summary(tables) + "\n" + END + rest.partition(END)[2])
 
 
 if __name__ == "__main__":

@@ -234,7 +234,7 @@ def table(found: dict[str, list[Found]], benchmark: Benchmark) -> list[str]:
     whole = found[ALONE]
     all_of_it = fmean(one.cost for one in whole)
     lines = [f"{len(whole)} searches of {TRIALS} trials with {SEEDS} seeds each", ""]
-    lines += [f"| search | {benchmark.unit} | of all | score of the winner | that of Optuna, minus this (95 %) | it won with |"]
+    lines += [f"| search | {benchmark.unit} | of all | score of the winner | Optuna's, minus this | it won with |"]
     lines += ["|---|--:|--:|--:|--:|--:|"]
     for name, ends in found.items():
         mean, interval = student.mean_interval(

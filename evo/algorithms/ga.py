@@ -79,6 +79,10 @@ class Options(SelectionOptions):
             raise ValueError("race: needs selection = truncation, and no islands")
         return self
 
+    def unlike(self) -> str:
+        """Return the memory of elites, or restarts, where there are any."""
+        return "memory" if self.memory > 1 else "restart_after" if self.restart_after else ""
+
     def given(self) -> dict[str, bool]:
         """Return whether options matter that may be left out of a run's identity."""
         return {**super().given(), "race": self.race > 0, "restart_after": self.restart_after > 0}

@@ -88,7 +88,7 @@ class PQN(Method):
         self,
         learner: Learner,
         transitions: Transitions | None,
-        environment: Any,
+        origin: int,
         number: int,
         frames: int,
         stopped: Stopped,
@@ -100,7 +100,7 @@ class PQN(Method):
         options, seed, count = self.options, self.setup.seed, len(transitions)
         rate, means, targets = options.learning_rate_at(frames), UpdateMeans(), self.targets(transitions, frames)
         began = time.monotonic()
-        observations = observed(environment, transitions.observations)
+        observations = observed(self.setup.environment_in(origin), transitions.observations)
         actions = np.asarray(transitions.actions, np.int8)
         moving = time.monotonic() - began
         for epoch in range(options.epochs):

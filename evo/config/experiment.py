@@ -137,6 +137,8 @@ class Experiment:
             identity["game"] = {"sources": sources}
         if self.learns:
             identity["learner"] = self.learner.identity()
+            if self.environment.training_generations and not self.options.replays:
+                identity["curriculum"] = 2  # 1: learned from what the first rules would have shown, after them too
         if not lanes and (
             not self.learns or self.options.candidates() > 1
         ):  # as configured; how many fill a call on a GPU changes no bit

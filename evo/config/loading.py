@@ -7,9 +7,9 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from evo.config.experiment import PROVENANCE, Experiment, difference, environment_of
+from evo.config.experiment import PROVENANCE, Experiment, curriculum_of, difference, environment_of
 from evo.config.experiment_file import ExperimentFile, read_all
 from evo.config.mistakes import MOST, Mistake, hint, shown, validate
 from evo.config.sections import Run, Test, Validation
@@ -19,9 +19,12 @@ from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
-from evo.plugins.options import AlgorithmOptions, Section
+from evo.plugins.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.store.paths import START
 from evo.workers.options import WorkersOptions
+
+if TYPE_CHECKING:
+    from evo.environments.environment import Environment
 
 __all__ = ["FIXED", "Experiment", "difference", "load"]
 
@@ -277,23 +280,27 @@ def _fitted(policy: Policy, options: Any, algorithm: Section | None) -> tuple[Po
             raise ConfigurationError(
                 "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"
             )
-        several = len(options.changes) > 1
-        if isinstance(algorithm, AlgorithmOptions) and algorithm.replays and (several or options.training_generations):
-            key, why = "training", "takes one table, not a list"
-            if options.training_generations:
-                key, why = "training_generations", "takes one table for all of training"
-            raise ConfigurationError(
-                f"environment.{key}: an algorithm with a replay buffer {why}, since a resume fills the buffer by "
-                "playing recorded episodes again; use ppo, a2c, pqn or evolution"
-            )
-        if several and getattr(algorithm, "restart_after", False):
-            raise ConfigurationError(
-                "environment.training: restart_after compares the fitness of generations, which a list makes unlike; "
-                "give one table, or set restart_after = 0"
-            )
+        if isinstance(algorithm, AlgorithmOptions):
+            _trainable(options, environment, algorithm)
 
     mistakes = _made(options, build)
     return fitted[0], mistakes
+
+
+def _trainable(options: EnvironmentOptions, environment: Environment, algorithm: AlgorithmOptions) -> None:
+    """ConfigurationError: the algorithm cannot train in environments that change as they do."""
+    if len(options.changes) > 1 and (what := algorithm.unlike()):
+        raise ConfigurationError(
+            f"environment.training: {what} compares the fitness of generations, which a list of tables makes unlike; "
+            "give one table, or leave that out"
+        )
+    if algorithm.replays and environment.game is not None and options.training:
+        sizes = {one.game.row_size for one in curriculum_of(options, environment).environments() if one.game}
+        if len(options.changes) > 1 or len(sizes) > 1:
+            raise ConfigurationError(
+                "environment.training: a replay buffer holds boards of one kind; give one table that keeps their size, "
+                "or use ppo, a2c, pqn or evolution"
+            )
 
 
 def _made(options: Any, use: Callable[[Any], object]) -> list[Mistake]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from evo.environments.environment import Environment
     from evo.records import Task
 
@@ -27,6 +29,20 @@ class Curriculum:
         """Return the environment in which a generation trains."""
         turn = self.turn(number)
         return self.evaluation if turn is None else self.training[turn]
+
+    def environments(self) -> Iterator[Environment]:
+        """Yield every environment in which training may take place."""
+        yield from self.training
+        if self.generations or not self.training:
+            yield self.evaluation
+
+    def slot(self, number: int) -> int:
+        """Return which set of environments side by side a generation plays in.
+
+        The one of a single table goes on where training becomes as validation; of several, each has its own.
+        """
+        turn, several = self.turn(number), len(self.training) > 1
+        return turn if turn is not None else several * len(self.training)
 
     def placed(self, task: Task, number: int) -> Task:
         """Return a generation's task for its environment."""

@@ -54,6 +54,10 @@ class ArchiveOptions(PopulationOptions):
         512, ge=1, le=100_000, description="fresh episodes of an elite in a check, which changes nothing"
     )
 
+    def unlike(self) -> str:
+        """Return the archive."""
+        return "the archive"
+
     @model_validator(mode="after")
     def _a_grid(self) -> Self:
         if self.contenders >= self.population:

@@ -43,6 +43,10 @@ class StrategyOptions(PopulationOptions):
         "many, and in turn few with a smaller sigma",
     )
 
+    def unlike(self) -> str:
+        """Return restarts, where there are any."""
+        return "restart_after" if self.restart_after else ""
+
     @model_validator(mode="after")
     def _restarts_are_due(self) -> Self:
         if self.restart_population != "same" and not self.restart_after:

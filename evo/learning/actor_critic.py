@@ -156,7 +156,7 @@ class ActorCritic(Method):
         self,
         learner: Learner,
         transitions: Transitions | None,
-        environment: Any,
+        origin: int,
         number: int,
         frames: int,
         stopped: Stopped,
@@ -165,7 +165,7 @@ class ActorCritic(Method):
         assert transitions is not None
         options, began = self.options, time.monotonic()
         count, frames = len(transitions), frames - len(transitions)
-        examples = self.examples(learner, transitions, environment, frames)
+        examples = self.examples(learner, transitions, origin, frames)
         explained = explained_variance(examples["values"], examples["returns"])
         learner.load(examples)
         moving, rate = time.monotonic() - began, options.learning_rate_at(frames)
@@ -191,18 +191,16 @@ class ActorCritic(Method):
         norm = norms / updates
         return {**means, "explained_variance": explained, "gradient_norm": norm, "learning_rate": rate, **counts}
 
-    def examples(
-        self, learner: Learner, transitions: Transitions, environment: Any, frames: int
-    ) -> dict[str, NDArray[Any]]:
+    def examples(self, learner: Learner, transitions: Transitions, origin: int, frames: int) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs, [M, ...] each, and update the normalisers."""
         from evo.learning.exact.losses import log_probabilities
 
         options, network = self.options, self.setup.network
         buffer = learner.buffer((len(transitions), *network.shape))
-        observations = observed(environment, transitions.observations, buffer)
+        observations = observed(self.setup.environment_in(origin), transitions.observations, buffer)
         rewards = transitions.rewards
         if self._rewards is not None:
-            rewards = self._rewards.apply(rewards, transitions.ends)
+            rewards = self._rewards.apply(rewards, transitions.ends, self.setup.slot(origin))
         values, next_values = (
             np.ascontiguousarray(outputs[:, -1]) for outputs in (transitions.outputs, transitions.next_outputs)
         )
@@ -243,7 +241,7 @@ class ActorCritic(Method):
         if self._observations is not None:
             state["observation_moments"] = self._observations.moments.state()
         if self._rewards is not None:
-            state |= {"reward_moments": self._rewards.moments.state(), "reward_sums": self._rewards.sums}
+            state |= {"reward_moments": self._rewards.moments.state(), **self._rewards.sums_by_name()}
         return state
 
     def weights_from(self, state: Arrays) -> NDArray[np.float32]:
@@ -264,7 +262,7 @@ class ActorCritic(Method):
         if self._rewards is not None and "reward_moments" in state:
             self._rewards.moments.restore(np.asarray(state["reward_moments"], np.float64))
             if records is not None:
-                self._rewards.sums = np.array(state["reward_sums"], np.float64)
+                self._rewards.restore_sums(state)
 
 
 def explained_variance(values: NDArray[np.float32], returns: NDArray[np.float32]) -> float:

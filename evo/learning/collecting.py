@@ -40,58 +40,51 @@ class Collector:
         self._setup, self._horizon = setup, horizon
         self._count, self._episodes = options.envs_in(setup.environment), options.episodes
         self._per_task = options.envs_per_task
-        self._envs: dict[int, EnvStates] = {}  # where the last segments ended, by the turn of their environment
+        self._envs: dict[int, EnvStates] = {}  # where the last segments ended, by `Setup.slot`
 
     def envs(self, number: int) -> EnvStates | None:
         """Return the environments' states as a generation begins; None where their first episodes do."""
-        return self._envs.get(self._turn(number))
-
-    def _turn(self, number: int) -> int:
-        curriculum = self._setup.curriculum
-        return 0 if curriculum is None else curriculum.turn(number) or 0
+        return self._envs.get(self._setup.slot(number))
 
     def tasks(self, number: int, rule: ActionRule) -> list[Task]:
         """Return a generation's tasks."""
+        setup = self._setup
         if not self._count:
-            seeds = episode_keys(self._setup.seed, Purpose.TRAINING, number, self._episodes)
+            seeds = episode_keys(setup.seed, Purpose.TRAINING, number, self._episodes)
             return episode_tasks(seeds, self._per_task, rule)
-        turn, fresh = self._turn(number), self._begun(number, 1)
-        if turn not in self._envs or self._envs[turn].snapshots.shape[1] != fresh.snapshots.shape[1]:
-            self._envs[turn] = self._begun(number, self._count)
-        return segment_tasks(self._envs[turn], self._horizon, self._per_task, rule)
-
-    def _begun(self, number: int, count: int) -> EnvStates:
-        """Return environments of a generation at the beginning of their first episodes."""
-        return begin_envs(self._setup.environment_in(number), self._setup.seed, self._turn(number), count)
+        slot, environment = setup.slot(number), setup.environment_in(number)
+        if slot not in self._envs or self._envs[slot].snapshots.shape[1] != environment.game.row_size:
+            self._envs[slot] = begin_envs(environment, setup.seed, slot, self._count)
+        return segment_tasks(self._envs[slot], self._horizon, self._per_task, rule)
 
     def take(self, results: Sequence[Result], number: int) -> Transitions:
         """Return the transitions of a generation; ResourceError where the network's outputs were not finite."""
         check_finite(results)
         if self._count:
-            self._envs[self._turn(number)] = joined_envs(results)
+            self._envs[self._setup.slot(number)] = joined_envs(results)
         return joined_transitions(results)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the environments' states, if there are any."""
         state: dict[str, NDArray[Any]] = {}
-        for turn, envs in self._envs.items():
-            state |= envs_to_arrays(envs, _prefix(turn))
+        for slot, envs in self._envs.items():
+            state |= envs_to_arrays(envs, _prefix(slot))
         return state
 
     def restore(self, state: Arrays) -> None:
         """Restore the environments' states; new episodes begin where their number or the environment differs."""
         self._envs = {}
         curriculum = self._setup.curriculum
-        for turn in range(1 if curriculum is None else len(curriculum.training)):
-            if self._count and _prefix(turn) + "snapshots" in state:
-                envs = envs_from_arrays(state, _prefix(turn))
+        for slot in range(1 if curriculum is None else len(curriculum.training) + 1):
+            if self._count and _prefix(slot) + "snapshots" in state:
+                envs = envs_from_arrays(state, _prefix(slot))
                 if len(envs) == self._count:
-                    self._envs[turn] = envs
+                    self._envs[slot] = envs
 
 
-def _prefix(turn: int) -> str:
+def _prefix(slot: int) -> str:
     """Return what names of the states of these environments begin with in a checkpoint."""
-    return f"{ENVS}{turn}_" if turn else ENVS
+    return f"{ENVS}{slot}_" if slot else ENVS
 
 
 def check_finite(results: Sequence[Result]) -> None:

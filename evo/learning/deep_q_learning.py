@@ -118,7 +118,7 @@ class DQN(Method):
         self,
         learner: Learner,
         transitions: Transitions | None,
-        environment: Any,
+        origin: int,
         number: int,
         frames: int,
         stopped: Stopped,
@@ -180,4 +180,4 @@ class DQN(Method):
             self.buffer.clear()
         else:
             self._owed = int(np.asarray(state["owed"])[0])
-            self.buffer.restore(state, self.setup.environment, records)
+            self.buffer.restore(state, self.setup.environment_in, records)

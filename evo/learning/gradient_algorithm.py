@@ -142,8 +142,7 @@ class GradientAlgorithm(Algorithm):
         return Background(lambda stopped: self._learn(self._pending, number, stopped))
 
     def _learn(self, transitions: Transitions | None, number: int, stopped: Stopped) -> Metrics:
-        environment = self.setup.environment_in(number - self.options.asynchronous)
-        return self._trained.learn(transitions, environment, number, self._frames, stopped)
+        return self._trained.learn(transitions, number - self.options.asynchronous, number, self._frames, stopped)
 
     def finalists(self, count: int) -> Finalists:
         """Return the present network."""

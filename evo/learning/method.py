@@ -57,14 +57,14 @@ class Method(Protocol):
         self,
         learner: Learner,
         transitions: Transitions | None,
-        environment: Any,
+        origin: int,
         number: int,
         frames: int,
         stopped: Stopped,
     ) -> Metrics:
         """Make a generation's updates, until `stopped`; `frames` were played, those of `transitions` included.
 
-        `transitions` were played in `environment`; None where the method replays. Returns metrics, with
+        `transitions` were played in generation `origin`; None where the method replays. Returns metrics, with
         "seconds_moving" of data to the learner, and "examples", those of all updates.
         """
 
@@ -129,11 +129,11 @@ class MethodLearner:
         return self.method.published(self.learner.weights())[np.newaxis]
 
     def learn(
-        self, transitions: Transitions | None, environment: Any, number: int, frames: int, stopped: Stopped
+        self, transitions: Transitions | None, origin: int, number: int, frames: int, stopped: Stopped
     ) -> Metrics:
         """Make a generation's updates as `Method.learn`; return its metrics with passes and "seconds_learning"."""
         began = time.monotonic()
-        learned = self.method.learn(self.learner, transitions, environment, number, frames, stopped)
+        learned = self.method.learn(self.learner, transitions, origin, number, frames, stopped)
         seconds, examples = time.monotonic() - began, learned.pop("examples")
         passes = {"forward_passes": self.method.passes * examples, "backward_passes": examples}
         return {**learned, **passes, "seconds_learning": seconds - learned["seconds_moving"]}

@@ -10,9 +10,11 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import product
 from evo.errors import ConfigurationError
 from evo.networks.network import Network
-from evo.records import TERMINATED, TRUNCATED
+from evo.records import TERMINATED, TRUNCATED, Arrays
 
 kernel_cache.use(__name__)
+
+SUMS = "reward_sums"  # prefix of discounted sums in a checkpoint
 
 SMALLEST = 1e-4  # a quantity of a smaller deviation is constant, and is not scaled
 
@@ -93,14 +95,27 @@ class RewardNormaliser:
 
     def __init__(self, gamma: float, envs: int = 1) -> None:
         """Prepare for `envs` environments; whole episodes are those of one, in order."""
-        self._gamma, self.moments, self.sums = gamma, Moments(1), np.zeros(envs)
+        self._gamma, self.moments = gamma, Moments(1)
+        self._envs, self._sums = envs, {0: np.zeros(envs)}  # by `Setup.slot`
 
-    def apply(self, rewards: NDArray[np.float32], ends: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return rewards on the scale of all so far; those of an environment stand together.  # both [M]"""
+    def apply(self, rewards: NDArray[np.float32], ends: NDArray[np.uint8], slot: int = 0) -> NDArray[np.float32]:
+        """Return rewards on the scale of all so far; those of an environment stand together.  # both [M]
+
+        `slot` says of which set of environments they are.
+        """
         sums = np.empty(len(rewards))
-        _discounted_sums(rewards, ends, self._gamma, self.sums, sums)
+        _discounted_sums(rewards, ends, self._gamma, self._sums.setdefault(slot, np.zeros(self._envs)), sums)
         self.moments.add(sums[:, None])
         return np.asarray(rewards / self.moments.deviation[0], np.float32)
+
+    def sums_by_name(self) -> dict[str, NDArray[np.float64]]:
+        """Return the discounted sums of every set of environments, by their names in a checkpoint."""
+        return {f"{SUMS}{slot or ''}": sums for slot, sums in self._sums.items()}
+
+    def restore_sums(self, state: Arrays) -> None:
+        """Go on from the sums that a state has."""
+        slots = {int(name[len(SUMS) :] or 0): name for name in state if name.startswith(SUMS)}
+        self._sums = {slot: np.array(state[name], np.float64) for slot, name in slots.items()}
 
 
 @njit(cache=True, error_model="numpy")

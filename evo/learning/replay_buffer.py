@@ -9,7 +9,7 @@ episodes it holds their actions, seeds and lengths.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,8 +196,10 @@ class ReplayBuffer:
             "priorities": priorities.astype(np.uint32),
         }
 
-    def restore(self, state: Arrays, environment: Any, records: Sequence[Arrays]) -> None:
+    def restore(self, state: Arrays, environment_in: Callable[[int], Any], records: Sequence[Arrays]) -> None:
         """Restore what `state` returned, and fill the buffer from the records of all generations, oldest first.
+
+        `environment_in` gives the environment in which a generation was played.
 
         Raises DataError where records and state do not match.
         """
@@ -208,7 +210,7 @@ class ReplayBuffer:
             set_priorities(self._tree, np.arange(len(priorities)), priorities)
         self.written = 0
         envs: EnvStates | None = None
-        for record in records:
+        for number, record in enumerate(records):
             if "actions" not in record:  # of the generation that a fork began with
                 continue
             played = np.asarray(record["actions"], np.int8)
@@ -217,9 +219,9 @@ class ReplayBuffer:
             if BEGIN + "first" in record:
                 envs = envs_from_arrays(record, BEGIN)
             if EPISODE_SEEDS in record:
-                transitions = None if overwritten else _replayed(environment, record)
+                transitions = None if overwritten else _replayed(environment_in(number), record)
             elif envs is not None:
-                transitions, envs = replay_segment(environment.game, envs, played, not overwritten)
+                transitions, envs = replay_segment(environment_in(number).game, envs, played, not overwritten)
             else:
                 transitions = _recorded(record)
             if transitions is None or overwritten:

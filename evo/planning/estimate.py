@@ -114,7 +114,8 @@ def estimated(
 
 def _steady(experiment: Experiment, probe: Probe) -> _Steady:
     """Return the mean generation of those to come; validation counts as often as it is due."""
-    late = _last_third(probe.generations)
+    turns = max(1, len(experiment.environment.changes))
+    late = _last_third(probe.generations, turns)
     trained = [_without_validation(one) for one in late]
     parts = {name: _mean([one[name] for one in trained]) for name in trained[0]}
     those = [one for one in probe.generations if any(each.evaluation for each in one.rounds)]
@@ -131,9 +132,13 @@ def _steady(experiment: Experiment, probe: Probe) -> _Steady:
     return _Steady(parts, amounts, _mean(rounds) if rounds else 1.0)
 
 
-def _last_third(generations: Sequence[Generation]) -> Sequence[Generation]:
-    """Return the last third, which is most like what is to come: episodes get longer as players learn."""
-    return generations[-max(1, len(generations) // 3) :]
+def _last_third(generations: Sequence[Generation], turns: int = 1) -> Sequence[Generation]:
+    """Return the last third, which is most like what is to come: episodes get longer as players learn.
+
+    Of rules in turn, each counts as often as the others, where there are so many generations.
+    """
+    third = max(1, len(generations) // 3)
+    return generations[-max(turns, third // turns * turns) :]
 
 
 def _without_validation(one: Generation) -> dict[str, float]:

@@ -76,7 +76,7 @@ class Sampled:
 
     def __init__(self, evaluator: Evaluator, seconds: float, workers: int) -> None:
         self._evaluator, self._seconds, self._workers = evaluator, seconds, workers
-        self._rates: dict[bool, float] = {}  # seconds of a task, by `evaluation`
+        self._rates: dict[tuple[bool, int], float] = {}  # seconds of a task, by `evaluation` and `training`
         self._rounds: list[Round] = []
 
     def take(self) -> tuple[Round, ...]:
@@ -87,7 +87,8 @@ class Sampled:
     def map(self, tasks: Sequence[Task]) -> Played:
         """Play the first tasks, as many as there is time for, and of every other shape one; copy the other results."""
         evaluation, began = bool(tasks) and tasks[0].evaluation, time.monotonic()
-        rate = self._rates.get(evaluation)
+        place = evaluation, tasks[0].training if tasks else 0
+        rate = self._rates.get(place)
         size = len(tasks) if rate and rate * len(tasks) < self._seconds else FIRST_TASKS * self._workers
         parts: list[tuple[int, float]] = []  # tasks and seconds
         results: list[Result] = []
@@ -99,7 +100,7 @@ class Sampled:
             parts.append((len(played[-1].results), time.monotonic() - part_began))
             size *= 2
         steady = parts[1:] or parts  # workers start in the first part
-        rate = self._rates[evaluation] = sum(took for _, took in steady) / max(sum(count for count, _ in steady), 1)
+        rate = self._rates[place] = sum(took for _, took in steady) / max(sum(count for count, _ in steady), 1)
         done, seconds = len(results), time.monotonic() - began
         known: dict[tuple[object, ...], deque[Result]] = {}
         for task, result in zip(tasks, results, strict=False):
@@ -199,7 +200,10 @@ def main(directory: str, words: Sequence[str]) -> None:
             last = now
             if len(rows) == 1 and now - began > limit / SHARE:
                 began = now - limit / SHARE  # kernels were compiled, which is done once on a machine
-            enough = len(rows) >= GENERATIONS and now - began + rows[-1].wall / 2 > limit
+            enough = (
+                len(rows) >= max(GENERATIONS, len(experiment.environment.changes))
+                and now - began + rows[-1].wall / 2 > limit
+            )
             if enough or len(rows) >= int(most):
                 break
         session.report.update(test=True)

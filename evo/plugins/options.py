@@ -128,6 +128,10 @@ class AlgorithmOptions(Section):
         """
         return 0
 
+    def unlike(self) -> str:
+        """Return what compares the fitness of generations, and so needs that they train alike; empty: nothing does."""
+        return ""
+
     def candidates(self) -> int:
         """Return how many candidates play in a generation."""
         return 1
@@ -156,3 +160,7 @@ class Setup:
     def environment_in(self, number: int) -> Any:
         """Return the environment in which a generation trains."""
         return self.environment if self.curriculum is None else self.curriculum.environment(number)
+
+    def slot(self, number: int) -> int:
+        """Return which set of environments side by side a generation plays in, as `Curriculum.slot`."""
+        return 0 if self.curriculum is None else self.curriculum.slot(number)

@@ -62,6 +62,9 @@ class Players(Player):
     def __init__(self, training: Sequence[Player], evaluation: Player) -> None:
         self._training, self._evaluation = training, evaluation
         self.fingerprint, self.device = evaluation.fingerprint, evaluation.device
+        for player in training:
+            if player.fingerprint.startswith(NOT_DETERMINISTIC):
+                self.fingerprint = player.fingerprint
 
     @property
     def notices(self) -> Sequence[str]:

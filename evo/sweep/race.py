@@ -45,7 +45,7 @@ def loses(ours: Sequence[float], best: Sequence[float]) -> str:
     mean, interval = student.mean_interval(differences, TWO_SIDED)
     if interval is None or interval[0] <= 0:
         return ""
-    return f"{mean:.2f} below the leader ({interval[0]:.2f} to {interval[1]:.2f})"
+    return f"{mean:.2f} below the leader (at 90 %, {interval[0]:.2f} to {interval[1]:.2f})"
 
 
 def judged(scores: Mapping[str, Sequence[float]], failures: Mapping[str, str], last: bool) -> list[Standing]:

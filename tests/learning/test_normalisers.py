@@ -43,6 +43,6 @@ def test_rewards_are_normalised_by_their_discounted_sums_which_go_on_in_every_en
     scaled = normaliser.apply(rewards, ends)
     sums = [1, 2.5, 3, 5.5, 5, 8.5, 11.25, 8]
     np.testing.assert_allclose(scaled, rewards / np.std(sums), rtol=1e-6)
-    np.testing.assert_allclose(normaliser.sums, [5.5, 8])
+    np.testing.assert_allclose(normaliser.sums_by_name()["reward_sums"], [5.5, 8])
     normaliser.apply(np.ones(2, np.float32), np.full(2, SEGMENT_END, np.uint8))
-    np.testing.assert_allclose(normaliser.sums, [1 + 5.5 / 2, 1 + 8 / 2])
+    np.testing.assert_allclose(normaliser.sums_by_name()["reward_sums"], [1 + 5.5 / 2, 1 + 8 / 2])

@@ -130,7 +130,7 @@ def test_a_share_of_the_budget_is_a_share_of_everything_that_ends_a_run(settings
 
 def test_only_a_trial_that_the_seeds_show_to_lose_stops() -> None:
     best = [10.0, 20.0, 30.0]
-    assert race.loses([9.0, 19.1, 28.9], best) == "1.00 below the leader (0.83 to 1.17)"
+    assert race.loses([9.0, 19.1, 28.9], best) == "1.00 below the leader (at 90 %, 0.83 to 1.17)"
     assert race.loses([9.0, 19.9, 25.0], best) == ""  # one seed may have been bad luck
     assert race.loses([11.0, 21.0, 31.0], best) == ""
     assert race.loses([1.0], [100.0]) == ""

@@ -83,25 +83,96 @@ def test_environments_in_mid_episode_go_on_by_the_usual_rules(tmp_path: Path) ->
     assert "everything that could be checked agrees" in called(tmp_path, "verify", "run", "--all", program="evo")[0]
 
 
-def test_rules_that_end_are_refused_where_there_are_none_and_where_episodes_are_recorded_to_be_played_again() -> None:
+def test_rules_that_end_are_refused_where_there_are_none() -> None:
     with pytest.raises(ConfigurationError, match="training is empty, so there is nothing that could end"):
         built(training_generations=2)
-    for algorithm in ("dqn", "erl"):
-        for changes in ({"training": {"starvation": 9}, "training_generations": 2}, {"training": LIMITS}):
-            with pytest.raises(
-                ConfigurationError, match=r"environment.training\w*: an algorithm with a replay buffer takes one table"
-            ):
-                Experiment.build(run={"algorithm": algorithm}, environment={"id": "snake", **changes})
 
 
-@pytest.mark.parametrize("algorithm", ["ga", "sep_cma_es"])
-def test_a_search_that_restarts_where_fitness_stands_still_takes_no_list(algorithm: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"environment.training: restart_after compares the fitness"):
-        Experiment.build(
-            run={"algorithm": algorithm},
-            environment={"id": "snake", "training": LIMITS},
-            **{algorithm: {"restart_after": 9}},
-        )
+@pytest.mark.parametrize("algorithm", ["dqn", "erl"])
+@pytest.mark.parametrize(
+    "changes", [{"training": LIMITS}, {"training": {"size": 5}, "window": 9, "training_generations": 2}]
+)
+def test_a_replay_buffer_has_boards_of_one_kind(algorithm: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"environment.training: a replay buffer holds boards of one kind"):
+        Experiment.build(run={"algorithm": algorithm}, environment={"id": "snake", "size": 6, **changes})
+    Experiment.build(
+        run={"algorithm": algorithm}, environment={"id": "snake", "size": 6, "training": {"starvation": 9}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "what"),
+    [
+        ("ga", {"restart_after": 9}, "restart_after"),
+        ("ga", {"memory": 2}, "memory"),
+        ("sep_cma_es", {"restart_after": 9}, "restart_after"),
+        ("map_elites", {}, "the archive"),
+    ],
+)
+def test_what_compares_the_fitness_of_generations_takes_no_list(
+    algorithm: str, options: dict[str, Any], what: str
+) -> None:
+    for changes in (LIMITS, LIMITS[:1]):
+        experiment = {
+            "run": {"algorithm": algorithm},
+            "environment": {"id": "snake", "training": changes},
+            algorithm: options,
+        }
+        if len(changes) == 1:
+            Experiment.build(**experiment)
+            continue
+        with pytest.raises(ConfigurationError, match=f"environment.training: {what} compares the fitness"):
+            Experiment.build(**experiment)
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "erl"])
+def test_a_replay_buffer_is_filled_again_by_the_rules_of_every_generation(algorithm: str, tmp_path: Path) -> None:
+    options = {
+        "dqn": {"envs": 8, "horizon": 16},
+        "erl": {"population": 8, "parents": 2, "elites": 1, "episodes": 2, "sync_every": 2, "shared": 4},
+    }[algorithm]
+    experiment = Experiment.build(
+        run={"algorithm": algorithm, "generations": 6},
+        environment={
+            "id": "snake",
+            "size": 6,
+            "starvation": 30,
+            "training": {"starvation": 4},
+            "training_generations": 2,
+        },
+        policy={"kind": "linear"},
+        workers={"backend": "serial"},
+        validation={"episodes": 8},
+        test={"episodes": 8},
+        **{algorithm: {**options, "learning_starts": 32, "batch_size": 16, "replay_size": 512}},
+    )
+    for _ in train(experiment, tmp_path / "run"):
+        pass
+    for count in range(1, 7):
+        for _ in train(
+            replace(experiment, run=experiment.run.model_copy(update={"generations": count})), tmp_path / "b"
+        ):
+            pass
+    assert Store.read(tmp_path / "b").state_hash == Store.read(tmp_path / "run").state_hash
+
+
+def test_learning_sees_what_acting_saw_after_the_rules_have_changed(tmp_path: Path) -> None:
+    """The hunger that is shown is a share of `starvation`, so other rules show other boards."""
+    changes = {"training": {"starvation": 4}, "training_generations": 1}
+    experiment = Experiment.build(
+        run={"algorithm": "ppo", "generations": 3},
+        environment={"id": "snake", "size": 6, "starvation": 30, **changes},
+        policy={"kind": "linear"},
+        workers={"backend": "serial"},
+        ppo={"envs": 8, "horizon": 16, "minibatches": 1, "epochs": 1},
+        validation={"episodes": 8},
+        test={"episodes": 8},
+    )
+    assert experiment.identity()["curriculum"] == 2
+    assert "curriculum" not in replace(experiment, environment=experiment.environment.in_training()[0]).identity()
+    for row in train(experiment, tmp_path / "run"):
+        # The only update of a generation is of the policy that acted, so its probability ratios are exactly 1.
+        assert row.metrics["approx_kl"] == 0.0
 
 
 @pytest.mark.parametrize("evaluation", [False, True])
