@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 PROVENANCE = "provenance"
 
 ARITHMETIC = "learner.arithmetic"  # of an identity
+LEARNING_RULES = "environment.training_generations, version"  # of an identity
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Experiment:
         if self.learns:
             identity["learner"] = self.learner.identity()
             if self.environment.training_generations and not self.options.replays:
-                identity["curriculum"] = 2  # 1: learned from what the first rules would have shown, after them too
+                identity[LEARNING_RULES] = 2  # 1: learned from what the first rules would have shown, after them too
         if not lanes and (
             not self.learns or self.options.candidates() > 1
         ):  # as configured; how many fill a call on a GPU changes no bit

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evo.config.experiment import Experiment
+from evo.config.experiment import LEARNING_RULES, Experiment
 from evo.environments.snake import Options as Snake
 from evo.errors import ConfigurationError
 from evo.evaluators import serial
@@ -168,8 +168,8 @@ def test_learning_sees_what_acting_saw_after_the_rules_have_changed(tmp_path: Pa
         validation={"episodes": 8},
         test={"episodes": 8},
     )
-    assert experiment.identity()["curriculum"] == 2
-    assert "curriculum" not in replace(experiment, environment=experiment.environment.in_training()[0]).identity()
+    assert experiment.identity()[LEARNING_RULES] == 2
+    assert LEARNING_RULES not in replace(experiment, environment=experiment.environment.in_training()[0]).identity()
     for row in train(experiment, tmp_path / "run"):
         # The only update of a generation is of the policy that acted, so its probability ratios are exactly 1.
         assert row.metrics["approx_kl"] == 0.0
