@@ -138,7 +138,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
         }
         metrics |= self._entered(source, outcome, chosen)
         self._parents = self._rebuilt(published, source.some(chosen.tolist()))
-        learned = self._trained.learn(None, number, number, self._frames, lambda: False)
+        learned = self._trained.learn(None, number, self._frames, lambda: False)
         return {**metrics, "sigma": float(np.median(source.sigmas)), **spread(self._parents), **learned}
 
     def _candidates(self, number: int) -> WeightSource:

@@ -14,7 +14,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from evo.learning.collecting import observed
 from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.method import Method, Stopped
+from evo.learning.method import Method, Played, Stopped
 from evo.learning.q_learning import QOptions, UpdateMeans
 from evo.learning.schedules import annealed
 from evo.plugins.options import Setup
@@ -84,23 +84,16 @@ class PQN(Method):
         gamma = annealed(options.gamma, options.gamma_final, options.gamma_frames, frames)
         return q_lambda_targets(transitions.rewards, transitions.ends, best, next_best, gamma, options.q_lambda)
 
-    def learn(
-        self,
-        learner: Learner,
-        transitions: Transitions | None,
-        origin: int,
-        number: int,
-        frames: int,
-        stopped: Stopped,
-    ) -> Metrics:
+    def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make every epoch's updates, each epoch in another order and under other symmetries."""
         from evo.randomness.shuffle import minibatches
 
-        assert transitions is not None
+        assert played is not None
+        transitions, environment = played.transitions, self.setup.environment_in(played.number)
         options, seed, count = self.options, self.setup.seed, len(transitions)
         rate, means, targets = options.learning_rate_at(frames), UpdateMeans(), self.targets(transitions, frames)
         began = time.monotonic()
-        observations = observed(self.setup.environment_in(origin), transitions.observations)
+        observations = observed(environment, transitions.observations)
         actions = np.asarray(transitions.actions, np.int8)
         moving = time.monotonic() - began
         for epoch in range(options.epochs):

@@ -16,10 +16,10 @@ from pydantic import Field, field_validator
 
 from evo.learning.collecting import observed
 from evo.learning.gradient_algorithm import GradientOptions
-from evo.learning.method import Method, Stopped
+from evo.learning.method import Method, Played, Stopped
 from evo.learning.schedules import Points, annealed, check_points, value_at
 from evo.plugins.options import Setup
-from evo.records import ActionRule, Arrays, Metrics, Transitions
+from evo.records import ActionRule, Arrays, Metrics
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner, Rows
@@ -152,20 +152,12 @@ class ActorCritic(Method):
         """Return weights that take raw observations, with the normalisation folded in.  # [P] -> [P]"""
         return weights if self._observations is None else self._observations.fold(weights)
 
-    def learn(
-        self,
-        learner: Learner,
-        transitions: Transitions | None,
-        origin: int,
-        number: int,
-        frames: int,
-        stopped: Stopped,
-    ) -> Metrics:
+    def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make a generation's updates; schedules are evaluated at the frame where its transitions began."""
-        assert transitions is not None
+        assert played is not None
         options, began = self.options, time.monotonic()
-        count, frames = len(transitions), frames - len(transitions)
-        examples = self.examples(learner, transitions, origin, frames)
+        count, frames = len(played.transitions), frames - len(played.transitions)
+        examples = self.examples(learner, played, frames)
         explained = explained_variance(examples["values"], examples["returns"])
         learner.load(examples)
         moving, rate = time.monotonic() - began, options.learning_rate_at(frames)
@@ -191,16 +183,17 @@ class ActorCritic(Method):
         norm = norms / updates
         return {**means, "explained_variance": explained, "gradient_norm": norm, "learning_rate": rate, **counts}
 
-    def examples(self, learner: Learner, transitions: Transitions, origin: int, frames: int) -> dict[str, NDArray[Any]]:
+    def examples(self, learner: Learner, played: Played, frames: int) -> dict[str, NDArray[Any]]:
         """Return the arrays that the loss needs, [M, ...] each, and update the normalisers."""
         from evo.learning.exact.losses import log_probabilities
 
+        transitions, number = played
         options, network = self.options, self.setup.network
         buffer = learner.buffer((len(transitions), *network.shape))
-        observations = observed(self.setup.environment_in(origin), transitions.observations, buffer)
+        observations = observed(self.setup.environment_in(number), transitions.observations, buffer)
         rewards = transitions.rewards
         if self._rewards is not None:
-            rewards = self._rewards.apply(rewards, transitions.ends, self.setup.slot(origin))
+            rewards = self._rewards.apply(rewards, transitions.ends, self.setup.slot(number))
         values, next_values = (
             np.ascontiguousarray(outputs[:, -1]) for outputs in (transitions.outputs, transitions.next_outputs)
         )

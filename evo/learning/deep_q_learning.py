@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.learning.collecting import envs_to_arrays, observed
-from evo.learning.method import Method, Stopped
+from evo.learning.method import Method, Played, Stopped
 from evo.learning.q_learning import ActionValueOptions, UpdateMeans
 from evo.learning.schedules import annealed
 from evo.plugins.options import Setup
@@ -114,15 +114,7 @@ class DQN(Method):
         if len(self.buffer) >= self.options.learning_starts:
             self._owed += len(transitions)
 
-    def learn(
-        self,
-        learner: Learner,
-        transitions: Transitions | None,
-        origin: int,
-        number: int,
-        frames: int,
-        stopped: Stopped,
-    ) -> Metrics:
+    def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make the updates that are due for the frames played."""
         options, seed, target = self.options, self.setup.seed, learner.target
         assert target is not None

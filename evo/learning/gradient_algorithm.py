@@ -16,7 +16,7 @@ from pydantic import Field
 
 from evo.errors import ConfigurationError
 from evo.learning import collecting
-from evo.learning.method import Method, MethodLearner, Stopped, UpdateOptions
+from evo.learning.method import Method, MethodLearner, Played, Stopped, UpdateOptions
 from evo.plugins.options import Setup
 from evo.records import (
     ActionRule,
@@ -142,7 +142,8 @@ class GradientAlgorithm(Algorithm):
         return Background(lambda stopped: self._learn(self._pending, number, stopped))
 
     def _learn(self, transitions: Transitions | None, number: int, stopped: Stopped) -> Metrics:
-        return self._trained.learn(transitions, number - self.options.asynchronous, number, self._frames, stopped)
+        played = None if transitions is None else Played(transitions, number - self.options.asynchronous)
+        return self._trained.learn(played, number, self._frames, stopped)
 
     def finalists(self, count: int) -> Finalists:
         """Return the present network."""

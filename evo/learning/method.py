@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,13 @@ class UpdateOptions(AlgorithmOptions):
         return annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
 
 
+class Played(NamedTuple):
+    """What the network that learns has played."""
+
+    transitions: Transitions
+    number: int  # of the generation that they are of
+
+
 class Method(Protocol):
     """What one method adds: its policy, its loss and its updates. Subclass it to inherit the defaults."""
 
@@ -53,19 +60,11 @@ class Method(Protocol):
     def loss(self) -> AnyLoss:
         """Return the loss."""
 
-    def learn(
-        self,
-        learner: Learner,
-        transitions: Transitions | None,
-        origin: int,
-        number: int,
-        frames: int,
-        stopped: Stopped,
-    ) -> Metrics:
-        """Make a generation's updates, until `stopped`; `frames` were played, those of `transitions` included.
+    def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+        """Make a generation's updates, until `stopped`; `frames` were played, those of `played` included.
 
-        `transitions` were played in generation `origin`; None where the method replays. Returns metrics, with
-        "seconds_moving" of data to the learner, and "examples", those of all updates.
+        `played` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner, and
+        "examples", those of all updates.
         """
 
     def initial(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -128,12 +127,10 @@ class MethodLearner:
         """Return the network that plays.  # [1, P]"""
         return self.method.published(self.learner.weights())[np.newaxis]
 
-    def learn(
-        self, transitions: Transitions | None, origin: int, number: int, frames: int, stopped: Stopped
-    ) -> Metrics:
+    def learn(self, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make a generation's updates as `Method.learn`; return its metrics with passes and "seconds_learning"."""
         began = time.monotonic()
-        learned = self.method.learn(self.learner, transitions, origin, number, frames, stopped)
+        learned = self.method.learn(self.learner, played, number, frames, stopped)
         seconds, examples = time.monotonic() - began, learned.pop("examples")
         passes = {"forward_passes": self.method.passes * examples, "backward_passes": examples}
         return {**learned, **passes, "seconds_learning": seconds - learned["seconds_moving"]}

@@ -23,6 +23,7 @@ from evo.kernels import lanes
 from evo.learning.actor_critic import ActorCritic
 from evo.learning.collecting import joined_transitions
 from evo.learning.gradient_algorithm import GradientAlgorithm
+from evo.learning.method import Played
 from evo.networks.network import Options as Policy
 from evo.records import Metrics, Request, Result, Segment
 from evo.store.store import Store
@@ -261,7 +262,7 @@ def test_gamma_is_annealed_over_frames(schedule: dict[str, Any]) -> None:
 
     def returns(algorithm: GradientAlgorithm) -> NDArray[np.float32]:
         transitions = joined_transitions(results)
-        return actor_critic(algorithm).examples(algorithm.learner, transitions, 0, 12 * 9)["returns"]
+        return actor_critic(algorithm).examples(algorithm.learner, Played(transitions, 0), 12 * 9)["returns"]
 
     drive(algorithm, 2, answer)
     np.testing.assert_array_equal(returns(algorithm), returns(on_board(gamma=0.7)))
