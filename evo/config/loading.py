@@ -309,6 +309,8 @@ def _made(options: Any, use: Callable[[Any], object]) -> list[Mistake]:
         use(environment_of(options))
     except ConfigurationError as error:
         name, _, text = str(error).partition(": ")
+        if name.startswith("game "):  # a function of it failed
+            return [Mistake(("environment", "id"), str(error))]
         return [Mistake(tuple(name.split(".")), text)]
     return []
 

@@ -293,3 +293,10 @@ def test_arrays_of_a_vector_are_used_again_where_copies_are_not_asked_for(copy: 
     second = envs.step(np.ones(3, np.int64))[0]
     assert (second is not first) == copy
     assert (first.tobytes() == before.tobytes()) == copy
+
+
+def test_a_game_that_fails_at_once_is_told_with_the_line_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(LATE.replace("state.step[b] = 0", "state.step[b] = 'x' + 0"))
+    (tmp_path / "late.toml").write_text('[policy]\nkind = "linear"\n[environment]\nid = "late"\n')
+    error = summary_of(tmp_path, "late.toml", "--plugin", "late", "--run-dir", "run", code=2)["error"]
+    assert error.startswith("late.toml:4: environment.id: game late: begin failed (late.py:15)")
