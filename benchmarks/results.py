@@ -64,12 +64,14 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "ga_snake_seed": ((1,), 5000),
     "a2c_snake_seed": ((1,), 5000),
     "ppo_snake_seed": ((1,), 5000),
+    "dqn_snake_seed": ((1,), 5000),
     "pqn_snake": ((1,), 5000),
     "dqn_snake": ((1,), 5000),
     "reinforce_snake": ((1,), 5000),
     "ppo_snake_full": ((21, 22, 23), 5000),
     "ppo_snake_12x12": ((1,), 5000),
     "ppo_snake_16x16": ((1,), 5000),
+    "ppo_snake_sizes": ((1,), 5000),
 }
 CHAMPION_EPISODES = 5000
 BASELINES = {"ga_snake": 1000, "ga_snake_6x6": 1000}  # in whose environment, and on how many episodes
