@@ -65,6 +65,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "a2c_snake_seed": ((1,), 5000),
     "ppo_snake_seed": ((1,), 5000),
     "dqn_snake_seed": ((1,), 5000),
+    "cma_snake_seed": ((1,), 5000),
     "pqn_snake": ((1,), 5000),
     "dqn_snake": ((1,), 5000),
     "reinforce_snake": ((1,), 5000),
