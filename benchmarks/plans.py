@@ -1,8 +1,8 @@
 """What `evo plan` says beside what then happens, for every experiment here: `python -m benchmarks.plans`.
 
-An experiment is probed, and then trained for as many frames as the plan says take some seconds. Both are given as
-frames per second of training. A line an experiment is kept in a file, so the command goes on where it was stopped.
-Experiments of libraries that are missing are left out.
+An experiment is probed, and then trained for as many frames as the plan says take some seconds, or to its end. Both are
+given as frames per second of training. A line an experiment is kept in a file, so the command goes on where it was
+stopped. Experiments of libraries that are missing are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def measured(file: str) -> dict[str, float] | None:
     plan = called("evo", "plan", file)
     if plan is None:
         return None
-    frames = max(1, math.ceil(plan["frames_per_second"] * SECONDS))
+    frames = max(1, math.ceil(min(plan["frames_per_second"] * SECONDS, plan["goals"][0]["frames"])))
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         words = (file, "--set", f"run.budget={{frames={frames}}}", "--generations", "1000000", "--run-dir", str(run))
