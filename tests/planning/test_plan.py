@@ -20,7 +20,7 @@ from evo.config.experiment import Experiment
 from evo.planning import memory
 from evo.planning.estimate import estimated, size
 from evo.planning.memory import Peak, Watch
-from evo.planning.probe import Generation, Probe, Round, Sampled
+from evo.planning.probe import Generation, Probe, Round, Sampled, probe
 from evo.records import Episodes, Played, Task, WeightSource
 from evo.workers.devices import cores
 from tests.helpers.calling import ROOT, SMALL, called
@@ -69,6 +69,21 @@ def test_time_and_disk_are_those_of_the_generations_that_are_needed(experiment: 
     assert generations.disk == 100 * 1000 + 1000 * (4 + 10) + 30
     assert (found.frames_per_second, found.lane_utilisation, found.worker_utilisation) == (100.0, 0.5, 0.8)
     assert found.warnings == ()
+
+
+@pytest.mark.parametrize(("walls", "times"), [((9.0, 0.1, 0.1), 2), ((0.9, 0.1), 1), ((9.0, 6.0), 1), ((9.0,), 1)])
+def test_a_probe_that_had_to_compile_is_made_again(
+    walls: tuple[float, ...], times: int, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Probe] = []
+
+    def once(_: Experiment, __: float) -> Probe:
+        made.append(probed(*(generation(wall, wall, 100.0) for wall in walls)))
+        return made[-1]
+
+    monkeypatch.setattr("evo.planning.probe._probed", once)
+    assert probe(experiment) is made[-1]
+    assert len(made) == times
 
 
 def test_tasks_that_were_not_played_take_as_long_as_those_that_were(experiment: Experiment) -> None:
