@@ -392,6 +392,16 @@ def test_arguments_of_an_environment_are_part_of_what_a_run_is(tmp_path: Path) -
         Experiment.load(tmp_path / "small.toml", "environment.kwargs={colour = 1}")
 
 
+def test_an_environment_that_ignores_its_seed_in_training_alone_is_noticed(tmp_path: Path) -> None:
+    words = registered(tmp_path, "sometimes", "np.random.default_rng() if self.length == 9 else self.np_random")
+    assert called(tmp_path, *words)[0]
+    assert not (tmp_path / "run" / "fingerprint").exists()
+    for number, training in enumerate(("{kwargs = {length = 9}}", "[{}, {kwargs = {length = 9}}]")):
+        others = [*words[:-1], f"run{number}", "--set", f"environment.training={training}"]
+        called(tmp_path, *others)
+        assert (tmp_path / f"run{number}" / "fingerprint").read_text() == NOT_DETERMINISTIC
+
+
 def test_an_environment_that_ignores_its_seed_is_noticed_at_the_start_and_is_no_forgery(tmp_path: Path) -> None:
     words = registered(tmp_path, "random_walks", "np.random.default_rng()")
     noted = "note: the environment is not deterministic under its seed: this run cannot be repeated or verified\n"

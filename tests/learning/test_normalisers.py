@@ -46,3 +46,16 @@ def test_rewards_are_normalised_by_their_discounted_sums_which_go_on_in_every_en
     np.testing.assert_allclose(normaliser.sums_by_name()["reward_sums"], [5.5, 8])
     normaliser.apply(np.ones(2, np.float32), np.full(2, SEGMENT_END, np.uint8))
     np.testing.assert_allclose(normaliser.sums_by_name()["reward_sums"], [1 + 5.5 / 2, 1 + 8 / 2])
+
+
+def test_sets_of_environments_have_discounted_sums_of_their_own() -> None:
+    normaliser, ones, ends = RewardNormaliser(0.5, 2), np.ones(2, np.float32), np.full(2, SEGMENT_END, np.uint8)
+    for slot in (0, 1, 0, 3):
+        normaliser.apply(ones, ends, slot)
+    wanted = {"reward_sums": [1.5, 1.5], "reward_sums1": [1, 1], "reward_sums3": [1, 1]}
+    assert {name: sums.tolist() for name, sums in normaliser.sums_by_name().items()} == wanted
+    again = RewardNormaliser(0.5, 2)
+    again.restore_sums({**normaliser.sums_by_name(), "reward_moments": np.zeros(3)})
+    again.apply(ones, ends, 1)
+    assert again.sums_by_name()["reward_sums1"].tolist() == [1.5, 1.5]
+    assert again.sums_by_name()["reward_sums"].tolist() == [1.5, 1.5]

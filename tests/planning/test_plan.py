@@ -71,6 +71,16 @@ def test_time_and_disk_are_those_of_the_generations_that_are_needed(experiment: 
     assert found.warnings == ()
 
 
+def test_rules_in_turn_count_alike(experiment: Experiment) -> None:
+    environment = experiment.environment.model_copy(update={"training": [{"starvation": 9}, {"starvation": 8}]})
+    in_turn = replace(experiment, environment=environment)
+    cheap, dear = generation(1.0, 0.8, 100.0), generation(3.0, 2.4, 100.0)
+    for generations in ((cheap, dear), (cheap, dear, cheap), (cheap, dear) * 5):
+        found = estimated(in_turn, probed(*generations), 10**9, 10**9)
+        assert found.seconds_per_generation == pytest.approx(2.0)
+    assert estimated(experiment, probed(cheap, dear), 10**9, 10**9).seconds_per_generation == pytest.approx(3.0)
+
+
 @pytest.mark.parametrize(("walls", "times"), [((9.0, 0.1, 0.1), 2), ((0.9, 0.1), 1), ((9.0, 6.0), 1), ((9.0,), 1)])
 def test_a_probe_that_had_to_compile_is_made_again(
     walls: tuple[float, ...], times: int, experiment: Experiment, monkeypatch: pytest.MonkeyPatch

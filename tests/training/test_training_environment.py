@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,33 @@ def built(**environment: Any) -> Experiment:
     )
 
 
+def learning(algorithm: str, options: dict[str, Any], **environment: Any) -> Experiment:
+    """A small experiment of an algorithm that learns by gradients."""
+    return Experiment.build(
+        run={"algorithm": algorithm, "generations": 4},
+        environment={"id": "snake", "size": 6, "starvation": 30, **environment},
+        policy={"kind": "linear"},
+        workers={"backend": "serial"},
+        validation={"episodes": 8},
+        test={"episodes": 8},
+        **{algorithm: options},
+    )
+
+
+def of(experiment: Experiment, generations: int) -> Experiment:
+    return replace(experiment, run=experiment.run.model_copy(update={"generations": generations}))
+
+
+def ends_alike_in_parts(experiment: Experiment, tmp_path: Path, generations: Sequence[int]) -> bool:
+    """Train with so many generations at a time; return whether that ends with the hash of `tmp_path / "run"`."""
+    for count in generations:
+        list(train(of(experiment, count), tmp_path / "in-parts"))
+    return Store.read(tmp_path / "in-parts").state_hash == Store.read(tmp_path / "run").state_hash
+
+
+PPO = {"envs": 8, "horizon": 16, "minibatches": 2}
+
+
 def test_training_episodes_end_by_their_own_rules_and_all_others_by_the_usual_ones(tmp_path: Path) -> None:
     rows = list(train(built(training={"max_steps": 3}), tmp_path / "run"))
     assert max(row.metrics["mean_length"] for row in rows) <= 3
@@ -54,30 +82,11 @@ def test_after_some_generations_training_has_the_usual_rules_in_a_replay_and_a_r
     for generation, ended in ((1, True), (2, False)):
         told = replay_candidate(tmp_path / "run", generation, 0, 0).described
         assert (int(told.split(", ")[1].split()[0]) <= 4 * 3) == ended  # frames of four episodes
-    for count in (1, 3):
-        for _ in train(
-            replace(experiment, run=experiment.run.model_copy(update={"generations": count})), tmp_path / "b"
-        ):
-            pass
-    assert Store.read(tmp_path / "b").state_hash == Store.read(tmp_path / "run").state_hash
+    assert ends_alike_in_parts(experiment, tmp_path, (1, 3))
 
 
 def test_environments_in_mid_episode_go_on_by_the_usual_rules(tmp_path: Path) -> None:
-    experiment = Experiment.build(
-        run={"algorithm": "ppo", "generations": 4},
-        environment={
-            "id": "snake",
-            "size": 6,
-            "starvation": 30,
-            "training": {"starvation": 4},
-            "training_generations": 2,
-        },
-        policy={"kind": "linear"},
-        workers={"backend": "serial"},
-        ppo={"envs": 8, "horizon": 16, "minibatches": 2},
-        validation={"episodes": 8},
-        test={"episodes": 8},
-    )
+    experiment = learning("ppo", PPO, training={"starvation": 4}, training_generations=2)
     lengths = [row.metrics["mean_length"] for row in train(experiment, tmp_path / "run")]
     assert max(lengths[:2]) < max(lengths[2:])
     assert "everything that could be checked agrees" in called(tmp_path, "verify", "run", "--all", program="evo")[0]
@@ -131,43 +140,16 @@ def test_a_replay_buffer_is_filled_again_by_the_rules_of_every_generation(algori
         "dqn": {"envs": 8, "horizon": 16},
         "erl": {"population": 8, "parents": 2, "elites": 1, "episodes": 2, "sync_every": 2, "shared": 4},
     }[algorithm]
-    experiment = Experiment.build(
-        run={"algorithm": algorithm, "generations": 6},
-        environment={
-            "id": "snake",
-            "size": 6,
-            "starvation": 30,
-            "training": {"starvation": 4},
-            "training_generations": 2,
-        },
-        policy={"kind": "linear"},
-        workers={"backend": "serial"},
-        validation={"episodes": 8},
-        test={"episodes": 8},
-        **{algorithm: {**options, "learning_starts": 32, "batch_size": 16, "replay_size": 512}},
-    )
-    for _ in train(experiment, tmp_path / "run"):
-        pass
-    for count in range(1, 7):
-        for _ in train(
-            replace(experiment, run=experiment.run.model_copy(update={"generations": count})), tmp_path / "b"
-        ):
-            pass
-    assert Store.read(tmp_path / "b").state_hash == Store.read(tmp_path / "run").state_hash
+    options |= {"learning_starts": 32, "batch_size": 16, "replay_size": 512}
+    experiment = of(learning(algorithm, options, training={"starvation": 4}, training_generations=2), 6)
+    list(train(experiment, tmp_path / "run"))
+    assert ends_alike_in_parts(experiment, tmp_path, range(1, 7))
 
 
 def test_learning_sees_what_acting_saw_after_the_rules_have_changed(tmp_path: Path) -> None:
     """The hunger that is shown is a share of `starvation`, so other rules show other boards."""
-    changes = {"training": {"starvation": 4}, "training_generations": 1}
-    experiment = Experiment.build(
-        run={"algorithm": "ppo", "generations": 3},
-        environment={"id": "snake", "size": 6, "starvation": 30, **changes},
-        policy={"kind": "linear"},
-        workers={"backend": "serial"},
-        ppo={"envs": 8, "horizon": 16, "minibatches": 1, "epochs": 1},
-        validation={"episodes": 8},
-        test={"episodes": 8},
-    )
+    once = {**PPO, "minibatches": 1, "epochs": 1}
+    experiment = of(learning("ppo", once, training={"starvation": 4}, training_generations=1), 3)
     assert experiment.identity()[LEARNING_RULES] == 2
     assert LEARNING_RULES not in replace(experiment, environment=experiment.environment.in_training()[0]).identity()
     for row in train(experiment, tmp_path / "run"):
@@ -239,33 +221,19 @@ def test_of_a_list_of_rules_each_generation_has_one_in_turn(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_boards_of_several_sizes_go_on_where_each_was_left_also_in_a_resume(tmp_path: Path, asynchronous: bool) -> None:
-    experiment = Experiment.build(
-        run={"algorithm": "ppo", "generations": 8},
-        environment={
-            "id": "snake",
-            "size": 6,
-            "window": 11,
-            "starvation": 30,
-            "training": [{"size": 4}, {"size": 18}],
-            "training_generations": 7,
-        },
-        policy={"kind": "linear"},
-        workers={"backend": "serial"},
-        ppo={"envs": 8, "horizon": 16, "minibatches": 2, "asynchronous": asynchronous},
-        validation={"episodes": 8},
-        test={"episodes": 8},
-    )
+    boards = {"window": 11, "training": [{"size": 4}, {"size": 18}], "training_generations": 7}
+    options = {**PPO, "asynchronous": asynchronous, "normalise_rewards": True}
+    experiment = of(learning("ppo", options, **boards), 8)
     rows = list(train(experiment, tmp_path / "run"))
     episodes = [row.metrics["episodes"] for row in rows]
     assert all(row.metrics["frames"] - row.metrics.get("frames_validating", 0) >= 8 * 16 for row in rows)
     assert sum(episodes[0:7:2]) > sum(episodes[1:7:2])  # small boards have shorter episodes
     lengths = [Store.read(tmp_path / "run").read_record(number)["length"] for number in (3, 5)]
     assert np.concatenate(lengths).max() > 16  # steps of a segment, so an episode of an earlier one went on
-    for count in range(1, 9):
-        shorter = replace(experiment, run=experiment.run.model_copy(update={"generations": count}))
-        for _ in train(shorter, tmp_path / "in-parts"):
-            pass
-    assert Store.read(tmp_path / "in-parts").state_hash == Store.read(tmp_path / "run").state_hash
+    assert ends_alike_in_parts(experiment, tmp_path, range(1, 9))
+    state = Store.read(tmp_path / "run").read_state(7)
+    assert {"env_snapshots", "env_1_snapshots", "env_2_snapshots"} <= state.keys()
+    assert asynchronous or {"reward_sums", "reward_sums1", "reward_sums2"} <= state.keys()  # else of one less
 
 
 def test_rules_under_which_a_network_would_not_fit_are_refused(tmp_path: Path) -> None:
