@@ -17,6 +17,8 @@ from snake.compiled import Setting
 from snake.observe import write
 from snake.rules import MASKS, OBSERVATIONS, Game, shape
 
+GUARD = 100_000  # values before and behind an observation, more than any wrong place is away
+
 
 def drawn(state: dict[str, Any], observation: str, window: int = 0) -> NDArray[np.float32]:
     """Draw an observation cell by cell from the state of a game.  # [H, W, C]"""
@@ -106,6 +108,13 @@ def rules_of(game: Game) -> Rules:
     return make_rules(**options)
 
 
+def guarded(shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return an array to write to, and the flat one that it is the middle of; both are NaN."""
+    size = int(np.prod(shape))
+    around = np.full(size + 2 * GUARD, np.nan, np.float32)
+    return around[GUARD : GUARD + size].reshape(shape), around
+
+
 def loaded(games: list[Game]) -> tuple[Boards, Rules]:
     """Boards that hold the games, in reverse order, so that a lane's number is not its board's."""
     boards, rules = make_boards(len(games), games[0].size), rules_of(games[0])
@@ -122,14 +131,16 @@ def test_an_observation_is_the_slow_drawing_of_the_position(game: Game, observat
     boards, rules = loaded([game])
     expected = drawn(game.state(), observation, window)
     code = OBSERVATIONS.index(observation)
-    many = np.full((1, *shape(observation, game.size, window)), np.nan, np.float32)
+    many, around = guarded((1, *shape(observation, game.size, window)))
     observe.observe_many(boards, rules, code, many)
     np.testing.assert_array_equal(many[0], expected)
+    assert np.isnan(around).sum() == len(around) - many.size
     for lanes in (1, 3, 4, 8, 16):
-        out = np.full((*shape(observation, game.size, window), lanes), np.nan, np.float32)
+        out, around = guarded((*shape(observation, game.size, window), lanes))
         write(boards, Setting(rules, code, 0), np.zeros(lanes, np.int64), out)
         for lane in range(lanes):
             np.testing.assert_array_equal(out[..., lane], expected)
+        assert np.isnan(around).sum() == len(around) - out.size
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
