@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from evo.errors import did_you_mean
 
@@ -49,6 +49,13 @@ class EnvironmentOptions(Section):
     def __hash__(self) -> int:
         return hash(self.model_dump_json())  # some options are dicts, which have none
 
+    @field_validator("training", mode="before")
+    @classmethod
+    def _tables(cls, value: Any) -> Any:
+        if isinstance(value, list) and not all(isinstance(one, dict) for one in value):
+            raise ValueError("a list must have tables, as in [{max_steps = 100}, {}]")
+        return value
+
     @model_validator(mode="after")
     def _fit_for_training(self) -> Self:
         if self.training_generations and not self.training:
@@ -76,6 +83,8 @@ class EnvironmentOptions(Section):
         if mistake["type"] == "extra_forbidden":
             known = [*type(self).model_fields] if len(place) == 1 else []
             text = f"unknown key{did_you_mean(str(place[-1]), known)}"
+        if not place:  # of several options together
+            return text.removeprefix("Value error, ")
         return f"{'.'.join(map(str, place))}: {text}"
 
     def in_training(self) -> tuple[Self, ...]:

@@ -197,6 +197,8 @@ def test_nested_options_change_one_by_one() -> None:
         ([{"starvation": 9}, {"starvation": "x"}], r"training\[1\]: starvation: must be a valid integer"),
         ([{"id": "catch"}, {"starvation": 9}], r"training\[0\]: id cannot be another one"),
         (3, "environment.training: must be a table or a list, not 3"),
+        ([3], r"environment.training: a list must have tables, as in \[{max_steps = 100}, {}\]"),
+        ([{}, {"window": 8}], r"training\[1\]: window: 8 is not an odd number"),
     ],
 )
 def test_rules_that_do_not_exist_are_refused(training: Any, message: str) -> None:
