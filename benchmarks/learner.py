@@ -21,6 +21,7 @@ from benchmarks.ppo import THREE_EPOCHS
 from benchmarks.tables import Form, Limit, Table, seconds
 from evo.config import loading
 from evo.learning.gradient_algorithm import GradientAlgorithm
+from evo.learning.method import Played
 from evo.records import EnvStates, Transitions
 from evo.rollouts.rollout import Rollout
 from evo.training.generation import make_algorithm
@@ -64,10 +65,10 @@ def played(algorithm: GradientAlgorithm) -> tuple[Transitions, EnvStates | None]
     """Play a first generation in this process; return its transitions, and the environments before them."""
     rollout = Rollout(algorithm.setup.network, algorithm.setup.environment)
     request = next(algorithm.generation(0))
-    before = algorithm.collector.envs
+    before = algorithm.collector.envs(0)
     assert request.weights is not None
     results = [rollout.play(task, request.weights) for task in request.tasks]
-    return algorithm.collector.take(results), before
+    return algorithm.collector.take(results, 0), before
 
 
 def of_case(case: Case, threads: int, turns: int) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def of_case(case: Case, threads: int, turns: int) -> dict[str, Any]:
         for name, algorithm in made.items():
             method = algorithm.method
             method.receive(transitions, before)
-            fresh = None if method.replays else transitions
+            fresh = None if method.replays else Played(transitions, 0)
             told: list[Any] = []
             taken = seconds(
                 lambda: told.append(method.learn(algorithm.learner, fresh, 0, len(transitions), lambda: False))  # noqa: B023

@@ -18,6 +18,7 @@ from evo.learning.exact.products import (
     WIDTH,
     add,
     add_product,
+    add_rows,
     add_vector,
     copy,
     copy_vector,
@@ -74,7 +75,11 @@ def forward(layers, weights, packed, observations, rows, first, count, workspace
         source = observations[rows[first + e]]
         to, width = layer.input + e * layer.input_size + layer.inside, layer.width * layer.channels
         for i in range(layer.height):
-            copy(x, to + i * layer.input_row, source, i * width, width)
+            at = i * width
+            run = width if at + -(-width // WIDTH) * WIDTH <= layer.height * width else width // WIDTH * WIDTH
+            copy(x, to + i * layer.input_row, source, at, run)
+            for k in range(run, width):  # `copy` would read behind the example
+                x[to + i * layer.input_row + k] = source[at + k]
     last = layers.shape[0] - 1
     for number in range(last + 1):
         layer = layers[number]
@@ -308,9 +313,8 @@ def backward(layers, weights, packed, count, workspace, sums):  # type: ignore[n
 def _weighted_back(layer, packed, count, workspace, sums):  # type: ignore[no-untyped-def]
     """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before."""
     x, rows, terms, filters = workspace.floats, count * layer.pixels, layer.terms, layer.filters
-    for r in range(rows):
-        for f in range(0, filters, WIDTH):
-            add_vector(sums, layer.bias + f, x, layer.d_output + r * layer.row + f)
+    for f in range(0, filters, WIDTH):
+        add_rows(sums, layer.bias + f, x, layer.d_output + f, layer.row, rows)
     distance = -(-rows // WIDTH) * WIDTH
     distance += WIDTH if distance % 128 == 0 else 0
     transpose(x, layer.d_output, rows, filters, layer.row, workspace.turned, 0, distance)

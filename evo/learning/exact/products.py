@@ -143,13 +143,60 @@ def _on_vectors(compute: Any) -> Any:
     return apply
 
 
+def _on_run(compute: Any) -> Any:
+    """Return a compiled function (y, to, x, at, count): y[to : to + count] = compute(builder, y[...], x[...]).
+
+    What lies behind them, up to a whole vector, is read, and written back to y as it is.
+    """
+
+    @intrinsic
+    def apply(typing, y, to, x, at, count):  # type: ignore[no-untyped-def]
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            bases = [
+                builder.gep(_data(context, builder, signature.args[k], arguments[k]), [arguments[k + 1]]) for k in (0, 2)
+            ]
+            length = arguments[4]
+            lanes, i64 = ir.VectorType(ir.IntType(32), WIDTH), length.type
+
+            def computed(place: Any) -> tuple[Any, Any]:
+                present, given = (load(builder, base, place, VECTOR) for base in bases)
+                return present, compute(builder, present, given)
+
+            whole = builder.udiv(length, i64(WIDTH))
+            with cgutils.for_range(builder, whole) as loop:
+                place = builder.mul(loop.index, i64(WIDTH))
+                store(builder, computed(place)[1], bases[0], place)
+            rest = builder.trunc(builder.urem(length, i64(WIDTH)), lanes.element)
+            with builder.if_then(builder.icmp_signed("!=", rest, lanes.element(0))):
+                place = builder.mul(whole, i64(WIDTH))
+                first = builder.insert_element(ir.Constant(lanes, ir.Undefined), rest, lanes.element(0))
+                inside = builder.icmp_signed(
+                    "<", ir.Constant(lanes, list(range(WIDTH))), shuffle(builder, first, first, [0] * WIDTH)
+                )
+                present, found = computed(place)
+                store(builder, builder.select(inside, found, present), bases[0], place)
+            return context.get_dummy_value()
+
+        return types.void(y, types.intp, x, types.intp, types.intp), generate
+
+    return apply
+
+
 def _kept(builder: Any, present: Any, given: Any) -> Any:
     zero = ir.Constant(VECTOR, [0.0] * WIDTH)
     return builder.select(builder.fcmp_ordered(">", given, zero), present, zero)
 
 
-copy_vector = _on_vectors(lambda builder, present, given: given)
-add_vector = _on_vectors(lambda builder, present, given: builder.fadd(present, given))
+def _given(builder: Any, present: Any, given: Any) -> Any:
+    return given
+
+
+def _sum(builder: Any, present: Any, given: Any) -> Any:
+    return builder.fadd(present, given)
+
+
+copy_vector, copy = _on_vectors(_given), _on_run(_given)
+add_vector, add = _on_vectors(_sum), _on_run(_sum)
 multiply_vector = _on_vectors(lambda builder, present, given: builder.fmul(present, given))
 rectify_vector = _on_vectors(lambda builder, present, given: rectify(builder, given))
 keep_positive = _on_vectors(_kept)  # where the given is positive, else 0
@@ -193,6 +240,24 @@ def add_product(typing, y, to, x, at, z, from_):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def add_rows(typing, y, to, x, at, distance, count):  # type: ignore[no-untyped-def]
+    """y[to : to + 16] += x[at + r * distance : ... + 16], for r < count, one after the other."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
+        _, to_, _, at_, distance_, count_ = arguments
+        total = cgutils.alloca_once(builder, VECTOR)
+        builder.store(load(builder, target, to_, VECTOR), total)
+        with cgutils.for_range(builder, count_) as row:
+            given = load(builder, source, builder.add(at_, builder.mul(row.index, distance_)), VECTOR)
+            builder.store(builder.fadd(builder.load(total), given), total)
+        store(builder, builder.load(total), target, to_)
+        return context.get_dummy_value()
+
+    return types.void(y, types.intp, x, types.intp, types.intp, types.intp), generate
+
+
+@intrinsic
 def sum_of_products(typing, x, at, other, count):  # type: ignore[no-untyped-def]
     """Return the sum of x[at + k] * x[other + k], or of x[at + k] where `other` is negative, for k < count.
 
@@ -229,26 +294,6 @@ def sum_of_products(typing, x, at, other, count):  # type: ignore[no-untyped-def
         return left[0]
 
     return types.float32(x, types.intp, types.intp, types.intp), generate
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def copy(y, to, x, at, count):  # type: ignore[no-untyped-def]
-    """y[to : to + count] = x[at : at + count]; nothing behind it is written."""
-    whole = count // WIDTH * WIDTH
-    for k in range(0, whole, WIDTH):
-        copy_vector(y, to + k, x, at + k)
-    for k in range(whole, count):
-        y[to + k] = x[at + k]
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def add(y, to, x, at, count):  # type: ignore[no-untyped-def]
-    """y[to : to + count] += x[at : at + count]."""
-    whole = count // WIDTH * WIDTH
-    for k in range(0, whole, WIDTH):
-        add_vector(y, to + k, x, at + k)
-    for k in range(whole, count):
-        y[to + k] += x[at + k]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
