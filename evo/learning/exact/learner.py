@@ -23,7 +23,7 @@ from evo.learning.exact import losses
 from evo.learning.exact.adam import follow, norm_of, step
 from evo.learning.exact.passes import add_sums, backward, forward, pack_weights, unpack
 from evo.learning.exact.plan import BLOCK, Plan, Workspace, plan, workspace
-from evo.learning.exact.products import WIDTH, rounded
+from evo.learning.exact.runs import WIDTH, rounded
 from evo.learning.learner import BETAS, Learner, Rows, Values
 from evo.learning.losses import AnyLoss, PolicyLoss, QLoss
 from evo.networks.network import Network

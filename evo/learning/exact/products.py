@@ -5,6 +5,9 @@ are rounded apart. Forward passes, gradients of inputs and gradients of kernels 
 weights, gradients of outputs by transposed weights, transposed gradients of outputs by activations. Behind a ReLU most
 values of A are zeros, which costs nothing here. Sums of a row stay in registers while up to CHUNK of its terms are
 added, and the rows of B that they take stay in the nearest cache for all rows of A.
+
+Of one or two vectors of columns, as convolutions with few filters have, all products are computed where enough factors
+are not zero, several rows at a time. That is faster, and changes no bit: see `_is_dense`.
 """
 
 from __future__ import annotations
@@ -18,32 +21,18 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
-from evo.kernels.vectors import broadcast, each_bit, interleave, load, rectify, shuffle, store
+from evo.kernels.vectors import broadcast, each_bit, load, store
+from evo.learning.exact.runs import VECTOR, WIDTH, copy_vector, data_of
 
 kernel_cache.use(__name__)
 
-WIDTH = 16  # of a vector; rows of C and of packed weights are whole vectors
 WIDE = "+avx512f" in kernel_cache.features().split(",")
 MOST = 8 if WIDE else 5  # vectors of a row whose sums stay in registers
+TILE = (8, 6) if WIDE else (4, 2)  # rows of one and of two vectors whose sums stay in registers together
+DENSE = (0.08, 0.3) if WIDE else (0.25, 0.6)  # share of nonzero factors from which on all products are computed
+SAMPLED = 16  # every so many rows are looked at for that
 CHUNK = 64  # terms that a mask has, and that are added while they do; such a part of B takes up to 20 kB,
 FEW = 5  # for so many vectors; of more, half of the terms are added
-PARTS = 8  # partial sums over filters
-VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
-
-
-def rounded(size: int) -> int:
-    """Return a size as whole vectors."""
-    return -(-size // WIDTH) * WIDTH
-
-
-def spaced(size: int) -> int:
-    """Return a distance of rows of `size`: whole vectors, and such that neighbours share no place in a cache."""
-    distance = rounded(size)
-    return distance + WIDTH if distance % 128 == 0 else distance
-
-
-def _data(context: Any, builder: Any, kind: Any, array: Any) -> Any:
-    return context.make_array(kind)(context, builder, array).data
 
 
 @intrinsic(prefer_literal=True)
@@ -60,7 +49,7 @@ def _add_terms(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         parts = [cgutils.unpack_tuple(builder, arguments[k]) for k in range(1, 6)]
         bases = [
-            builder.gep(_data(context, builder, signature.args[k + 1][0], part[0]), [part[1]])
+            builder.gep(data_of(context, builder, signature.args[k + 1][0], part[0]), [part[1]])
             for k, part in enumerate(parts)
         ]
         totals = [cgutils.alloca_once(builder, VECTOR) for _ in range(count)]
@@ -91,12 +80,88 @@ def _add_terms(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no
     return types.void(vectors, c, start, a, masks, b, types.intp), generate
 
 
+@intrinsic(prefer_literal=True)
+def _add_all(typing, vectors, c, start, a, b, terms, rows):  # type: ignore[no-untyped-def]
+    """Write `vectors` vectors of each row of C: those of `start` and all terms, also those that are zero.
+
+    c, start, a, b: as in `_add_terms`. Several rows are computed together, so that none waits for its own sums.
+    """
+    if not isinstance(vectors, types.IntegerLiteral):
+        return None
+    count = vectors.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        parts = [cgutils.unpack_tuple(builder, arguments[k]) for k in range(1, 5)]
+        bases = [
+            builder.gep(data_of(context, builder, signature.args[k + 1][0], part[0]), [part[1]])
+            for k, part in enumerate(parts)
+        ]
+        i64 = arguments[6].type
+        place = [i64(v * WIDTH) for v in range(count)]
+
+        def compute(first: Any, size: int) -> None:
+            rows = [builder.add(first, i64(r)) for r in range(size)]
+            lines = [
+                [builder.gep(base, [builder.mul(row, part[2])]) for row in rows]
+                for base, part in zip(bases[:3], parts[:3], strict=True)
+            ]
+            totals = [[cgutils.alloca_once(builder, VECTOR) for _ in place] for _ in rows]
+            for begin, sums in zip(lines[1], totals, strict=True):
+                for total, at in zip(sums, place, strict=True):
+                    builder.store(load(builder, begin, at, VECTOR), total)
+            with cgutils.for_range(builder, arguments[5]) as k:
+                line = builder.gep(bases[3], [builder.mul(k.index, parts[3][2])])
+                weights = [load(builder, line, at, VECTOR) for at in place]
+                for factors, sums in zip(lines[2], totals, strict=True):
+                    factor = broadcast(builder, factors, k.index, ir.FloatType(), WIDTH)
+                    for total, weight in zip(sums, weights, strict=True):
+                        builder.store(builder.fadd(builder.load(total), builder.fmul(weight, factor)), total)
+            for target, sums in zip(lines[0], totals, strict=True):
+                for total, at in zip(sums, place, strict=True):
+                    store(builder, builder.load(total), target, at)
+
+        tile = TILE[count - 1]
+        tiles = builder.udiv(arguments[6], i64(tile))
+        with cgutils.for_range(builder, tiles) as loop:
+            compute(builder.mul(loop.index, i64(tile)), tile)
+        with cgutils.for_range(builder, builder.urem(arguments[6], i64(tile))) as loop:
+            compute(builder.add(builder.mul(tiles, i64(tile)), loop.index), 1)
+        return context.get_dummy_value()
+
+    return types.void(vectors, c, start, a, b, types.intp, types.intp), generate
+
+
+@intrinsic
+def _finite(typing, x, at, count):  # type: ignore[no-untyped-def]
+    """Return whether `count` vectors from x[at] are finite."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source = data_of(context, builder, signature.args[0], arguments[0])
+        zero = ir.Constant(VECTOR, [0.0] * WIDTH)
+        total = cgutils.alloca_once(builder, VECTOR)
+        builder.store(zero, total)
+        with cgutils.for_range(builder, arguments[2]) as loop:
+            place = builder.add(arguments[1], builder.mul(loop.index, loop.index.type(WIDTH)))
+            nothing = builder.fmul(load(builder, source, place, VECTOR), zero)  # NaN of what is not finite
+            builder.store(builder.fadd(builder.load(total), nothing), total)
+        wrong = builder.fcmp_unordered("uno", builder.load(total), zero)
+        return builder.icmp_unsigned("==", builder.bitcast(wrong, ir.IntType(WIDTH)), ir.IntType(WIDTH)(0))
+
+    return types.boolean(x, types.intp, types.intp), generate
+
+
+@intrinsic
+def _count(typing, word):  # type: ignore[no-untyped-def]
+    """Return how many bits of a word are set."""
+    return types.uint64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
+
+
 @intrinsic
 def _nonzero(typing, x, at):  # type: ignore[no-untyped-def]
     """Return a word whose bit k says that x[at + k] is not zero, k < 64; a NaN is not zero."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, at_ = _data(context, builder, signature.args[0], arguments[0]), arguments[1]
+        source, at_ = data_of(context, builder, signature.args[0], arguments[0]), arguments[1]
         word, kind = ir.Constant(ir.IntType(64), 0), ir.IntType(64)
         for k in range(0, CHUNK, WIDTH):
             values = load(builder, source, builder.add(at_, at_.type(k)), VECTOR)
@@ -106,214 +171,6 @@ def _nonzero(typing, x, at):  # type: ignore[no-untyped-def]
         return word
 
     return types.uint64(x, types.intp), generate
-
-
-@intrinsic
-def _turn(typing, x, at, distance, y, to, step):  # type: ignore[no-untyped-def]
-    """y[to + i * step + j] = x[at + j * distance + i] for i, j < 16."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _, at_, distance_, _, to_, step_ = arguments
-        source, target = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 3))
-
-        def place(at: Any, step: Any, times: int) -> Any:
-            return builder.add(at, builder.mul(step, step.type(times)))
-
-        rows = [load(builder, source, place(at_, distance_, j), VECTOR) for j in range(WIDTH)]
-        for i, column in enumerate(interleave(builder, rows)):
-            store(builder, column, target, place(to_, step_, i))
-        return context.get_dummy_value()
-
-    return types.void(x, types.intp, types.intp, y, types.intp, types.intp), generate
-
-
-def _on_vectors(compute: Any) -> Any:
-    """Return a compiled function (y, to, x, at): y[to : to + 16] = compute(builder, y[...], x[at : at + 16])."""
-
-    @intrinsic
-    def apply(typing, y, to, x, at):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            target, source = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
-            present, given = load(builder, target, arguments[1], VECTOR), load(builder, source, arguments[3], VECTOR)
-            store(builder, compute(builder, present, given), target, arguments[1])
-            return context.get_dummy_value()
-
-        return types.void(y, types.intp, x, types.intp), generate
-
-    return apply
-
-
-def _on_run(compute: Any) -> Any:
-    """Return a compiled function (y, to, x, at, count): y[to : to + count] = compute(builder, y[...], x[...]).
-
-    What lies behind them, up to a whole vector, is read, and written back to y as it is.
-    """
-
-    @intrinsic
-    def apply(typing, y, to, x, at, count):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            bases = [
-                builder.gep(_data(context, builder, signature.args[k], arguments[k]), [arguments[k + 1]]) for k in (0, 2)
-            ]
-            length = arguments[4]
-            lanes, i64 = ir.VectorType(ir.IntType(32), WIDTH), length.type
-
-            def computed(place: Any) -> tuple[Any, Any]:
-                present, given = (load(builder, base, place, VECTOR) for base in bases)
-                return present, compute(builder, present, given)
-
-            whole = builder.udiv(length, i64(WIDTH))
-            with cgutils.for_range(builder, whole) as loop:
-                place = builder.mul(loop.index, i64(WIDTH))
-                store(builder, computed(place)[1], bases[0], place)
-            rest = builder.trunc(builder.urem(length, i64(WIDTH)), lanes.element)
-            with builder.if_then(builder.icmp_signed("!=", rest, lanes.element(0))):
-                place = builder.mul(whole, i64(WIDTH))
-                first = builder.insert_element(ir.Constant(lanes, ir.Undefined), rest, lanes.element(0))
-                inside = builder.icmp_signed(
-                    "<", ir.Constant(lanes, list(range(WIDTH))), shuffle(builder, first, first, [0] * WIDTH)
-                )
-                present, found = computed(place)
-                store(builder, builder.select(inside, found, present), bases[0], place)
-            return context.get_dummy_value()
-
-        return types.void(y, types.intp, x, types.intp, types.intp), generate
-
-    return apply
-
-
-def _kept(builder: Any, present: Any, given: Any) -> Any:
-    zero = ir.Constant(VECTOR, [0.0] * WIDTH)
-    return builder.select(builder.fcmp_ordered(">", given, zero), present, zero)
-
-
-def _given(builder: Any, present: Any, given: Any) -> Any:
-    return given
-
-
-def _sum(builder: Any, present: Any, given: Any) -> Any:
-    return builder.fadd(present, given)
-
-
-copy_vector, copy = _on_vectors(_given), _on_run(_given)
-add_vector, add = _on_vectors(_sum), _on_run(_sum)
-multiply_vector = _on_vectors(lambda builder, present, given: builder.fmul(present, given))
-rectify_vector = _on_vectors(lambda builder, present, given: rectify(builder, given))
-keep_positive = _on_vectors(_kept)  # where the given is positive, else 0
-
-
-def _with_factor(compute: Any) -> Any:
-    """Return (y, to, x, at, number): y[to : to + 16] = compute(builder, y[...], x[...], a vector of the number)."""
-
-    @intrinsic
-    def apply(typing, y, to, x, at, number):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            target, source = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
-            present, given = load(builder, target, arguments[1], VECTOR), load(builder, source, arguments[3], VECTOR)
-            place = ir.Constant(ir.IntType(32), 0)
-            one = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), arguments[4], place)
-            alike = shuffle(builder, one, one, [0] * WIDTH)
-            store(builder, compute(builder, present, given, alike), target, arguments[1])
-            return context.get_dummy_value()
-
-        return types.void(y, types.intp, x, types.intp, types.float32), generate
-
-    return apply
-
-
-less = _with_factor(lambda builder, present, given, number: builder.fsub(given, number))
-times = _with_factor(lambda builder, present, given, number: builder.fmul(given, number))
-less_times = _with_factor(lambda builder, present, given, number: builder.fsub(present, builder.fmul(given, number)))
-
-
-@intrinsic
-def add_product(typing, y, to, x, at, z, from_):  # type: ignore[no-untyped-def]
-    """y[to : to + 16] += x[at : at + 16] * z[from_ : from_ + 16]."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        places = [(_data(context, builder, signature.args[k], arguments[k]), arguments[k + 1]) for k in (0, 2, 4)]
-        total, left, right = (load(builder, array, at_, VECTOR) for array, at_ in places)
-        store(builder, builder.fadd(total, builder.fmul(left, right)), *places[0])
-        return context.get_dummy_value()
-
-    return types.void(y, types.intp, x, types.intp, z, types.intp), generate
-
-
-@intrinsic
-def add_rows(typing, y, to, x, at, distance, count):  # type: ignore[no-untyped-def]
-    """y[to : to + 16] += x[at + r * distance : ... + 16], for r < count, one after the other."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source = (_data(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
-        _, to_, _, at_, distance_, count_ = arguments
-        total = cgutils.alloca_once(builder, VECTOR)
-        builder.store(load(builder, target, to_, VECTOR), total)
-        with cgutils.for_range(builder, count_) as row:
-            given = load(builder, source, builder.add(at_, builder.mul(row.index, distance_)), VECTOR)
-            builder.store(builder.fadd(builder.load(total), given), total)
-        store(builder, builder.load(total), target, to_)
-        return context.get_dummy_value()
-
-    return types.void(y, types.intp, x, types.intp, types.intp, types.intp), generate
-
-
-@intrinsic
-def sum_of_products(typing, x, at, other, count):  # type: ignore[no-untyped-def]
-    """Return the sum of x[at + k] * x[other + k], or of x[at + k] where `other` is negative, for k < count.
-
-    It is kept as eight partial sums, of every eighth term in order, which are added as (k, k + 4), (k, k + 2),
-    (k, k + 1), like those of `evo.kernels.layer_norm`.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source = _data(context, builder, signature.args[0], arguments[0])
-        _, at_, other_, count_ = arguments
-        parts, i64 = ir.VectorType(ir.FloatType(), PARTS), at_.type
-        alone = builder.icmp_signed("<", other_, i64(0))
-        total = cgutils.alloca_once(builder, parts)
-        builder.store(ir.Constant(parts, [0.0] * PARTS), total)
-
-        def term(k: Any, kind: Any) -> Any:
-            left = load(builder, source, builder.add(at_, k), kind)
-            right = load(builder, source, builder.add(builder.select(alone, at_, other_), k), kind)
-            return builder.select(alone, left, builder.fmul(left, right))
-
-        with cgutils.for_range(builder, builder.udiv(count_, i64(PARTS))) as loop:
-            k = builder.mul(loop.index, i64(PARTS))
-            builder.store(builder.fadd(builder.load(total), term(k, parts)), total)
-        one = ir.VectorType(ir.FloatType(), 1)
-        sums = builder.bitcast(total, ir.FloatType().as_pointer())
-        rest = builder.urem(count_, i64(PARTS))
-        with cgutils.for_range(builder, rest) as loop:
-            k = builder.add(builder.sub(count_, rest), loop.index)
-            store(builder, builder.fadd(load(builder, sums, loop.index, one), term(k, one)), sums, loop.index)
-        left = [builder.load(builder.gep(sums, [i64(k)])) for k in range(PARTS)]
-        while len(left) > 1:
-            half = len(left) // 2
-            left = [builder.fadd(left[k], left[k + half]) for k in range(half)]
-        return left[0]
-
-    return types.float32(x, types.intp, types.intp, types.intp), generate
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def transpose(x, at, rows, columns, distance, y, to, step):  # type: ignore[no-untyped-def]
-    """y[to + j * step + i] = x[at + i * distance + j]; both are read and written as squares of 16 x 16."""
-    for i in range(0, rows, WIDTH):
-        for j in range(0, columns, WIDTH):
-            _turn(x, at + i * distance + j, distance, y, to + j * step + i, step)
-
-
-@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def _masks_of(a, at, distance, rows, terms, words):  # type: ignore[no-untyped-def]
-    """Write a word for every row of A and every chunk of its terms."""
-    chunks = -(-terms // CHUNK)
-    last = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(chunks * CHUNK - terms)
-    for i in range(rows):
-        for q in range(chunks):
-            words[i * chunks + q] = _nonzero(a, at + i * distance + q * CHUNK)
-        words[i * chunks + chunks - 1] &= last
-    return chunks
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -326,6 +183,12 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
     """
     rows, terms, columns = shape
     if rows == 0:
+        return
+    if b[2] == 0 and columns <= 2 * WIDTH and _is_dense(a, b, shape):
+        if columns <= WIDTH:
+            _add_all(1, c, start, a, (b[0], b[1], WIDTH), terms, rows)
+        else:
+            _add_all(2, c, start, a, (b[0], b[1], 2 * WIDTH), terms, rows)
         return
     chunks = _masks_of(a[0], a[1], a[2], rows, terms, words)
     done, vectors = 0, -(-columns // WIDTH)
@@ -341,6 +204,37 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
             _add_any(count, target, begin, (a[0], a[1] + k, a[2]), masks, factors, rows)
             begin = target
         done += count
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _masks_of(a, at, distance, rows, terms, words):  # type: ignore[no-untyped-def]
+    """Write a word for every row of A and every chunk of its terms."""
+    chunks = -(-terms // CHUNK)
+    last = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(chunks * CHUNK - terms)
+    for i in range(rows):
+        for q in range(chunks):
+            words[i * chunks + q] = _nonzero(a, at + i * distance + q * CHUNK)
+        words[i * chunks + chunks - 1] &= last
+    return chunks
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _is_dense(a, b, shape):  # type: ignore[no-untyped-def]
+    """Return whether to compute all products of packed B, and not only those without zeros; a sample of A decides.
+
+    With few columns the end of a mask, which a processor predicts wrongly, costs more than some products. A product
+    with zero changes no sum where B is finite and no sum begins with -0.
+    """
+    rows, terms, columns = shape
+    vectors, chunks = -(-columns // WIDTH), -(-terms // CHUNK)
+    last = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(chunks * CHUNK - terms)
+    found, looked = np.int64(0), np.int64(0)
+    for i in range(0, rows, SAMPLED):
+        for q in range(chunks):
+            word = _nonzero(a[0], a[1] + i * a[2] + q * CHUNK)
+            found += np.int64(_count(word & last if q == chunks - 1 else word))
+        looked += terms
+    return found > DENSE[vectors - 1] * looked and _finite(b[0], b[1], terms * vectors)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
