@@ -6,8 +6,8 @@ weights, gradients of outputs by transposed weights, transposed gradients of out
 values of A are zeros, which costs nothing here. Sums of a row stay in registers while up to CHUNK of its terms are
 added, and the rows of B that they take stay in the nearest cache for all rows of A.
 
-Of one or two vectors of columns, as convolutions with few filters have, all products are computed where enough factors
-are not zero, several rows at a time. That is faster, and changes no bit: see `_is_dense`.
+With AVX-512, all products of one or two vectors of columns, as convolutions with few filters have, are computed where
+enough factors are not zero, several rows at a time. That is faster, and changes no bit: see `_is_dense`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ kernel_cache.use(__name__)
 
 WIDE = "+avx512f" in kernel_cache.features().split(",")
 MOST = 8 if WIDE else 5  # vectors of a row whose sums stay in registers
-TILE = (8, 6) if WIDE else (4, 2)  # rows of one and of two vectors whose sums stay in registers together
-DENSE = (0.08, 0.3) if WIDE else (0.25, 0.6)  # share of nonzero factors from which on all products are computed
+TILE = 8, 6  # rows of one and of two vectors whose sums stay in registers together
+DENSE = 0.08, 0.3  # share of nonzero factors from which on all products of one and of two vectors are computed
 SAMPLED = 16  # every so many rows are looked at for that
 CHUNK = 64  # terms that a mask has, and that are added while they do; such a part of B takes up to 20 kB,
 FEW = 5  # for so many vectors; of more, half of the terms are added
@@ -184,7 +184,7 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
     rows, terms, columns = shape
     if rows == 0:
         return
-    if b[2] == 0 and columns <= 2 * WIDTH and _is_dense(a, b, shape):
+    if WIDE and b[2] == 0 and columns <= 2 * WIDTH and _is_dense(a, b, shape):
         if columns <= WIDTH:
             _add_all(1, c, start, a, (b[0], b[1], WIDTH), terms, rows)
         else:
