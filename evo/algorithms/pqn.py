@@ -93,7 +93,7 @@ class PQN(Method):
         options, seed, count = self.options, self.setup.seed, len(transitions)
         rate, means, targets = options.learning_rate_at(frames), UpdateMeans(), self.targets(transitions, frames)
         began = time.monotonic()
-        observations = observed(environment, transitions.observations)
+        observations = observed(environment, transitions.observations, threads=self.setup.learner_threads)
         actions = np.asarray(transitions.actions, np.int8)
         moving = time.monotonic() - began
         for epoch in range(options.epochs):

@@ -190,7 +190,8 @@ class ActorCritic(Method):
         transitions, number = played
         options, network = self.options, self.setup.network
         buffer = learner.buffer((len(transitions), *network.shape))
-        observations = observed(self.setup.environment_in(number), transitions.observations, buffer)
+        environment, threads = self.setup.environment_in(number), self.setup.learner_threads
+        observations = observed(environment, transitions.observations, buffer, threads)
         rewards = transitions.rewards
         if self._rewards is not None:
             rewards = self._rewards.apply(rewards, transitions.ends, self.setup.slot(number))

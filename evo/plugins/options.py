@@ -166,6 +166,11 @@ class Setup:
     start: NDArray[np.float32] | None = None  # [P] weights to start from
     curriculum: Curriculum | None = None  # where training is not as validation
 
+    @property
+    def learner_threads(self) -> int:
+        """The CPU threads that a learner has."""
+        return 1 if self.learner is None else self.learner.threads
+
     def environment_in(self, number: int) -> Any:
         """Return the environment in which a generation trains."""
         return self.environment if self.curriculum is None else self.curriculum.environment(number)
