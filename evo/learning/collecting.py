@@ -25,6 +25,7 @@ from evo.records import (
     Transitions,
     WeightSource,
 )
+from evo.rollouts.replay import joined
 
 if TYPE_CHECKING:
     from evo.learning.gradient_algorithm import GradientOptions
@@ -197,13 +198,3 @@ def joined_envs(results: Sequence[Result]) -> EnvStates:
 def joined_transitions(results: Sequence[Result]) -> Transitions:
     """Return the transitions of all results, in their order."""
     return joined([result.transitions for result in results if result.transitions is not None])
-
-
-def joined(parts: Sequence[Transitions]) -> Transitions:
-    """Return the transitions of all parts, at least one, in their order."""
-
-    def whole(name: str) -> Any:
-        arrays = [vars(part)[name] for part in parts]
-        return None if arrays[0] is None else np.concatenate(arrays)
-
-    return Transitions(**{name: whole(name) for name in Transitions.__dataclass_fields__})

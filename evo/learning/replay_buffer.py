@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.functions import powers
 from evo.errors import DataError
-from evo.learning.collecting import envs_from_arrays, joined
+from evo.learning.collecting import envs_from_arrays
 from evo.learning.returns import following_rows, n_step
 from evo.randomness.philox_compiled import philox
 from evo.records import GOES_ON, Arrays, EnvStates, Transitions
-from evo.rollouts.replay import replay_segment
+from evo.rollouts.replay import replay_episodes, replay_segment
 
 kernel_cache.use(__name__)
 
@@ -248,12 +248,7 @@ def record_of_episodes(transitions: Transitions, seeds: NDArray[np.uint64]) -> d
 
 def _replayed(environment: Any, record: Arrays) -> Transitions:
     seeds, last = np.asarray(record[EPISODE_SEEDS], np.uint64), np.cumsum(record[EPISODE_LENGTHS])
-    played = np.split(np.asarray(record["actions"], np.int8), last[:-1])
-    episodes = (
-        replay_segment(environment.game, environment.game.begin(seeds[k : k + 1]), actions[np.newaxis])[0]
-        for k, actions in enumerate(played)
-    )
-    return joined([episode for episode in episodes if episode is not None])
+    return replay_episodes(environment.game, seeds, np.split(np.asarray(record["actions"], np.int8), last[:-1]))
 
 
 def _recorded(record: Arrays) -> Transitions:

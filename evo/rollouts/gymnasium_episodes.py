@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,7 +87,22 @@ def play_gymnasium(
     Returns (frames, slots, finite, actions of each episode). Rewards are added in float64 in the order of steps and
     rounded half to even once. A reward or return beyond LARGEST_RETURN counts as not finite.
     """
-    envs = [environment.env() for _ in seeds]
+    with ExitStack() as opened:
+        envs = [environment.env() for _ in seeds]
+        for env in envs:
+            opened.callback(env.close)
+        return _play(score, environment, envs, seeds, how, one, recorder)
+
+
+def _play(
+    score: Scorer,
+    environment: Environment,
+    envs: list[Any],
+    seeds: NDArray[np.uint64],
+    how: ActionRule,
+    one: dict[str, NDArray[Any]],
+    recorder: Recorder | None,
+) -> tuple[int, int, bool, list[NDArray[np.generic]]]:
     traces: list[list[Any]] = [[] for _ in seeds]
     act = _chooser(environment, how)
     totals = np.zeros(len(seeds))
@@ -137,8 +153,6 @@ def play_gymnasium(
             if recorder and not terminated:
                 recorder.after_end(e, observations[e], infos[e])
         live = left
-    for env in envs:
-        env.close()
     if not (np.abs(totals) <= LARGEST_RETURN / 1000).all():
         return frames, slots, False, []
     one["returns"][:] = np.rint(totals * 1000).astype(np.int64)

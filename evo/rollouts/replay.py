@@ -1,12 +1,14 @@
-"""Replay of segments: the same transitions from the actions alone, without a network.
+"""Replay of segments and episodes: the same transitions from the actions alone, without a network.
 
 A game is exact, so a byte a step is enough to have everything back that was seen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
@@ -65,3 +67,24 @@ def replay_segment(
     result = written.result(rows, 0, True)
     assert result.envs is not None
     return result.transitions if record else None, result.envs
+
+
+def replay_episodes(game: CompiledGame, seeds: NDArray[np.uint64], actions: Sequence[NDArray[Any]]) -> Transitions:
+    """Return the transitions of whole episodes, of at least one, from the actions of each.
+
+    `seeds` are [E]; `actions` are E arrays, int8 [T] or float32 [T, D]. The network's outputs have no columns.
+    """
+    episodes = (
+        replay_segment(game, game.begin(seeds[k : k + 1]), played[np.newaxis])[0] for k, played in enumerate(actions)
+    )
+    return joined([episode for episode in episodes if episode is not None])
+
+
+def joined(parts: Sequence[Transitions]) -> Transitions:
+    """Return the transitions of all parts, at least one, in their order."""
+
+    def whole(name: str) -> Any:
+        arrays = [vars(part)[name] for part in parts]
+        return None if arrays[0] is None else np.concatenate(arrays)
+
+    return Transitions(**{name: whole(name) for name in Transitions.__dataclass_fields__})

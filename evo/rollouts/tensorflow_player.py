@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from evo.networks.keras_form import build_keras, set_weights
 from evo.records import WORST, ActionRule, Player, Result, Segment, Task, empty_result
 from evo.rollouts.gymnasium_episodes import Recorder, play_gymnasium
 from evo.rollouts.published_weights import PublishedFiles
+from evo.rollouts.replay import replay_episodes
 from evo.rollouts.rollout import check_arithmetic
 from evo.rollouts.tensorflow_episodes import play_episodes
 from evo.rollouts.tensorflow_segments import play_segment
@@ -112,15 +114,25 @@ class TensorFlowPlayer(Player):
                 if self._game is None:
                     raise ValueError("a segment is played in a compiled game")
                 return play_segment(self.score, self._game, task.play, self.network.outputs, how)
-            arrays = empty_result(1, len(task.play.seeds), len(self.environment.episode_metrics))
+            seeds, arrays = (
+                task.play.seeds,
+                empty_result(1, len(task.play.seeds), len(self.environment.episode_metrics)),
+            )
             one = {name: arrays[name][0] for name in ("returns", "lengths", "episode_metrics")}
-            recorder = Recorder(self.environment, len(task.play.seeds))
-            frames, slots, finite, _ = play_gymnasium(self.score, self.environment, task.play.seeds, how, one, recorder)
+            recorder = Recorder(self.environment, len(seeds))
+            frames, slots, finite, traces = play_gymnasium(self.score, self.environment, seeds, how, one, recorder)
             steps = recorder.transitions(self.score) if finite else None
         if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.next_outputs).all()):
             finite, steps = False, None
+        if steps is not None and self._game is not None:  # as the other players record a compiled game
+            shown = replay_episodes(self._game, seeds, traces)
+            steps = replace(shown, outputs=steps.outputs, next_outputs=steps.next_outputs)
         arrays["finite"][0] = finite
-        return Result(**arrays, frames=frames, lane_slots=slots, transitions=steps)
+        if not finite:
+            arrays["returns"][0], arrays["lengths"][0], arrays["episode_metrics"][0] = WORST, 0, 0
+            traces = [np.empty(0, np.int8)] * len(seeds)
+        actions = tuple(traces) if task.record_actions else None
+        return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=steps)
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the scores of the first candidate of those whose weights were set last.  # [E, ...] -> [E, A]"""

@@ -168,6 +168,16 @@ def test_what_cannot_change_a_result_may_be_set_on_a_resume(tmp_path: Path, name
     assert (straight["champion"]["test"]["episodes"], resumed["champion"]["test"]["episodes"]) == (8, 5)
 
 
+@pytest.mark.parametrize("name", ["erl", "reinforce"])
+def test_whole_episodes_that_tensorflow_plays_are_recorded_as_others_and_resumed(tmp_path: Path, name: str) -> None:
+    file, how = written(tmp_path, name), ("--set", "policy.inference=tensorflow")
+    straight = summary_of(tmp_path, file, "--run-dir", "straight", "--generations", 3, *how)
+    summary_of(tmp_path, file, "--run-dir", "run", "--generations", 1, *how)
+    for total in (2, 3):
+        resumed = summary_of(tmp_path, "--resume", "run", "--generations", total)
+    assert (resumed["state_hash"], resumed["champion"]) == (straight["state_hash"], straight["champion"])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fork_starts_a_chain_of_its_own_that_resumes_as_exactly(tmp_path: Path, name: str) -> None:
     file = written(tmp_path, name)
