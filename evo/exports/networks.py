@@ -100,7 +100,8 @@ def _model(run: Finished, kind: str) -> Any:
 
     from evo.networks.keras_form import build_keras, set_weights
     from evo.workers import devices
-    from evo.workers.placement import NO_GPU, VISIBLE
+    from evo.workers.gpus import VISIBLE
+    from evo.workers.placement import NO_GPU
 
     os.environ.setdefault(VISIBLE, NO_GPU)
     devices.import_tensorflow(on_gpu=False, wanted=f"--to {kind}", otherwise=", or use --to npz, which needs neither")

@@ -93,6 +93,7 @@ class CheckedAlgorithm(WrappedAlgorithm):
             try:
                 request = rounds.send(answers)  # type: ignore[arg-type]
             except StopIteration as end:
+                self._expect(answers is not None, "generation", None)  # it has asked for nothing
                 fits = is_named(end.value) and all(np.isscalar(value) for value in end.value.values())
                 self._expect(fits, "generation", end.value)
                 return dict(end.value)

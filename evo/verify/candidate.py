@@ -57,10 +57,9 @@ def replay_candidate(
     if generation > store.next_generation:
         raise ConfigurationError(f"--generation: must be 0 to {store.next_generation}")
     environment = environment_of(experiment.environment)
-    algorithm = make_algorithm(experiment, environment)
-    _restore(algorithm, store, generation)
     weights, recording = np.empty(experiment.network().size, np.float32), None
-    with temporary() as published:
+    with closing(make_algorithm(experiment, environment)) as algorithm, temporary() as published:
+        _restore(algorithm, store, generation)
         parents, tasks = _tasks_of_round(experiment, algorithm.generation(generation), number, published)
         task = _task_of_candidate(tasks, candidate)
         curriculum = curriculum_of(experiment.environment, environment)

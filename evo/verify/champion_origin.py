@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -160,25 +161,25 @@ def _compare_with_states(champion: Champion, evidence: Evidence, experiment: Exp
     for generation in held:
         if generation < about["generation"]:
             continue
-        try:
-            state = evidence.state(generation)
-            if state is None:
+        with closing(make_algorithm(experiment, environment_of(experiment.environment))) as algorithm:
+            try:
+                state = evidence.state(generation)
+                if state is None:
+                    continue
+                algorithm.restore_champion(state)
+            except (DataError, *INVALID_STATE) as error:
+                report.disagrees.append(f"generation {generation}: its state cannot be restored ({error})")
                 continue
-            algorithm = make_algorithm(experiment, environment_of(experiment.environment))
-            algorithm.restore_champion(state)
-        except (DataError, *INVALID_STATE) as error:
-            report.disagrees.append(f"generation {generation}: its state cannot be restored ({error})")
-            continue
-        same = has_champion(champion, algorithm)
-        if same is None and generation >= about["generations"]:
-            continue  # a later champion has replaced it
-        if same:
-            report.agrees.append(f"champion: its weights are those of the checkpoint of generation {generation}")
-        elif generation == about["generation"] == about["generations"] - 1 and not algorithm.due(generation):
-            _compare_with_finalists(champion, algorithm, state, experiment, report)
-        else:
-            report.disagrees.append(f"{file}: is not the champion in the checkpoint of generation {generation}")
-        return
+            same = has_champion(champion, algorithm)
+            if same is None and generation >= about["generations"]:
+                continue  # a later champion has replaced it
+            if same:
+                report.agrees.append(f"champion: its weights are those of the checkpoint of generation {generation}")
+            elif generation == about["generation"] == about["generations"] - 1 and not algorithm.due(generation):
+                _compare_with_finalists(champion, algorithm, state, experiment, report)
+            else:
+                report.disagrees.append(f"{file}: is not the champion in the checkpoint of generation {generation}")
+            return
     report.unknown.append(f"{file}: no checkpoint with this champion is kept")
 
 

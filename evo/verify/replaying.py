@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +60,7 @@ class Replayer:
     sampled: int = 0  # candidates whose returns and frames agree
     whole: int = 0  # generations of which everything was compared
     champion_found: str = ""  # how the replay arrived at the champion
+    _algorithm: ExitStack = field(default_factory=ExitStack)  # closes the one that was begun last
 
     def play(self, count: int | None) -> None:
         """Replay the champion's test episodes, and at least `count` candidates; None: all that can be replayed."""
@@ -69,18 +70,19 @@ class Replayer:
             return
         if self.champion is not None:
             measure(self.champion, self.experiment, self.evaluator, self.publisher.publish, self.report)
-        if count is None:
-            self._everything()
-        else:
-            self._sample(count)
+        with self._algorithm:
+            if count is None:
+                self._everything()
+            else:
+                self._sample(count)
 
     def _other_arithmetic(self) -> str:
         """Return why results of this machine cannot be compared; empty where its arithmetic is that of the run."""
         played = self.evaluator.map([Task(WeightSource.of_row(-1), Episodes(np.zeros(1, np.uint64)))])
         if played.fingerprint.startswith(NOT_DETERMINISTIC):
             return "not replayable: the environment is not deterministic under its seed"
-        algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
-        here = {FILE: played.fingerprint, LEARNING: algorithm.fingerprint()}
+        with closing(make_algorithm(self.experiment, environment_of(self.experiment.environment))) as algorithm:
+            here = {FILE: played.fingerprint, LEARNING: algorithm.fingerprint()}
         for file, fingerprint in here.items():
             path = self.evidence.directory / file
             before = read_file(path, most=LARGEST).decode(errors="replace") if os.path.lexists(path) else ""
@@ -142,7 +144,9 @@ class Replayer:
 
     def _begin(self, line: Line) -> Validated | None:
         """Return the algorithm in its state before a generation; None where the run has since removed it."""
-        algorithm = make_algorithm(self.experiment, environment_of(self.experiment.environment))
+        self._algorithm.close()
+        made = make_algorithm(self.experiment, environment_of(self.experiment.environment))
+        algorithm = self._algorithm.enter_context(closing(made))
         if line.generation:
             state = self.evidence.state(line.generation - 1)
             if state is None:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from evo.errors import ConfigurationError, DeviceError
 from evo.workers import gpus
-from evo.workers.placement import BY_BUS, NO_GPU, ORDER, VISIBLE, LearnerDevices, Slots, plan
+from evo.workers.gpus import VISIBLE
+from evo.workers.placement import BY_BUS, NO_GPU, ORDER, LearnerDevices, Slots, plan
 
 if TYPE_CHECKING:
     from evo.workers.options import LocalOptions, WorkersOptions

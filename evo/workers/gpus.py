@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 TIMEOUT = 30.0  # seconds; an unloaded driver takes some
 GPU = re.compile(r"^GPU (\d+): (.*) \(UUID: (GPU-[^)]+)\)\s*$")
 SLICE = re.compile(r"^\s+MIG .*\(UUID: (MIG-[^)]+)\)\s*$")
@@ -36,20 +38,32 @@ def found() -> list[Gpu]:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError):
         return _of_driver(DRIVER)
-    return listed(done.stdout)
+    return parsed(done.stdout)
 
 
 @cache
 def visible() -> tuple[str, ...]:
     """Return the names of the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, where it is set."""
-    here = os.environ.get("CUDA_VISIBLE_DEVICES")
-    named = tuple(name for gpu in found() for name in gpu.names)
-    if here is None or not named:
-        return named
-    return tuple(name for name in map(str.strip, here.split(",")) if name and not name.startswith("-"))
+    there = found()
+    return tuple(usable(os.environ.get(VISIBLE), there)) if there else ()
 
 
-def listed(text: str) -> list[Gpu]:
+def usable(visible: str | None, found: Sequence[Gpu]) -> list[str]:
+    """Return the names of the GPUs that a process with this CUDA_VISIBLE_DEVICES may use; None: it is not set.
+
+    CUDA reads it up to the first entry that is no device.
+    """
+    if visible is None:
+        return [name for gpu in found for name in gpu.names]
+    names: list[str] = []
+    for name in (part.strip() for part in visible.split(",")):
+        if not name or name.startswith("-") or name in names:
+            break
+        names.append(name)
+    return names
+
+
+def parsed(text: str) -> list[Gpu]:
     """Return the GPUs in the output of `nvidia-smi -L`."""
     gpus: list[Gpu] = []
     for line in text.splitlines():

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evo.errors import ConfigurationError, DeviceError
-from evo.workers.gpus import Gpu
+from evo.workers.gpus import VISIBLE, Gpu, usable
 
 if TYPE_CHECKING:
     from evo.workers.options import LocalOptions, WorkersOptions
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 BY_BUS = "PCI_BUS_ID"  # the order of nvidia-smi; by default CUDA numbers the fastest GPU 0
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
@@ -72,7 +71,7 @@ def plan(
     where a GPU is missing.
     """
     gpus, count = workers.gpus, workers.count
-    seen = None if visible is None and found is None else _seen(visible, found)
+    seen = None if visible is None and found is None else usable(visible, found or ())
     absent = [number for number in (learner.gpus_here if learner else ()) if seen is not None and number >= len(seen)]
     if seen is not None and absent:
         see = f"{len(seen)} GPU{'s' if len(seen) > 1 else ''}" if seen else 'no GPU; "CPU:0" is the CPU'
@@ -154,11 +153,6 @@ def place(slot: Mapping[str, str]) -> str:
     """Return what a slot is pinned to, in words."""
     name = slot.get(VISIBLE, NO_GPU)
     return "the CPU" if name == NO_GPU else name if name.startswith("MIG-") else f"GPU {name}"
-
-
-def _seen(visible: str | None, found: Sequence[Gpu] | None) -> list[str]:
-    """Return what pins a process to each GPU that this process may use."""
-    return listed(visible) if visible is not None else [name for gpu in found or () for name in gpu.names]
 
 
 def _names(
@@ -249,16 +243,6 @@ def _shares(workers: LocalOptions, gpus: int, learner_at: set[int], weight: int)
         loads[least] += 1
         shares[least] += 1
     return shares
-
-
-def listed(visible: str) -> list[str]:
-    """Return the GPUs of a CUDA_VISIBLE_DEVICES: CUDA reads it up to the first entry that is no device."""
-    names: list[str] = []
-    for name in (part.strip() for part in visible.split(",")):
-        if not name or name.startswith("-") or name in names:
-            break
-        names.append(name)
-    return names
 
 
 def memory_variables(workers: WorkersOptions) -> dict[str, str]:

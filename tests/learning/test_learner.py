@@ -20,7 +20,8 @@ from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow.learner import CHUNK, LEAST, Forward, TensorFlowLearner, part_size, parts_at_a_time
 from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network, Options
-from evo.workers.placement import NO_GPU, VISIBLE
+from evo.workers.gpus import VISIBLE
+from evo.workers.placement import NO_GPU
 from tests.helpers.calling import ROOT
 from tests.helpers.learning import tensorflow  # noqa: F401
 

@@ -19,7 +19,8 @@ from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.records import WORST, ActionRule, Episodes, Task, WeightSource
 from evo.rollouts.player import RunSpec, make_player
-from evo.workers.placement import NO_GPU, VISIBLE
+from evo.workers.gpus import VISIBLE
+from evo.workers.placement import NO_GPU
 from tests.helpers.specs import make, spec
 
 STRIDED = [  # rows and columns, side of the kernel, stride, padding, channels, filters

@@ -20,7 +20,8 @@ from evo.networks.network import Network, Options
 from evo.records import ActionRule, Episodes, Task, WeightSource
 from evo.rollouts.player import make_player
 from evo.training.generation import make_algorithm
-from evo.workers.placement import NO_GPU, VISIBLE
+from evo.workers.gpus import VISIBLE
+from evo.workers.placement import NO_GPU
 from tests.helpers.calling import summary_of
 from tests.helpers.specs import spec
 

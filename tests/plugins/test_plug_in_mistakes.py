@@ -105,6 +105,7 @@ def test_a_mistake_in_a_worker_is_named_as_well(tmp_path: Path, old: str, new: s
         ("yield Request(", "yield (", "Climber.generation gave a value of type tuple; it must yield Requests"),
         ('return {"mean": 0.0, ', "return {1: 0.0, ", "Climber.generation gave a value of type dict"),
         ("key = np.array([", "import sys; sys.exit(0); key = np.array([", "Climber.generation called sys.exit(0) ("),
+        ("key = np.array([", "return {}\n        key = np.array([", "Climber.generation gave a value of type NoneType"),
         ("zero, seeds = ", "zero, seeds, more = ", "Climber.generation raised ValueError: not enough values"),
         ("class Options(AlgorithmOptions)", "class Options", "define `Options`, a subclass of"),
     ],

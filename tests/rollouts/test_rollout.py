@@ -257,6 +257,28 @@ def test_a_reward_that_is_no_number_ranks_worst() -> None:
     assert (result.returns == WORST).all()
 
 
+@pytest.mark.parametrize("reward", [0.0, np.nan])
+def test_environments_are_closed_however_their_episodes_end(reward: float) -> None:
+    open_ones: set[int] = set()
+
+    class Counted(ReadableSnake):
+        def __init__(self, environment: snake.Environment) -> None:
+            super().__init__(environment)
+            open_ones.add(id(self))
+
+        def step(self, action: int) -> tuple:
+            assert open_ones
+            observation, _, *ended = super().step(action)
+            return observation, reward, *ended
+
+        def close(self) -> None:
+            open_ones.remove(id(self))
+
+    result = played_plainly(make(), Task(fresh(1), train(3)), Counted)
+    assert result.finite.tolist() == [reward == 0.0]
+    assert not open_ones
+
+
 def test_float_rewards_are_added_in_order_and_rounded_once() -> None:
     class Tenths(ReadableSnake):
         def step(self, action: int) -> tuple:

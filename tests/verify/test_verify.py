@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from evo.store.champion import read_champion
+from evo.training.validation import Validated
 from tests.helpers.calling import ROOT, SMALL, after, called, command, summary_of
 from tests.run.test_resume import NAMES, tensorflow, written  # noqa: F401
 from tests.verify.forging import forge_champion, forge_record, forge_state, manifest_of, write_lines
@@ -369,6 +370,29 @@ def test_another_numeric_fingerprint_is_not_compared(run: Path) -> None:
     found, out = verified(run)
     assert (found["replayed"], found["not_replayable"]) == (0, GENERATIONS * POPULATION)
     assert "not replayable here: another numeric fingerprint" in out
+
+
+@pytest.mark.parametrize("words", [(), ("--all",)])
+def test_every_algorithm_that_replays_is_closed(
+    run: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    made, is_open = [], []
+    begin, close = Validated.__init__, Validated.close
+
+    def begun(self: Validated, *of: Any, **how: Any) -> None:
+        begin(self, *of, **how)
+        made.append(self)
+        is_open.append(self)
+
+    def closed(self: Validated) -> None:
+        close(self)
+        is_open.remove(self)
+
+    monkeypatch.setattr(Validated, "__init__", begun)
+    monkeypatch.setattr(Validated, "close", closed)
+    assert verified(run, *words)[0]["replayed"]
+    assert len(made) > 1
+    assert not is_open
 
 
 @pytest.mark.long

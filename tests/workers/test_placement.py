@@ -18,9 +18,9 @@ from evo.evaluators import processes, serial
 from evo.evaluators.ray import Options as RayOptions
 from evo.learning.options import CLUSTERS, LearnerOptions
 from evo.workers import gpus, placement
-from evo.workers.gpus import Gpu
+from evo.workers.gpus import VISIBLE, Gpu
 from evo.workers.options import LocalOptions
-from evo.workers.placement import GROWTH, VISIBLE, LearnerDevices, candidates_per_task, describe
+from evo.workers.placement import GROWTH, LearnerDevices, candidates_per_task, describe
 
 TENSORFLOW = "learner.arithmetic=tensorflow"
 FOUR = [Gpu(i, "Tesla V100-SXM2-16GB", f"GPU-{i}{i}{i}{i}-abc") for i in range(4)]
@@ -268,12 +268,30 @@ GPU 1: NVIDIA H200 (UUID: GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0)
 
 
 def test_gpus_are_read_from_what_the_driver_s_tool_prints() -> None:
-    first, second = gpus.listed(LISTED)
+    first, second = gpus.parsed(LISTED)
     assert (first.index, first.model) == (0, "NVIDIA A100-SXM4-40GB")
     assert first.names == ("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "MIG-GPU-5d5ba0d6/9/0")
     assert second == Gpu(1, "NVIDIA H200", "GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0")
     assert second.names == ("1",)
-    assert gpus.listed("No devices were found\n") == []
+    assert gpus.parsed("No devices were found\n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [(None, ("0", "1")), ("1", ("1",)), ("", ()), ("-1", ()), ("-1,0", ()), ("0,-1,1", ("0",)), (" 1 , 0", ("1", "0"))],
+)
+def test_a_process_may_use_what_cuda_reads_of_the_variable(
+    monkeypatch: pytest.MonkeyPatch, text: str | None, names: tuple[str, ...]
+) -> None:
+    two = [Gpu(0, "NVIDIA T4", "GPU-a"), Gpu(1, "NVIDIA T4", "GPU-b")]
+    if text is None:
+        monkeypatch.delenv(VISIBLE, raising=False)
+    else:
+        monkeypatch.setenv(VISIBLE, text)
+    monkeypatch.setattr(gpus, "found", lambda: two)
+    assert gpus.visible.__wrapped__() == names
+    monkeypatch.setattr(gpus, "found", list)
+    assert gpus.visible.__wrapped__() == ()
 
 
 def test_where_the_tool_is_missing_the_driver_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from evo.errors import notice
 from evo.learning.options import CLUSTERS
 from evo.workers import devices, gpus
-from evo.workers.placement import VISIBLE, listed
+from evo.workers.gpus import VISIBLE
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner
@@ -44,6 +44,6 @@ def _note_unseen_gpus() -> None:
     if tf.config.list_physical_devices("GPU"):
         return
     visible = os.environ.get(VISIBLE)
-    there = [name for gpu in gpus.found() for name in gpu.names] if visible is None else listed(visible)
+    there = gpus.usable(visible, gpus.found() if visible is None else ())
     if there:
         notice(f"the learner is on the CPU: TensorFlow sees none of GPU {', '.join(there)}{devices.LIBRARIES}")

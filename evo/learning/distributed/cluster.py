@@ -29,7 +29,8 @@ from evo.records import Arrays
 from evo.workers import gpus
 from evo.workers.channel import Answer, Channel, Failed, GivesUp, WorkerSpec
 from evo.workers.fork_server import ForkServer, ForkServerLost
-from evo.workers.placement import NO_GPU, VISIBLE, listed
+from evo.workers.gpus import VISIBLE
+from evo.workers.placement import NO_GPU
 
 TIMEOUT = 3600.0  # seconds for an answer
 CONFIG = "TF_CONFIG"
@@ -182,7 +183,7 @@ def _pin(device: str) -> str:
     if not device.startswith("GPU:"):
         return NO_GPU
     number, visible = int(device.removeprefix("GPU:")), os.environ.get(VISIBLE)
-    seen = [name for gpu in gpus.found() for name in gpu.names] if visible is None else listed(visible)
+    seen = gpus.usable(visible, gpus.found() if visible is None else ())
     if number < len(seen):
         return seen[number]
     if visible is None and not seen:  # unknown here; the process checks it

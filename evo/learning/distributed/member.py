@@ -29,7 +29,8 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Player
 from evo.workers import devices
-from evo.workers.placement import NO_GPU, VISIBLE
+from evo.workers.gpus import VISIBLE
+from evo.workers.placement import NO_GPU
 
 LOSSES = {loss.__name__: loss for loss in (PolicyLoss, QLoss, Regression)}
 GROUP = 990_001  # of these broadcasts; TensorFlow numbers its groups from 1
