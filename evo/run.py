@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evo.errors import ConfigurationError
 from evo.training.accounting import Stopwatch, ledger
 from evo.training.generation import make_algorithm, play_out
 
@@ -37,10 +38,13 @@ def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins:
     may stop at any row: every generation that was yielded is committed. `plugins` are modules as those of --plugin.
     Raises ConfigurationError where the directory holds a run whose options give other results.
     """
+    from evo.config import experiment as configuration
     from evo.plugins import registry
     from evo.training.resuming import open_or_begin
     from evo.workers.process import interrupts_wait
 
+    if not isinstance(experiment, configuration.Experiment):
+        raise ConfigurationError("experiment: must be what Experiment.load(FILE) or Experiment.build(...) returns")
     registry.load(plugins)
     with interrupts_wait(), open_or_begin(experiment, run_dir) as store, Session(experiment, store) as session:
         yield from generations(session)

@@ -57,11 +57,14 @@ def flags(arguments: Namespace) -> dict[str, str | None]:
 
 
 def notice_unused(assignments: Sequence[str], experiment: Experiment) -> None:
-    """Say which options were typed that belong to another algorithm than the chosen one."""
+    """Say which options were typed that belong to another algorithm or another kind of network than the chosen one."""
+    policy = experiment.policy
     for assignment in assignments:
-        section = assignment.partition(".")[0].strip()
+        name, _, text = assignment.partition("=")
+        name, section = name.strip(), assignment.partition(".")[0].strip()
+        if section == "policy" and name.partition(".")[2] in policy.unused and text.strip() not in ("", "[]"):
+            notice(f"--set {name} has no effect: policy.kind is {policy.kind}")
         if section in experiment.sections and section != experiment.algorithm:
-            name = assignment.partition("=")[0].strip()
             notice(f"--set {name} has no effect: the algorithm is {experiment.algorithm}, not {section}")
 
 

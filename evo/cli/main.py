@@ -34,6 +34,7 @@ from evo.workers.process import Stopped, ignore, leave, lost_output, raise_stopp
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
 FORBIDDEN = {errno.EACCES, errno.EPERM}
+PACKAGES = {"deap", "gymnasium", "h5py", "keras", "llvmlite", "numba", "numpy", "PIL", "pydantic", "rich", "tensorflow"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -116,7 +117,8 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         print(summary.to_json(), flush=True)
     elif "--json" in words and (summary.error or summary.status == "interrupted"):
         print(one_line({"status": summary.status, "error": summary.error}), flush=True)
-    if code == 0 and not module.SUMMARISED and (why := lost_output()):  # a run goes on without readers
+    read = "--json" in words or not module.SUMMARISED  # a run goes on without readers of what it shows
+    if code == 0 and read and (why := lost_output()):
         _say(f"standard output: {why}; what was printed is not complete")
         return ResourceError.exit_code
     return code
@@ -168,6 +170,11 @@ def _known(problem: BaseException) -> EvoError | None:
             return ConfigurationError(f"{where}{problem.strerror}")
         if problem.errno in SHORTAGES or (where and problem.errno in FORBIDDEN):
             return ResourceError(f"{where}{problem.strerror}")
+    if isinstance(problem, ModuleNotFoundError) and (name := (problem.name or "").partition(".")[0]) in PACKAGES:
+        return ConfigurationError(
+            f"{sys.executable} has no package {name}; activate the environment that was made for this program "
+            "(. .venv/bin/activate), or install what requirements.lock lists"
+        )
     return mistakes.raised(problem)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from evo.config.mistakes import shown
 from evo.config.sections import Run, Test, Validation
 from evo.config.toml_text import section_text, value_text
-from evo.errors import ConfigurationError, EvoError
+from evo.errors import ConfigurationError, EvoError, did_you_mean
 from evo.files.durable import read_file
 from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
@@ -58,7 +58,13 @@ class Experiment:
         ConfigurationError: all mistakes, a line each.
         """
         from evo.config import loading
+        from evo.config.experiment_file import FLAGS
 
+        if wrong := [name for name in flags if name not in FLAGS]:
+            meant = did_you_mean(wrong[0], FLAGS) or f" (there are {', '.join(FLAGS)})"
+            raise ConfigurationError(f"{wrong[0]}: is no flag of an experiment{meant}")
+        if not all(isinstance(change, str) for change in changes):
+            raise ConfigurationError('changes are texts, one after the other, as in load(file, "ga.sigma=0.2")')
         registry.load(plugins)
         return loading.load(file, changes, flags)
 

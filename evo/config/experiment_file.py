@@ -12,6 +12,7 @@ from typing import Any
 
 from evo.config.mistakes import Mistake
 from evo.config.toml_lines import key_lines
+from evo.config.toml_text import plain
 from evo.errors import ConfigurationError, printable
 
 LARGEST = 64 * 1024
@@ -201,5 +202,5 @@ def read_all(path: str | Path, sets: Sequence[str], flags: Mapping[str, object])
         experiment.set(assignment)
     for flag, value in flags.items():
         if value is not None:
-            experiment.flag(flag, value)
+            experiment.flag(flag, plain(value))
     return experiment

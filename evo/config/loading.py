@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,7 +12,8 @@ from evo.config.experiment import PROVENANCE, Experiment, curriculum_of, differe
 from evo.config.experiment_file import ExperimentFile, read_all
 from evo.config.mistakes import MOST, Mistake, hint, shown, validate
 from evo.config.sections import Run, Test, Validation
-from evo.errors import ConfigurationError, did_you_mean, printable
+from evo.config.toml_text import plain
+from evo.errors import ConfigurationError, DataError, did_you_mean, printable
 from evo.files.format import check_format
 from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
@@ -46,20 +46,24 @@ def load(
 
     `flags` maps algorithm, seed, generations, workers and backend to what was typed, or to None. A `resolved` file
     is one that `to_toml` wrote: its [provenance] is ignored, and the champion that the run started from is the copy in
-    the same folder. Raises ConfigurationError with all mistakes, a line each.
+    the same folder. Of any other, `init_from` may be relative to the folder of the file too. Raises ConfigurationError
+    with all mistakes, a line each, and DataError where a resolved file is incomplete or of another format.
     """
     given = read_all(path, sets, flags or {})
     if resolved:
         provenance = given.tables.pop(PROVENANCE, None)
-        check_format(provenance.get("format", 1) if isinstance(provenance, Mapping) else 1, str(path))
+        if not isinstance(provenance, Mapping):
+            raise DataError(f"{path}: has no [{PROVENANCE}]; it was cut off, or an earlier snake-evo wrote it")
+        check_format(provenance.get("format", 1), str(path))
         run, environment = given.tables.get("run"), given.tables.get("environment")
         if isinstance(run, Mapping) and isinstance(environment, Mapping):
             require_plug_ins(str(Path(path).parent), run.get("algorithm"), environment.get("id"))
     if (flags or {}).get("generations") is not None:
         given.forget_generations()
     experiment = _validated(given, Path(path))
-    kept = Path(path).parent / START
-    if resolved and experiment.run.init_from and kept.exists():
+    start = experiment.run.init_from
+    kept = Path(path).parent / (START if resolved else start)
+    if start and kept.exists() and (resolved or not Path(start).exists()):
         return replace(experiment, run=experiment.run.model_copy(update={"init_from": str(kept)}))
     return experiment
 
@@ -79,7 +83,7 @@ def require_plug_ins(run: str, algorithm: object, identifier: object) -> None:
 
 def of_sections(sections: Mapping[str, Mapping[str, object]]) -> Experiment:
     """Return the validated experiment of sections that no file holds; ConfigurationError: all mistakes."""
-    return _validated(ExperimentFile("experiment", deepcopy(dict(sections)), {}), Path("experiment.toml"))
+    return _validated(ExperimentFile("experiment", dict(plain(sections)), {}), Path("experiment.toml"))
 
 
 def of_champion(file: Path, about: Mapping[str, Any], flags: Mapping[str, object] | None = None) -> Experiment:

@@ -84,7 +84,10 @@ class Run(Section):
         Budget(),
         description="limits that end a run early, checked between generations",
     )
-    init_from: str = Field("", description="a run directory or a champion.h5 to start from")
+    init_from: str = Field(
+        "",
+        description="a run directory or champion.h5 to start from, from the working directory or else from the file",
+    )
 
 
 class Validation(Section):

@@ -128,6 +128,13 @@ class Options(Section):
         """Return whether the lanes kernel computes hidden layers in bfloat16 pairs."""
         return self.inference == "lanes-bfloat16"
 
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Return the options that have no effect on this kind of network."""
+        if self.layers or self.kind == "cnn":
+            return ()
+        return ("conv", "padding") if self.kind == "mlp" else ("conv", "padding", "dense", "norm", "activation")
+
     def own(self) -> dict[str, object]:
         """Return the layers as configured."""
         return {"conv": self.conv, "dense": self.dense, "padding": self.padding}

@@ -109,7 +109,11 @@ def _imported(module_name: str) -> ModuleType:
         return import_module(module_name)
     except (ImportError, ValueError, TypeError) as error:
         if module_name.endswith(".py"):
-            raise ConfigurationError(f"--plugin {module_name}: give the module, {Path(module_name).stem}") from error
+            dotted = ".".join(Path(module_name).with_suffix("").parts)
+            raise ConfigurationError(f"--plugin {module_name}: give the module, {dotted}") from error
+        if "/" in module_name or module_name.startswith("."):
+            dotted = ".".join(part for part in Path(module_name).parts if part not in ("/", "..", "."))
+            raise ConfigurationError(f"--plugin {module_name}: give the module as Python names it, {dotted}") from error
         raise ConfigurationError(f"--plugin {module_name}: {error}") from error
     except (Exception, SystemExit) as error:
         if isinstance(error, EvoError | MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES):

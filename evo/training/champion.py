@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import DataError, PoisonError, counted
+from evo.errors import DataError, PoisonError, counted, notice
 from evo.files.hashing import first_hash
 from evo.store.champion import WEIGHTS, Champion, read_champion
 from evo.store.provenance import made_by
@@ -146,10 +146,17 @@ def of_another_run(champion: Champion, identity: Mapping[str, Any], lines: Seque
 
 
 def known_champion(store: Store, experiment: Experiment) -> summary.Champion | None:
-    """Return the champion in its file, if that is of the newest generation and tested as is asked for."""
+    """Return the champion in its file, if that is of the newest generation and tested as is asked for.
+
+    Where it is not, or cannot be read, it is tested and written again from the run's state.
+    """
     if not (store.directory / WEIGHTS).exists():
         return None
-    about = champion_of(store.directory, experiment.network()).about
+    try:
+        about = champion_of(store.directory, experiment.network()).about
+    except DataError as error:
+        notice(f"{error}; it is written again from the run's state")
+        return None
     score = score_of_champion(about)
     if score is None or about.get("state_hash") != store.state_hash:
         return None

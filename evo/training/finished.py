@@ -52,7 +52,9 @@ class Run:
 
     @property
     def curves(self) -> dict[str, NDArray[np.float64]]:
-        """The columns of metrics.jsonl, NaN where a generation has no such metric.  # [G] each"""
+        """The columns of metrics.jsonl, NaN where a generation has no such metric; DataError: no run.  # [G] each"""
+        if not (self.directory / CONFIG).is_file():
+            raise DataError(f"{self.directory}: is no run directory")
         lines = MetricsFile(self.directory).read()
         names = list(dict.fromkeys(name for line in lines for name in line))
         return {name: np.array([line.get(name) for line in lines], np.float64) for name in names}

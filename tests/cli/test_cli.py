@@ -162,7 +162,7 @@ def test_what_a_resume_may_change_is_no_difference(experiment: Path) -> None:
 @pytest.mark.long
 def test_a_closed_standard_output_is_no_failure(experiment: Path) -> None:
     command = f"{sys.executable} -m evo run {experiment} --dry-run --json"
-    for shell in (f"{command} >&-", f"{command} > /dev/full"):
+    for shell in (f"{command} >&-", f"{command.removesuffix(' --json')} > /dev/full"):
         done = subprocess.run(["sh", "-c", shell], cwd=ROOT, stderr=subprocess.PIPE, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
     pipe = f"({command}; echo $? >&2) | true"
@@ -171,8 +171,9 @@ def test_a_closed_standard_output_is_no_failure(experiment: Path) -> None:
     )
 
 
-def test_what_a_full_disk_has_lost_is_an_error_where_nothing_but_output_was_asked_for() -> None:
-    shell = f"{sys.executable} -m evo list ga > /dev/full"
+@pytest.mark.parametrize("words", ["list ga", "run experiments/ga_snake_6x6.toml --dry-run --json"])
+def test_what_a_full_disk_has_lost_is_an_error_where_output_was_asked_for(words: str) -> None:
+    shell = f"{sys.executable} -m evo {words} > /dev/full"
     done = subprocess.run(["sh", "-c", shell], cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.returncode == 5
     assert done.stderr == "standard output: No space left on device; what was printed is not complete\n"
@@ -290,6 +291,22 @@ def test_list_shows_the_keys_of_a_table_and_the_id_of_a_game(capsys: pytest.Capt
     assert re.search(r"^  budget\.validation \(not set\) +\w", listed("run", capsys), re.MULTILINE)
     assert re.search(r"^  rewards\.death = -1\.0 +\w", listed("snake", capsys), re.MULTILINE)
     assert '  id = "catch" ' in listed("catch", capsys)
+
+
+@pytest.mark.parametrize("words", [["evo", "list"], ["evo.run", "experiments/ga_snake_6x6.toml"]])
+def test_without_its_packages_the_program_says_which_environment_to_use(words: list[str]) -> None:
+    line = [sys.executable, "-S", "-m", *words]  # -S: as a Python in which nothing is installed
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"{sys.executable} has no package \w+; activate the environment .*\n", done.stderr)
+
+
+def test_an_option_that_a_network_of_this_kind_has_not_is_said_to_have_no_effect(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text('[policy]\nkind = "mlp"\ndense = [4]\n')
+    words = ("small.toml", "--dry-run", "--set", "policy.conv=[[8, 3, 1]]")
+    assert called(tmp_path, *words)[1] == "note: --set policy.conv has no effect: policy.kind is mlp\n"
+    words = ("small.toml", "--dry-run", "--set", "policy.conv=", "--set", "policy.dense=[8]")
+    assert called(tmp_path, *words)[1] == ""
 
 
 def test_an_option_of_another_algorithm_is_said_to_have_no_effect(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 from evo.config.loading import FIXED, Experiment, difference, load, require_plug_ins
 from evo.config.sections import Run
 from evo.config.toml_text import key_text, value_text
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, DataError
 from evo.files.format import FORMAT
 from evo.plugins import registry
+from evo.run import train
 
 PLACE = re.compile(r"(.*\.toml:([1-9]\d*:)? |--(set|seed|workers|generations|backend|algorithm)\b|and more).*")
 
@@ -44,6 +46,46 @@ def test_an_empty_file_is_an_experiment_with_every_default(tmp_path: Path) -> No
     assert (experiment.algorithm, experiment.run.seed, experiment.environment.size) == ("ga", 1, 10)
     assert experiment.options is experiment.sections["ga"]
     assert experiment.policy.inference == "lanes"
+
+
+def test_a_library_may_give_numbers_of_numpy_tuples_and_paths(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {
+        "run": {"seed": np.int64(3)},
+        "policy": {"conv": np.array([[8, 3, 1]]), "dense": (4,)},
+        "ga": {"sigma": np.float32(0.5), "population": np.int32(128)},
+    }
+    built = Experiment.build(**sections)
+    assert (built.run.seed, built.policy.conv, built.policy.dense) == (3, [[8, 3, 1]], [4])
+    assert (built.sections["ga"].sigma, built.sections["ga"].population) == (0.5, 128)
+    assert isinstance(sections["policy"]["dense"], tuple)
+    loaded = Experiment.load(write(tmp_path, ""), seed=np.int64(7), generations=np.uint8(9))
+    assert (loaded.run.seed, loaded.generations) == (7, 9)
+
+
+def test_a_library_call_that_makes_no_sense_is_told_in_a_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    with pytest.raises(ConfigurationError, match=r"sead: is no flag of an experiment - did you mean `seed`\?"):
+        Experiment.load(path, sead=3)
+    with pytest.raises(ConfigurationError, match="changes are texts, one after the other"):
+        Experiment.load(path, ["ga.sigma=1"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"must be what Experiment.load\(FILE\)"):
+        next(train(path))  # type: ignore[arg-type]
+
+
+def test_what_a_run_starts_from_may_be_relative_to_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    path = write(tmp_path / "sub", '[run]\ninit_from = "../first"\n')
+    (tmp_path / "first").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load(path).run.init_from == str(tmp_path / "sub" / ".." / "first")
+    (tmp_path.parent / "first").mkdir(exist_ok=True)
+    assert load(path).run.init_from == "../first"  # the working directory comes first
+
+
+@pytest.mark.parametrize("text", ["", "[run]\nseed = 1\n"])
+def test_a_resolved_file_that_was_cut_off_is_no_file_of_an_earlier_version(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DataError, match=r"has no \[provenance\]; it was cut off"):
+        load(write(tmp_path, text), resolved=True)
 
 
 def test_bfloat16_is_computed_only_where_it_is_asked_for_and_is_another_run(tmp_path: Path) -> None:
