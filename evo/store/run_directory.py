@@ -118,11 +118,11 @@ def _runs(process: int) -> bool:
     return True
 
 
-def free_directory(experiment: Path, algorithm: str, seed: int, runs: Path = Path("runs")) -> Path:
+def free_directory(experiment: Path, algorithm: str, seed: int) -> Path:
     """Return the first free directory runs/STEM-ALGORITHM-seedS-NNN."""
     stem = re.sub(r"[^A-Za-z0-9._]+", "-", experiment.stem).strip("-.")[:80] or "run"
     number = 1
-    while os.path.lexists(path := runs / f"{stem}-{algorithm}-seed{seed}-{number:03}"):
+    while os.path.lexists(path := Path("runs") / f"{stem}-{algorithm}-seed{seed}-{number:03}"):
         number += 1
     return path
 

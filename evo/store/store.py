@@ -101,7 +101,7 @@ class Store:
             raise
 
     @classmethod
-    def open(cls, directory: Path, *, keep_every: int = KEEP_EVERY) -> Store:
+    def open(cls, directory: Path) -> Store:
         """Lock a run directory and recover it to its newest intact checkpoint.
 
         Damaged files are named in `notices` and set aside. Raises DataError where it is no run directory or has no
@@ -110,7 +110,7 @@ class Store:
         require_run_directory(directory)
         lock = acquire(directory)
         try:
-            store = cls(directory, recovered := recover(directory), lock, keep_every)
+            store = cls(directory, recovered := recover(directory), lock, KEEP_EVERY)
             with resources("write to", directory):
                 clean(directory, recovered)
                 store._metrics.trim(store.next_generation)

@@ -101,7 +101,7 @@ class Policy:
         gives an int, or float32 [D]; a batch gives int64 [B], or float32 [B, D]. ValueError: another shape.
         """
         seen, shape = np.asarray(observations, np.float32), self.network.shape
-        if seen.shape not in (shape, (len(seen), *shape)):
+        if shape not in (seen.shape, seen.shape[1:]):
             raise ValueError(
                 f"observations of shape {seen.shape}, where {shape} or (B, {', '.join(map(str, shape))}) fit"
             )
@@ -116,16 +116,21 @@ class Policy:
     def scores(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return all outputs of the network.  # [B, *shape] -> [B, O]"""
         if self._tensorflow:
-            from evo.networks.keras_form import build_keras, set_weights
-
-            model = build_keras(self.network)
-            set_weights(model, self.network, self.weights)
-            return np.asarray(model(observations), np.float32)
+            return np.asarray(self._model(observations), np.float32)
         from evo.kernels import lanes
         from evo.workers.process import interrupts_wait
 
         with interrupts_wait():  # the first call compiles
             return lanes.scores(self.network, self.weights, observations)
+
+    @cached_property
+    def _model(self) -> Any:
+        """The network in Keras, which takes long to build; with the weights of that time."""
+        from evo.networks.keras_form import build_keras, set_weights
+
+        model = build_keras(self.network)
+        set_weights(model, self.network, self.weights)
+        return model
 
 
 class Elite(NamedTuple):

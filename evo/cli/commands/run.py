@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add_of_training, flags, notice_unused
 from evo.errors import ConfigurationError
 from evo.plugins import registry
 from evo.plugins.extras import extra
-
-if TYPE_CHECKING:
-    pass
 
 SUMMARISED = True
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from evo.training.finished import Policy
     from evo.verify.recording import Recording
 
+STRONGEST = 12  # inputs that are listed
 BAR = 10  # characters of the longest bar of a score
 SHADES = " ░▒▓█"
 MOVES = {"right": 1, "n": 1, "left": -1, "b": -1, "up": 10, "down": -10}
@@ -129,9 +130,9 @@ class EpisodeView:
         return captured.get().rstrip(" ")
 
 
-def _strongest(change: NDArray[np.float32], names: Sequence[str], most: int = 12) -> list[str]:
+def _strongest(change: NDArray[np.float32], names: Sequence[str]) -> list[str]:
     """Return the inputs that matter most, a line each."""
-    order = np.argsort(-change, kind="stable")[:most]
+    order = np.argsort(-change, kind="stable")[:STRONGEST]
     highest = max(float(change.max()), 1e-30)
     width = max(len(names[index]) for index in order.tolist())
     bars = ("▇" * round(BAR * float(change[index]) / highest) for index in order.tolist())
