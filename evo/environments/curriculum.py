@@ -44,6 +44,11 @@ class Curriculum:
         turn, several = self.turn(number), len(self.training) > 1
         return turn if turn is not None else several * len(self.training)
 
+    def metrics(self, number: int) -> dict[str, float]:
+        """Return which of several tables a generation trains by, counted from 0; nothing where there is no choice."""
+        turn = self.turn(number)
+        return {} if turn is None or len(self.training) < 2 else {"training_table": float(turn)}
+
     def placed(self, task: Task, number: int) -> Task:
         """Return a generation's task for its environment."""
         turn = self.turn(number)

@@ -75,7 +75,7 @@ class OnCurriculum(WrappedAlgorithm):
             try:
                 request = rounds.send((yield replace(request, tasks=tasks)))
             except StopIteration as end:
-                return dict(end.value)
+                return {**end.value, **self._curriculum.metrics(number)}
 
 
 class CheckedAlgorithm(WrappedAlgorithm):

@@ -209,7 +209,9 @@ def test_rules_that_do_not_exist_are_refused(training: Any, message: str) -> Non
 def test_of_a_list_of_rules_each_generation_has_one_in_turn(tmp_path: Path) -> None:
     experiment = built(training=LIMITS, training_generations=5)
     five = replace(experiment, run=experiment.run.model_copy(update={"generations": 6}))
-    lengths = [row.metrics["mean_length"] for row in train(five, tmp_path / "run")]
+    metrics = [row.metrics for row in train(five, tmp_path / "run")]
+    assert [row.get("training_table") for row in metrics] == [0, 1, 2, 0, 1, None]
+    lengths = [row["mean_length"] for row in metrics]
     for length, longest in zip(lengths, (2, 9, 5, 2, 9), strict=False):
         assert length <= longest
     assert lengths[1] > 5
