@@ -67,7 +67,7 @@ def place_of(experiment: Experiment) -> Place:
 def report_of(outcomes: Sequence[Outcome], seconds: float = BASELINE_SECONDS, reach: float | None = None) -> Report:
     """Return the tables, the verdicts and the notes of all runs of a comparison.
 
-    Players that need no learning play for so many seconds of processor time each, and at least one episode. `reach` is
+    Players that need no learning play for so many seconds of processor time each, and at least two episodes. `reach` is
     the score whose time is shown; None: one between the weakest player and the best method.
     """
     places: dict[Place, dict[str, list[Outcome]]] = {}

@@ -1,6 +1,7 @@
 """The contract of a compiled game: the functions that rollouts call, the same for every game.
 
-A game's state is a NamedTuple of arrays whose first axis is the environment; its rules are a NamedTuple of numbers.
+A game's state is a NamedTuple of arrays whose first axis is the environment; its rules are a
+NamedTuple or a NumPy record of numbers.
 A game calls `register` once, with compiled functions that implement the generic ones below. Numba chooses among them by
 the type of the state when it compiles a rollout, which is as fast as direct calls.
 """

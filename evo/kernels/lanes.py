@@ -132,7 +132,7 @@ def nonzero_mask(network: Network) -> NDArray[np.uint64] | None:
 def scores(
     network: Network, weights: NDArray[np.float32], observations: NDArray[np.float32], width: int = 16
 ) -> NDArray[np.float32]:
-    """Return the scores of one network for any number of observations.  # [E, H, W, C] -> [E, A]
+    """Return all outputs of one network for any number of observations.  # [E, H, W, C] -> [E, O]
 
     `width`, one of WIDTHS, is the number of lanes; it changes no bit.
     """

@@ -48,7 +48,7 @@ class BatchedNetworks:
                 start += size
 
     def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores of every network for its own observations.  # [N, B, ...] -> [N, B, A]"""
+        """Return the outputs of every network for its own observations.  # [N, B, ...] -> [N, B, O]"""
         scores: NDArray[np.float32] = self._call(observations).numpy()
         return scores
 

@@ -25,7 +25,7 @@ def build_keras(
     learns: bool = True,
     normalisation: Normalisation | None = None,
 ) -> keras.Model:
-    """Return a Keras model from observations [B, ...] to scores [B, A], with weights in the order of `network.split`.
+    """Return a Keras model from observations [B, ...] to outputs [B, O], with weights in the order of `network.split`.
 
     Hidden layers have the activations and normalisations of the network's options; the output is linear. Layers are
     named as in `network.names()`; `0_norm` normalises layer 0. With `dtype` bfloat16 hidden layers compute in bfloat16;

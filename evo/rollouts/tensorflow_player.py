@@ -135,7 +135,7 @@ class TensorFlowPlayer(Player):
         return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=steps)
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores of the first candidate of those whose weights were set last.  # [E, ...] -> [E, A]"""
+        """Return the outputs of the first candidate of those whose weights were set last.  # [E, ...] -> [E, O]"""
         assert self._networks is not None
         out = np.empty((len(observations), self.network.outputs), np.float32)
         for start in range(0, len(observations), BATCH):
@@ -247,7 +247,7 @@ class Alone:
         set_weights(self._model, self._network, weights[0])
 
     def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the scores.  # [1, B, ...] -> [1, B, A]"""
+        """Return the outputs.  # [1, B, ...] -> [1, B, O]"""
         scores: NDArray[np.float32] = self._call(observations[0]).numpy()
         return scores[None]
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WRITTEN = [*PAGES, ROOT / "Makefile", ROOT / ".ci" / "run", *sorted((ROOT / "benchmarks").rglob("*.py"))]
+WITHOUT_LINKS = ("cartpole.md", "results.md", "warm_starts.md")
 NAMING = [path for path in WRITTEN if re.search(r"\btests/\w", path.read_text())]
 
 
@@ -88,7 +89,9 @@ def test_a_command_that_does_not_exist_is_found_out() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=named(PAGES))
 def test_every_link_and_every_file_that_is_named_is_there(page: Path) -> None:
     text = FENCE.sub("", page.read_text())
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
+    assert targets or page.name in WITHOUT_LINKS
+    for target in targets:
         assert target.startswith("https://") or (page.parent / target).exists(), target
     for path in re.findall(r"`((?:evo|snake|experiments|benchmarks|docs|tests)/[\w./-]+)`", text):
         assert "NAME" in path or (ROOT / path).exists(), path

@@ -127,7 +127,9 @@ def test_a_hostile_name_is_inert(run: Path, tmp_path: Path) -> None:
 
 
 def test_scripts_hold_nothing_that_ends_or_comments_out_their_element(written: str) -> None:
-    for part in re.findall(r"<script[^>]*>(.*?)</script>", written, re.DOTALL):
+    parts = re.findall(r"<script[^>]*>(.*?)</script>", written, re.DOTALL)
+    assert parts
+    for part in parts:
         assert not re.search(r"<!--|<script|</", part)
 
 

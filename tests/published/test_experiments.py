@@ -51,6 +51,7 @@ def test_the_pages_state_the_mean_of_every_measured_experiment() -> None:
         line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| [") and ".toml" in line
     ]
     assert len(short) > 5
+    assert len(PUBLISHED["runs"]) > 50
     for name in sorted({run.split()[0] for run in PUBLISHED["runs"]}):
         (row,) = [row for row in rows if f"experiments/{name}.toml" in row]
         means = [run["test"]["mean"] for key, run in PUBLISHED["runs"].items() if key.split()[0] == name]
@@ -60,6 +61,7 @@ def test_the_pages_state_the_mean_of_every_measured_experiment() -> None:
 
 def test_the_list_of_champions_states_the_measured_scores() -> None:
     listed = (CHAMPIONS / "README.md").read_text()
+    assert len(PUBLISHED["champions"]) > 5
     for name, test in PUBLISHED["champions"].items():
         low, high = test["ci95"]
         assert f"`{name}.h5` | {test['mean']:.2f} ({low:.2f} to {high:.2f})" in listed

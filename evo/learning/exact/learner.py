@@ -43,7 +43,7 @@ class Weights:
         self._flat = aligned(network.size + WIDTH * (widest + 1))  # squares are read beyond the end
         self.vector: NDArray[np.float32] = self._flat[: network.size]
         self._packed = aligned(made.packed)
-        self._room = aligned(max(rounded(layer.fan_in) * rounded(layer.filters) for layer in weighted))
+        self._scratch = aligned(max(rounded(layer.fan_in) * rounded(layer.filters) for layer in weighted))
         self._stale = True
 
     def changed(self) -> None:
@@ -53,7 +53,7 @@ class Weights:
     def packed(self) -> NDArray[np.float32]:
         """Return the packed kernels of the present weights."""
         if self._stale:
-            pack_weights(self._plan.layers, self._flat, self._packed, self._room)
+            pack_weights(self._plan.layers, self._flat, self._packed, self._scratch)
             self._stale = False
         return self._packed
 
@@ -187,7 +187,7 @@ class ExactLearner(Learner):
         more when this is closed.
         """
 
-        def with_room(place: int) -> Any:
+        def with_workspace(place: int) -> Any:
             workspace = self._workspaces.get()  # there is one for every thread
             try:
                 check_arithmetic()
@@ -196,12 +196,12 @@ class ExactLearner(Learner):
                 self._workspaces.put(workspace)
 
         if self._pool is None:
-            yield from map(with_room, places)
+            yield from map(with_workspace, places)
             return
         waiting: deque[Future[Any]] = deque()
         try:
             for place in places:
-                waiting.append(self._pool.submit(with_room, place))
+                waiting.append(self._pool.submit(with_workspace, place))
                 if len(waiting) >= self._threads + AHEAD:
                     yield waiting.popleft().result()
             while waiting:

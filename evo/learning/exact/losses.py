@@ -30,7 +30,7 @@ class PolicyBatch(NamedTuple):
     """Arrays of an actor-critic's examples, [M, ...] each."""
 
     actions: NDArray[Any]  # int32 [M], or float32 [M, D] of continuous actions
-    allowed: NDArray[np.bool_]  # [M, A], or [0, 0]: all actions are
+    allowed: NDArray[np.bool_]  # [M, A], or [0, 1]: all actions are
     advantages: NDArray[np.float32]  # [M]
     returns: NDArray[np.float32]
     values: NDArray[np.float32]  # of the policy that acted, as are
