@@ -1,8 +1,8 @@
 """What `evo plan` says beside what then happens, for every experiment here: `python -m benchmarks.plans`.
 
-An experiment is probed, and then trained for as many frames as the plan says take some seconds, or to its end. Both are
-given as frames per second of training. A line an experiment is kept in a file, so the command goes on where it was
-stopped. Experiments of libraries that are missing are left out.
+An experiment with a budget of some seconds is planned, and then trained for as many frames as the plan says these take,
+or to its end. Both are given as frames per second of training. A line an experiment is kept in a file, so the command
+goes on where it was stopped. Experiments of libraries that are missing are left out.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def called(*words: str) -> dict[str, Any] | None:
 
 def measured(file: str) -> dict[str, float] | None:
     """Return what was planned and what happened, by name; None where an experiment cannot be run here."""
-    plan = called("evo", "plan", file)
+    plan = called("evo", "plan", file, "--set", f"run.budget={{seconds={SECONDS}}}")
     if plan is None:
         return None
-    frames = max(1, math.ceil(min(plan["frames_per_second"] * SECONDS, plan["goals"][0]["frames"])))
+    frames = max(1, math.ceil(plan["goals"][0]["frames"]))
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         words = (file, "--set", f"run.budget={{frames={frames}}}", "--generations", "1000000", "--run-dir", str(run))
