@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from evo.diagnosis.source import Source, read_source
 from evo.errors import ConfigurationError, EvoError, first_line, notice
+from evo.files.destination import destination as chosen
 from evo.files.durable import replace_file, resources
 from evo.report.ancestry import ancestry_of
 from evo.report.page import Page, Reported
@@ -41,11 +42,7 @@ def destination(directories: Sequence[Path], output: Path | None) -> Path:
         if len(directories) != 1:
             raise ConfigurationError("--output: name the file, as there are several runs")
         return directories[0] / NAME
-    if output.suffix.lower() not in ENDINGS:
-        raise ConfigurationError(f"--output {output}: the file name must end with .html")
-    if not output.parent.is_dir() or (output.exists() and not output.is_file()):
-        raise ConfigurationError(f"--output {output}: no file can be written there")
-    return output
+    return chosen("--output", output, ENDINGS)
 
 
 def reported(run: Source) -> Reported:

@@ -496,6 +496,45 @@ def test_what_cannot_be_compared_is_said_in_one_line(folder: Path, words: list[s
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("flag", "name", "code", "said"),
+    [
+        ("--output", "one.toml", 2, "--output one.toml: the file name must end with .md"),
+        ("--output", "run/metrics.jsonl", 2, "--output run/metrics.jsonl: the file name must end with .md"),
+        ("--output", "table.csv", 2, "--output table.csv: the file name must end with .md"),
+        ("--output", "", 2, "--output '': the file name must end with .md"),
+        ("--output", ".", 2, "--output .: the file name must end with .md"),
+        ("--output", "/", 2, "--output /: the file name must end with .md"),
+        ("--output", "both.md", 2, "--output both.md: is the comparison file; name another"),
+        ("--output", "nowhere/table.md", 2, "--output nowhere/table.md: no file can be written there"),
+        ("--output", "/proc/table.md", 5, "cannot write /proc/table.md: "),
+        ("--page", "/proc/page.html", 5, "cannot write /proc/page.html: "),
+    ],
+)
+def test_a_file_that_cannot_take_the_tables_is_refused_before_anything_is_trained(
+    folder: Path, flag: str, name: str, code: int, said: str, dry: list[str]
+) -> None:
+    (folder / "both.toml").rename("both.md")
+    (folder / "run").mkdir()
+    (folder / "run" / "metrics.jsonl").write_text("{}")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    _, err = called(folder, "compare", "both.md", flag, name, *dry, program="evo", code=code)
+    assert err.startswith(said)
+    assert len(err.splitlines()) == 1
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("form", compare.FORMATS)
+def test_tables_go_to_a_file_with_the_ending_of_their_format(folder: Path, form: str) -> None:
+    words = ("compare", "both.toml", "--dry-run", "--format", form, "--output")
+    (ending, *_), others = compare.ENDINGS[form], {"markdown": ".tex", "csv": ".md", "latex": ".csv"}
+    called(folder, *words, f"table{ending}", program="evo")
+    assert not (folder / f"table{ending}").exists()
+    _, err = called(folder, *words, f"table{others[form]}", program="evo", code=2)
+    assert f"must end with {ending}" in err
+
+
 def typed(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "evo", "compare", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -73,10 +73,13 @@ def test_equal_runs_have_equal_pages_and_the_place_can_be_chosen(trained: Path, 
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("name", ["page.txt", "nowhere/page.html"])
-def test_a_place_where_no_page_can_be_written_is_told_before_anything_is_trained(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("page.txt", "the file name must end with .html"), ("nowhere/page.html", "no file can be written there")],
+)
+def test_a_place_where_no_page_can_be_written_is_told_before_anything_is_trained(name: str, said: str) -> None:
     (line,) = called(Path.cwd(), "compare", "both.toml", "--page", name, code=2, program="evo")[1].splitlines()
-    assert line.startswith(f"--page {name}: must be a file ending with .html")
+    assert line.startswith(f"--page {name}: {said}")
 
 
 @pytest.mark.usefixtures("folder")

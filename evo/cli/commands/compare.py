@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from evo.comparison.tables import Report
 
 SUMMARISED = False
-FORMATS = ("markdown", "csv", "latex")
+ENDINGS = {"markdown": (".md", ".markdown"), "csv": (".csv",), "latex": (".tex",)}  # of files, by format
+FORMATS = tuple(ENDINGS)
+PAGES = (".html", ".htm")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -25,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "what", nargs="+", metavar="COMPARISON.toml | RUN_DIR", help="a comparison file, or the directories of runs"
     )
     parser.add_argument("--format", choices=FORMATS, default="markdown", help="form of the tables (default: markdown)")
-    parser.add_argument("--output", metavar="FILE", help="write the tables to a file as well")
+    parser.add_argument("--output", metavar="FILE", help="write the tables to a file (.md, .csv or .tex) as well")
     parser.add_argument("--page", metavar="FILE.html", help="write a page with tables and charts")
     parser.add_argument("--figures", metavar="DIR", help="draw scores and profiles into a folder, as PNG and SVG")
     parser.add_argument("--dry-run", action="store_true", help="show what would be trained, and do not train")
@@ -39,7 +41,8 @@ def main(arguments: Namespace) -> int:
     if files and len(paths) > 1:
         raise ConfigurationError(f"{files[0]}: give one comparison file, or directories of runs only")
     registry.load(arguments.plugin)
-    page, usual, reach = _page(arguments.page), None, None
+    output, page = _destinations(arguments, files)
+    usual = reach = None
     if arguments.figures is not None:
         from evo.comparison import figures
 
@@ -61,7 +64,7 @@ def main(arguments: Namespace) -> int:
         from evo.comparison import outcomes
 
         found = outcomes.of_directories(paths)
-    return _reported(found, reach, arguments, page, usual)
+    return _reported(found, reach, arguments, output, page, usual)
 
 
 def described(plan: Plan) -> str:
@@ -124,18 +127,28 @@ def _write_page(report: Report, page: Path | None, usual: Path | None) -> None:
             notice(f"no page was written: {first_line(error)}")
 
 
-def _page(given: str | None) -> Path | None:
-    """Return where the page goes, if that is said; ConfigurationError where no file can be written."""
-    if given is None:
-        return None
-    path = Path(given)
-    if path.suffix.lower() not in (".html", ".htm") or not path.parent.is_dir() or path.is_dir():
-        raise ConfigurationError(f"--page {path}: must be a file ending with .html in a folder that exists")
-    return path
+def _destinations(arguments: Namespace, files: list[Path]) -> tuple[Path | None, Path | None]:
+    """Return where the tables and the page go, if that is said; ConfigurationError where one of them cannot."""
+    from evo.files.destination import destination
+
+    why, found = f", as --format is {arguments.format}", list[Path | None]()
+    asked = (("--output", arguments.output, ENDINGS[arguments.format], why), ("--page", arguments.page, PAGES, ""))
+    for flag, name, endings, reason in asked:
+        path = None if name is None else destination(flag, name, endings, reason)
+        if path is not None and path.exists() and any(path.samefile(file) for file in files if file.exists()):
+            raise ConfigurationError(f"{flag} {path}: is the comparison file; name another")
+        found.append(path)
+    output, page = found
+    return output, page
 
 
 def _reported(
-    found: list[Outcome], reach: float | None, arguments: Namespace, page: Path | None, usual: Path | None
+    found: list[Outcome],
+    reach: float | None,
+    arguments: Namespace,
+    output: Path | None,
+    page: Path | None,
+    usual: Path | None,
 ) -> int:
     """Print the report, write what is asked for and the page at its usual place; return 5 where no run has a score."""
     from dataclasses import asdict
@@ -147,9 +160,9 @@ def _reported(
     report = tables.report_of(found, reach=reach)
     text = formats.FORMATS[arguments.format](report)
     print(printable_lines(text), end="")
-    if arguments.output is not None:
-        with resources("write", Path(arguments.output)):
-            replace_file(Path(arguments.output), text.encode())
+    if output is not None:
+        with resources("write", output):
+            replace_file(output, text.encode())
     if arguments.figures is not None:
         from evo.comparison import figures
 

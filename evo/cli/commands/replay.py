@@ -6,12 +6,12 @@ import os
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, PoisonError, ResourceError, counted
+from evo.files.destination import destination
 from evo.plugins import registry
 
 if TYPE_CHECKING:
@@ -64,7 +64,9 @@ def main(arguments: Namespace) -> int:
     """Play the episode, check that the readable rules score the same, and show it."""
     speed = whole("--speed", arguments.speed, 1, 1000) or 1
     step = whole("--step", arguments.step, 0, MOST)
-    film = _checked("--film", arguments.film, FILMS) or _checked("--gif", arguments.gif, FILMS[:1])
+    film = None if arguments.film is None else destination("--film", arguments.film, FILMS)
+    if arguments.gif is not None:
+        film = destination("--gif", arguments.gif, FILMS[:1])
     of_candidate = (arguments.generation, arguments.candidate, arguments.round) != (None, None, None)
     registry.load(arguments.plugin)
     replay = _candidate(arguments) if of_candidate else _champion(arguments)
@@ -156,18 +158,6 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
     print(f"{title}: score {recording.score:g} after {counted(len(recording.actions), 'step')}{filmed}")
     if arguments.json:
         print(one_line({"episode": whole("--episode", arguments.episode, 0, MOST) or 0, **recording.facts()}))
-
-
-def _checked(flag: str, name: str | None, kinds: Sequence[str]) -> Path | None:
-    """Return the film's path; ConfigurationError where it cannot be written, or is of no such kind."""
-    if name is None:
-        return None
-    film = Path(name)
-    if not film.parent.is_dir() or (film.exists() and not film.is_file()):  # a pipe would wait for a reader
-        raise ConfigurationError(f"{flag} {film}: no file can be written there")
-    if film.suffix.lower() not in kinds:
-        raise ConfigurationError(f"{flag} {film}: the file name must end with {' or '.join(kinds)}")
-    return film
 
 
 def _check_visible(environment: Environment, name: str, arguments: Namespace) -> None:
