@@ -14,7 +14,7 @@ from evo.config import loading
 from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, DataError, counted, first_line
 from evo.records import NOTHING, Spent
-from evo.store.paths import MANIFEST
+from evo.store.paths import MANIFEST, distinguished
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store
 from evo.training.champion import known_champion, score_of_champion
@@ -103,9 +103,9 @@ def of_directories(directories: Sequence[Path]) -> list[Outcome]:
 
     DataError: one is no run directory. ConfigurationError: one is named twice, or another run of the same seed.
     """
-    names: dict[str, str] = {}  # of methods, by their options
+    first: dict[str, Path] = {}  # run directory of a method, by its options
     seen: dict[tuple[str, int], Path] = {}
-    outcomes = []
+    found = []
     for directory in directories:
         store = Store.read(directory)
         try:
@@ -118,12 +118,18 @@ def of_directories(directories: Sequence[Path]) -> list[Outcome]:
             text = "is the same run again: equal options and an equal seed add no evidence; leave one out"
             raise ConfigurationError(f"{directory} {text} ({other})")
         seen[options, experiment.run.seed] = directory
-        if options not in names:
-            name = SEED.sub("", directory.resolve().name)
-            taken = sum(known.partition(" (")[0] == name for known in names.values())
-            names[options] = f"{name} ({taken + 1})" if taken else name
-        outcomes.append(_read(Outcome(names[options], experiment, directory), store))
-    return outcomes
+        first.setdefault(options, directory.resolve())
+        found.append((options, experiment, directory, store))
+    names = dict(zip(first, _names(list(first.values())), strict=True))
+    return [_read(Outcome(names[one], experiment, place), store) for one, experiment, place, store in found]
+
+
+def _names(directories: Sequence[Path]) -> list[str]:
+    """Return names of methods that differ: of their first run directories, without the seed where that says enough."""
+    plain = [path.with_name(SEED.sub("", path.name) or path.name) for path in directories]
+    clear = [one if plain.count(one) == 1 else path for one, path in zip(plain, directories, strict=True)]
+    names = distinguished(clear)
+    return names if len({*names}) == len(names) else distinguished(directories)
 
 
 def _read(outcome: Outcome, store: Store) -> Outcome:

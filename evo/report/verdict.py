@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
+from evo.comparison.tables import place_of
 from evo.diagnosis.progress import still_rising
 from evo.diagnosis.signs import Signs
 from evo.diagnosis.source import Source
@@ -39,7 +40,9 @@ def verdict_of_several(runs: Sequence[Source]) -> list[str]:
     sentences = [
         f"{counted(len(runs), 'run')}, of which {len(tested)} {'has' if len(tested) == 1 else 'have'} a test score."
     ]
-    if tested:
+    if len({place_of(run.experiment) for run in runs if run.score is not None}) > 1:
+        sentences.append("They see or play different things, so their scores are not compared.")
+    elif tested:
         order = sorted(tested, key=lambda one: (-one[1].mean, one[0]))
         scores = [score.mean for _, score in order]
         best, worst = order[0], order[-1]

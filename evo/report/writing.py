@@ -17,6 +17,7 @@ from evo.files.durable import replace_file, resources
 from evo.report.ancestry import ancestry_of
 from evo.report.page import Page, Reported
 from evo.report.replays import Replays, play, replays_of
+from evo.store.paths import distinguished
 from evo.training.testing import BASELINE_SECONDS, Baseline, baselines
 
 if TYPE_CHECKING:
@@ -29,11 +30,17 @@ ENDINGS = (".html", ".htm")
 def write_report(*run_dirs: str | Path, output: str | Path | None = None) -> Path:
     """Write one page about these runs, and return its path: that of `output`, or report.html in the only run directory.
 
-    ConfigurationError: several runs without `output`, or no file can be written there. DataError: one is no run.
+    ConfigurationError: several runs without `output`, a run is named twice, or no file can be written there.
+    DataError: one is no run.
     """
     directories = [Path(directory) for directory in run_dirs]
+    real = [directory.resolve() for directory in directories]
+    if twice := [directory for place, directory in enumerate(directories) if real[place] in real[:place]]:
+        raise ConfigurationError(f"{twice[0]}: is named twice; leave one out")
     path = destination(directories, None if output is None else Path(output))
-    return write([reported(read_source(directory)) for directory in directories], path)
+    names = distinguished(real)
+    runs = [replace(read_source(one), name=name) for one, name in zip(directories, names, strict=True)]
+    return write([reported(run) for run in runs], path)
 
 
 def destination(directories: Sequence[Path], output: Path | None) -> Path:

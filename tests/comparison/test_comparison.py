@@ -496,6 +496,17 @@ def test_what_cannot_be_compared_is_said_in_one_line(folder: Path, words: list[s
     assert len(err.splitlines()) == 1
 
 
+def test_runs_whose_directories_have_one_name_are_told_apart_by_the_shortest_path(folder: Path) -> None:
+    places = ["here/a/s", "here/b/s", "here/b/t-seed1", "here/b/t-seed2", "u"]
+    for number, place in enumerate(places):
+        sets = ["run.generations=1", "test.episodes=2", f"ga.sigma=0.{number + 1}"]
+        list(evo.train(loading.load("one.toml", sets), place))
+    found = outcomes.of_directories([Path(place) for place in places])
+    assert [outcome.method for outcome in found] == ["a/s", "b/s", "t-seed1", "t-seed2", "u"]
+    several = outcomes.of_directories([folder / "here" / "b" / "t-seed1", folder / "u"])
+    assert [outcome.method for outcome in several] == ["t", "u"]
+
+
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 @pytest.mark.parametrize(
     ("flag", "name", "code", "said"),

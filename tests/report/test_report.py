@@ -22,6 +22,7 @@ from evo.errors import ConfigurationError, DataError
 from evo.report import differences, frames, writing
 from evo.report.ancestry import ancestry_of
 from evo.report.curves import rising
+from evo.report.verdict import verdict_of_several
 from evo.store.champion import read_champion
 from evo.store.store import Store
 from snake.players import greedy_player
@@ -277,6 +278,36 @@ def test_several_runs_are_overlaid_whatever_their_names_are(
     assert f"They differ in their seed alone: the mean of their scores is {sum(means) / 2:.2f}, " in page.text
 
 
+def test_runs_of_one_name_are_told_apart_by_the_shortest_path(
+    run: Path, other: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    shutil.copytree(run, tmp_path / "here" / "a" / "s")
+    shutil.copytree(other[0], tmp_path / "here" / "b" / "s")
+    called(tmp_path, "report", "here/a/s", "here/b/s", "--output", "both.html", program="evo")
+    page = Page(tmp_path / "both.html")
+    assert [one["name"] for one in page.data["runs"]] == ["a/s", "b/s"]
+    assert "<title>Report of a/s, b/s</title>" in (tmp_path / "both.html").read_text()
+    twice = called(tmp_path, "report", "here/a/s", "here/a/s", "--output", "both.html", program="evo", code=2)[1]
+    assert twice == "here/a/s: is named twice; leave one out\n"
+
+
+def test_scores_of_different_games_are_not_ranked(
+    run: Path, other: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    text = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "cartpole"')
+    (tmp_path / "pole.toml").write_text(text)
+    called(tmp_path, "pole.toml", "--run-dir", "pole", "--generations", "1", "--no-report")
+    snake, pole, again = (read_source(directory, trusted=True) for directory in (run, tmp_path / "pole", other[0]))
+    sentences = verdict_of_several([snake, pole])
+    assert sentences == [
+        "2 runs, of which 2 have a test score.",
+        "They see or play different things, so their scores are not compared.",
+    ]
+    of_one_game = verdict_of_several([snake, again])[1:]
+    assert "scores highest" in of_one_game[0]
+    assert "They differ in their seed alone" in of_one_game[1]
+
+
 def test_metrics_that_nobody_would_write_are_escaped_or_left_out(run: Path) -> None:
     lines = metrics_of(run)
     for i, line in enumerate(lines):
@@ -332,7 +363,8 @@ def test_a_place_where_no_report_can_be_written_is_refused(run: Path, output: st
 
 
 def test_several_runs_need_a_name_and_something_else_is_no_run(run: Path) -> None:
-    assert called(run.parent, "report", run, run, program="evo", code=2)[1].startswith("--output: name the file")
+    err = called(run.parent, "report", "run", "another", program="evo", code=2)[1]
+    assert err.startswith("--output: name the file")
     assert "no such file" in called(run.parent, "report", "nowhere", program="evo", code=3)[1]
     with pytest.raises(DataError, match="not a run directory"):
         evo.write_report(run / "champion.h5")
