@@ -17,6 +17,7 @@ from evo.config.mistakes import Mistake, shown, validate
 from evo.config.sections import SPENT, amount_text
 from evo.errors import ConfigurationError, did_you_mean
 from evo.plugins.options import Section
+from evo.store.run_directory import file_instead
 
 SECTION = "comparison"
 GIVEN = {"run.seed": "seeds", "run.algorithm": "algorithms"}  # and cannot be set as well
@@ -131,10 +132,12 @@ def read(path: Path, flags: Mapping[str, str | None] | None = None) -> Plan:
     section, mistakes = _section(given.tables)
     if section is None or mistakes:
         raise ConfigurationError("\n".join(given.lines_of(mistakes)))
+    directory = Path(section.directory) if section.directory else Path("runs") / _plain(path.stem)
+    if name := file_instead(directory):
+        mistakes.append(Mistake((SECTION, "directory"), f"{name} is a file; choose another folder"))
     methods, of_files = _methods(path, section, flags or {}, mistakes)
     if lines := [*given.lines_of(mistakes), *dict.fromkeys(of_files)]:
         raise ConfigurationError("\n".join(lines))
-    directory = Path(section.directory) if section.directory else Path("runs") / _plain(path.stem)
     members = [
         Member(
             method,

@@ -146,7 +146,7 @@ def _text(path: str | Path, file: str) -> str:
         try:
             kind = os.fstat(descriptor).st_mode
             if stat.S_ISDIR(kind):
-                raise ConfigurationError(f"{file}: is a directory, not an experiment; to resume a run, use --resume")
+                raise ConfigurationError(f"{file}: is a directory, not an experiment; `evo resume` continues a run")
             if not stat.S_ISREG(kind):
                 raise ConfigurationError(f"{file}: is not a regular file")
             with open(descriptor, "rb", closefd=False) as opened:

@@ -1,25 +1,28 @@
-"""The lock of a run directory, held by its one master: a flock, which the system releases when the master dies."""
+"""The lock of a directory, held by its one master: a flock, which the system releases when the master dies."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from evo.errors import LockedError
 from evo.files.durable import resources
 
 LOCK = "lock"
+OF_SEVERAL = ".lock"  # of a folder of runs, where `FOLDER/*` names the runs alone
 
 
-def acquire(directory: Path) -> int:
+def acquire(directory: Path, name: str = LOCK) -> int:
     """Lock the directory and return the descriptor that holds the lock.
 
     Raises LockedError, naming the process that holds it. HDF5's own file locks, which many network file systems do not
     support, are not used.
     """
-    path = directory / LOCK
+    path = directory / name
     with resources("lock", directory):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
@@ -59,3 +62,15 @@ def release(descriptor: int) -> None:
     """Release the lock, also where a forked process still has a copy of the descriptor."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Make a folder of several runs where it is missing, and lock it; LockedError where another process holds it."""
+    with resources("create", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    descriptor = acquire(folder, OF_SEVERAL)
+    try:
+        yield
+    finally:
+        release(descriptor)

@@ -58,24 +58,33 @@ def make_run_directory(directory: Path, config_toml: str, identity: Mapping[str,
         raise
 
 
-def refuse_existing(directory: Path) -> None:
-    """Raise a ConfigurationError that says what to type instead, unless the place is free or an empty directory."""
+def file_instead(directory: Path) -> str:
+    """Return the name of a file that stands in the place of a directory or above it; empty where there is none."""
+    target = Path(os.path.realpath(directory))
+    there = next(path for path in (target, *target.parents) if os.path.lexists(path))
+    return "" if there.is_dir() else there.name
+
+
+def refuse_existing(directory: Path, option: str = "--run-dir") -> None:
+    """Raise a ConfigurationError that says what to type instead, unless the place is free or an empty directory.
+
+    `option` is the one that names the directory.
+    """
     if directory.parts[:1] and directory.parts[0].startswith("~"):
         raise ConfigurationError(f"{directory}: ~ was not expanded by the shell; write the whole path, or ./~")
     target = Path(os.path.realpath(directory))
     if not os.path.lexists(target):
-        above = next(parent for parent in target.parents if os.path.lexists(parent))
-        if not os.path.isdir(above):
-            raise ConfigurationError(f"{directory}: {above.name} is a file; choose another --run-dir")
+        if name := file_instead(directory):
+            raise ConfigurationError(f"{directory}: {name} is a file; choose another {option}")
         return
     if not target.is_dir():
-        raise ConfigurationError(f"{directory} exists and is not a directory; choose another --run-dir")
+        raise ConfigurationError(f"{directory} exists and is not a directory; choose another {option}")
     with resources("read", directory):
         empty = not any(target.iterdir())
     if not empty:
         resume = f"resume it with `{command('evo', 'resume', str(directory))}`, or "
         instead = resume if (target / MANIFEST).exists() else ""
-        raise ConfigurationError(f"{directory} exists and is not empty; {instead}choose another --run-dir")
+        raise ConfigurationError(f"{directory} exists and is not empty; {instead}choose another {option}")
 
 
 def _make_parents(directory: Path) -> None:

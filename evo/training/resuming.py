@@ -10,7 +10,7 @@ from evo.config.experiment import Experiment, difference, environment_of
 from evo.errors import ConfigurationError, notice
 from evo.files.durable import replace_file, resources
 from evo.store.provenance import provenance
-from evo.store.run_directory import CONFIG, in_free_directory
+from evo.store.run_directory import CONFIG, in_free_directory, refuse_existing
 from evo.store.store import Store
 from evo.training import init_from
 from evo.training.champion import network_layers
@@ -84,6 +84,8 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
         raise ConfigurationError(
             f"--fork: {name!r} is not a plain name for a directory in runs/: letters, digits, '.', '_', '-', at most 64"
         )
+    place = Path("runs") / name
+    refuse_existing(place, "--fork")
     source = Store.read(directory)
     if experiment.policy.model_dump() != source.identity.get("policy"):
         raise ConfigurationError("--fork: another [policy] has other weights than those of the run")
@@ -96,7 +98,7 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     try:
         if state:
             algorithm.fork(state)
-        store = Store.create(Path("runs") / name, experiment.to_toml(provenance()), experiment.identity())
+        store = Store.create(place, experiment.to_toml(provenance()), experiment.identity())
     except BaseException:
         algorithm.close()
         raise

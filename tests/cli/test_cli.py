@@ -149,6 +149,21 @@ def test_each_mistake_has_its_exit_code_and_no_traceback(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("words", [["plan"], ["run"], ["sweep", "--over", "ga.sigma=1,2"]])
+def test_a_run_in_the_place_of_an_experiment_is_said_to_be_resumed_by_a_command_that_exists(
+    tmp_path: Path, words: list[str]
+) -> None:
+    _, err = called(tmp_path, *words, ".", program="evo", code=2)
+    assert err == ".: is a directory, not an experiment; `evo resume` continues a run\n"
+
+
+def test_a_fork_of_a_taken_name_is_told_to_take_another(experiment: Path, tmp_path: Path) -> None:
+    called(tmp_path, experiment, "--run-dir", "runs/one", "--generations", "1", "--no-report")
+    _, err = called(tmp_path, "resume", "runs/one", "--fork", "one", program="evo", code=2)
+    resume = "resume it with `python -m evo resume runs/one`, or choose another --fork"
+    assert err == f"runs/one exists and is not empty; {resume}\n"
+
+
 def test_what_a_resume_may_change_is_no_difference(experiment: Path) -> None:
     resolved = experiment.with_name("resolved.toml")
     resolved.write_text(load(experiment).to_toml({"format": FORMAT}))

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -551,6 +552,21 @@ def typed(*words: str) -> subprocess.Popen[str]:
         [sys.executable, "-m", "evo", "compare", *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
     )  # fmt: skip
+
+
+def test_a_comparison_that_is_started_twice_is_in_use(folder: Path) -> None:
+    with typed("both.toml") as one, typed("both.toml") as other:
+        ends = [(process.communicate(timeout=600)[1], process.returncode) for process in (one, other)]
+    assert sorted(code for _, code in ends) == [0, LockedError.exit_code], ends
+    (err,) = (err for err, code in ends if code)
+    assert re.fullmatch(r"runs/both is in use by process \d+; wait for it to end, or stop it\n", err)
+
+
+@pytest.mark.parametrize("directory", ["one.toml", "one.toml/runs"])
+def test_a_file_in_the_place_of_the_runs_is_named_with_its_line(folder: Path, directory: str) -> None:
+    (folder / "both.toml").write_text(f'{COMPARISON}directory = "{directory}"\n')
+    _, err = called(folder, "compare", "both.toml", "--dry-run", program="evo", code=2)
+    assert err == "both.toml:6: comparison.directory: one.toml is a file; choose another folder\n"
 
 
 @pytest.mark.long

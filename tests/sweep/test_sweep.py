@@ -274,6 +274,14 @@ def test_a_sweep_ends_with_its_winner_on_fresh_seeds_and_starts_no_run_twice(tmp
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.jsonl")} == runs
 
 
+@pytest.mark.parametrize("directory", ["tiny.toml", "tiny.toml/runs"])
+def test_a_file_in_the_place_of_the_runs_is_named(tmp_path: Path, directory: str) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ("sweep", "tiny.toml", "--over", "ga.sigma=0.1,0.5", "--directory", directory, "--dry-run")
+    _, err = called(tmp_path, *words, program="evo", code=2)
+    assert err == "--directory: tiny.toml is a file; choose another folder\n"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("search", ["grid", "optuna"])
 def test_a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not(tmp_path: Path, search: str) -> None:

@@ -106,9 +106,11 @@ def _planned(plan: Plan, as_json: bool) -> int:
 
 def _trained(plan: Plan) -> list[Outcome]:
     from evo.cli.comparing import train_all
+    from evo.files.lock import held
 
     try:
-        return train_all(plan.members)
+        with held(plan.directory):
+            return train_all(plan.members)
     except KeyboardInterrupt:
         notice("what is trained is kept; the same command goes on with the rest")
         raise

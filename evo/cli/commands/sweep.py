@@ -70,9 +70,12 @@ def main(arguments: Namespace) -> int:
     if arguments.dry_run:
         print("".join(f"  {trial.name}\n" for trial in grid), end="")
         return 0
+    from evo.files.lock import held
+
     try:
-        runs = _raced(arguments, settings, axes, grid, count)
-        return _retested(arguments, settings, runs)
+        with held(settings.directory):
+            runs = _raced(arguments, settings, axes, grid, count)
+            return _retested(arguments, settings, runs)
     except KeyboardInterrupt:
         notice("what is trained is kept; the same command goes on with the rest")
         raise
@@ -80,6 +83,7 @@ def main(arguments: Namespace) -> int:
 
 def _settings(arguments: Namespace) -> Settings:
     from evo.config import loading
+    from evo.store.run_directory import file_instead
     from evo.sweep.trials import Settings
 
     file = Path(arguments.experiment)
@@ -92,6 +96,8 @@ def _settings(arguments: Namespace) -> Settings:
     if first + seeds + retest > 1 << 64:
         raise ConfigurationError(f"--seed: {first} leaves no room for {seeds + retest} seeds below 2^64")
     directory = Path(arguments.directory or Path("runs") / f"sweep-{file.stem}")
+    if name := file_instead(directory):
+        raise ConfigurationError(f"--directory: {name} is a file; choose another folder")
     return Settings(file, tuple(arguments.set), flags, tuple(range(first, first + seeds)), retest, directory)
 
 
