@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 
 from evo.config.toml_text import value_text
-from evo.errors import did_you_mean
+from evo.errors import counted, did_you_mean
 from evo.plugins.options import Section
 
 MOST = 100  # mistakes that are collected of one section
@@ -52,9 +52,8 @@ EXPECTED = {
     "greater_than": "more than {gt}",
     "less_than_equal": "at most {le}",
     "less_than": "less than {lt}",
-    "too_long": "at most {max_length} items long",
-    "too_short": "at least {min_length} items long",
 }
+LENGTHS = {"too_long": "at most {max_length} are allowed", "too_short": "give at least {min_length}"}  # of a list
 
 
 @dataclass(frozen=True)
@@ -117,6 +116,10 @@ def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[
                 keys, text = _named(line, _fields(model, path))
                 blamed = {(*path, key) for key in keys} or {_table(path)}
                 found.append((path + tuple(keys[:1]), text, blamed))
+        elif one["type"] in LENGTHS:
+            count, text = len(_at(path, values)), LENGTHS[one["type"]].format(**context)
+            has = f"has {counted(count, 'item')}" if count else "is empty"
+            found.append((path, f"{has}; {text}", {_table(path)}))
         elif one["type"] == "literal_error":
             options = re.findall(r"'([^']*)'", str(context["expected"]))
             choices.setdefault(path, []).extend(options)

@@ -31,13 +31,12 @@ class Journal:
             found = json.loads(read_file(self._path, most=LARGEST))
             known, self._stages = found["settings"], dict(found["stages"])
             [Standing(**one) for stage in self._stages.values() for one in stage.values()]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            changed = [_said(name, known) for name in self._settings if known.get(name) != self._settings[name]]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise DataError(f"{self._path}: is damaged; move it away to race the trials again") from error
-        changed = [name for name in self._settings if known.get(name) != self._settings[name]]
         if changed:
-            raise ConfigurationError(
-                f"{directory}: is a sweep with another {' and '.join(changed)}; choose another --directory"
-            )
+            what = " and ".join(changed)
+            raise ConfigurationError(f"{directory}: is a sweep with {what}; choose another --directory")
 
     def stage(self, name: str) -> list[Standing] | None:
         """Return what was decided in a stage; None where it has not ended."""
@@ -58,3 +57,14 @@ class Journal:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._path, data + b"\n")
             sync_directory(self._path.parent)
+
+
+def _said(name: str, known: Mapping[str, Any]) -> str:
+    """Return what a sweep has in one of its settings, as it is typed where it is."""
+    value = known[name]
+    if name == "over":
+        return " ".join(f"--over {one}" for one in value)
+    if name == "seeds":
+        return f"--seed {value[0]} --seeds {len(value)}"
+    said = {"search": f"--search {value}", "budget": f"a budget of {value}"}
+    return said.get(name, "other options of the experiment")

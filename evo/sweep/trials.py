@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from evo.comparison.plan import Member
 from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
-from evo.errors import ConfigurationError, counted
+from evo.errors import ConfigurationError, counted, printable
 from evo.sweep.space import Values, name_of
 
 RETESTED = "retest"  # the folder of the winner's runs
@@ -44,8 +45,19 @@ class Settings:
             experiment = loading.load(self.file, [*self.sets, *over], self.flags)
         except ConfigurationError as error:
             lines = str(error).splitlines()
-            raise ConfigurationError("\n".join(_as_typed(line, values) for line in lines)) from error
+            raise ConfigurationError("\n".join(self._of_trial(line, values) for line in lines)) from error
         return Trial(name_of(values), values, experiment)
+
+    def _of_trial(self, line: str, values: Values) -> str:
+        """Return a line about a mistake with what was typed: the wrong --over, or all, where they contradict others."""
+        if not values:
+            return line
+        if any(line.startswith(f"--set {key}:") for key in values):
+            return line.replace("--set ", "--over ", 1)
+        trial = " ".join(f"--over {key}={value}" for key, value in values.items())
+        if match := re.fullmatch(rf"({re.escape(printable(str(self.file)))}:\d+): (.*)", line):
+            return f"{trial}: {match[2]} ({match[1]})"
+        return f"{trial}: {line}"
 
     def members(self, trial: Trial, share: float) -> list[Member]:
         """Return the runs of a trial up to a share of the budget."""
@@ -97,9 +109,3 @@ def budget_of(experiment: Experiment) -> str:
 def _member(name: str, experiment: Experiment, directory: Path, seed: int) -> Member:
     run = experiment.run.model_copy(update={"seed": seed})
     return Member(name, replace(experiment, run=run), directory / f"{name}-seed{seed}")
-
-
-def _as_typed(line: str, values: Values) -> str:
-    """Return a line about an assignment as it was typed: by --over."""
-    typed = any(line.startswith(f"--set {key}") for key in values)
-    return line.replace("--set ", "--over ", 1) if typed else line

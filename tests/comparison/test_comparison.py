@@ -200,6 +200,17 @@ seeds = [1]
     assert mistakes(tmp_path / "both.toml", number)[0].startswith("2: comparison.experiments[0]: must be a table")
 
 
+def test_a_list_of_another_length_is_said_with_its_length(tmp_path: Path) -> None:
+    text = "[comparison]\nexperiments = []\nseeds = []\n"
+    assert mistakes(tmp_path / "both.toml", text) == [
+        "2: comparison.experiments: is empty; give at least 1",
+        "3: comparison.seeds: is empty; give at least 1",
+    ]
+    (tmp_path / "one.toml").write_text(SMALL)
+    many = f'[comparison]\nexperiments = ["one.toml"]\nseeds = {list(range(101))}\n'
+    assert mistakes(tmp_path / "both.toml", many) == ["3: comparison.seeds: has 101 items; at most 100 are allowed"]
+
+
 @pytest.mark.parametrize(("text", "said"), [("", "comparison.experiments: is missing"), ("x", "1: ")])
 def test_a_file_without_a_comparison_says_what_is_missing(tmp_path: Path, text: str, said: str) -> None:
     assert any(said in line for line in mistakes(tmp_path / "both.toml", text))
@@ -487,11 +498,17 @@ def test_the_score_to_reach_lies_between_the_weakest_player_and_the_best_method(
         (["both.toml", "one.toml"], 2, "both.toml: give one comparison file, or directories of runs only"),
         (["none.toml"], 2, "none.toml: cannot be read: No such file"),
         (["nothing"], 3, "nothing: no such file or directory"),
+        (["run/champion.h5"], 2, "run/champion.h5: is a file of a run; give its directory, run"),
+        (["one.toml", "run/champion.h5"], 2, "run/champion.h5: is a file of a run; give its directory, run"),
+        (["alone.h5"], 2, "alone.h5: is a champion; give the directory of its run"),
         ([".", "--dry-run"], 2, "--dry-run goes with a comparison file"),
         (["."], 3, ".: not a run directory"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_line(folder: Path, words: list[str], code: int, said: str) -> None:
+    (folder / "run").mkdir()
+    for name in ("run/champion.h5", "run/manifest.jsonl", "alone.h5"):
+        (folder / name).write_bytes(b"\x89HDF\r\n")
     _, err = called(folder, "compare", *words, program="evo", code=code)
     assert err.startswith(said)
     assert len(err.splitlines()) == 1

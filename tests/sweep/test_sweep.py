@@ -19,6 +19,7 @@ import pytest
 
 import evo
 from evo.cli import sweeping
+from evo.cli.commands.sweep import journal_of
 from evo.cli.comparing import train_all
 from evo.comparison.outcomes import Outcome
 from evo.comparison.plan import Member
@@ -167,8 +168,11 @@ def test_what_was_decided_is_not_decided_again(settings: Settings) -> None:
     changed = Trainer({"ga.sigma=0.1": 500.0, "ga.sigma=0.2": 7.0})
     again = sweeping.race(settings, trials, Journal(settings.directory, {"seeds": [1, 2, 3]}), changed)
     assert (again, changed.trained) == (first, [])
-    with pytest.raises(ConfigurationError, match="is a sweep with another seeds; choose another --directory"):
+    with pytest.raises(ConfigurationError, match="is a sweep with --seed 1 --seeds 3; choose another --directory"):
         Journal(settings.directory, {"seeds": [1]})
+    (settings.directory / "sweep.json").write_text('{"settings": {"seeds": []}, "stages": {}}')
+    with pytest.raises(DataError, match=r"sweep\.json: is damaged"):
+        Journal(settings.directory, {"seeds": [1, 2, 3]})
     (settings.directory / "sweep.json").write_text("{")
     with pytest.raises(DataError, match=r"sweep\.json: is damaged"):
         Journal(settings.directory, {"seeds": [1, 2, 3]})
@@ -272,6 +276,36 @@ def test_a_sweep_ends_with_its_winner_on_fresh_seeds_and_starts_no_run_twice(tmp
     again = json.loads(called(tmp_path, *words, "--json", program="evo")[0].splitlines()[-1])
     assert f"{again['winner']['name']} wins" in out
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.jsonl")} == runs
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (["--over", "ga.sigma=0.2,0.3"], "--over ga.sigma=0.1,0.5"),
+        (["--over", "ga.sigma=0.1,0.5", "--seeds", "1"], "--seed 1 --seeds 2"),
+        (["--over", "ga.sigma=0.1,0.5", "--generations", "3"], "a budget of 4 generations"),
+        (["--over", "ga.sigma=0.1,0.5", "--set", "ga.episodes=2"], "other options of the experiment"),
+        (["--over", "ga.sigma=0.2,0.3", "--seed", "7"], "--seed 1 --seeds 2 and --over ga.sigma=0.1,0.5"),
+    ],
+)
+def test_what_another_sweep_of_the_directory_has_is_said(tmp_path: Path, changed: list[str], said: str) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ("sweep", "tiny.toml", "--seeds", "2", "--directory", "trials")
+    settings = Settings(tmp_path / "tiny.toml", (), {}, (1, 2), 2, tmp_path / "trials")
+    kept = journal_of(settings, ["ga.sigma=0.1,0.5"], "grid")
+    kept.begin()
+    _, err = called(tmp_path, *words, *changed, program="evo", code=2)
+    assert err == f"trials: is a sweep with {said}; choose another --directory\n"
+
+
+def test_a_trial_that_contradicts_the_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(TINY)
+    words = ("sweep", "tiny.toml", "--dry-run", "--over", "ga.sigma=0.1", "--over", "ga.parents=8,1")
+    _, err = called(tmp_path, *words, program="evo", code=2)
+    line = TINY.splitlines().index("elites = 2") + 1
+    assert err == f"--over ga.sigma=0.1 --over ga.parents=1: ga.elites: 2 of 1 parents (tiny.toml:{line})\n"
+    _, err = called(tmp_path, *words, "--set", "ga.elites=3", program="evo", code=2)
+    assert err == "--over ga.sigma=0.1 --over ga.parents=1: --set ga.elites: 3 of 1 parents\n"
 
 
 @pytest.mark.parametrize("directory", ["tiny.toml", "tiny.toml/runs"])

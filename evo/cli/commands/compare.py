@@ -38,6 +38,7 @@ def main(arguments: Namespace) -> int:
     """Train what is left to train, and print the tables."""
     paths = [Path(word) for word in arguments.what]
     files = [path for path in paths if path.is_file() or path.suffix == ".toml"]
+    _refuse_champions(files)
     if files and len(paths) > 1:
         raise ConfigurationError(f"{files[0]}: give one comparison file, or directories of runs only")
     registry.load(arguments.plugin)
@@ -65,6 +66,17 @@ def main(arguments: Namespace) -> int:
 
         found = outcomes.of_directories(paths)
     return _reported(found, reach, arguments, output, page, usual)
+
+
+def _refuse_champions(files: list[Path]) -> None:
+    """Raise a ConfigurationError where a file is of a run, whose directory is what can be compared."""
+    from evo.store.paths import MANIFEST
+
+    for file in files:
+        if (file.parent / MANIFEST).exists():
+            raise ConfigurationError(f"{file}: is a file of a run; give its directory, {file.parent}")
+        if file.suffix == ".h5":
+            raise ConfigurationError(f"{file}: is a champion; give the directory of its run")
 
 
 def described(plan: Plan) -> str:

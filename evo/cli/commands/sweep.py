@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evo.cli.sweeping import Run
     from evo.comparison.methods import Method
     from evo.comparison.outcomes import Outcome
+    from evo.sweep.journal import Journal
     from evo.sweep.space import Axis
     from evo.sweep.trials import Settings, Trial
 
@@ -106,9 +107,19 @@ def _raced(
 ) -> list[Run]:
     """Return all trials, with what became of them."""
     from evo.cli.sweeping import race, searched
+    from evo.sweep.search import Search
+
+    journal = journal_of(settings, arguments.over, arguments.search)
+    if count is None:
+        return race(settings, grid, journal)
+    journal.begin()
+    return searched(settings, Search(settings.directory, axes, settings.seeds[0], count), journal)
+
+
+def journal_of(settings: Settings, over: Sequence[str], search: str) -> Journal:
+    """Return the journal of a sweep; ConfigurationError where its directory has another one."""
     from evo.files.hashing import first_hash
     from evo.sweep.journal import Journal
-    from evo.sweep.search import Search
     from evo.sweep.trials import budget_of
 
     base = settings.trial({}).experiment
@@ -116,14 +127,10 @@ def _raced(
         "experiment": first_hash({**base.identity(), "seed": 0}),
         "budget": budget_of(base),
         "seeds": list(settings.seeds),
-        "search": arguments.search,
-        "over": sorted(arguments.over),
+        "search": search,
+        "over": sorted(over),
     }
-    journal = Journal(settings.directory, kept)
-    if count is None:
-        return race(settings, grid, journal)
-    journal.begin()
-    return searched(settings, Search(settings.directory, axes, settings.seeds[0], count), journal)
+    return Journal(settings.directory, kept)
 
 
 def _retested(arguments: Namespace, settings: Settings, runs: Sequence[Run]) -> int:
