@@ -1,4 +1,4 @@
-"""The plain (mu/mu, lambda) evolution strategy with self-adaptive step size (Beyer and Schwefel, 2002)."""
+"""A plain evolution strategy: (mu/mu, lambda), with a self-adaptive step size (Beyer and Schwefel, 2002)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A genetic algorithm on weight vectors: truncation or tournament selection and mutation by noise (Such et al., 2017).
+"""A genetic algorithm: truncation or tournament selection of weights, and mutation by noise (Such et al., 2017).
 
 DEAP ranks individuals, which are only numbers. The weights of the parents are the rows of one matrix, and a child is
 described by its parent's row, its mate's row, a noise key and a sigma. Elites are evaluated again in every generation,

@@ -1,4 +1,4 @@
-"""Decision trees by DEAP's genetic programming: typed crossover and mutation of trees (Koza, 1992; Montana, 1995).
+"""Genetic programming: decision trees by DEAP's typed crossover and mutation (Koza, 1992; Montana, 1995).
 
 Parents are selected by double tournaments, on fitness and on size, which keeps trees short (Luke and Panait, 2002).
 Elites are evaluated again in every generation, on the new episodes.

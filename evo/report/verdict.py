@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -10,15 +11,11 @@ from evo.diagnosis.progress import still_rising
 from evo.diagnosis.signs import Signs
 from evo.diagnosis.source import Source
 from evo.errors import counted
+from evo.plugins import registry
 from evo.report.curves import rising
 from evo.training.testing import Baseline
 
-METHODS = {
-    "ga": "A genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
-    "erl": "Evolutionary reinforcement learning", "gp": "Genetic programming", "nsga2": "NSGA-II",
-    "map_elites": "MAP-Elites", "cma_me": "CMA-ME", "openai_es": "OpenAI-ES", "pgpe": "PGPE", "snes": "SNES",
-    "cma_es": "CMA-ES", "sep_cma_es": "Separable CMA-ES", "es": "A (mu/mu, lambda) evolution strategy",
-}  # fmt: skip
+LONGEST = 40  # characters of a method's name; a longer one is a sentence
 NETWORKS = {
     "cnn": "a convolutional network",
     "mlp": "a multilayer perceptron",
@@ -70,7 +67,7 @@ def _differ_in_seed_alone(runs: Sequence[Source]) -> bool:
 def trained(run: Source) -> str:
     """Say what was trained, and for how long."""
     experiment, done = run.experiment, run.store.next_generation
-    method = METHODS.get(experiment.algorithm, experiment.algorithm)
+    method = method_named(experiment.algorithm)
     network = NETWORKS.get(experiment.policy.called, f"a {experiment.policy.called}")
     size = f"{network} of {experiment.network().size:,} weights"
     what = f"{method} trained {size} on {experiment.environment.described()}"
@@ -79,6 +76,18 @@ def trained(run: Source) -> str:
     spent = run.store.spent
     length = f"{counted(done, 'generation')}, {large(spent.frames)} frames, {duration(spent.seconds)}"
     return f"{what} ({length}, seed {experiment.run.seed}){_ended(run)}."
+
+
+def method_named(algorithm: str) -> str:
+    """Return what an algorithm is called in a sentence: what its module's description begins with, or its id."""
+    known = algorithm in registry.names("algorithms")
+    return (known and short_name(registry.summary("algorithms", algorithm))) or algorithm
+
+
+def short_name(description: str) -> str:
+    """Return the name before the first punctuation of a description; empty where no short one stands there."""
+    name = re.split(r"[:;,.](?: |$)| \(", description)[0]
+    return name if len(name) <= LONGEST else ""
 
 
 def _ended(run: Source) -> str:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +20,11 @@ from evo.diagnosis.source import newest_records, read_source
 from evo.environments.pictures import Picture
 from evo.environments.snake import Board
 from evo.errors import ConfigurationError, DataError
+from evo.plugins import registry
 from evo.report import differences, frames, writing
 from evo.report.ancestry import ancestry_of
 from evo.report.curves import rising
-from evo.report.verdict import verdict_of_several
+from evo.report.verdict import method_named, short_name, verdict_of_several
 from evo.store.champion import read_champion
 from evo.store.store import Store
 from snake.players import greedy_player
@@ -289,6 +291,24 @@ def test_runs_of_one_name_are_told_apart_by_the_shortest_path(
     assert "<title>Report of a/s, b/s</title>" in (tmp_path / "both.html").read_text()
     twice = called(tmp_path, "report", "here/a/s", "here/a/s", "--output", "both.html", program="evo", code=2)[1]
     assert twice == "here/a/s: is named twice; leave one out\n"
+
+
+def test_a_method_is_named_as_its_own_file_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_loaded", {})
+    registry.load(["tests.plugins.climber"])
+    said = {name: method_named(name) for name in registry.names("algorithms")}
+    assert said["ga"] == "A genetic algorithm"
+    assert said["es"] == "A plain evolution strategy"
+    assert said["dqn"] == "Deep Q-learning"
+    assert said["climber"] == "A plug-in algorithm"
+    for name, text in said.items():
+        assert re.fullmatch(r"[A-Z][\w -]{2,40}", text), (name, text)
+
+
+def test_an_algorithm_whose_file_begins_with_no_short_name_is_called_by_its_own() -> None:
+    assert short_name("Nelder-Mead (1965). It needs no gradients.") == "Nelder-Mead"
+    assert short_name("") == ""
+    assert short_name("An algorithm that takes weights and gives back others which may be better.") == ""
 
 
 def test_scores_of_different_games_are_not_ranked(

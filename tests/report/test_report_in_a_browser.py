@@ -99,7 +99,7 @@ def test_a_report_of_a_gradient_method_shows_its_losses(browser: Browser, tmp_pa
     page = Parsed(tmp_path / "run" / "report.html")
     titles = {chart["title"] for chart in page.data["charts"]}
     assert {"policy_loss", "entropy", "approx_kl", "gradient_norm", "Return", "Where the time went"} <= titles
-    assert page.sentence.startswith("PPO trained a multilayer perceptron")
+    assert page.sentence.startswith("Proximal policy optimisation trained a multilayer perceptron")
     assert "Lineage of the champion" not in titles
     assert "fingerprint.learning" not in page.text  # its updates are exact
     with opened(browser, tmp_path / "run" / "report.html", DESK) as (opened_page, complaints):
