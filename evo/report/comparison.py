@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from evo.errors import counted
 from evo.files.durable import replace_file, resources
 from evo.report.charts import Chart
 from evo.report.curves import rounded
-from evo.report.markup import Markup, element, joined, quiet, section, table
+from evo.report.markup import LONGEST, Markup, breakable, element, joined, quiet, section, table
 from evo.report.shell import CHARTS, Drawn, whole_page
 from evo.training.accounting import COUNTED
 
@@ -65,12 +65,12 @@ class ComparisonPage:
         else:
             alone = "There is only one method, so there is nothing to compare."
         first, *others = sentences or [alone]
-        notes = [element("li", sentence(note)) for note in self.report.notes]
+        notes = [element("li", breakable(sentence(note))) for note in self.report.notes]
         return element(
             "header",
             element("h1", f"{counted(len(self._names()), 'method')} compared"),
-            element("p", first, class_="verdict"),
-            *(element("p", other) for other in others),
+            element("p", breakable(first), class_="verdict"),
+            *(element("p", breakable(other)) for other in others),
             *([element("ul", *notes, class_="notes")] if notes else []),
         )
 
@@ -80,19 +80,20 @@ class ComparisonPage:
             for name, player in one.baselines.items()
         ]
         parts: list[object] = [
-            table(TITLES, map(cells, one.methods), numbers=range(1, len(TITLES))),
+            _named(TITLES, [*map(cells, one.methods)], numbers=range(1, len(TITLES))),
             quiet("An interval between seeds says how far the result of a method is known, one within a champion how "
                   "far that of a single network is."),
-            element("ul", *(element("li", note, ".") for note in one.notes)) if one.notes else "",
+            element("ul", *(element("li", breakable(note), ".") for note in one.notes)) if one.notes else "",
         ]  # fmt: skip
         if one.pairs:
             about = f"A method wins where p, corrected for all pairs by Holm's method, is at most {LEVEL:g}."
-            parts += [element("h3", "Pairs"), table(PAIR_TITLES, map(pair_cells, one.pairs)), quiet(about)]
+            pairs = _named(PAIR_TITLES, [*map(pair_cells, one.pairs)], "methods pairs")
+            parts += [element("h3", "Pairs"), pairs, quiet(about)]
         if one.reaching and one.reaching.methods:
-            rows = map(reached_cells, one.reaching.methods)
+            rows = [*map(reached_cells, one.reaching.methods)]
             parts += [
                 element("h3", f"Time to {number(one.reaching.score)}"),
-                table(REACHED_TITLES, rows, numbers=range(2, len(REACHED_TITLES))),
+                _named(REACHED_TITLES, rows, numbers=range(2, len(REACHED_TITLES))),
                 quiet(f"{about_reaching(one.reaching)}. In between, nobody knows: runs are tested now and then."),
             ]
         parts += [element("h3", "Score against what was spent"), *self._charts(one)]
@@ -145,6 +146,15 @@ def lines(one: Table, curves: Sequence[Curve], across: str, up: str) -> Chart | 
             "low": _listed(curve.low) if known else None, "high": _listed(curve.high) if known else None,
         })  # fmt: skip
     return {"kind": "lines", "series": series, "across": across, "y": up}
+
+
+def _named(
+    heads: Sequence[str], rows: Collection[Sequence[str]], class_: str = "methods", numbers: Sequence[int] = ()
+) -> Markup:
+    """Return a table of methods; long names go on in the next line, short ones do not."""
+    shown = [[breakable(cell) for cell in row] for row in rows]
+    long = " long" if any(len(cell) > LONGEST for row in rows for cell in row[:2]) else ""
+    return table(heads, shown, numbers, class_=f"{class_}{long}")
 
 
 def _listed(values: np.ndarray) -> list[float | None]:

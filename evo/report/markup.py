@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evo.errors import printable
+
+LONGEST = 24  # characters of a name that stays in one line
 
 
 class Markup(str):
@@ -17,6 +20,12 @@ class Markup(str):
 def escaped(value: object) -> Markup:
     """Return any text as HTML that shows it, with control characters spelled out."""
     return value if isinstance(value, Markup) else Markup(html.escape(printable(str(value))))
+
+
+def breakable(text: str) -> Markup:
+    """Return text whose long names may go on in the next line, after an underscore or a slash."""
+    long = rf"\S{{{LONGEST + 1},}}"
+    return Markup(re.sub(long, lambda name: re.sub(r"(?<=[_/])(?=[\w-])", "<wbr>", name[0]), escaped(text)))
 
 
 def element(name: str, *content: object, **attributes: object) -> Markup:

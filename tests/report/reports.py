@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-VOID = {"meta", "br", "hr", "img", "input", "link"}
+VOID = {"meta", "br", "hr", "img", "input", "link", "wbr"}
 LARGEST = 1_500_000
 
 

@@ -133,6 +133,23 @@ def test_charts_are_drawn_in_a_browser(trained: Path, width: int) -> None:
         assert complaints == []
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.parametrize("width", [390, 1100])
+def test_names_of_sixty_characters_leave_room_for_the_numbers(tmp_path: Path, width: int) -> None:
+    names = [f"{start}/{'an_experiment_with_many_words_' * 2}_ga"[:60] for start in ("one", "two")]
+    runs = [run for i, name in enumerate(names) for run in made(name, [10.0 * i + seed for seed in range(5)])]
+    path = comparison.write(report_of(runs), tmp_path / "page.html")
+    with chromium() as browser, opened(browser, path, width) as (page, complaints):
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        cells = page.evaluate("[...document.querySelectorAll('.methods td:first-child')].map((one) => one.offsetWidth)")
+        assert len(cells) == 2 + 1
+        assert max(cells) <= width / 2
+        hidden = "[...document.querySelectorAll('.wide')].map((one) => one.scrollWidth - one.clientWidth)"
+        assert width < 1000 or page.evaluate(hidden)[1] == 0  # who wins is in sight
+        assert complaints == []
+
+
 @pytest.mark.long
 def test_a_page_that_nobody_asked_for_costs_no_result(trained: Path) -> None:
     (trained / "runs" / "both.html").unlink()
