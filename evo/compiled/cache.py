@@ -6,11 +6,12 @@ that was inlined from another file would leave stale machine code in use.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -135,10 +136,27 @@ def _sources(module: str) -> str:
     return digest(_place(module))
 
 
-def sources_of(modules: Iterable[str], but: str) -> str:
-    """Return a hash of these modules, less those of the package `but`."""
+def sources_of(modules: Iterable[str], but: str, less: Callable[..., Any] | None = None) -> str:
+    """Return a hash of these modules, less those of the package `but`, and less the source of one function."""
     others = sorted(module for module in modules if module.partition(".")[0] != but)
-    return hashlib.sha256(repr([_sources(module) for module in others]).encode()).hexdigest()[:16]
+    place, name = ("", "") if less is None else (less.__module__, less.__name__)
+    found = [_sources_less(module, name) if module == place else _sources(module) for module in others]
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:16]
+
+
+@cache
+def _sources_less(module: str, name: str) -> str:
+    """Return a hash of a module without the functions of this name at its top; of all of it where there are none."""
+    place = _place(module)
+    if place.is_dir():
+        return _sources(module)
+    source = place.read_bytes()
+    cut = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == name]
+    lines = source.splitlines(keepends=True)
+    for node in reversed(cut):
+        first = min(node.lineno, *(decorator.lineno for decorator in node.decorator_list), node.end_lineno or 0)
+        lines[first - 1 : node.end_lineno] = []
+    return hashlib.sha256(b"".join(lines)).hexdigest() if cut else _sources(module)
 
 
 def _place(module: str) -> Path:

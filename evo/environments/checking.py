@@ -11,13 +11,15 @@ from traceback import extract_tb
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evo.environments.drawing import Random
 from evo.environments.plain import PlainGame, random_action
-from evo.errors import ConfigurationError, notice
+from evo.errors import ConfigurationError, EvoError, notice
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
+DRAWN_STEPS = 5  # whose pictures are drawn, and that of the last one
 LEAST_REWARD = 0.0005  # smaller ones are rounded to 0
 WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and whose state may not change
 HERE = Path(__file__).parent  # whose frames of a traceback are not the author's
@@ -97,6 +99,7 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
         game.begin(WATCHED, seed)
     _hold_others(game, before, "begin")
     shown: list[tuple[object, ...]] = [(_observed(game),)]
+    _check_picture(game)
     for step in range(MOST_STEPS):
         action = random_action(game.definition, game.actions, _mask(game), seed, step)
         with failures_named(game, "step"):
@@ -112,6 +115,8 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
         game.clock.steps[WATCHED] += 1
         _hold_others(game, before, "step")
         shown.append((action.tolist(), float(reward), int(ended), _observed(game)))
+        if ended or step < DRAWN_STEPS:
+            _check_picture(game)
         if ended:
             _check_metrics(game)
             break
@@ -133,6 +138,29 @@ def _mask(game: PlainGame) -> Any:
     if not np.isin(mask, (0, 1)).all() or not mask.any():
         raise _broken(game.definition.module, "mask", f"wrote {mask.tolist()}: 0 or 1 for every action, at least one 1")
     return mask
+
+
+def _check_picture(game: PlainGame) -> None:
+    if game.definition.render is None:
+        return
+    state = [array.tobytes() for array in game.state]
+    picture = drawn(game, WATCHED)
+    if picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
+        shape = f"a picture of shape {picture.shape}, and must return uint8 [height, width, 3]"
+        raise _broken(game.definition.module, "render", f"returned {shape}")
+    if [array.tobytes() for array in game.state] != state:
+        raise _broken(game.definition.module, "render", "changed the state, and may only read it")
+
+
+def drawn(game: PlainGame, b: int) -> NDArray[np.uint8]:
+    """Return the picture of environment b; ConfigurationError names the line at which `render` fails."""
+    try:
+        with failures_named(game, "render"):
+            return game.picture(b)
+    except (EvoError, MemoryError):
+        raise
+    except Exception as error:  # it may use any package
+        raise _failed(game, "render", error) from error
 
 
 def _check_metrics(game: PlainGame) -> None:
@@ -159,14 +187,18 @@ def failures_named(game: PlainGame, function: str) -> Iterator[None]:
         with np.errstate(all="ignore"):
             yield
     except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
-        frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).parent != HERE]
-        code = getattr(game.definition, function).__code__
-        file, line = (frames[-1].filename, frames[-1].lineno) if frames else (code.co_filename, code.co_firstlineno)
-        where = f"{Path(file).name}:{line}"
-        outside = " outside of its arrays" if isinstance(error, IndexError) else ""
-        message = " ".join(str(error).split())
-        what = f"failed{outside} ({where}): {type(error).__name__}: {message}"
-        raise _broken(game.definition.module, function, what) from error
+        raise _failed(game, function, error) from error
+
+
+def _failed(game: PlainGame, function: str, error: Exception) -> ConfigurationError:
+    frames = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename).parent != HERE]
+    code = getattr(game.definition, function).__code__
+    mine = [frame for frame in frames if frame.filename == code.co_filename] or frames  # not a package that it calls
+    file, line = (mine[-1].filename, mine[-1].lineno) if mine else (code.co_filename, code.co_firstlineno)
+    where = f"{Path(file).name}:{line}"
+    outside = " outside of its arrays" if isinstance(error, IndexError) else ""
+    message = " ".join(str(error).split())
+    return _broken(game.definition.module, function, f"failed{outside} ({where}): {type(error).__name__}: {message}")
 
 
 def _broken(module: str, function: str, text: str) -> ConfigurationError:

@@ -55,6 +55,10 @@ class Compiler:
                     copy.__globals__[name] = self.compiled(value)
         return self._done[function]
 
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return all functions that were compiled."""
+        return [*self._done]
+
     def modules(self) -> set[str]:
         """Return the modules of all functions that were compiled."""
         return {function.__module__ for function in self._done}
@@ -168,12 +172,13 @@ def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | 
 _adapted: dict[type, tuple[Functions, tuple[float, float] | None]] = {}
 
 
-def sources_of(functions: Functions) -> str:
-    """Return a hash of the files that a game's functions, and what they call, are written in."""
+def sources_of(functions: Functions, render: Callable[..., Any] | None = None) -> str:
+    """Return a hash of the files that a game's functions, and what they call, are written in, less `render`."""
     compiler = Compiler()
     for function in filter(None, functions):
         compiler.compiled(function)  # nothing is compiled before the first call
-    return kernel_cache.sources_of(compiler.modules(), but="evo")
+    uncompiled = isinstance(render, FunctionType) and render not in compiler.functions()
+    return kernel_cache.sources_of(compiler.modules(), but="evo", less=render if uncompiled else None)
 
 
 def rules_of(values: Mapping[str, float]) -> Any:

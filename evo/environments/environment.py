@@ -94,10 +94,10 @@ class Environment(Protocol):
         """Whether `replayed` shows episodes."""
         return False
 
-    def replayed(self, seed: int, actions: Sequence[Any]) -> tuple[list[Shown], float]:
+    def replayed(self, seed: int, actions: Sequence[Any], *, pictures: bool = True) -> tuple[list[Shown], float]:
         """Play the actions of an episode again; return every position, the first one too, and the score.
 
-        No positions where `visible` is false; a score of NaN where the environment cannot be played again.
+        No positions where `visible` or `pictures` is false; a score of NaN where it cannot be played again.
         """
         return [], math.nan
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from evo.environments import environment
-from evo.environments.checking import check_game, failures_named
+from evo.environments.checking import check_game, drawn, failures_named
 from evo.environments.pictures import Picture
 from evo.environments.plain import PlainEnv, PlainGame, random_action
 from evo.errors import ConfigurationError
@@ -164,11 +164,11 @@ class GameEnvironment(environment.Environment):
 
     @property
     def sources(self) -> str:
-        """Return a hash of the files of a game that is not ours."""
+        """Return a hash of the files of a game that is not ours, less `render`, which changes no result."""
         from evo.environments.compiling import sources_of
 
         ours = self.definition.module.partition(".")[0] in mistakes.OURS
-        return "" if ours else sources_of(self._functions)
+        return "" if ours else sources_of(self._functions, self.definition.render)
 
     @property
     def _functions(self) -> Any:
@@ -236,7 +236,7 @@ class GameEnvironment(environment.Environment):
         """Return whether the author draws pictures."""
         return self.definition.render is not None
 
-    def replayed(self, seed: int, actions: Sequence[Any]) -> tuple[list[Shown], float]:
+    def replayed(self, seed: int, actions: Sequence[Any], *, pictures: bool = True) -> tuple[list[Shown], float]:
         """Play the actions again in plain Python, where every index is checked; no positions without `render`.
 
         ConfigurationError names the function that fails; RuntimeError: the actions do not end the episode.
@@ -245,8 +245,8 @@ class GameEnvironment(environment.Environment):
         shown: list[Shown] = []
 
         def show(caption: str = "") -> None:
-            if self.visible:
-                shown.append(Picture(game.picture(0), caption))
+            if self.visible and pictures:
+                shown.append(Picture(drawn(game, 0), caption))
 
         with failures_named(game, "begin"):
             game.begin(0, seed)

@@ -216,7 +216,7 @@ class Environment(environment.Environment):
         """Return that boards can be shown."""
         return True
 
-    def replayed(self, seed: int, actions: Sequence[Any]) -> tuple[list[Shown], float]:
+    def replayed(self, seed: int, actions: Sequence[Any], *, pictures: bool = True) -> tuple[list[Shown], float]:
         """Play the actions again by the readable rules; RuntimeError where they do not end the episode."""
         from snake.render import position
         from snake.rules import Game

@@ -38,14 +38,18 @@ class Recording:
         facts = {"seed": self.seed, "steps": len(self.actions), "score": self.score, "outputs_sha256": digest}
         return {**facts, "actions": self.actions.tolist()}
 
-    def positions(self, environment: Environment) -> list[Shown]:
+    def check(self, environment: Environment) -> None:
+        """Play the actions again by the readable rules, and draw nothing; raises as `positions`."""
+        self.positions(environment, pictures=False)
+
+    def positions(self, environment: Environment, *, pictures: bool = True) -> list[Shown]:
         """Play the actions again by the readable rules, from the beginning to the end.
 
         RuntimeError where that gives another score than the compiled rules gave, which would be a bug.
         ConfigurationError where such a game is not ours.
         """
         try:
-            shown, score = environment.replayed(self.seed, self.actions.tolist())
+            shown, score = environment.replayed(self.seed, self.actions.tolist(), pictures=pictures)
             if score != self.score and not isnan(score):
                 raise RuntimeError(
                     f"the replay of episode seed {self.seed} scores {score:g}, and it scored {self.score:g}"

@@ -6,13 +6,14 @@ import shlex
 from typing import TYPE_CHECKING
 
 from evo.cli.terminal.display import Display
-from evo.errors import counted
+from evo.errors import ConfigurationError, counted, notice
 from evo.plugins.registry import command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evo.config.experiment import Experiment
+    from evo.environments.environment import Environment
     from evo.run import Session
     from evo.training.summary import Summary
     from evo.training.testing import Baseline, Score
@@ -67,8 +68,20 @@ def record_game(session: Session, display: Display) -> Recording | None:
     published, order = session.store.publish(weights[None]), scores.argsort(kind="stable")
     game = record(published, session.report.evaluator, int(order[len(order) // 2]), environment.episode_metrics)
     if environment.sources:
-        game.positions(environment)
+        game.check(environment)
     return game
+
+
+def show_end(game: Recording, environment: Environment) -> None:
+    """Show how the episode ends; a notice where a game's `render` fails, for the run is complete."""
+    from evo.cli.terminal.game_show import watch
+
+    try:
+        positions = game.positions(environment)[-int(SECONDS * FRAMES_PER_SECOND) :]
+    except ConfigurationError as error:
+        notice(str(error))
+        return
+    watch(positions, FRAMES_PER_SECOND, f"the end of a test episode of median score, {game.score:g} (any key skips)")
 
 
 def ending(
@@ -97,11 +110,7 @@ def ending(
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
     environment = environment_of(experiment.environment)
     if game is not None and environment.visible and watched(display):
-        from evo.cli.terminal.game_show import watch
-
-        last = int(SECONDS * FRAMES_PER_SECOND)
-        caption = f"the end of a test episode of median score, {game.score:g} (any key skips)"
-        watch(game.positions(environment)[-last:], FRAMES_PER_SECOND, caption)
+        show_end(game, environment)
     directory = str(summary.run_dir)
     display.say(f"run        {shlex.quote(directory)}")
     if report:

@@ -1,0 +1,92 @@
+"""Games of a user's own: what is wrong with one is said in a line, before the run and not after it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evo.cli.terminal import show
+from evo.environments.game import GameEnvironment
+from evo.errors import ConfigurationError
+from evo.testing import game_tests
+from evo.verify.recording import Recording
+from tests.helpers.calling import ROOT, summary_of
+
+SKELETON = (ROOT / "evo" / "cli" / "skeletons" / "game.py").read_text()
+NUMBERS = count()
+Written = Callable[..., GameEnvironment]
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
+    """Return a function that writes the game of `evo new` with replaced parts, and returns its environment."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(*parts: tuple[str, str], **options: Any) -> GameEnvironment:
+        source, name = SKELETON, f"own{next(NUMBERS)}"
+        for old, new in parts:
+            assert source.count(old) == 1, old
+            source = source.replace(old, new)
+        (tmp_path / f"{name}.py").write_text(source)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return game_tests(name, **options).environment
+
+    return write
+
+
+PICTURE = "    picture = np.full((1, options.cells, 3), (24, 28, 38), np.uint8)\n"
+
+
+@pytest.mark.parametrize(
+    ("new", "told"),
+    [
+        ("    picture = [][0]\n", "render failed outside of its arrays (own"),
+        ("    raise RuntimeError('no font')\n", r"render failed \(own\d+\.py:57\): RuntimeError: no font"),
+        ("    return np.zeros((4, 4), np.uint8)\n", "render returned a picture of shape (4, 4), and must return uint8"),
+        (f"{PICTURE}    state.door[b] = 3\n", "render changed the state, and may only read it"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_named_before_the_run(written: Written, new: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told if "\\" in told else re.escape(told)):
+        written((PICTURE, new)).check()
+
+
+def test_a_run_is_complete_where_a_picture_of_its_game_fails_late(
+    written: Written, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails = (
+        "    if state.walker[b] <= 0 or state.walker[b] >= options.cells - 1:\n        raise RuntimeError('no font')\n"
+    )
+    environment = written((PICTURE, PICTURE + fails), cells=51)
+    name = environment.definition.module
+    (tmp_path / "own.toml").write_text(
+        f'[environment]\nid = "{name}"\ncells = 51\n[policy]\nkind = "linear"\n[test]\nepisodes = 70\n'
+    )
+    words = ("--plugin", name, "--generations", 1, "--set", "ga.population=128", "--backend", "serial")
+    summary = summary_of(tmp_path, "own.toml", *words, "--run-dir", "run")
+    assert summary["status"] == "done"
+    assert summary["champion"]["test"]["episodes"] == 70
+    actions = np.ones(25, np.int8)
+    seed = next(seed for seed in range(20) if environment.env().reset(seed=seed)[0][1] > 0)
+    game = Recording(seed, actions, 0.76)
+    game.check(environment)
+    show.show_end(game, environment)
+    assert f"game {name}: render failed ({name}.py:59): RuntimeError: no font" in capsys.readouterr().err
+
+
+def test_the_picture_of_a_game_is_no_part_of_what_a_run_plays(written: Written) -> None:
+    one, other = written(), written((PICTURE, f"{PICTURE}    # another one\n"))
+    assert one.sources == other.sources
+    assert one.sources != written(("return 1.0, True", "return 2.0, True")).sources
+    called = written(
+        (PICTURE, f"{PICTURE}    # compiled\n"), ("    out[1] = 1.0 if", "    render\n    out[1] = 1.0 if")
+    )
+    again = written(("    out[1] = 1.0 if", "    render\n    out[1] = 1.0 if"))
+    assert called.sources != again.sources
