@@ -78,8 +78,23 @@ def _check_declaration(game: PlainGame) -> None:
         names = definition.of(getattr(definition, name), game.options)
         if len(names) not in (0, count):
             raise _broken(module, name, f"has {len(names)} names for {count} values")
+    _check_bounds(game)
     if (definition.metrics is None) != (not definition.episode_metrics):
         raise _broken(module, "episode_metrics", "and metrics go together: names, and a function that writes numbers")
+
+
+def _check_bounds(game: PlainGame) -> None:
+    bounds = _bounds(game)
+    if bounds is None:
+        return
+    numbers = isinstance(bounds, tuple | list) and all(isinstance(n, int | float) and math.isfinite(n) for n in bounds)
+    if not numbers or len(bounds) != 2 or bounds[0] >= bounds[1]:
+        what = f"is {bounds!r:.60}, and must be the lowest and then the highest score, as in (0.0, 1.0)"
+        raise _broken(game.definition.module, "score_bounds", what)
+
+
+def _bounds(game: PlainGame) -> Any:
+    return game.definition.of(game.definition.score_bounds, game.options)
 
 
 def _takes(function: Callable[..., Any], wanted: tuple[str, ...]) -> bool:
@@ -99,6 +114,7 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
         game.begin(WATCHED, seed)
     _hold_others(game, before, "begin")
     shown: list[tuple[object, ...]] = [(_observed(game),)]
+    total = 0
     _check_picture(game)
     for step in range(MOST_STEPS):
         action = random_action(game.definition, game.actions, _mask(game), seed, step)
@@ -113,12 +129,13 @@ def _episode(game: PlainGame, seed: int) -> list[tuple[object, ...]]:
         if ended not in (GOES_ON, TERMINATED, TRUNCATED):
             raise _broken(module, "step", f"returned {ended!r:.60} as its end: False, True, or TRUNCATED are known")
         game.clock.steps[WATCHED] += 1
+        total += round(1000 * reward)
         _hold_others(game, before, "step")
         shown.append((action.tolist(), float(reward), int(ended), _observed(game)))
         if ended or step < DRAWN_STEPS:
             _check_picture(game)
         if ended:
-            _check_metrics(game)
+            _check_score(game, total / 1000)
             break
     return shown
 
@@ -163,9 +180,15 @@ def drawn(game: PlainGame, b: int) -> NDArray[np.uint8]:
         raise _failed(game, "render", error) from error
 
 
-def _check_metrics(game: PlainGame) -> None:
+def _check_score(game: PlainGame, score: float) -> None:
+    """Read the metrics of an episode that has ended, and hold its score to the bounds."""
     with failures_named(game, "metrics"):
-        game.metrics(WATCHED)
+        metrics = game.metrics(WATCHED).tolist()
+    score = dict(zip(game.definition.episode_metrics, metrics, strict=True)).get("score", score)
+    bounds = _bounds(game)
+    if bounds is not None and not bounds[0] <= score <= bounds[1]:
+        what = f"is {bounds[0]:g} to {bounds[1]:g}, and an episode of random actions scores {score:g}"
+        raise _broken(game.definition.module, "score_bounds", what)
 
 
 def _bytes_of_others(game: PlainGame) -> list[bytes]:

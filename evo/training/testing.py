@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import DataError
+from evo.errors import DataError, notice
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import ActionRule, Episodes, Evaluator, Result, Task, WeightSource
 from evo.training.quarantine import show
@@ -81,7 +81,7 @@ def measure(
         raise DataError("the champion cannot be tested: its outputs or rewards are not finite")
     scores = np.concatenate([score_of(result, episode_metrics) for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])
-    mean, interval = mean_interval(scores.tolist(), environment.score_bounds)
+    mean, interval = mean_interval(scores.tolist(), _bounds_that_hold(environment, scores.tolist()))
     wins = win_ci95 = None
     if "won" in episode_metrics:
         won = sum(int(result.episode_metrics[0, :, episode_metrics.index("won")].sum()) for result in results)
@@ -99,6 +99,24 @@ def measure(
         mean_return=sum(int(result.returns[0].sum()) for result in results) / (1000.0 * episodes),
     )
     return score, scores
+
+
+def _bounds_that_hold(environment: Environment, scores: Sequence[float]) -> tuple[float, float] | None:
+    """Return the bounds of scores; None, with one notice a process, where a score lies outside of them."""
+    bounds = environment.score_bounds
+    if bounds is None or bounds[0] <= min(scores) <= max(scores) <= bounds[1]:
+        return bounds
+    if bounds not in _do_not_hold:
+        _do_not_hold.add(bounds)
+        score = min(scores) if min(scores) < bounds[0] else max(scores)
+        notice(
+            f"score_bounds of the environment are {bounds[0]:g} to {bounds[1]:g}, and a test episode scores {score:g}: "
+            "intervals are computed without them; correct them"
+        )
+    return None
+
+
+_do_not_hold: set[tuple[float, float]] = set()
 
 
 def score_of(result: Result, episode_metrics: Sequence[str]) -> NDArray[np.float64]:
@@ -128,5 +146,5 @@ def baselines(
             (seed,) = seeds_of_test_episodes(1, block * BLOCK + len(played)).tolist()
             played.append(play(seed))
             began = min(began, time.process_time())
-        scores[name] = Baseline(len(played), *mean_interval(played, environment.score_bounds))
+        scores[name] = Baseline(len(played), *mean_interval(played, _bounds_that_hold(environment, played)))
     return scores

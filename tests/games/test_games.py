@@ -165,7 +165,8 @@ def test_a_game_that_has_changed_is_not_played_on_and_what_it_scores_is_told_to_
     (tmp_path / "changing.toml").write_text('[environment]\nid = "changing"\n[policy]\nkind = "mlp"\ndense = [4]\n')
     words = ("--plugin", "changing", "--set", "ga.population=128", "--generations")
     summary_of(tmp_path, "changing.toml", *words, 1, "--run-dir", "run", apart=True)
-    (tmp_path / "changing.py").write_text(source.replace("1.0 if state.paddle", "2.0 if state.paddle"))
+    changed = source.replace("1.0 if state.paddle", "2.0 if state.paddle").replace("=(-1.0, 1.0)", "=(-1.0, 2.0)")
+    (tmp_path / "changing.py").write_text(changed)
     with command(tmp_path, "--resume", "run", *words[:2], "--generations", 2) as process:
         told = process.communicate(timeout=300)[1]
     assert process.returncode == 2

@@ -16,6 +16,7 @@ from evo.cli.terminal import show
 from evo.environments.game import GameEnvironment
 from evo.errors import ConfigurationError
 from evo.testing import game_tests
+from evo.training import testing
 from evo.verify.recording import Recording
 from tests.helpers.calling import ROOT, summary_of
 
@@ -90,3 +91,31 @@ def test_the_picture_of_a_game_is_no_part_of_what_a_run_plays(written: Written) 
     )
     again = written(("    out[1] = 1.0 if", "    render\n    out[1] = 1.0 if"))
     assert called.sources != again.sources
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ("(0.5, 0.2)", "score_bounds is (0.5, 0.2), and must be the lowest and then the highest score"),
+        ("(0.5, 0.5)", "score_bounds is (0.5, 0.5), and must be"),
+        ("(0, float('inf'))", "score_bounds is (0, inf), and must be"),
+        ("0.5", "score_bounds is 0.5, and must be"),
+        ("(0, 1, 2)", "score_bounds is (0, 1, 2), and must be"),
+        ("lambda options: (3, 4)", "score_bounds is 3 to 4, and an episode of random actions scores"),
+    ],
+)
+def test_bounds_that_no_score_can_have_are_refused(written: Written, bounds: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        written(("    actions=2,", f"    actions=2, score_bounds={bounds},")).check()
+
+
+def test_bounds_that_test_episodes_leave_are_named_once_and_do_not_narrow_the_interval(
+    written: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = written(("    actions=2,", "    actions=2, score_bounds=(-10.0, 0.11),"))
+    for _ in range(2):
+        found = testing.baselines(environment, 20)["random"]
+        assert found.mean < found.ci95[1] <= 1.0
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert "score_bounds of the environment are -10 to 0.11, and a test episode scores 0.9" in told[0]
