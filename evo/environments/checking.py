@@ -19,6 +19,7 @@ from evo.errors import ConfigurationError, EvoError, notice
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
+BEGINNINGS = 64  # episodes that are begun twice
 DRAWN_STEPS = 5  # whose pictures are drawn, and that of the last one
 LEAST_REWARD = 0.0005  # smaller ones are rounded to 0
 WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and whose state may not change
@@ -41,19 +42,48 @@ def check_game(make: Callable[[int], PlainGame]) -> None:
     game = make(3)
     module = game.definition.module
     _check_declaration(game)
+    _check_randomness(game)
     rewards: set[float] = set()
     for seed in SEEDS:
         first, again = _episode(make(3), seed), _episode(make(3), seed)
         for number, (one, other) in enumerate(zip(first, again, strict=True)):
             if one != other:
-                where = f"after step {number}" if number else "in what begin writes"
-                raise _broken(module, "", f"two episodes of seed {seed} differ {where}: draw random numbers with "
-                              "below, uniform and normal alone, and keep what changes in the state")  # fmt: skip
+                raise _differ(module, seed, f"after step {number}" if number else "in what begin writes")
         rewards |= {abs(step[1]) for step in first[1:] if isinstance(step[1], float)}
+    _check_beginnings(make(1), make(1))
     if 0 < (largest := max(rewards, default=0.0)) < LEAST_REWARD:
         notice(
             f"game {module}: rewards up to {largest:g} count as 0, as they are rounded to thousandths; scale them up"
         )
+
+
+def _check_randomness(game: PlainGame) -> None:
+    """Find random numbers from elsewhere in the source: compiled code does not repeat them, whatever is seen here."""
+    from evo.environments.compiling import Functions, random_elsewhere
+
+    functions = Functions(*(getattr(game.definition, name) for name in Functions._fields))
+    if found := random_elsewhere(functions):
+        what = f"uses {found}: draw random numbers with below, uniform and normal alone"
+        raise _broken(game.definition.module, "it", what)
+
+
+def _check_beginnings(one: PlainGame, other: PlainGame) -> None:
+    """Begin the episodes of many seeds twice; a draw from elsewhere may be the same in few of them."""
+    for seed in range(BEGINNINGS):
+        for game in (one, other):
+            with failures_named(game, "begin"):
+                game.begin(0, seed)
+        if any(a.tobytes() != b.tobytes() for a, b in zip(one.state, other.state, strict=True)):
+            raise _differ(one.definition.module, seed, "in what begin writes")
+
+
+def _differ(module: str, seed: int, where: str) -> ConfigurationError:
+    return _broken(
+        module,
+        "",
+        f"two episodes of seed {seed} differ {where}: draw random numbers with below, uniform and normal alone, and "
+        "keep what changes in the state",
+    )
 
 
 def _check_declaration(game: PlainGame) -> None:

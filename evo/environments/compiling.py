@@ -6,8 +6,10 @@ mean compiled functions. So the functions themselves stay plain, and are their o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import CodeType, FunctionType
+import dis
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +28,7 @@ kernel_cache.use(__name__)
 # Inlined, since a call copies the shapes and strides of every array of the state.
 LEAN: Any = {"error_model": "numpy", "_nrt": False, "forceinline": True, "no_cfunc_wrapper": True}
 GAME = np.int64(drawing.GAME)
+RANDOM = ("random", "numpy.random")  # modules whose numbers no seed of an episode names
 LOST = np.int64(-(1 << 62))  # whatever is added to it in an episode, the return is beyond LARGEST_RETURN
 
 
@@ -68,6 +71,36 @@ def names_in(code: CodeType) -> set[str]:
     """Return the global names that code mentions, with those of functions inside of it."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*map(names_in, inner))
+
+
+def random_elsewhere(functions: Functions) -> str:
+    """Return what gives other random numbers than those of an episode, and where a game uses it; else nothing."""
+    compiler = Compiler()
+    for function in filter(None, functions):
+        compiler.compiled(function)  # nothing is compiled before the first call
+    for function in compiler.functions():
+        if function.__module__.partition(".")[0] != "evo":
+            for name, line in _drawn_in(function.__code__, function.__globals__):
+                return f"{name} ({Path(function.__code__.co_filename).name}:{line})"
+    return ""
+
+
+def _drawn_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield names of modules and functions of random numbers that code mentions, and its lines."""
+    before: Any = None
+    for one in dis.get_instructions(code):
+        line = (one.positions and one.positions.lineno) or code.co_firstlineno
+        value = known.get(one.argval) if one.opname == "LOAD_GLOBAL" else None
+        if before is np and one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == "random":
+            yield "np.random", line
+        elif isinstance(value, ModuleType) and value.__name__ in RANDOM:
+            yield value.__name__, line
+        elif type(getattr(value, "__self__", None)).__module__.startswith(RANDOM):
+            yield str(one.argval), line
+        before = value
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _drawn_in(constant, known)
 
 
 class Functions(NamedTuple):

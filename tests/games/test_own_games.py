@@ -119,3 +119,39 @@ def test_bounds_that_test_episodes_leave_are_named_once_and_do_not_narrow_the_in
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1
     assert "score_bounds of the environment are -10 to 0.11, and a test episode scores 0.9" in told[0]
+
+
+DOOR = "below(random, 2) * (options.cells - 1)"
+IMPORT = "import numpy as np\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "imported", "name"),
+    [
+        ("np.random.randint(2) * (options.cells - 1)", IMPORT, "np.random"),
+        ("chance.randint(0, 1) * (options.cells - 1)", f"{IMPORT}import random as chance\n", "random"),
+        ("(rand() < 0.5) * (options.cells - 1)", f"{IMPORT}from numpy.random import rand\n", "rand"),
+        (
+            "helper() * (options.cells - 1)",
+            f"{IMPORT}\ndef helper():\n    return np.random.randint(2)\n\n",
+            "np.random",
+        ),
+    ],
+)
+def test_random_numbers_from_elsewhere_are_found_in_the_source(
+    written: Written, source: str, imported: str, name: str
+) -> None:
+    environment = written((DOOR, source), (IMPORT, imported))
+    with pytest.raises(ConfigurationError, match=rf": it uses {re.escape(name)} \(own\d+\.py:\d+\): draw random"):
+        environment.check()
+
+
+def test_a_state_that_is_named_random_and_the_episodes_own_numbers_are_fine(written: Written) -> None:
+    written((IMPORT, f"{IMPORT}import random\n"), (DOOR, f"np.int32({DOOR})")).check()
+
+
+def test_a_beginning_that_differs_with_few_seeds_is_found(written: Written) -> None:
+    counted = f"{IMPORT}from itertools import count\n\nBEGUN = count()\n"
+    environment = written((IMPORT, counted), (DOOR, "(next(BEGUN) % 97 == 96) * (options.cells - 1)"))
+    with pytest.raises(ConfigurationError, match=r"two episodes of seed \d+ differ in what begin writes"):
+        environment.check()
