@@ -106,6 +106,8 @@ def _check_declaration(game: PlainGame) -> None:
         raise _broken(module, "shape", f"is {game.shape!r}, and must be a tuple of positive whole numbers")
     for name, count in (("action_names", game.actions), ("observation_names", math.prod(game.shape))):
         names = definition.of(getattr(definition, name), game.options)
+        if not isinstance(names, tuple | list) or not all(isinstance(one, str) for one in names):
+            raise _broken(module, name, f"is {names!r:.60}, and must be a tuple of texts")
         if len(names) not in (0, count):
             raise _broken(module, name, f"has {len(names)} names for {count} values")
     _check_bounds(game)

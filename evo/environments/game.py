@@ -74,6 +74,7 @@ class Game:
     """
 
     plugs_into: ClassVar[str] = "environments"
+    options_base: ClassVar[tuple[type, str]] = GameOptions, "evo.game.GameOptions"
 
     options: type[GameOptions]
     arrays: Callable[[Any], Any]

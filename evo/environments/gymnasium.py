@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_vali
 from evo.environments import environment
 from evo.errors import ConfigurationError
 from evo.plugins import mistakes
-from evo.plugins.mistakes import MOST_CHOICES, PASSED_ON
+from evo.plugins.mistakes import MOST_CHOICES, MOST_SEEN, PASSED_ON
 from evo.plugins.options import IN_TRAINING, EnvironmentOptions
 
 if TYPE_CHECKING:
@@ -99,6 +99,9 @@ class Environment(environment.Environment):
         of actions has one dimension.
         """
         env = self._raw()
+        if (seen := math.prod(env.observation_space.shape or ())) > MOST_SEEN:
+            env.close()
+            raise ConfigurationError(f"environment.id: an observation has {seen:,} numbers; at most {MOST_SEEN:,} fit")
         return env if self.normalisation is None else normalised(env, self.normalisation)
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import operator
 import re
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from evo.errors import ConfigurationError, EvoError
 from evo.plugins import registry
 
 MOST_CHOICES = 128  # an action is recorded in a byte
+MOST_SEEN = 1 << 22  # numbers of an observation; sixteen are held at a time, and their activations
 PASSED_ON = (EvoError, MemoryError, OSError)  # raised by a plug-in, these are no mistakes of its author
 OURS = ("evo", "snake")
 NUMBA = "numba.core.errors"
@@ -21,7 +23,7 @@ FILE_FROM_NUMBA = re.compile(r'File "([^"]+)", line (\d+):')
 PLACE_FROM_NUMBA = re.compile(r"(?:from|at) (\S+\.py) \((\d+)\)")
 EXPECTED = {
     "make": "it must return what its options describe",
-    "shape": "it must be a tuple of positive whole numbers",
+    "shape": f"it must be a tuple of positive whole numbers, whose product is at most {MOST_SEEN:,}",
     "actions": f"it must be a positive whole number, at most {MOST_CHOICES} where actions are discrete",
     "continuous": "it must be true or false",
     "episode_metrics": "it must be a tuple of names",
@@ -99,7 +101,7 @@ def _fits(name: str, found: Any, continuous: bool) -> bool:
     if name == "episode_metrics":
         return isinstance(found, tuple) and all(isinstance(metric, str) for metric in found)
     if name == "shape":
-        return isinstance(found, tuple) and all(map(_is_positive, found))
+        return isinstance(found, tuple) and all(map(_is_positive, found)) and math.prod(found) <= MOST_SEEN
     return _is_positive(found) and (continuous or found <= MOST_CHOICES)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evo.errors import SHORTAGES, ConfigurationError, EvoError
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
 PLACES = {"environments": ("environments", "games")}  # of a kind of plug-in, where that is not only its own folder
+
+UNTYPED = ("model-field-missing-annotation", "model-field-overridden")  # pydantic's codes
 
 _loaded: dict[tuple[str, str], ModuleType] = {}
 
@@ -88,15 +90,19 @@ def load(modules: Iterable[str]) -> None:
         if folder is None and make is None and registers:
             _loaded["", module_name] = module
             continue
+        if make is None and (named := [name for name, value in vars(module).items() if _declared_by(value)]):
+            raise ConfigurationError(f"--plugin {module_name}: name it make, as in `make = Game(...)`, not {named[0]}")
         if folder not in FOLDERS or not callable(make):
             raise ConfigurationError(
                 f"--plugin {module_name}: define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}; or register "
                 "Gymnasium environments"
             )
-        options, base = vars(module).get("Options"), _options_base(folder)
+        options, base, known_as = vars(module).get("Options"), *_options_base(folder, make)
         if not (isinstance(options, type) and issubclass(options, base)):
+            raise ConfigurationError(f"--plugin {module_name}: define `Options`, a subclass of {known_as}")
+        if taken := _taken(options, base):
             raise ConfigurationError(
-                f"--plugin {module_name}: define `Options`, a subclass of {base.__module__}.{base.__name__}"
+                f"--plugin {module_name}: the option {taken} is the trainer's; name yours otherwise"
             )
         name = module_name.rpartition(".")[2]
         if _loaded.get((folder, name), module) is not module or _source(folder, name).with_suffix(".py").exists():
@@ -116,10 +122,23 @@ def _imported(module_name: str) -> ModuleType:
             raise ConfigurationError(f"--plugin {module_name}: give the module as Python names it, {dotted}") from error
         raise ConfigurationError(f"--plugin {module_name}: {error}") from error
     except (Exception, SystemExit) as error:
+        if untyped := _untyped(error):
+            raise ConfigurationError(f"--plugin {module_name}: {untyped}") from error
         if isinstance(error, EvoError | MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES):
             raise
-        what = f"sys.exit({error})" if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        text = " ".join(str(error).split())
+        what = f"sys.exit({error})" if isinstance(error, SystemExit) else f"{type(error).__name__}: {text}"
         raise ConfigurationError(f"--plugin {module_name}: its import ended with {what}") from error
+
+
+def _untyped(error: BaseException) -> str:
+    """Return what an exception of pydantic says of an option without a type; else nothing."""
+    from pydantic import PydanticUserError
+
+    if not isinstance(error, PydanticUserError) or error.code not in UNTYPED:
+        return ""
+    option = next(iter(re.findall(r"[`']([^`']+)[`']", str(error))), "")
+    return f"the option {option} has no type; write one, as in `cells: int = 11`"
 
 
 def _registered() -> set[str]:
@@ -140,11 +159,31 @@ def _registers(module: ModuleType) -> bool:
     return module.__name__.partition(".")[0] in packages
 
 
-def _options_base(folder: str) -> type:
+def _options_base(folder: str, make: object) -> tuple[type, str]:
+    """Return the class that a plug-in's options must subclass, and where its author finds it."""
     from evo.plugins import options
 
+    if declared := _declared_by(make):
+        return declared
     bases: dict[str, type] = {"algorithms": options.AlgorithmOptions, "environments": options.EnvironmentOptions}
-    return bases.get(folder, options.Section)
+    base = bases.get(folder, options.Section)
+    return base, f"{base.__module__}.{base.__name__}"
+
+
+def _declared_by(value: object) -> tuple[type, str] | None:
+    """Return the class of options that a game has, and where its author finds it; None: the value is no game."""
+    declared: tuple[type, str] | None = getattr(type(value), "options_base", None)
+    return declared
+
+
+def _taken(options: Any, base: Any) -> str:
+    """Return an option of the trainer that a plug-in's options declare as something else; else nothing."""
+    from evo.plugins.options import OF_TRAINER
+
+    for name in sorted(OF_TRAINER & {*base.model_fields}):
+        if options.model_fields[name].annotation != base.model_fields[name].annotation:
+            return name
+    return ""
 
 
 def loaded() -> tuple[str, ...]:

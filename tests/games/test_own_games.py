@@ -15,6 +15,7 @@ import pytest
 from evo.cli.terminal import show
 from evo.environments.game import GameEnvironment
 from evo.errors import ConfigurationError
+from evo.plugins import mistakes
 from evo.testing import game_tests
 from evo.training import testing
 from evo.verify.recording import Recording
@@ -155,3 +156,30 @@ def test_a_beginning_that_differs_with_few_seeds_is_found(written: Written) -> N
     environment = written((IMPORT, counted), (DOOR, "(next(BEGUN) % 97 == 96) * (options.cells - 1)"))
     with pytest.raises(ConfigurationError, match=r"two episodes of seed \d+ differ in what begin writes"):
         environment.check()
+
+
+CELLS = 'cells: int = Field(11, ge=3, le=101, description="length of the corridor")'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (CELLS, "cells = 11", "the option cells = 11 has no type; write one, as in `cells: int = 11`"),
+        ("max_steps: int = Field(50,", "max_steps = Field(50,", "the option max_steps has no type; write one"),
+        (CELLS, "cells: int = 11\n    id: int = 3", "the option id is the trainer's; name yours otherwise"),
+        (CELLS, "cells: int = 11\n    training: float = 3.0", "the option training is the trainer's"),
+        ("Options(GameOptions)", "Options", "define `Options`, a subclass of evo.game.GameOptions"),
+        ("\nmake = Game(", "\ngame = Game(", "name it make, as in `make = Game(...)`, not game"),
+        (
+            "    actions=2,",
+            "    actions=2, action_names=('left', 3),",
+            "action_names is ('left', 3), and must be a tuple",
+        ),
+        ("    actions=2,", "    actions=2, action_names='lr',", "action_names is 'lr', and must be a tuple of texts"),
+        ("shape=(2,)", "shape=(20000, 20000)", "whose product is at most 4,194,304"),
+    ],
+)
+def test_what_is_declared_wrongly_is_told_in_a_line(written: Written, old: str, new: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(told)) as raised:
+        mistakes.check_environment(written((old, new)), "own")
+    assert "\n" not in str(raised.value)
