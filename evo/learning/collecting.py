@@ -95,7 +95,8 @@ def check_finite(results: Sequence[Result]) -> None:
     if not all(result.finite.all() for result in results):
         raise ResourceError(
             "the network's outputs or the rewards are not finite, so nothing can be learned; the last commit is "
-            "intact: resume the run with a smaller learning rate (which needs --fork)"
+            "intact: where a note names the environment, correct it; else resume the run with a smaller learning rate "
+            "(which needs --fork)"
         )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.errors import ConfigurationError, notice
 from evo.plugins import mistakes
 from evo.plugins.mistakes import PASSED_ON
 from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED, ActionRule, Transitions
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from evo.environments.environment import Environment
 
 PROBED, PROBED_STEPS = range(1, 9), 3  # seeds and steps that show whether an environment follows its seed
+LONG = 100_000  # steps of an episode that may have no end
 Scorer = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # observations [E, ...] to outputs [E, O]
 
 
@@ -125,6 +128,8 @@ def _play(
         for scores, e in zip(table, live, strict=True):
             action = act(scores, infos[e], seeds[e], len(traces[e]))
             if action is None:
+                if not np.isfinite(observations[e]).all():
+                    _notice_once(f"{_named(envs[e])} {_unfit(observations[e])}; the network that played ranks worst")
                 return frames, slots, False, []
             traces[e].append(action)
             if recorder:
@@ -139,12 +144,18 @@ def _play(
             except (Exception, SystemExit) as error:
                 raise mistakes.of_hook(envs[e].unwrapped, "step", error) from error
             if not abs(float(reward)) <= LARGEST_RETURN / 1000:  # also where it is NaN
+                _notice_once(
+                    f"{_named(envs[e])}.step gave the reward {float(reward):g}; the network that played ranks worst"
+                )
                 return frames, slots, False, []
             frames += 1
             if recorder:
                 recorder.after_step(e, action, float(reward), terminated, truncated)
             if not terminated and not truncated:
                 left.append(e)
+                if len(traces[e]) == LONG:
+                    goes_on = f"an episode of {_named(envs[e])} has {LONG:,} steps and goes on"
+                    _notice_once(f"{goes_on}; environment.max_steps = N ends it after N steps")
                 continue
             try:
                 one["episode_metrics"][e] = environment.metrics_of_episode(infos[e], truncated)
@@ -162,7 +173,10 @@ def _play(
 
 
 def is_deterministic(environment: Environment) -> bool:
-    """Return whether two fresh environments do the same in a few steps after a reset with the same seed."""
+    """Return whether two fresh environments do the same in a few steps after a reset with the same seed.
+
+    ConfigurationError: an observation or a reward is not finite.
+    """
     one, other = environment.env(), environment.env()
     try:
         return all(_first_steps(one, environment, seed) == _first_steps(other, environment, seed) for seed in PROBED)
@@ -175,14 +189,16 @@ def _first_steps(env: Any, environment: Environment, seed: int) -> list[tuple[ob
     """Return what an environment shows in its first steps; an end, or a mistake of its code, ends them early."""
     try:
         observation, info = env.reset(seed=seed)
-        shown: list[tuple[object, ...]] = [(np.asarray(observation, np.float32).tobytes(),)]
+        shown: list[tuple[object, ...]] = [(_finite(observation, env),)]
         for step in range(PROBED_STEPS):
             action: Any = np.full(environment.actions, 0.5, np.float32)
             if not environment.continuous:
                 allowed = np.flatnonzero(info.get("action_mask", np.ones(environment.actions)))
                 action = int(allowed[(seed + step) % len(allowed)])
             observation, reward, terminated, truncated, info = env.step(_playable(action, env))
-            shown.append((np.asarray(observation, np.float32).tobytes(), float(reward), bool(terminated or truncated)))
+            if not math.isfinite(reward):
+                raise ConfigurationError(f"environment.id: {_named(env)}.step gave the reward {float(reward):g}")
+            shown.append((_finite(observation, env), float(reward), bool(terminated or truncated)))
             if terminated or truncated:
                 break
     except PASSED_ON:
@@ -190,6 +206,30 @@ def _first_steps(env: Any, environment: Environment, seed: int) -> list[tuple[ob
     except (Exception, SystemExit):  # named where it is played
         return []
     return shown
+
+
+def _finite(observation: Any, env: Any) -> bytes:
+    """Return the bytes of an observation; ConfigurationError where it has a NaN or an infinity."""
+    array = np.asarray(observation, np.float32)
+    if not np.isfinite(array).all():
+        raise ConfigurationError(f"environment.id: {_named(env)} {_unfit(array)}")
+    return array.tobytes()
+
+
+def _unfit(observation: NDArray[np.float32]) -> str:
+    """Return what is wrong with an observation that is not finite."""
+    place = tuple(np.argwhere(~np.isfinite(observation))[0].tolist())
+    return f"gave an observation with {observation[place]:g} at {list(place)}"
+
+
+def _named(env: Any) -> str:
+    return type(env.unwrapped).__qualname__
+
+
+@cache
+def _notice_once(text: str) -> None:
+    """Show a user a line at once, since what it is about may never end; every process once."""
+    notice(text)
 
 
 def _observed(observation: Any, environment: Environment) -> NDArray[np.float32]:

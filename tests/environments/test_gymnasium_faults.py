@@ -1,0 +1,98 @@
+"""What is wrong with the numbers, or the end, of a Gymnasium environment of a user's own is said in a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from evo.rollouts import gymnasium_episodes
+from tests.helpers.calling import ROOT, called, command
+
+SKELETONS = ROOT / "evo" / "cli" / "skeletons"
+NUMBERS = count()
+REWARD, SHOWN = "-0.01", "self.walker / 5 - 1"
+SMALL = ("--generations", 1, "--set", "ga.population=16", "--set", "ga.parents=4", "--set", "ga.elites=2")
+Written = Callable[..., tuple[object, ...]]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """Return a function that writes the environment of `evo new` with replaced parts, and returns the command line."""
+
+    def write(*parts: tuple[str, str]) -> tuple[object, ...]:
+        source, name = (SKELETONS / "environment.py").read_text(), f"faulty{next(NUMBERS)}"
+        for old, new in parts:
+            assert source.count(old) == 1, old
+            source = source.replace(old, new)
+        texts = (source, (SKELETONS / "environment.toml").read_text())
+        for ending, text in zip(("py", "toml"), texts, strict=True):
+            (tmp_path / f"{name}.{ending}").write_text(text.replace("my_env", name).replace("MyEnv", name.capitalize()))
+        return f"{name}.toml", "--plugin", name, "--run-dir", "run", *SMALL, "--backend", "serial"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (REWARD, "float('nan')", ".step gave the reward nan"),
+        (REWARD, "-float('inf')", ".step gave the reward -inf"),
+        (SHOWN, "float('nan')", " gave an observation with nan at [0]"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["ga", "ppo"])
+def test_numbers_that_are_not_finite_are_named_at_the_start(
+    written: Written, tmp_path: Path, old: str, new: str, told: str, algorithm: str
+) -> None:
+    words = written((old, new))
+    out, err = called(tmp_path, *words, "--algorithm", algorithm, "--json", code=2)
+    error = f"environment.id: {str(words[2]).capitalize()}{told}"
+    assert json.loads(out.splitlines()[-1])["error"] == error
+    assert err.splitlines()[-1] == error
+    assert "deterministic" not in err
+
+
+@pytest.mark.long
+def test_numbers_that_are_not_finite_are_named_by_workers_too(written: Written, tmp_path: Path) -> None:
+    words = written((REWARD, "float('nan')"))
+    with command(tmp_path, *words[:-1], "processes", "--workers", 2) as process:
+        told = process.communicate(timeout=300)[1]
+    assert process.returncode == 2
+    assert told.splitlines()[-1] == f"environment.id: {str(words[2]).capitalize()}.step gave the reward nan"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            REWARD,
+            "-0.01 if self.walker < 8 else float('nan')",
+            ".step gave the reward nan; the network that played ranks worst",
+        ),
+        (
+            SHOWN,
+            "self.walker / 5 - 1 if self.walker < 8 else np.inf",
+            " gave an observation with inf at [0]; the network",
+        ),
+    ],
+)
+def test_numbers_that_are_not_finite_later_are_named_once(
+    written: Written, tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    words = written((old, new))
+    err = called(tmp_path, *words)[1]
+    assert err.count(f"note: {str(words[2]).capitalize()}{told}") == 1
+
+
+def test_an_episode_without_an_end_is_noticed(
+    written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gymnasium_episodes, "LONG", 50)
+    words = written(("found or not 0 < self.walker < 10", "False"), (", max_episode_steps=50", ""))
+    err = called(tmp_path, *words, "--set", "environment.max_steps=60")[1]
+    name = str(words[2]).capitalize()
+    assert err.count(f"note: an episode of {name} has 50 steps and goes on; environment.max_steps = N ends it") == 1
