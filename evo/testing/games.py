@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from evo.environments.environment import Environment
@@ -122,37 +123,61 @@ class GameTests:
             check_env(self.environment.env(), skip_render_check=True)
 
     def test_environments_of_a_vector_are_single_ones(self) -> None:
-        """Each environment of a vector shows what a single one of the same seed does, through ends of episodes."""
-        vector, count = self.environment.vector_env(4), 4
+        """Each environment of a vector shows what a single one of the same seed does, in every mode of resets."""
+        for mode in AutoresetMode:
+            self._hold_vector(mode)
+
+    def _hold_vector(self, mode: AutoresetMode) -> None:
+        vector, count = self.environment.vector_env(4, autoreset_mode=mode), 4
         singles = [self.environment.env() for _ in range(count)]
         seen, _ = vector.reset(seed=7)
-        alone = [env.reset(seed=7 + i) for i, env in enumerate(singles)]
+        alone = [env.reset(seed=7 + i)[0] for i, env in enumerate(singles)]
         ended = np.zeros(count, np.bool_)
         for step in range(100):
-            np.testing.assert_array_equal(seen, np.stack([one[0] for one in alone]), f"step {step}")
+            where = f"{mode}, step {step}"
+            np.testing.assert_array_equal(seen, np.stack(alone), where)
             actions = np.stack([self._action(i, step) for i in range(count)])
-            seen, rewards, terminated, truncated, _ = vector.step(actions)
+            if mode is AutoresetMode.DISABLED and ended.any():
+                assert _refuses(vector, actions), f"{where}: an episode that is over is played on"
+                seen, _ = vector.reset(options={"reset_mask": ended})
+                alone = [env.reset()[0] if over else one for env, over, one in zip(singles, ended, alone, strict=True)]
+                np.testing.assert_array_equal(seen, np.stack(alone), where)
+            seen, rewards, terminated, truncated, info = vector.step(actions)
             for i, env in enumerate(singles):
-                if ended[i]:
-                    alone[i] = env.reset()
-                    assert rewards[i] == 0
+                if mode is AutoresetMode.NEXT_STEP and ended[i]:
+                    alone[i] = env.reset()[0]
+                    assert rewards[i] == 0, where
                     continue
                 one = env.step(actions[i])
-                alone[i] = one[0], {}
-                assert one[1:4] == (rewards[i], terminated[i], truncated[i]), f"step {step}"
+                alone[i] = one[0]
+                assert one[1:4] == (rewards[i], terminated[i], truncated[i]), where
+                if mode is AutoresetMode.SAME_STEP and (one[2] or one[3]):
+                    np.testing.assert_array_equal(info["final_obs"][i], one[0], where)
+                    alone[i] = env.reset()[0]
             ended = terminated | truncated
 
     def test_pictures_are_drawn_where_there_are_any(self) -> None:
         """A picture is uint8 [H, W, 3], and drawing it changes nothing."""
         plain = self.environment.plain()
         if plain.definition.render is None:
-            return
+            import pytest
+
+            pytest.skip("the game has no render")
         plain.begin(0, 3)
         before = [array.tobytes() for array in plain.state]
         picture = plain.picture(0)
         assert picture.ndim == 3
         assert picture.shape[2] == 3
         assert [array.tobytes() for array in plain.state] == before
+
+
+def _refuses(vector: Any, actions: NDArray[Any]) -> bool:
+    """Return whether a vector asks for a reset."""
+    try:
+        vector.step(actions)
+    except RuntimeError:
+        return True
+    return False
 
 
 def _by_env(result: Result, name: str, horizon: int) -> NDArray[Any]:

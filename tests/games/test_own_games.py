@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from evo.cli.terminal import show
+from evo.environments import game_envs
 from evo.environments.game import GameEnvironment
 from evo.errors import ConfigurationError
 from evo.plugins import mistakes
 from evo.testing import game_tests
+from evo.testing.games import GameTests
 from evo.training import testing
 from evo.verify.recording import Recording
 from tests.helpers.calling import ROOT, summary_of
@@ -183,3 +186,21 @@ def test_what_is_declared_wrongly_is_told_in_a_line(written: Written, old: str, 
     with pytest.raises(ConfigurationError, match=re.escape(told)) as raised:
         mistakes.check_environment(written((old, new)), "own")
     assert "\n" not in str(raised.value)
+
+
+def test_a_game_without_pictures_skips_their_test(written: Written) -> None:
+    tests = type("Tests", (GameTests,), {"environment": written(("    render=render,\n", ""))})()
+    with pytest.raises(pytest.skip.Exception, match="has no render"):
+        tests.test_pictures_are_drawn_where_there_are_any()
+
+
+@pytest.mark.parametrize("mode", ["SAME_STEP", "DISABLED"])
+def test_the_test_of_a_vector_fails_where_one_mode_of_resets_is_wrong(
+    written: Written, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    tests = type("Tests", (GameTests,), {"environment": written()})()
+    tests.test_environments_of_a_vector_are_single_ones()
+    kinds = {**game_envs.MODES, AutoresetMode[mode]: game_envs.NEXT_STEP}
+    monkeypatch.setattr(game_envs, "MODES", kinds)
+    with pytest.raises((AssertionError, KeyError)):
+        tests.test_environments_of_a_vector_are_single_ones()
