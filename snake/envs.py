@@ -81,7 +81,7 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, Info]:
         """Play one action; ValueError where there is no such action, RuntimeError after the end of an episode."""
-        number = whole("action", int(action), 0, self._game.actions - 1)
+        number = whole("action", action, 0, self._game.actions - 1)
         if self._boards.state["over"][0] != GOES_ON:
             raise RuntimeError("the episode is over, or has not begun: call reset")
         thousandths, status = step_board(self._boards, self._rules, 0, number)
@@ -248,12 +248,14 @@ class SnakeVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
     def _seeds(self, seed: int | Sequence[int | None] | None) -> Sequence[int | None]:
         if seed is None:
             return [None] * self.num_envs
-        if isinstance(seed, (int, np.integer)):
-            self._np_random, self._np_random_seed = gymnasium.utils.seeding.np_random(int(seed))
-            seed = [int(seed) + i for i in range(self.num_envs)]
-        if len(seed) != self.num_envs:
-            raise ValueError(f"{len(seed)} seeds for {self.num_envs} environments")
-        return [None if one is None else whole("seed", one, 0, SEED_LIMIT - 1) for one in seed]
+        first = int(seed) if isinstance(seed, (int, np.integer)) else None
+        seeds: Any = seed if first is None else [first + i for i in range(self.num_envs)]
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+        checked = [None if one is None else whole("seed", one, 0, SEED_LIMIT - 1) for one in seeds]
+        if first is not None:
+            self._np_random, self._np_random_seed = gymnasium.utils.seeding.np_random(first)
+        return checked
 
     def _reset_mask(self, chosen: Any) -> NDArray[np.bool_]:
         if chosen is None:

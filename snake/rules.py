@@ -255,7 +255,7 @@ class Game:
         return looks
 
 
-def whole(name: str, value: int, lowest: int, highest: int) -> int:
+def whole(name: str, value: Any, lowest: int, highest: int) -> int:
     """Return `value` as an int; ValueError where it is no integer or lies outside [lowest, highest]."""
     try:
         number = index(value)

@@ -226,11 +226,11 @@ class GameEnvironment(environment.Environment):
 
         return GameEnv(self)
 
-    def vector_env(self, num_envs: int) -> GameVectorEnv:
-        """Return so many environments behind Gymnasium's interface for vectors."""
+    def vector_env(self, num_envs: int, **how: Any) -> GameVectorEnv:
+        """Return so many environments behind Gymnasium's interface for vectors; `how` is as there."""
         from evo.environments.game_envs import GameVectorEnv
 
-        return GameVectorEnv(self, num_envs)
+        return GameVectorEnv(self, num_envs, **how)
 
     @property
     def visible(self) -> bool:
@@ -294,12 +294,18 @@ def make_env(module: str, render_mode: str | None = None, **options: Any) -> Gam
 
 
 def make_vector_env(
-    module: str, num_envs: int = 1, autoreset_mode: Any = "NextStep", copy: bool = True, **options: Any
+    module: str,
+    num_envs: int = 1,
+    render_mode: str | None = None,
+    autoreset_mode: Any = "NextStep",
+    copy: bool = True,
+    **options: Any,
 ) -> GameVectorEnv:
     """Return so many environments of the game in a module behind Gymnasium's interface for vectors."""
     from evo.environments.game_envs import GameVectorEnv
 
-    return GameVectorEnv(_made(module, options), num_envs, autoreset_mode=autoreset_mode, copy=copy)
+    environment = _made(module, options)
+    return GameVectorEnv(environment, num_envs, render_mode=render_mode, autoreset_mode=autoreset_mode, copy=copy)
 
 
 def _made(module: str, options: dict[str, Any]) -> GameEnvironment:

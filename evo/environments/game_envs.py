@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -107,9 +108,12 @@ class Batch:
 
     def step(self, actions: NDArray[Any]) -> None:
         """Play an action in every environment; ValueError where there is no such action."""
-        chosen = np.array(actions, np.float64 if self.continuous else np.int64)  # a game may write to its action
-        if chosen.shape != self.sides:
-            raise ValueError(f"actions of shape {chosen.shape}, not {self.sides}")
+        given = np.asarray(actions)
+        kinds = "buif" if self.continuous else "ui"
+        if given.shape != self.sides or given.dtype.kind not in kinds:
+            what = "numbers" if self.continuous else "whole numbers"
+            raise ValueError(f"actions are {what} {self.sides}, not {given.dtype} {given.shape}")
+        chosen = given.astype(np.float64 if self.continuous else np.int64)  # a copy, for a game may write to its action
         if (self.episode == NEVER_BEGUN).any() or (self.mode == DISABLED and self.status.any()):
             raise RuntimeError("an episode is over, or has not begun: call reset")
         if not self.continuous and (chosen.min() < 0 or chosen.max() >= self.actions):
@@ -120,10 +124,36 @@ class Batch:
         )  # fmt: skip
         self._show()
 
+    def pictures(self, environment: GameEnvironment) -> tuple[NDArray[np.uint8], ...]:
+        """Return what the author draws of every environment, uint8 [H, W, 3] each."""
+        plain = environment.plain(len(self.status))
+        for mine, theirs in zip(plain.state, self.state.state, strict=True):
+            mine[...] = theirs
+        return tuple(plain.picture(b) for b in range(len(self.status)))
+
     def _show(self) -> None:
         if self.fresh:
             self.out = np.empty_like(self.out)
         show(self.state, self.rules, self.out, self.masks)
+
+
+def _metadata(environment: GameEnvironment, render_mode: str | None) -> dict[str, Any]:
+    """Return what Gymnasium should know of a game; ValueError where there is no such `render_mode`."""
+    modes = ["rgb_array"] if environment.visible else []
+    if render_mode is not None and render_mode not in modes:
+        raise ValueError(f'render_mode "{render_mode}" is none of {modes}')
+    return {"render_modes": modes, "render_fps": 10}
+
+
+def _whole(name: str, value: Any, lowest: int, highest: int) -> int:
+    """Return `value` as an int; ValueError where it is no integer or lies outside [lowest, highest]."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise ValueError(f"{name} is a whole number, not {value!r}") from None
+    if not lowest <= number <= highest:
+        raise ValueError(f"{name} is {number}, not between {lowest} and {highest}")
+    return number
 
 
 class GameEnv(gymnasium.Env[Observation, Any]):
@@ -137,17 +167,16 @@ class GameEnv(gymnasium.Env[Observation, Any]):
     def __init__(self, environment: GameEnvironment, render_mode: str | None = None) -> None:
         definition = environment.definition
         self.environment, self.render_mode = environment, render_mode
-        self.metadata = {"render_modes": ["rgb_array"] if definition.render else [], "render_fps": 10}
-        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
-            raise ValueError(f'render_mode "{render_mode}" is none of {self.metadata["render_modes"]}')
+        self.metadata = _metadata(environment, render_mode)
         self.observation_space = Box(definition.low, definition.high, environment.shape, np.float32)
         self.action_space = action_space(definition, environment.actions)
         self._batch = Batch(environment, 1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode; return the first observation, float32 [*shape], and info."""
+        seeds = [None if seed is None else _whole("seed", seed, 0, SEED_LIMIT - 1)]
         super().reset(seed=seed, options=options)
-        self._batch.begin(np.ones(1, np.bool_), [seed], self.np_random)
+        self._batch.begin(np.ones(1, np.bool_), seeds, self.np_random)
         return self._batch.out[0].copy(), self._info()
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
@@ -164,10 +193,7 @@ class GameEnv(gymnasium.Env[Observation, Any]):
         """Return a picture, uint8 [H, W, 3]; None without a `render_mode`."""
         if self.render_mode is None:
             return None
-        plain = self.environment.plain()
-        for mine, theirs in zip(plain.state, self._batch.state.state, strict=True):
-            mine[...] = theirs
-        return plain.picture(0)
+        return self._batch.pictures(self.environment)[0]
 
     def _info(self) -> Info:
         return {"action_mask": self._batch.masks[0].copy()} if self._batch.masked else {}
@@ -186,11 +212,13 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         environment: GameEnvironment,
         num_envs: int = 1,
         *,
+        render_mode: str | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         copy: bool = True,
     ) -> None:
         definition, mode = environment.definition, AutoresetMode(autoreset_mode)
-        self.num_envs, self.metadata = num_envs, {"autoreset_mode": mode}
+        self.num_envs, self.render_mode = _whole("num_envs", num_envs, 1, 1 << 31), render_mode
+        self.metadata, self._environment = {**_metadata(environment, render_mode), "autoreset_mode": mode}, environment
         self.single_observation_space = Box(definition.low, definition.high, environment.shape, np.float32)
         self.single_action_space = action_space(definition, environment.actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -201,15 +229,9 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, Info]:
         """Begin episodes in all environments, or in those of `options["reset_mask"]`.  # [B, *shape], info"""
-        chosen = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_)), np.bool_)
-        if chosen.shape != (self.num_envs,):
-            raise ValueError(f"reset_mask has a place for each of {self.num_envs} environments")
+        chosen, seeds = self._reset_mask((options or {}).get("reset_mask")), self._seeds(seed)
         if isinstance(seed, int | np.integer):
             super().reset(seed=int(seed))
-            seed = [int(seed) + i for i in range(self.num_envs)]
-        seeds = [None] * self.num_envs if seed is None else seed
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
         self._batch.begin(chosen, seeds, self.np_random)
         return self._batch.out, self._masks(self._batch.masks, chosen)
 
@@ -226,19 +248,42 @@ class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         ended = status != GOES_ON
         info = self._masks(batch.masks, np.ones(self.num_envs, np.bool_))
         if ended.any():
-            at_end = {name: np.where(ended, batch.metrics[:, i], 0) for i, name in enumerate(batch.names)}
+            at_end = {
+                name: np.where(ended, batch.metrics[:, i].astype(np.int64), 0) for i, name in enumerate(batch.names)
+            }
             at_end |= {f"_{name}": ended.copy() for name in batch.names}
             if batch.mode == SAME_STEP:
                 final = np.empty(self.num_envs, object)
                 for b in np.flatnonzero(ended):
                     final[b] = batch.final[b].copy()
-                at_end |= self._masks(batch.final_masks, ended)
+                at_end |= self._masks(np.where(ended[:, None], batch.final_masks, np.int8(0)), ended)
                 info |= {"final_obs": final, "_final_obs": ended, "final_info": at_end, "_final_info": ended.copy()}
                 batch.status[:] = GOES_ON
             else:
                 info |= at_end
         rewards = batch.rewards.copy()
         return batch.out, rewards, status == TERMINATED, status == TRUNCATED, info
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Return a picture of every environment, uint8 [H, W, 3]; None without a `render_mode`."""
+        return None if self.render_mode is None else self._batch.pictures(self._environment)
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if isinstance(seed, int | np.integer):
+            seed = [int(seed) + i for i in range(self.num_envs)]
+        seeds = [None] * self.num_envs if seed is None else seed
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+        return [None if one is None else _whole("seed", one, 0, SEED_LIMIT - 1) for one in seeds]
+
+    def _reset_mask(self, chosen: Any) -> NDArray[np.bool_]:
+        if chosen is None:
+            return np.ones(self.num_envs, np.bool_)
+        if not isinstance(chosen, np.ndarray) or chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
+            raise ValueError(f"reset_mask is a bool array with a place for each of {self.num_envs} environments")
+        if not chosen.any():
+            raise ValueError("reset_mask chooses no environment")
+        return chosen.copy()
 
     def _masks(self, masks: NDArray[np.int8], valid: NDArray[np.bool_]) -> Info:
         return {"action_mask": masks.copy(), "_action_mask": valid.copy()} if self._batch.masked else {}

@@ -263,9 +263,9 @@ def test_a_vector_that_resets_nothing_asks_for_it_and_resets_what_is_chosen() ->
     vector = GameVectorEnv(catch.make(catch.Options(id="catch", rows=3)), 2, autoreset_mode="Disabled")
     vector.reset(seed=1)
     for _ in range(2):
-        seen, *_ = vector.step(np.ones(2))
+        seen, *_ = vector.step(np.ones(2, np.int64))
     with pytest.raises(RuntimeError, match="call reset"):
-        vector.step(np.ones(2))
+        vector.step(np.ones(2, np.int64))
     after, _ = vector.reset(options={"reset_mask": np.array([True, False])})
     assert after[0].any(axis=(1, 2)).tolist() == [True, False, True]
     np.testing.assert_array_equal(after[1], seen[1])
