@@ -24,6 +24,10 @@ class ConfigurationError(EvoError):
     exit_code = 2
 
 
+class MissingPluginError(ConfigurationError):
+    """A run or a champion needs a plug-in that the command line does not name."""
+
+
 class DataError(EvoError):
     """A file that is corrupt, of another program, or of another shape than expected."""
 

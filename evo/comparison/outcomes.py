@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from evo.comparison.plan import Member
 from evo.config import loading
 from evo.config.experiment import Experiment, difference
+from evo.config.plug_ins import stored
 from evo.errors import ConfigurationError, DataError, counted, first_line
 from evo.records import NOTHING, Spent
 from evo.store.paths import MANIFEST, distinguished
@@ -108,10 +109,8 @@ def of_directories(directories: Sequence[Path]) -> list[Outcome]:
     found = []
     for directory in directories:
         store = Store.read(directory)
-        try:
+        with stored():
             experiment = loading.load(directory / CONFIG, resolved=True)
-        except ConfigurationError as error:
-            raise DataError(str(error)) from error
         budget = experiment.run.budget.model_dump()
         options = json.dumps([{**experiment.identity(), "seed": 0}, experiment.generations, budget], sort_keys=True)
         if other := seen.get((options, experiment.run.seed)):

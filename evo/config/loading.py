@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from evo.config.experiment import PROVENANCE, Experiment, curriculum_of, difference, environment_of
 from evo.config.experiment_file import ExperimentFile, read_all
 from evo.config.mistakes import MOST, Mistake, hint, shown, validate
+from evo.config.plug_ins import file_here, require_plug_ins
 from evo.config.sections import Run, Test, Validation
 from evo.config.toml_text import plain
 from evo.errors import ConfigurationError, DataError, did_you_mean, printable
@@ -37,6 +38,7 @@ FIXED: dict[str, type[Section]] = {
     "validation": Validation,
     "test": Test,
 }
+RESERVED = {*FIXED, "environment", PROVENANCE}  # sections that no algorithm can have
 
 
 def load(
@@ -57,7 +59,7 @@ def load(
         check_format(provenance.get("format", 1), str(path))
         run, environment = given.tables.get("run"), given.tables.get("environment")
         if isinstance(run, Mapping) and isinstance(environment, Mapping):
-            require_plug_ins(str(Path(path).parent), run.get("algorithm"), environment.get("id"))
+            require_plug_ins(f"{Path(path).parent}: this run", run.get("algorithm"), environment.get("id"))
     if (flags or {}).get("generations") is not None:
         given.forget_generations()
     experiment = _validated(given, Path(path))
@@ -68,19 +70,6 @@ def load(
     return experiment
 
 
-def require_plug_ins(run: str, algorithm: object, identifier: object) -> None:
-    """Raise ConfigurationError where a run needs an algorithm or an environment that no loaded plug-in brings."""
-    from evo.environments.gymnasium import PREFIX, is_registered
-
-    for folder, name in (("algorithms", algorithm), ("environments", identifier)):
-        if not isinstance(name, str):
-            continue
-        known = registry.module_of(name) in registry.names(folder)
-        if not known or (name.startswith(PREFIX) and not is_registered(name)):
-            which = _file_here(name) or "name its plug-in with --plugin MODULE"
-            raise ConfigurationError(f"{run}: this run needs {name}, which is not one of the {folder} here; {which}")
-
-
 def of_sections(sections: Mapping[str, Mapping[str, object]]) -> Experiment:
     """Return the validated experiment of sections that no file holds; ConfigurationError: all mistakes."""
     return _validated(ExperimentFile("experiment", dict(plain(sections)), {}), Path("experiment.toml"))
@@ -88,6 +77,9 @@ def of_sections(sections: Mapping[str, Mapping[str, object]]) -> Experiment:
 
 def of_champion(file: Path, about: Mapping[str, Any], flags: Mapping[str, object] | None = None) -> Experiment:
     """Return the experiment that a champion's description has, with flags as in `load`; raises as `load`."""
+    environment = about.get("environment")
+    identifier = environment.get("id") if isinstance(environment, Mapping) else None
+    require_plug_ins(f"{printable(str(file))}: this champion", about.get("algorithm"), identifier)
     sections: dict[str, Any] = {"run": {"algorithm": about.get("algorithm"), "seed": about.get("seed")}}
     for name in ("environment", "policy"):
         values = about.get(name)
@@ -331,15 +323,9 @@ def _unknown_environment(name: str, known: Sequence[str]) -> str:
 
     if name in registered:
         return f"{shown(name)} is not known - did you mean `gymnasium:{name}`?"
-    if here := _file_here(name):
+    if here := file_here(name):
         return f"{_unknown(name, known)}; {here}"
     return f'{_unknown(name, known)}; a registered one is named as in "gymnasium:CartPole-v1"'
-
-
-def _file_here(name: str) -> str:
-    """Return how to load the plug-in of this name, if it is in the current directory; else nothing."""
-    there = name.isidentifier() and f"{name}.py" in map(str, Path().glob("*.py"))
-    return f"{name}.py is here: add --plugin {name}" if there else ""
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

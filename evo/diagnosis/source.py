@@ -14,8 +14,9 @@ from typing import Any
 
 from evo.config import loading
 from evo.config.experiment import PROVENANCE, Experiment, difference, environment_of
+from evo.config.plug_ins import stored
 from evo.environments.environment import Environment
-from evo.errors import ConfigurationError, DataError, EvoError, first_line
+from evo.errors import DataError, EvoError, first_line
 from evo.files.arrays import Arrays
 from evo.files.durable import read_file
 from evo.store import sandbox
@@ -85,11 +86,9 @@ def read_source(directory: Path, *, trusted: bool = False) -> Source:
     require_run_directory(directory)
     champion = _champion(directory, trusted)  # before the manifest, which a run that goes on writes first
     store = Store.read(directory)
-    try:
+    with stored():
         experiment = loading.load(directory / CONFIG, resolved=True)
         notes = [*store.notices, *_other_configuration(experiment, store)]
-    except ConfigurationError as error:
-        raise DataError(str(error)) from error
     if isinstance(champion, EvoError):
         notes.append(first_line(champion))
         champion = None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from evo.config import loading
 from evo.config.experiment import Experiment, environment_of, evaluator_of
+from evo.config.plug_ins import stored
 from evo.errors import ConfigurationError, DataError, notice
 from evo.plugins import registry
 from evo.store import sandbox
@@ -159,10 +160,8 @@ def look_at(directory: Path, flags: Mapping[str, object] | None = None) -> Finis
     require_run_directory(directory)
     champion = sandbox.read_champion(directory) if (directory / WEIGHTS).exists() else None
     store = Store.read(directory)  # afterwards, for a run that goes on writes its manifest first
-    try:
+    with stored():
         loading.load(directory / CONFIG, resolved=True)
-    except ConfigurationError as error:
-        raise DataError(str(error)) from error
     experiment = loading.load(directory / CONFIG, (), flags, resolved=True)
     if experiment.policy.model_dump() != store.identity.get("policy"):
         raise DataError(f"{directory / CONFIG}: its [policy] is not the one that the run was begun with")
@@ -191,10 +190,8 @@ def elsewhere(experiment: Experiment, sets: Sequence[str]) -> Experiment:
 
 def _by_itself(file: Path, flags: Mapping[str, object] | None) -> Finished:
     champion = sandbox.read_champion(file)
-    try:
+    with stored():
         loading.of_champion(file, champion.about)
-    except ConfigurationError as error:
-        raise DataError(str(error)) from error
     experiment = loading.of_champion(file, champion.about, flags)
     if list(champion.layers) != network_layers(experiment.network()):
         raise DataError(f"{file}: its layers are not those of the network that it describes")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from evo.config import loading
 from evo.config.experiment import Experiment, curriculum_of, environment_of, evaluator_of
+from evo.config.plug_ins import stored
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
 from evo.networks.candidates import Rebuilder
@@ -50,10 +51,8 @@ def replay_candidate(
     DataError where neither a checkpoint nor records lead to it.
     """
     store = Store.read(directory)
-    try:
+    with stored():
         experiment = loading.load(directory / CONFIG, resolved=True)
-    except ConfigurationError as error:
-        raise DataError(str(error)) from error
     if generation > store.next_generation:
         raise ConfigurationError(f"--generation: must be 0 to {store.next_generation}")
     environment = environment_of(experiment.environment)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from evo.config import loading
 from evo.config.experiment import difference
+from evo.config.plug_ins import require_plug_ins
 from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
 from evo.store.checkpoints import read_records, read_state, record_file
@@ -98,7 +99,7 @@ def examine(directory: Path, report: Report, flags: Mapping[str, object] | None 
     evidence = Evidence(directory, manifest, len(data), _broken(manifest, data))
     environment = manifest.identity.get("environment")  # nothing is known against the run if its plug-in is missing
     identifier = environment.get("id") if isinstance(environment, Mapping) else None
-    loading.require_plug_ins(str(directory), manifest.identity.get("algorithm"), identifier)
+    require_plug_ins(f"{directory}: this run", manifest.identity.get("algorithm"), identifier)
     report.generations = len(manifest.lines)
     report.state_hash = manifest.lines[-1].state_hash if manifest.lines else manifest.first_hash
     evidence.experiment = _configuration(evidence, report, flags)

@@ -52,14 +52,14 @@ def test_a_run_that_needs_a_plug_in_is_not_accused_without_it(tmp_path: Path, mo
     monkeypatch.setattr(registry, "_loaded", {})
     out, err = called(tmp_path, "verify", "run", "--json", program="evo", code=2)
     assert err == (
-        "run: this run needs treacherous, which is not one of the environments here; name its plug-in with "
-        "--plugin MODULE\n"
+        "run: this run needs treacherous, which is not one of the environments here; add the plug-in that has it: "
+        "--plugin treacherous, or package.treacherous\n"
     )
     assert "DIFFERS" not in out
     assert json.loads(out)["status"] == "failed"
     assert "everything that could be checked agrees" in called(tmp_path, "verify", "run", *PLUGIN, program="evo")[0]
     monkeypatch.setattr(registry, "_loaded", {})
-    assert "--plugin" in called(tmp_path, "evaluate", "run", program="evo", code=3)[1]
+    assert "--plugin" in called(tmp_path, "evaluate", "run", program="evo", code=2)[1]
 
 
 @pytest.mark.long

@@ -574,7 +574,9 @@ def test_a_measure_that_the_environment_does_not_have_is_a_mistake_of_the_file(
 
 def test_a_run_whose_plug_in_is_here_is_told_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"algorithms here; name its plug-in with --plugin MODULE$"):
+    with pytest.raises(
+        ConfigurationError, match=r"algorithms here; add the plug-in that has it: --plugin mine, or package\.mine$"
+    ):
         require_plug_ins("run", "mine", "snake")
     (tmp_path / "mine.py").touch()
     with pytest.raises(ConfigurationError, match=r"algorithms here; mine\.py is here: add --plugin mine$"):

@@ -21,6 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Resume the run; without --fork, no option may change its results."""
     from evo.config import loading
+    from evo.config.plug_ins import stored
     from evo.files.durable import resources
     from evo.store import run_directory
 
@@ -32,10 +33,8 @@ def main(arguments: Namespace) -> int:
     if not there:
         why = f"it has no {run_directory.CONFIG}" if exists else "there is no such directory"
         raise DataError(f"{directory} is not a run: {why}")
-    try:
+    with stored():
         before = loading.load(file, resolved=True)
-    except ConfigurationError as error:
-        raise DataError(str(error)) from error
     experiment = loading.load(file, arguments.set, flags(arguments), resolved=True)
     if experiment != before and arguments.fork is None:
         changed = loading.difference(before.identity(), experiment.identity())

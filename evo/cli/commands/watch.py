@@ -26,7 +26,8 @@ def main(arguments: Namespace) -> int:
     from evo.cli.terminal.display import display_for, finite
     from evo.cli.terminal.show import watched
     from evo.config import loading
-    from evo.errors import ConfigurationError, DataError, counted
+    from evo.config.plug_ins import stored
+    from evo.errors import counted
     from evo.run import Row
     from evo.store.recovery import require_run_directory
     from evo.store.run_directory import CONFIG
@@ -34,10 +35,8 @@ def main(arguments: Namespace) -> int:
     registry.load(arguments.plugin)
     directory = Path(arguments.run_dir)
     require_run_directory(directory)
-    try:
+    with stored():
         experiment = loading.load(directory / CONFIG, resolved=True)
-    except ConfigurationError as error:
-        raise DataError(str(error)) from error
     generations = experiment.generations
     tail, champions = following.MetricsTail(directory), following.Champions(directory, experiment.network())
     best, chosen, done, first = float("-inf"), 0, 0, True

@@ -1,0 +1,57 @@
+"""Every command says in a line which plug-in a run or a champion needs, and ends with the code of a wrong command."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evo.plugins import registry
+from tests.helpers.calling import SMALL, called
+
+EXPORT = ("export", "out.npz", "--to", "npz")
+COMMANDS = [
+    ("verify",),
+    ("evaluate",),
+    ("report",),
+    ("doctor",),
+    ("compare",),
+    ("watch",),
+    EXPORT,
+    ("replay",),
+    ("resume",),
+]
+OF_FILES = [("verify",), ("evaluate",), EXPORT, ("replay",)]
+NEEDS = "needs climber, which is not one of the algorithms here; add the plug-in that has it: --plugin climber"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    before, where = dict(registry._loaded), tmp_path_factory.mktemp("climbing")
+    (where / "small.toml").write_text(SMALL)
+    called(where, "small.toml", "--plugin", "tests.plugins.climber", "--algorithm", "climber", "--run-dir", "run")
+    yield where
+    registry._loaded.clear()
+    registry._loaded.update(before)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_a_run_without_its_plug_in(run: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_loaded", {})
+    err = called(run, words[0], "run", *words[1:], program="evo", code=2)[1]
+    assert err == f"run: this run {NEEDS}, or package.climber\n"
+
+
+@pytest.mark.parametrize("words", OF_FILES, ids=lambda words: words[0])
+def test_a_champion_without_its_plug_in(
+    run: Path, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_loaded", {})
+    shutil.copy(run / "run" / "champion.h5", tmp_path / "alone.h5")
+    err = called(tmp_path, words[0], "alone.h5", *words[1:], program="evo", code=2)[1]
+    assert err == f"alone.h5: this champion {NEEDS}, or package.climber\n"
+    (tmp_path / "climber.py").touch()
+    err = called(tmp_path, words[0], "alone.h5", *words[1:], program="evo", code=2)[1]
+    assert err.endswith("climber.py is here: add --plugin climber\n")
