@@ -24,6 +24,29 @@ def test_a_name_that_is_taken_or_none_is_refused_and_no_file_is_replaced(kind: s
     assert [path.name for path in tmp_path.iterdir()] == ["other.toml"]
 
 
+SHADOWS = "there is a module of this name, which the file would hide from Python; choose another name, as my_"
+
+
+@pytest.mark.parametrize("name", ["numpy", "json", "types", "random", "evo", "sys", "pydantic", "mine"])
+@pytest.mark.parametrize("kind", ["game", "algorithm"])
+def test_a_name_that_would_hide_a_module_is_refused(kind: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").touch()
+    (tmp_path / "folder").mkdir()  # a mere folder hides nothing
+    assert called(tmp_path, "new", kind, name, program="evo", code=2)[1] == f"{name}: {SHADOWS}{name}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "mine"]
+    called(tmp_path, "new", kind, "folder", program="evo")
+    assert "exists already" in called(tmp_path, "new", kind, "folder", program="evo", code=2)[1]
+
+
+@pytest.mark.parametrize("name", ["run", "policy", "workers", "learner", "validation", "environment", "provenance"])
+def test_an_algorithm_is_not_named_as_a_section(name: str, tmp_path: Path) -> None:
+    told = called(tmp_path, "new", "algorithm", name, program="evo", code=2)[1]
+    assert told == f"{name}: an experiment has a section [{name}] already; choose another name, as my_{name}\n"
+    assert not list(tmp_path.iterdir())
+    called(tmp_path, "new", "game", name, program="evo")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", TAKEN)
 def test_what_is_written_passes_its_tests_and_runs(kind: str, tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import keyword
+import sys
 from argparse import ArgumentParser, Namespace
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from evo.errors import ConfigurationError
 from evo.files.durable import resources
 from evo.plugins import registry
+from evo.plugins.mistakes import OURS
 
 SUMMARISED = False
 SKELETONS = Path(__file__).parent.parent / "skeletons"
@@ -33,6 +36,8 @@ def main(arguments: Namespace) -> int:
         raise ConfigurationError(f"{name}: a name has small letters, digits and _, as my_game does")
     if name in registry.names(FOLDERS[kind]):
         raise ConfigurationError(f"{name}: there is one of this name already (evo list)")
+    if shadowed := _shadowed(kind, name):
+        raise ConfigurationError(f"{name}: {shadowed}; choose another name, as my_{name}")
     files = {f"{name}.py": f"{kind}.py", f"test_{name}.py": f"{kind}_tests.py", f"{name}.toml": f"{kind}.toml"}
     for file in map(Path, files):
         if file.exists():
@@ -47,6 +52,20 @@ def main(arguments: Namespace) -> int:
     print(f"python -m pytest test_{name}.py")
     print(f"python -m evo.run {name}.toml --plugin {name}")
     return 0
+
+
+def _shadowed(kind: str, name: str) -> str:
+    """Return what a file of this name would hide, or what else has the name; nothing where it is free."""
+    from evo.config.loading import RESERVED
+
+    if kind == "algorithm" and name in RESERVED:
+        return f"an experiment has a section [{name}] already"
+    elsewhere = [place for place in sys.path if Path(place).resolve() != Path.cwd()]
+    found = PathFinder.find_spec(name, elsewhere)
+    installed = found is not None and found.loader is not None  # not a mere folder
+    if installed or name in sys.stdlib_module_names | {*OURS} or Path(name, "__init__.py").exists():
+        return "there is a module of this name, which the file would hide from Python"
+    return ""
 
 
 def _class_name(name: str) -> str:
