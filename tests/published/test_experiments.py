@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,13 @@ def test_the_pages_state_the_mean_of_every_measured_experiment() -> None:
         means = [run["test"]["mean"] for key, run in PUBLISHED["runs"].items() if key.split()[0] == name]
         for stated in (row, *(row for row in short if f"experiments/{name}.toml" in row)):
             assert [f"{mean:z.1f}" for mean in means if f"{mean:z.1f}" not in stated] == [], stated
+
+
+def test_the_seed_of_a_file_is_one_that_was_published() -> None:
+    names = {run.split()[0] for run in PUBLISHED["runs"]}
+    files = {name: tomllib.loads((ROOT / "experiments" / f"{name}.toml").read_text()) for name in names}
+    seeds = {name: file["run"].get("seed", 1) for name, file in files.items()}
+    assert {name: seed for name, seed in seeds.items() if f"{name} {seed}" not in PUBLISHED["runs"]} == {}
 
 
 def test_the_list_of_champions_states_the_measured_scores() -> None:
