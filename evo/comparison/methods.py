@@ -107,7 +107,7 @@ def pair_of(first: Method, second: Method) -> Pair:
         first=first.name,
         second=second.name,
         probability=bootstrap.probability_of_improvement(ours, theirs) if known else None,
-        probability_ci95=bootstrap.improvement_interval(ours, theirs) if few > 1 else None,
+        probability_ci95=bootstrap.improvement_interval(ours, theirs) if few >= bootstrap.LEAST_SEEDS else None,
         p_value=permutation.p_value(ours, theirs) if few >= permutation.LEAST_SEEDS else None,
         p_adjusted=None,
         winner=None,

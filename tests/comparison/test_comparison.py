@@ -369,6 +369,13 @@ def test_a_large_difference_has_a_winner_and_a_small_one_has_none(folder: Path) 
     assert [(pair.winner, pair.verdict) for pair in table.pairs] == [(None, "not distinguishable with these seeds")]
 
 
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_so_few_seeds_that_nobody_can_win_have_no_interval_that_looks_like_a_proof(folder: Path, seeds: int) -> None:
+    (table,) = report_of(made("weak", [1.0, 2.0, 3.0][:seeds]) + made("strong", [7.0, 8.0, 9.0][:seeds])).tables
+    (pair,) = table.pairs
+    assert (pair.probability, pair.probability_ci95, pair.p_value, pair.winner) == (1.0, None, None, None)
+
+
 def test_many_pairs_need_more_than_a_p_value_below_one_in_twenty(folder: Path) -> None:
     four = [made(name, [start, start + 1, start + 2, start + 3]) for name, start in (("a", 0), ("b", 10), ("c", 20))]
     report = report_of([outcome for runs in four for outcome in runs])
