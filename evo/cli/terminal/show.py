@@ -99,7 +99,7 @@ def ending(
     """
     from evo.config.experiment import environment_of
 
-    champion = summary.champion
+    champion, no_better = summary.champion, False
     if champion is None:
         display.say("no champion: nothing is validated yet, or no finalist had finite scores")
     else:
@@ -108,6 +108,9 @@ def ending(
             display.say("test       " + described(champion.test).replace("\n", "\n" + 11 * " "))
             if others := described_baselines(baselines or {}, champion.test):
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
+            random = (baselines or {}).get("random")
+            if no_better := random is not None and champion.test.ci95[0] <= random.mean:
+                display.say("           these episodes do not show that it is better than the random player")
     environment = environment_of(experiment.environment)
     if game is not None and environment.visible and watched(display):
         show_end(game, environment)
@@ -116,6 +119,8 @@ def ending(
     if report:
         display.say(f"report     {shlex.quote(report)}")
     display.say("next:")
+    if no_better:
+        display.say(command("evo", "doctor", directory))
     if champion is not None and environment.visible:
         display.say(command("evo", "replay", directory))
     if champion is not None:

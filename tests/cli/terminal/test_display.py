@@ -21,7 +21,7 @@ from evo.cli.terminal.show import ending, headline
 from evo.config import loading
 from evo.run import Row
 from evo.training.summary import Champion, Summary
-from evo.training.testing import Score
+from evo.training.testing import Baseline, Score
 
 ROOT = Path(__file__).parents[3]
 METRICS = {"best": 3.214, "mean": 1.0, "validation": 2.5, "frames": 6e5, "lane_utilisation": 0.75, "seconds": 2.0}
@@ -204,6 +204,22 @@ def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
     assert "weights; seed" in shown
     assert "won 92.5 %" in shown
     assert max(map(len, shown.splitlines())) <= 80, shown
+
+
+@pytest.mark.parametrize(("low", "hinted"), [(0.4, True), (0.6, False)])
+def test_a_champion_that_may_be_no_better_than_chance_is_said_to_be_and_the_doctor_named(
+    capsys: pytest.CaptureFixture[str], low: float, hinted: bool
+) -> None:
+    read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
+    score = Score(1000, 0.7, (low, 0.9), 1.0, 2.0, None, None, 20.0)
+    players = {"random": Baseline(1000, 0.5, (0.4, 0.6)), "greedy": Baseline(1000, 9.0, (8.0, 10.0))}
+    summary = Summary(run_dir="runs/one", generations=2, champion=Champion(0.7, score))
+    ending(read, summary, Display(), None, baselines=players)
+    shown = capsys.readouterr().out
+    assert (
+        ("evo doctor runs/one" in shown) == ("do not show that it is better than the random player" in shown) == hinted
+    )
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_a_narrow_table_leaves_columns_out_and_cuts_none(
