@@ -72,6 +72,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "ppo_snake_full": ((21, 22, 23), 5000),
     "ppo_snake_12x12": ((1,), 5000),
     "ppo_snake_16x16": ((1,), 5000),
+    "ppo_snake_20x20": ((1,), 5000),
     "ppo_snake_sizes": ((1,), 5000),
 }
 CHAMPION_EPISODES = 5000
