@@ -117,7 +117,7 @@ def _play(
         except PASSED_ON:
             raise
         except (Exception, SystemExit) as error:
-            raise mistakes.of_hook(env.unwrapped, "reset", error) from error
+            raise mistakes.of_hook(_own(env), "reset", error) from error
         infos.append(info)
     live: Sequence[int] = range(len(seeds))
     frames = slots = 0
@@ -142,7 +142,7 @@ def _play(
             except PASSED_ON:
                 raise
             except (Exception, SystemExit) as error:
-                raise mistakes.of_hook(envs[e].unwrapped, "step", error) from error
+                raise mistakes.of_hook(_own(envs[e]), "step", error) from error
             if not abs(float(reward)) <= LARGEST_RETURN / 1000:  # also where it is NaN
                 _notice_once(
                     f"{_named(envs[e])}.step gave the reward {float(reward):g}; the network that played ranks worst"
@@ -170,6 +170,11 @@ def _play(
     one["lengths"][:] = [len(trace) for trace in traces]
     kind: Any = np.float32 if environment.continuous else np.int8
     return frames, slots, True, [np.array(trace, kind) for trace in traces]
+
+
+def _own(env: Any) -> Any:
+    """Return an environment without Gymnasium's wrappers, if it has any."""
+    return getattr(env, "unwrapped", env)
 
 
 def is_deterministic(environment: Environment) -> bool:
@@ -223,7 +228,7 @@ def _unfit(observation: NDArray[np.float32]) -> str:
 
 
 def _named(env: Any) -> str:
-    return type(env.unwrapped).__qualname__
+    return type(_own(env)).__qualname__
 
 
 @cache
