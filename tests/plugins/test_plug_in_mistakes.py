@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from evo.errors import ConfigurationError
+from evo.plugins import registry
 from tests.helpers.calling import SMALL, called
 
 ENVIRONMENT = """
@@ -114,3 +117,14 @@ def test_a_mistake_of_an_algorithm_is_named(tmp_path: Path, old: str, new: str, 
     name = written(tmp_path, (Path(__file__).parent / "climber.py").read_text(), old, new)
     (tmp_path / "small.toml").write_text(SMALL)
     assert said in failed(tmp_path, name, "--algorithm", name)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("sub/mine.py", "sub.mine"), ("./mine", "mine"), ("mine.py", "mine"), ("../sub/mine", "sub.mine")],
+)
+def test_a_path_in_place_of_a_plug_in_s_module_is_answered_with_the_module(typed: str, meant: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=rf"--plugin {re.escape(typed)}: give the module.* {re.escape(meant)}$"
+    ):
+        registry.load([typed])

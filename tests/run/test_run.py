@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -452,3 +453,16 @@ def test_a_run_that_learns_in_tensorflow_makes_nothing_where_that_is_broken(
     ended = subprocess.run(words, cwd=small, capture_output=True, text=True)
     assert (ended.returncode, "cannot be imported: no libcudnn" in ended.stderr) == (2, True)
     assert not (small / "run").exists()
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), lambda path: path.unlink()])
+def test_a_champion_of_a_finished_run_that_is_damaged_is_written_again(
+    tmp_path: Path, damage: Callable[[Path], Any]
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    before = summary_of(tmp_path, "small.toml", "--run-dir", "run")
+    champion = tmp_path / "run" / "champion.h5"
+    whole = champion.read_bytes()
+    damage(champion)
+    assert summary_of(tmp_path, "--resume", "run")["champion"] == before["champion"]
+    assert champion.read_bytes() == whole

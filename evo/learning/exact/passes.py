@@ -8,13 +8,15 @@ changes a bit.
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
 from evo.kernels.layout import AVERAGE_POOL, IDENTITY, MAX_POOL, RELU, TANH, WEIGHTED
 from evo.kernels.weightless import tanh
 from evo.learning.exact.layers import (
+    NONE,
+    ONE,
+    ZERO,
     gather,
     hand_back,
     hand_over,
@@ -35,9 +37,6 @@ from evo.learning.exact.runs import (
 )
 
 kernel_cache.use(__name__)
-
-ZERO, ONE = np.float32(0), np.float32(1)
-NONE = np.int64(0)  # not a literal, for which Numba would compile everything once more
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
