@@ -1,4 +1,4 @@
-"""What a GPU adds: several networks per TensorFlow call, compared with the exact kernel on a core and vmap in JAX.
+"""What a GPU adds: updates, and several networks per TensorFlow call, compared with exact kernels and with JAX.
 
     python -m benchmarks.gpu [--cpu] [--candidates N] [--most N]
 
@@ -9,6 +9,7 @@ Workers are those of a run, pinned as a run pins them. Without a GPU there is no
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -16,11 +17,14 @@ import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import learner
+from benchmarks.peers import ROOT
 from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Table, machine, number, seconds
 from evo.errors import DeviceError
@@ -30,7 +34,7 @@ from evo.records import Episodes, Player, Result, Task, empty_result
 from evo.rollouts.player import RunSpec
 from evo.rollouts.tensorflow_episodes import play_episodes
 from evo.rollouts.tensorflow_player import BATCH
-from evo.workers import gpus, placement
+from evo.workers import devices, gpus, placement
 from evo.workers.channel import WorkerSpec
 from evo.workers.options import LocalOptions, WorkersOptions
 from evo.workers.pool import Pool
@@ -39,6 +43,17 @@ EPISODES = 32
 PER_CALL = (1, 4, 16, 64, 256)
 WORKERS = (1, 2, 4, 8)
 LIMIT = 2048  # megabytes
+TURNS = 5
+UPDATES = {
+    "ppo_snake, fresh": learner.Case("ppo_snake", (), {}),
+    "ppo_snake_seed, fresh": learner.Case("ppo_snake_seed", (), {}),
+    "pqn_snake, fresh": learner.Case("pqn_snake", (), {}),
+}
+LEARNERS = {
+    "exact": ["learner.arithmetic=exact"],
+    "float32": ["learner.arithmetic=tensorflow"],
+    "bfloat16": ["learner.arithmetic=tensorflow", "learner.dtype=bfloat16"],
+}
 JAX = "benchmarks.gpu:JaxPlayer"
 OURS = "evo.rollouts.player:make_player"
 
@@ -207,13 +222,46 @@ def shared(slot: dict[str, str], candidates: int) -> Table:
     return table
 
 
+def updates(slot: Mapping[str, str]) -> Table:
+    """Return examples a second of a generation's updates: exact on all cores, and TensorFlow's on the device."""
+    threads = devices.cores()
+    table = Table(
+        "Updates",
+        "Examples a second of all updates of one generation, with the same transitions; medians over turns. *Exact* is "
+        f"on {threads} CPU threads, in float32.",
+        ("experiment", "exact", "TensorFlow, float32", "of the exact", "TensorFlow, bfloat16", "of the exact"),
+    )
+    for name in UPDATES:
+        command = [sys.executable, "-m", "benchmarks.gpu", "--updates", name]
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **slot}
+        )
+        found = json.loads(done.stdout.splitlines()[-1])
+        exact, *others = (found["examples"] / median(found[kind]) for kind in LEARNERS)
+        cells = [text for speed in others for text in (number(speed), f"{speed / exact:.2f}")]
+        table.rows.append([name, number(exact), *cells])
+        print(" ".join(table.rows[-1]), file=sys.stderr, flush=True)
+    return table
+
+
+def updates_of(name: str) -> dict[str, Any]:
+    """Return the examples of an experiment's updates, and the seconds of each turn by learner, in this process."""
+    threads = f"learner.threads={devices.cores()}"
+    settings = {kind: [*words, threads] for kind, words in LEARNERS.items()}
+    return learner.of_case(UPDATES[name], settings, TURNS)
+
+
 def main() -> int:
     """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="What a GPU adds.")
     parser.add_argument("--cpu", action="store_true", help="measure on one core what would be measured on a GPU")
     parser.add_argument("--candidates", type=int, default=256, help="of a task (256)")
     parser.add_argument("--most", type=int, default=max(PER_CALL), help="networks in a call (256)")
+    parser.add_argument("--updates", choices=UPDATES, help=argparse.SUPPRESS)  # in a process of its own
     arguments = parser.parse_args()
+    if arguments.updates:
+        print(json.dumps(updates_of(arguments.updates)))
+        return 0
     found = gpus.found()
     if not found and not arguments.cpu:
         print("no GPU here (`nvidia-smi -L` lists none), so there is nothing to measure; --cpu measures on a core")
@@ -224,6 +272,7 @@ def main() -> int:
     shown = None if visible == placement.NO_GPU else visible  # the package says so: other benchmarks want no GPU
     try:
         slot = {placement.VISIBLE: placement.NO_GPU} if arguments.cpu else planned(options, shown)[0]
+        print(updates(slot).markdown(), flush=True)
         print(together(slot, arguments.candidates, arguments.most).markdown(), flush=True)
         if not arguments.cpu:
             print(memory(options, shown).markdown(), flush=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -50,10 +51,14 @@ CASES = {
 }
 
 
-def algorithm_of(case: Case, arithmetic: str, threads: int) -> GradientAlgorithm:
-    """Return the algorithm of an experiment with this learner."""
-    settings = [*case.settings, f"learner.arithmetic={arithmetic}", f"learner.threads={threads}"]
-    settings += ["learner.dtype=float32", "policy.inference=lanes"]
+def learners(threads: int) -> dict[str, list[str]]:
+    """Return the settings of both learners, with so many threads."""
+    return {name: [f"learner.arithmetic={name}", f"learner.threads={threads}"] for name in LEARNERS}
+
+
+def algorithm_of(case: Case, learner: Sequence[str]) -> GradientAlgorithm:
+    """Return the algorithm of an experiment with these settings of the learner; without a type: float32."""
+    settings = [*case.settings, "learner.dtype=float32", "policy.inference=lanes", *learner]
     own = [text for text in settings if not text.startswith("dqn.") or case.experiment.startswith("dqn")]
     experiment = loading.load(ROOT / "experiments" / f"{case.experiment}.toml", sets=own)
     algorithm = make_algorithm(experiment).algorithm
@@ -71,11 +76,11 @@ def played(algorithm: GradientAlgorithm) -> tuple[Transitions, EnvStates | None]
     return algorithm.collector.take(results, 0), before
 
 
-def of_case(case: Case, threads: int, turns: int) -> dict[str, Any]:
+def of_case(case: Case, learners: Mapping[str, Sequence[str]], turns: int) -> dict[str, Any]:
     """Return the examples of a generation's updates, and the seconds of each turn by learner."""
-    made = {name: algorithm_of(case, name, threads) for name in LEARNERS}
-    transitions, before = played(made["exact"])
-    found: dict[str, list[float]] = {name: [] for name in LEARNERS}
+    made = {name: algorithm_of(case, settings) for name, settings in learners.items()}
+    transitions, before = played(next(iter(made.values())))
+    found: dict[str, list[float]] = {name: [] for name in learners}
     examples = 0.0
     for _ in range(turns + 1):  # the first compiles
         for name, algorithm in made.items():
@@ -129,4 +134,4 @@ def run(form: Form) -> Table:
 
 
 if __name__ == "__main__":
-    print(json.dumps(of_case(CASES[sys.argv[1]], int(sys.argv[2]), int(sys.argv[3]))))
+    print(json.dumps(of_case(CASES[sys.argv[1]], learners(int(sys.argv[2])), int(sys.argv[3]))))

@@ -25,6 +25,8 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", patient, max_examples=LONG_EXAMPLES)
 settings.register_profile("short", patient, max_examples=SHORT_EXAMPLES)
 
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # what tests expect is a CPU's, also where there is a GPU
+
 # Background jobs ignore SIGINT, those under nohup SIGHUP, and children inherit it.
 for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:

@@ -7,9 +7,9 @@ The arithmetic is float32; multiplications and additions are rounded apart, and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from math import prod, sqrt
 from queue import SimpleQueue
 from typing import Any
@@ -21,16 +21,15 @@ from evo.compiled.buffers import aligned
 from evo.compiled.exact import integer_power
 from evo.learning.exact import losses
 from evo.learning.exact.adam import follow, norm_of, step
-from evo.learning.exact.passes import add_sums, backward, forward, pack_weights, unpack
+from evo.learning.exact.passes import add_sums, forward, gradients_of, pack_weights, unpack
 from evo.learning.exact.plan import BLOCK, Plan, Workspace, plan, workspace
 from evo.learning.exact.runs import WIDTH, rounded
+from evo.learning.exact.tree import Tree
 from evo.learning.learner import BETAS, Learner, Rows, Values
 from evo.learning.losses import AnyLoss, PolicyLoss, QLoss
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.rollouts.rollout import check_arithmetic
-
-AHEAD = 4  # blocks beyond one a thread that may be computed before the first of them is added
 
 
 class Weights:
@@ -94,12 +93,13 @@ class ExactLearner(Learner):
         self._plan, self._max_norm = plan(network), np.float32(max_gradient_norm)
         self.network_weights = Weights(network, self._plan)
         self._first, self._second = aligned(network.size), aligned(network.size)
-        self._gradient = aligned(network.size)
+        self._unpacked = aligned(network.size + WIDTH * (max(layer.filters for layer in network.layers) + 1))
+        self._gradient = self._unpacked[: network.size]
         self._loss = loss
         self._target = ExactTarget(network, self._plan, self) if isinstance(loss, QLoss) else None
         self.target = self._target
         self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, "learner") if threads > 1 else None
+        self._pool = ThreadPoolExecutor(threads - 1, "learner") if threads > 1 else None
         self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
         for _ in range(threads):
             self._workspaces.put(workspace(self._plan))
@@ -151,99 +151,76 @@ class ExactLearner(Learner):
     def gradients(self, rows: Rows, settings: Mapping[str, float]) -> Values:
         """Compute the gradient of the mean loss over the examples `rows` [B]; return the values of each."""
         rows = self._checked(rows, self._observations)
-        kernel, batch, given, names = self._prepared(rows, settings)
+        loss, names = self._prepared(rows, settings)
         values = np.empty((len(names), len(rows)), np.float32)
-        layers, weights = self._plan.layers, self.network_weights
-        packed, last, group = weights.packed(), self._plan.layers[-1], self._plan.group
+        network = self._plan.layers, self.network_weights.vector, self.network_weights.packed()
 
-        def block(begin: int, workspace: Workspace) -> NDArray[np.float32]:
-            sums, end = self._sums(), min(begin + BLOCK, len(rows))
-            for first in range(begin, end, group):
-                count = min(group, end - first)
-                forward(layers, weights.vector, packed, self._observations, rows, first, count, workspace)
-                kernel(last, workspace.floats, batch, given, rows, first, count, len(rows), values)
-                backward(layers, weights.vector, packed, count, workspace, sums)
-            return sums
+        blocks = -(-len(rows) // BLOCK)
+        tree = Tree(blocks, self._join)
 
-        with closing(self._each(block, range(0, len(rows), BLOCK))) as blocks:
-            total = self._tree(blocks)
-        unpack(layers, total, self._gradient)
+        def block(number: int, workspace: Workspace) -> None:
+            sums, begin = self._sums(), number * BLOCK
+            places = begin, min(begin + BLOCK, len(rows)), self._plan.group
+            gradients_of(*network, self._observations, rows, places, workspace, loss, values, sums)
+            tree.add(number, sums)
+
+        self._for_each(block, range(blocks))
+        total = tree.total()
+        unpack(self._plan.layers, total, self._unpacked)
         self._spare.append(total)
         return dict(zip(names, values, strict=True))
 
+    def _join(self, earlier: NDArray[np.float32], later: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the sums of both."""
+        add_sums(earlier, later)
+        self._spare.append(later)
+        return earlier
+
     def _sums(self) -> NDArray[np.float32]:
-        """Return zeros for the sums of a block."""
+        """Return an array for the sums of a block."""
         try:
-            sums = self._spare.pop()
+            return self._spare.pop()
         except IndexError:
             return aligned(self._plan.sums)
-        sums[:] = 0
-        return sums
 
-    def _each(self, function: Callable[[int, Workspace], Any], places: Iterable[int]) -> Generator[Any, None, None]:
-        """Call the function for every place, by all threads; yield results in order.
+    def _for_each(self, function: Callable[[int, Workspace], Any], places: Iterable[int]) -> None:
+        """Call the function for every place, by all threads, this one too; nothing is at work any more at the end."""
+        left = deque(places)
 
-        Only a few places are worked at before the first of them is done, so memory is bounded. Nothing is worked at any
-        more when this is closed.
-        """
-
-        def with_workspace(place: int) -> Any:
+        def work() -> None:
             workspace = self._workspaces.get()  # there is one for every thread
             try:
                 check_arithmetic()
-                return function(place, workspace)
+                while left:
+                    with suppress(IndexError):  # another thread was faster
+                        function(left.popleft(), workspace)
+            except BaseException:
+                left.clear()
+                raise
             finally:
                 self._workspaces.put(workspace)
 
-        if self._pool is None:
-            yield from map(with_workspace, places)
-            return
-        waiting: deque[Future[Any]] = deque()
+        others = [self._pool.submit(work) for _ in range(min(self._threads, len(left)) - 1)] if self._pool else []
         try:
-            for place in places:
-                waiting.append(self._pool.submit(with_workspace, place))
-                if len(waiting) >= self._threads + AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            work()
         finally:
-            for future in waiting:
-                future.cancel()
-            wait(waiting)
+            wait(others)
+        for other in others:
+            other.result()
 
-    def _tree(self, blocks: Iterable[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Return the sum of blocks, added in pairs: the first two, the next two, then these two sums, and so on."""
-        waiting: deque[tuple[int, NDArray[np.float32]]] = deque()  # how many blocks, and their sum
-
-        def join() -> None:
-            count, later = waiting.pop()
-            others, earlier = waiting.pop()
-            add_sums(earlier, later)
-            self._spare.append(later)
-            waiting.append((count + others, earlier))
-
-        for sums in blocks:
-            waiting.append((1, sums))
-            while len(waiting) > 1 and waiting[-1][0] == waiting[-2][0]:
-                join()
-        while len(waiting) > 1:
-            join()
-        return waiting[0][1]
-
-    def _prepared(self, rows: Rows, settings: Mapping[str, float]) -> tuple[Any, Any, Any, tuple[str, ...]]:
-        """Return the compiled loss, its arrays, its settings and the names of its values."""
+    def _prepared(self, rows: Rows, settings: Mapping[str, float]) -> tuple[tuple[Any, Any], tuple[str, ...]]:
+        """Return the loss's arrays with its settings, and the names of its values."""
         loss, data = self._loss, self._data
         if isinstance(loss, PolicyLoss):
-            kernel = losses.normal_policy if loss.is_gaussian else losses.softmax_policy
             allowed = data.get("action_masks", losses.ALL_ALLOWED)
             arrays = [data[name] for name in losses.PolicyBatch._fields[2:]]
             policy = losses.PolicyBatch(data["actions"], allowed, *arrays)
             numbers = {name: float(value) for name, value in settings.items()}
-            return kernel, policy, losses.PolicySettings(**numbers, clipped=loss.clipped), losses.POLICY_VALUES
+            return (policy, losses.PolicySettings(**numbers, clipped=loss.clipped)), losses.POLICY_VALUES
         targets = self._targets(rows) if isinstance(loss, QLoss) else data["targets"]
         importance = data["importance"] if isinstance(loss, QLoss) else np.ones(len(targets), np.float32)
         batch = losses.QBatch(data["actions"], targets, importance)
-        return losses.huber, batch, losses.QSettings(loss.actions, loss.dueling, loss.huber_delta), losses.Q_VALUES
+        return (batch, losses.QSettings(loss.actions, loss.dueling, loss.huber_delta)), losses.Q_VALUES
 
     def _targets(self, rows: Rows) -> NDArray[np.float32]:
         """Return DQN's targets of the examples in `rows`, 0 of others: returns + discounts * Q of the next action."""
@@ -275,9 +252,7 @@ class ExactLearner(Learner):
             found = workspace.floats[start : start + count * distance].reshape(count, distance)
             out[first : first + count] = found[:, :filters]
 
-        with closing(self._each(part, range(0, len(rows), group))) as parts:
-            for _ in parts:
-                pass
+        self._for_each(part, range(0, len(rows), group))
         return out
 
     def _rows(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -10,7 +10,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
@@ -226,6 +227,21 @@ def huber(layer, x, batch, settings, rows, first, count, total, values):  # type
         values[0, first + e] = importance * (0.5 * inside * inside + delta * (size - inside))
         values[1, first + e] = error
         values[2, first + e] = value
+
+
+def derive(layer, x, batch, settings, rows, first, count, total, values):  # type: ignore[no-untyped-def]
+    """Compute the loss that a batch is for; in compiled code alone."""
+    raise NotImplementedError
+
+
+@overload(derive)
+def _derive(layer, x, batch, settings, rows, first, count, total, values):  # type: ignore[no-untyped-def]
+    kernel = huber
+    if batch.instance_class is PolicyBatch:
+        kernel = normal_policy if isinstance(batch[0].dtype, types.Float) else softmax_policy
+    return lambda layer, x, batch, settings, rows, first, count, total, values: kernel(
+        layer, x, batch, settings, rows, first, count, total, values
+    )
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

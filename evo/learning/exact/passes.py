@@ -8,6 +8,7 @@ changes a bit.
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
@@ -26,12 +27,15 @@ from evo.learning.exact.layers import (
     scatter,
     without_weights,
 )
+from evo.learning.exact.losses import derive
 from evo.learning.exact.products import multiply, pack
 from evo.learning.exact.runs import (
     WIDTH,
     add_rows,
     copy,
     copy_where_positive,
+    fetch,
+    fill,
     rectify_vector,
     transpose,
 )
@@ -68,6 +72,8 @@ def forward(layers, weights, packed, observations, rows, first, count, workspace
     x = workspace.floats
     layer = layers[0]
     for e in range(count):
+        if first + count + e < rows.shape[0]:
+            fetch(observations, np.int64(rows[first + count + e]))
         source = observations[rows[first + e]]
         to, width = layer.input + e * layer.input_size + layer.inside, layer.width * layer.channels
         for i in range(layer.height):
@@ -116,10 +122,10 @@ def _weighted(layer, packed, count, workspace):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def backward(layers, weights, packed, count, workspace, sums):  # type: ignore[no-untyped-def]
+def backward(layers, weights, packed, count, workspace, sums, begins):  # type: ignore[no-untyped-def]
     """Add the gradients of `count` examples to the sums, of gradients at `d_output` of the last layer.
 
-    What lies behind the last filter of a row there is zero.
+    What lies behind the last filter of a row there is zero. Where it `begins`, the sums are written, not added to.
     """
     x = workspace.floats
     for number in range(layers.shape[0] - 1, -1, -1):
@@ -134,9 +140,12 @@ def backward(layers, weights, packed, count, workspace, sums):  # type: ignore[n
                 for f in range(layer.filters):
                     x[at + f] *= ONE - x[value + f] * x[value + f]
         if layer.norm:
+            if begins:
+                fill(sums, layer.scale, layer.filters, workspace.zeros)
+                fill(sums, layer.shift, layer.filters, workspace.zeros)
             normalise_back(layer, weights, x, count, sums)
         if layer.kind == WEIGHTED:
-            _weighted_back(layer, packed, count, workspace, sums)
+            _weighted_back(layer, packed, count, workspace, sums, begins)
         if not layer.passes_on:
             break
         if layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
@@ -152,17 +161,20 @@ def backward(layers, weights, packed, count, workspace, sums):  # type: ignore[n
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def _weighted_back(layer, packed, count, workspace, sums):  # type: ignore[no-untyped-def]
+def _weighted_back(layer, packed, count, workspace, sums, begins):  # type: ignore[no-untyped-def]
     """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before."""
     x, rows, terms, filters = workspace.floats, count * layer.pixels, layer.terms, layer.filters
+    kernel = sums, layer.sums, -(-terms // WIDTH) * WIDTH
+    if begins:
+        fill(sums, layer.bias, filters, workspace.zeros)
     for f in range(0, filters, WIDTH):
         add_rows(sums, layer.bias + f, x, layer.d_output + f, layer.row, rows)
     distance = -(-rows // WIDTH) * WIDTH
     distance += WIDTH if distance % 128 == 0 else 0
     transpose(x, layer.d_output, rows, filters, layer.row, workspace.turned, 0, distance)
     multiply(
-        (sums, layer.sums, -(-terms // WIDTH) * WIDTH),
-        (sums, layer.sums, -(-terms // WIDTH) * WIDTH),
+        kernel,
+        (workspace.zeros, NONE, NONE) if begins else kernel,
         (workspace.turned, NONE, distance),
         (x, layer.patches, layer.patch),
         workspace.words,
@@ -184,17 +196,37 @@ def _weighted_back(layer, packed, count, workspace, sums):  # type: ignore[no-un
         scatter(layer, x, count, workspace)
 
 
+@njit(cache=True, error_model="numpy", nogil=True)
+def gradients_of(layers, weights, packed, observations, rows, places, workspace, loss, values, sums):  # type: ignore[no-untyped-def]
+    """Write the sums of a block's gradients, and the values of its examples.
+
+    places: the block's first example, the one behind its last, and how many are computed at once; loss: a batch and its
+    settings, as `evo.learning.exact.losses.derive` takes them.
+    """
+    begin, end, group = places
+    batch, settings = loss
+    last = layers[layers.shape[0] - 1]
+    for first in range(begin, end, group):
+        count = min(group, end - first)
+        forward(layers, weights, packed, observations, rows, first, count, workspace)
+        derive(last, workspace.floats, batch, settings, rows, first, count, rows.shape[0], values)  # type: ignore[no-untyped-call]
+        backward(layers, weights, packed, count, workspace, sums, first == begin)
+
+
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def unpack(layers, sums, gradient):  # type: ignore[no-untyped-def]
-    """Write the gradient in the order of the flat weights.  # sums -> [P]"""
+    """Write the gradient in the order of the flat weights; behind its end is space for a square.  # sums -> [P]"""
     for i in range(layers.shape[0]):
         layer = layers[i]
         terms, filters, at = layer.terms, layer.filters, layer.offset
         if layer.kind == WEIGHTED:
             distance = -(-terms // WIDTH) * WIDTH
-            for k in range(terms):
-                for f in range(filters):
-                    gradient[at + k * filters + f] = sums[layer.sums + f * distance + k]
+            if filters % WIDTH == 0:
+                transpose(sums, layer.sums, filters, terms, distance, gradient, at, filters)
+            else:
+                for k in range(terms):
+                    for f in range(filters):
+                        gradient[at + k * filters + f] = sums[layer.sums + f * distance + k]
             at += terms * filters
             for f in range(filters):
                 gradient[at + f] = sums[layer.bias + f]

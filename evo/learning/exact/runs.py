@@ -19,6 +19,7 @@ from evo.kernels.vectors import interleave, load, rectify, shuffle, store
 kernel_cache.use(__name__)
 
 WIDTH = 16  # of a vector; rows of C and of packed weights are whole vectors
+LINE = 16  # of a cache
 PARTS = 8  # partial sums over filters
 VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 
@@ -144,6 +145,13 @@ rectify_vector, copy_rectified = _on_vectors(_rectified), _on_run(_rectified)
 multiply_vector = _on_vectors(lambda builder, present, given: builder.fmul(present, given))
 
 
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def fill(y, to, count, vector):  # type: ignore[no-untyped-def]
+    """y[to : to + count] = a vector's 16 numbers, again and again, to the end of the last vector."""
+    for k in range(0, count, WIDTH):
+        copy_vector(y, to + k, vector, 0)
+
+
 @intrinsic
 def copy_where_positive(typing, y, to, x, at, z, from_, count):  # type: ignore[no-untyped-def]
     """y[to : to + count] = x[at : at + count] where z[from_ : from_ + count] is positive, else 0; as `copy`."""
@@ -180,6 +188,25 @@ def _with_factor(compute: Any) -> Any:
 less = _with_factor(lambda builder, present, given, number: builder.fsub(given, number))
 times = _with_factor(lambda builder, present, given, number: builder.fmul(given, number))
 less_times = _with_factor(lambda builder, present, given, number: builder.fsub(present, builder.fmul(given, number)))
+
+
+@intrinsic
+def fetch(typing, x, row):  # type: ignore[no-untyped-def]
+    """Have a row of a matrix fetched from memory to the second cache, without waiting for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        matrix = context.make_array(signature.args[0])(context, builder, arguments[0])
+        i64, size = arguments[1].type, builder.extract_value(matrix.shape, 1)
+        begin = builder.gep(matrix.data, [builder.mul(arguments[1], size)])
+        kinds = [ir.IntType(8).as_pointer(), *[ir.IntType(32)] * 3]
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", kinds[:1], ir.FunctionType(ir.VoidType(), kinds))
+        reads, second, data = (ir.Constant(ir.IntType(32), number) for number in (0, 2, 1))
+        with cgutils.for_range_slice(builder, i64(0), size, i64(LINE), inc=True) as (place, _):
+            line = builder.bitcast(builder.gep(begin, [place]), kinds[0])
+            builder.call(prefetch, [line, reads, second, data])
+        return context.get_dummy_value()
+
+    return types.void(x, types.intp), generate
 
 
 @intrinsic

@@ -172,9 +172,10 @@ class TensorFlowLearner(Learner):
         import tensorflow as tf
 
         self._data = {}  # frees the memory of the arrays before
+        on_cpu = not tf.config.list_logical_devices("GPU")  # a GPU would fetch all of it again for every update
 
         def tensor(array: NDArray[Any]) -> Any:
-            if array.size and np.shares_memory(array, self._buffer):
+            if on_cpu and array.size and np.shares_memory(array, self._buffer):
                 return tf.experimental.dlpack.from_dlpack(array.__dlpack__())  # the same memory
             return tf.constant(array)
 
