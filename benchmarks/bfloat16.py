@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from benchmarks.rollout import Case, cases, mutated, needed_flops
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Episodes, Task
-from evo.rollouts.player import Player, RunSpec, make_player
+from evo.records import Episodes, Player, Task
+from evo.rollouts.player import RunSpec, make_player
 
 EPISODES = (16, 64)
 CANDIDATES = 4

@@ -168,8 +168,8 @@ def add_peers(form: Form, table: Table) -> None:
         row = [f"{versus.player}, planes, 12 x 12, against {versus.name}", number(ours), f"{versus.length:.1f}"]
         table.rows.append([*row, number(theirs), number(ratio)])
         if versus.name.startswith("Jumanji"):
-            what = f"times the Snake of {versus.name}, {versus.player}"
-            table.limits.append(Limit(what, ratio, JUMANJI, ratio=True))
+            title = f"times the Snake of {versus.name}, {versus.player}"
+            table.limits.append(Limit(title, ratio, JUMANJI, ratio=True))
 
 
 def run(form: Form) -> Table:

@@ -141,7 +141,7 @@ def speed(workers: Pool, tasks: list[Task]) -> float:
 
 def used(slot: Mapping[str, str]) -> int | None:
     """Return the megabytes that the driver says are used of a GPU, by whomever; None where it does not say."""
-    query = ["nvidia-smi", "-i", slot[placement.VISIBLE], "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    query = ["nvidia-smi", "-i", slot[gpus.VISIBLE], "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     try:
         told = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:  # the driver is there without its tool
@@ -268,10 +268,10 @@ def main() -> int:
         return 0
     print(machine() if arguments.cpu else f"{found[0].model}; {machine()}")
     options = {"kind": "gpu", "count": 1}
-    visible = os.environ.pop(placement.VISIBLE, placement.NO_GPU)
+    visible = os.environ.pop(gpus.VISIBLE, placement.NO_GPU)
     shown = None if visible == placement.NO_GPU else visible  # the package says so: other benchmarks want no GPU
     try:
-        slot = {placement.VISIBLE: placement.NO_GPU} if arguments.cpu else planned(options, shown)[0]
+        slot = {gpus.VISIBLE: placement.NO_GPU} if arguments.cpu else planned(options, shown)[0]
         print(updates(slot).markdown(), flush=True)
         print(together(slot, arguments.candidates, arguments.most).markdown(), flush=True)
         if not arguments.cpu:

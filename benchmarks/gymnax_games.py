@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.peers import Peer, interpreter, missing
 from benchmarks.tables import Form, Limit, Table, number, seconds
@@ -49,7 +50,7 @@ class Versus:
         module = registry.find("environments", self.name)
         environment = module.make(module.Options(id=self.name, **self.options))
         envs, draw = GameVectorEnv(environment, size, copy=False), np.random.default_rng(0)
-        actions = draw.integers(environment.actions, size=(ACTIONS, size))
+        actions: NDArray[Any] = draw.integers(environment.actions, size=(ACTIONS, size))
         if environment.continuous:
             actions = draw.uniform(-1.0, 1.0, (ACTIONS, size, environment.actions))
         envs.reset(seed=0)
@@ -89,7 +90,8 @@ class Versus:
     def take_turn(self, peer: Peer) -> None:
         """Play a round of all."""
         ours = self.ours(self.mine)[0]
-        self.rounds.append((ours, *(self.asked(peer, self.others, resets)[0] for resets in ("step", "pool"))))
+        step, pool = (self.asked(peer, self.others, resets)[0] for resets in ("step", "pool"))
+        self.rounds.append((ours, step, pool))
 
 
 def versus() -> list[Versus]:

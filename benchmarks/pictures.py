@@ -48,8 +48,9 @@ clip-path="url(#{unique_id}-clip-terminal)">{backgrounds}<g class="{unique_id}-m
 def draw_screen(directory: Path, file: Path) -> None:
     """Draw what a run of UNTIL generations shows."""
     experiment = loading.load(EXPERIMENT)
-    size = {"width": COLUMNS, "height": LINES}
-    console = Console(record=True, force_terminal=True, color_system="truecolor", file=io.StringIO(), **size)
+    console = Console(
+        record=True, force_terminal=True, color_system="truecolor", file=io.StringIO(), width=COLUMNS, height=LINES
+    )
     champion = Champions(directory, experiment.network()).newer()
     assert champion is not None
     with Screen(console=console) as screen:

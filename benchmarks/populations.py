@@ -47,7 +47,7 @@ class Way:
 
     def speed(self, what: str) -> float:
         """Return `what` a second, the median over rounds."""
-        return median(played[what] / played["seconds"] for played in self.rounds)
+        return float(median(played[what] / played["seconds"] for played in self.rounds))
 
 
 def measured(case: Case, form: Form, table: Table) -> None:
@@ -103,7 +103,7 @@ def _peers(case: Case, form: Form, table: Table, file: Path, task: Task) -> tupl
         **network.options.model_dump(include={"conv", "dense", "padding"}),
         "shape": network.shape, "outputs": network.outputs, "size": network.size,
     }  # fmt: skip
-    peers, ways = [], []
+    peers, ways = list[Peer](), list[Way]()
     usual = [] if case.sigma else ["usual"]
     assert isinstance(task.play, Episodes)
     if python := form.peers and interpreter(form.peers, "evotorch"):
@@ -171,7 +171,7 @@ def _add(way: Way, ours: Way, limit: float, name: str, table: Table) -> None:
 def ratio(ours: Way, way: Way, what: str) -> float:
     """Return how many of our useful frames a second there are for one of `what` theirs, the median over rounds."""
     pairs = zip(ours.rounds, way.rounds, strict=True)
-    return median(a["frames"] / a["seconds"] / (b[what] / b["seconds"]) for a, b in pairs)
+    return float(median(a["frames"] / a["seconds"] / (b[what] / b["seconds"]) for a, b in pairs))
 
 
 def run(form: Form) -> Table:

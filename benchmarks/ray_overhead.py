@@ -26,8 +26,8 @@ from evo.networks.network import Options as Policy
 from evo.records import ActionRule, Episodes, Task, WeightSource
 from evo.rollouts.player import RunSpec
 
-ENVIRONMENT = {"id": "snake", "size": 5, "starvation": 1}
-POLICY = {"kind": "linear"}
+ENVIRONMENT = snake.Options(size=5, starvation=1)
+POLICY = Policy(kind="linear")
 WORKERS, ROUNDS = 2, 5
 TASKS = 400
 PUBLISHED = 32 << 20  # bytes of weights
@@ -36,12 +36,7 @@ LANES, HORIZON = 64, 128  # of a segment
 
 def tiny(count: int) -> list[Task]:
     """Return tasks of one candidate that plays one step."""
-    source = WeightSource(*(np.array([value], kind) for value, kind in ((-1, np.int32), (-1, np.int32))), *_named())
-    return [Task(source, Episodes(np.zeros(1, np.uint64))) for _ in range(count)]
-
-
-def _named() -> tuple[Any, Any]:
-    return np.zeros(1, np.uint64), np.zeros(1, np.float32)
+    return [Task(WeightSource.of_row(-1), Episodes(np.zeros(1, np.uint64))) for _ in range(count)]
 
 
 def fresh(place: Path, number: int, columns: int) -> list[Task]:
@@ -49,20 +44,19 @@ def fresh(place: Path, number: int, columns: int) -> list[Task]:
     name = f"w-{number}.h5"
     with h5py.File(place / name, "w") as file:
         file["weights"] = np.full((PUBLISHED // (4 * columns), columns), number, np.float32)
-    source = WeightSource(np.zeros(1, np.int32), np.full(1, -1, np.int32), *_named(), published=name)
-    return [Task(source, Episodes(np.zeros(1, np.uint64)))]
+    return [Task(WeightSource.of_row(published=name), Episodes(np.zeros(1, np.uint64)))]
 
 
 def measure(place: Path) -> Table:
     """Return the table of a run."""
     options, alone = ray.Options(count=WORKERS), processes.Options(count=WORKERS)
-    spec = RunSpec(place, snake.Options(**ENVIRONMENT), Policy(**POLICY))
+    spec = RunSpec(place, ENVIRONMENT, POLICY)
     many, one = tiny(TASKS), tiny(1)
-    environment = snake.make(snake.Options(**ENVIRONMENT))
-    columns = Network.build(Policy(**POLICY), environment.shape, environment.actions).size
+    environment = snake.make(ENVIRONMENT)
+    columns = Network.build(POLICY, environment.shape, environment.actions).size
     lanes = begin_envs(environment, 1, 0, LANES)
     (segment,) = segment_tasks(lanes, HORIZON, LANES, ActionRule())
-    segment = Task(one[0].weights, segment.play, segment.choose)
+    segment = Task(one[0].weights, segment.play, segment.action_rule)
     figures: dict[str, dict[str, list[float]]] = {"ray": {}, "processes": {}}
     with ray.make(options, spec) as on_ray, processes.make(alone, spec) as on_processes:
         started = seconds(partial(on_ray.map, one))

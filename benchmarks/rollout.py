@@ -206,7 +206,7 @@ def of_run(run_dir: Path, rounds: int) -> list[list[str]]:
         raise SystemExit(f"{run_dir}: no generation is committed yet")
     parents = np.ascontiguousarray(store.read_state(store.next_generation - 1)["weights"], np.float32)
     rollout = Rollout(network, environment)
-    source = children(len(parents), 128, experiment.options.sigma)
+    source = children(len(parents), 128, experiment.options.model_dump()["sigma"])
     rollout.play(Task(children(1, 1, 0.0), Episodes(episode_keys(0, Purpose.TRAINING, 0, 1))), parents)  # compiles
     rows = []
     for episodes in EPISODES:

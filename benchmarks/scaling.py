@@ -125,8 +125,8 @@ def run(form: Form) -> Table:
         one, two = open_pool(case, 1, directory), open_pool(case, 2, directory)
         alone = [Alone(spec_of(case, directory), processes_) for processes_ in (1, 2)]
         try:
-            for pool in alone:
-                pool.seconds(work[:4])
+            for players in alone:
+                players.seconds(work[:4])
             speeds: dict[int, list[float]] = {1: [], 2: []}
             returns, gains = [], []
             for _ in range(rounds):
@@ -135,12 +135,13 @@ def run(form: Form) -> Table:
                     took = seconds(lambda pool=pool, results=results: results.extend(pool.map(work).results))  # type: ignore[misc]
                     speeds[workers].append(sum(result.frames for result in results) / took)
                     returns.append(np.concatenate([result.returns for result in results]))
-                took_alone, took_together = (pool.seconds(work) for pool in alone)
+                took_alone, took_together = (players.seconds(work) for players in alone)
                 gains.append(2 * took_alone / took_together)
             memory = max(resident(pid) for pid in two.pids)
             waits = [respawn(one, case) for _ in range(3)]
         finally:
-            for opened in (one, two, *alone):
+            running: list[Pool | Alone] = [one, two, *alone]
+            for opened in running:
                 opened.close()
     if not all(np.array_equal(returns[0], other) for other in returns):
         raise RuntimeError("one worker and two have different results")

@@ -28,7 +28,8 @@ from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.config import loading
 from evo.config.experiment import Experiment, environment_of, evaluator_of
 from evo.evaluators import processes
-from evo.records import Episodes, Request, Task
+from evo.networks.network import Network
+from evo.records import Episodes, Evaluator, Request, Task
 from evo.rollouts.player import RunSpec, make_player
 from evo.store.store import Store
 from evo.training.generation import addressed, make_algorithm, play_out
@@ -102,8 +103,9 @@ def measured(
             for workers, players in without.items():
                 alone[workers].append(players.seconds(tasks))
     finally:
-        for pool in (*pools.values(), *without.values()):
-            pool.close()
+        opened: list[Evaluator | Alone] = [*pools.values(), *without.values()]
+        for one in opened:
+            one.close()
     return took, alone
 
 
@@ -125,12 +127,12 @@ def work_of(name: str, experiment: Experiment, directory: Path, tasks: Sequence[
     ), frames / slots  # fmt: skip
 
 
-def _rebuilding(network: object) -> float:
+def _rebuilding(network: Network) -> float:
     from benchmarks.rollout import children
     from evo.networks.candidates import Rebuilder
 
-    rebuilder = Rebuilder(network)  # type: ignore[arg-type]
-    parents = np.zeros((1, network.size), np.float32)  # type: ignore[attr-defined]
+    rebuilder = Rebuilder(network)
+    parents = np.zeros((1, network.size), np.float32)
     out, source = parents[0].copy(), children(1, 1, 0.1)
     rebuilder.rebuild(parents, source, 0, out)
     return median(seconds(lambda: rebuilder.rebuild(parents, source, 0, out)) for _ in range(5))
@@ -285,11 +287,11 @@ def own_costs(own: dict[str, Own], least: Own, trip: float, speed: float) -> Tab
         row = [name, number(1e6 * cost.candidate), number(1e3 * cost.survivor), number(1e3 * cost.fixed)]
         table.rows.append(row)
     large = own["seed"]
-    for what, cost, target, best in (
+    for what, measured_, target, best in (
         ("us per candidate", 1e6 * large.candidate, 100.0, 1e6 * least.candidate),
         ("ms per new parent", 1e3 * large.survivor, 10.0, 1e3 * least.survivor),
     ):
-        table.limits.append(Limit(f"1.18 million weights: {what}", cost, target, most=True, best=best))
+        table.limits.append(Limit(f"1.18 million weights: {what}", measured_, target, most=True, best=best))
     return table
 
 

@@ -10,10 +10,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled.arguments import whole
 from evo.compiled.bits import popcount
 from evo.compiled.game import GOES_ON, TERMINATED, TRUNCATED
 from evo.randomness.philox_compiled import draw
-from snake.rules import LARGEST, SMALLEST, Game, whole
+from snake.rules import LARGEST, SMALLEST, Game
 
 kernel_cache.use(__name__)
 

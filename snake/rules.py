@@ -8,6 +8,7 @@ from itertools import pairwise
 from operator import index
 from typing import Any
 
+from evo.compiled.arguments import whole
 from evo.randomness.philox import draw
 from evo.randomness.philox import episode_seed as episode_seed
 
@@ -253,17 +254,6 @@ class Game:
         if heading not in (None, looks):
             raise ValueError(f"heading {heading} does not agree with the body, which looks {HEADINGS[looks]} ({looks})")
         return looks
-
-
-def whole(name: str, value: Any, lowest: int, highest: int) -> int:
-    """Return `value` as an int; ValueError where it is no integer or lies outside [lowest, highest]."""
-    try:
-        number = index(value)
-    except TypeError:
-        raise ValueError(f"{name} is a whole number, not {value!r}") from None
-    if not lowest <= number <= highest:
-        raise ValueError(f"{name} is {number}, not between {lowest} and {highest}")
-    return number
 
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box, Discrete
 from torch.distributions.categorical import Categorical
 
 from benchmarks.peers.torch_network import trunk
@@ -64,8 +65,11 @@ def main(described: str, seconds: str, frames: str, good: str) -> None:
     ppo = experiment["ppo"]
     lanes, horizon = ppo["envs"], ppo["horizon"]
     boards = SnakeVectorEnv(num_envs=lanes, autoreset_mode="SameStep", **experiment["environment"])
-    shape = boards.single_observation_space.shape
-    agent = Agent(shape, int(boards.single_action_space.n), experiment["policy"])
+    shown, choices = boards.single_observation_space, boards.single_action_space
+    assert isinstance(shown, Box)
+    assert isinstance(choices, Discrete)
+    shape = shown.shape
+    agent = Agent(shape, int(choices.n), experiment["policy"])
     optimizer = torch.optim.Adam(agent.parameters(), lr=ppo["learning_rate"], eps=1e-5)
     observed = torch.zeros((horizon, lanes, shape[2], shape[0], shape[1]))
     actions = torch.zeros((horizon, lanes), dtype=torch.long)

@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +28,17 @@ from jumanji.environments import Snake
 
 from benchmarks.peers import answer
 
+Record = TypeVar("Record")
 
-@struct.dataclass
+
+@dataclass_transform(frozen_default=True)
+def record(kind: type[Record]) -> type[Record]:
+    """Return a class as a dataclass whose values JAX looks into."""
+    made: type[Record] = struct.dataclass(kind)
+    return made
+
+
+@record
 class Episode:
     """One game, and what was counted of it until it ended."""
 
@@ -41,7 +50,7 @@ class Episode:
     over: Any
 
 
-class Game(VectorizedTask):
+class Game(VectorizedTask):  # type: ignore[misc]
     """Jumanji's Snake, seen as our networks see it, and over after `steps`."""
 
     def __init__(self, size: int, steps: int, planes: bool) -> None:
@@ -56,7 +65,8 @@ class Game(VectorizedTask):
 
     def step(self, state: Any, action: Any) -> tuple[Any, Any, Any]:
         """Return all games after actions [B], with what that earned, and which are over."""
-        return self._step(state, action)
+        played: tuple[Any, Any, Any] = self._step(state, action)
+        return played
 
     def seen(self, state: Any, hunger: Any) -> Any:
         """Return planes (head, body, age, fruit, hunger), or the one plane that numbers them."""
@@ -156,7 +166,7 @@ def fastest(policy: dict[str, Any], flat: Any, episodes: int) -> str:
     return min(took, key=lambda form: took[form])
 
 
-class Network(PolicyNetwork):
+class Network(PolicyNetwork):  # type: ignore[misc]
     """A policy of EvoJAX's, which is given a copy of its candidate's weights for every episode.
 
     As in EvoJAX's own policies it scores each copy by itself in the usual form; in others one copy a candidate.

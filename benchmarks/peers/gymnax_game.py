@@ -89,7 +89,8 @@ def pooled(env: Any) -> Callable[..., Any]:
         state = jax.tree.map(lambda new, old: jax.lax.select(over, new, old), fresh, state)
         return env.get_obs(state, params), state, reward, over
 
-    return jax.vmap(advance, in_axes=(0, 0, 0, None, 0))
+    everywhere: Callable[..., Any] = jax.vmap(advance, in_axes=(0, 0, 0, None, 0))
+    return everywhere
 
 
 if __name__ == "__main__":

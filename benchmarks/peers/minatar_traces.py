@@ -97,12 +97,12 @@ def case(name: str, seed: int, sticky: float, ramping: bool, careful: bool) -> d
     while left > 0:
         game.reset()
         game.last_action = 0
-        begin, digest = recorder.taken(), zlib.crc32(np.packbits(game.state()))
+        begin, digest = recorder.taken(), zlib.crc32(np.packbits(game.state()).tobytes())
         played, draws, rewards, digests, ended = "", [], "", f"{digest % 256:02x}", False
         while left > 0 and not ended:
             place = choose(game, actions, random, careful)
             reward, ended = game.act(actions[place])
-            digest = zlib.crc32(np.packbits(game.state()), digest)
+            digest = zlib.crc32(np.packbits(game.state()).tobytes(), digest)
             played, rewards, digests = played + str(place), rewards + str(int(reward)), digests + f"{digest % 256:02x}"
             draws.append(recorder.taken()[0 if sticky else 1 :])
             left -= 1

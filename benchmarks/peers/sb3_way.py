@@ -31,9 +31,11 @@ class Boards(VecEnv):  # type: ignore[misc]
     def __init__(self, count: int, options: dict[str, Any], seed: int) -> None:
         self.first_seed = seed
         self.boards = SnakeVectorEnv(num_envs=count, autoreset_mode="SameStep", **options)
-        height, width, planes = self.boards.single_observation_space.shape
+        seen, played = self.boards.single_observation_space, self.boards.single_action_space
+        assert isinstance(seen, gymnasium.spaces.Box)
+        height, width, planes = seen.shape
         space = gymnasium.spaces.Box(0.0, 1.0, (planes, height, width), np.float32)
-        super().__init__(count, space, gymnasium.spaces.Discrete(int(self.boards.single_action_space.n)))
+        super().__init__(count, space, played)
 
     def reset(self) -> Any:
         seen, _ = self.boards.reset(seed=self.first_seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -118,3 +119,41 @@ def test_a_mask_of_resets_has_a_truth_for_each(name: str) -> None:
     for mask in (np.zeros(COUNT, np.bool_), np.ones(COUNT - 1, np.bool_), np.ones(COUNT), [True] * COUNT):
         with pytest.raises(ValueError, match="reset_mask"):
             envs.reset(options={"reset_mask": mask})
+
+
+def refusal(call: Callable[..., object], *given: Any, **named: Any) -> str:
+    with pytest.raises((ValueError, RuntimeError)) as raised:
+        call(*given, **named)
+    return f"{type(raised.value).__name__}: {raised.value}"
+
+
+def kinds(value: Any) -> Any:
+    """Return the types and the shapes of what is handed out, without what games name themselves."""
+    if isinstance(value, dict):
+        own = ("action_mask", "_action_mask", "score", "_score")
+        return {name: kinds(part) for name, part in value.items() if name not in own}
+    return value.dtype.str, value.shape[:1]
+
+
+def behaviour(name: str, mode: AutoresetMode) -> list[Any]:
+    """Return what a vector refuses and hands out: before its first reset, at it, at an end, and at a reset after it."""
+    envs, straight = vector(name, autoreset_mode=mode), np.ones(COUNT, np.int64)
+    told: list[Any] = [refusal(envs.step, actions) for actions in (straight, straight - 2)]
+    told += [refusal(envs.reset, seed=seeds) for seeds in ([1], -1, [1.5] * COUNT)]
+    told += [refusal(envs.reset, options={"reset_mask": mask}) for mask in (np.zeros(COUNT, np.bool_), [True] * COUNT)]
+    told += map(kinds, envs.reset(seed=3))
+    over = np.zeros(COUNT, np.bool_)
+    while not over.any():
+        last = envs.step(straight)
+        over = last[2] | last[3]
+    told += map(kinds, last)
+    if mode is AutoresetMode.DISABLED:
+        told.append(refusal(envs.step, straight))
+    return [*told, *map(kinds, envs.reset(options={"reset_mask": over}))]
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_snakes_vector_is_the_one_of_every_game(mode: AutoresetMode) -> None:
+    assert behaviour("evo/Snake-v0", mode) == behaviour("evo/catch-v0", mode)
+    ours, theirs = type(vector("evo/Snake-v0")), type(vector("evo/catch-v0"))
+    assert (ours.reset, ours.step) == (theirs.reset, theirs.step)

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from evo.kernels import lanes as kernel
 from evo.networks.network import Network
+from evo.randomness.philox_compiled import episode_seed
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, ActionRule
 from evo.rollouts.action_rules import RULES, choose_action
-from snake.advance import episode_seed
 from snake.envs import SnakeEnv
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import snake
-from snake.advance import episode_seed as compiled_episode_seed
+from evo.randomness.philox_compiled import episode_seed as compiled_episode_seed
 from snake.envs import SnakeEnv, SnakeVectorEnv
 from snake.rules import OBSERVATIONS, Game, episode_seed
 

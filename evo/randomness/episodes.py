@@ -1,0 +1,141 @@
+"""Episodes that follow each other by their seeds, in many environments of a compiled game at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from evo.compiled import cache as kernel_cache
+from evo.compiled import game as contract
+from evo.compiled.arguments import whole
+from evo.compiled.game import CompiledGame
+from evo.compiled.vector_env import DISABLED, NEXT_STEP, SAME_STEP
+from evo.randomness.philox_compiled import episode_seed
+from evo.randomness.streams import SEED_LIMIT
+from evo.records import GOES_ON
+
+kernel_cache.use(__name__)
+
+NEVER_BEGUN = -1
+
+
+@njit(forceinline=True, error_model="numpy", _nrt=False)
+def _begin_next(state, rules, b, first, episode):  # type: ignore[no-untyped-def]
+    episode[b] += 1
+    contract.begin(state, rules, b, episode_seed(first[b], episode[b]))
+
+
+@njit(forceinline=True, error_model="numpy", _nrt=False)
+def _show(state, rules, masked, b, out, masks):  # type: ignore[no-untyped-def]
+    contract.observe(state, rules, b, out[b])
+    if masked:
+        contract.mask(state, rules, b, masks[b])
+
+
+@kernel_cache.with_game
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def begin(state, rules, masked, chosen, first, episode, status, out, masks):  # type: ignore[no-untyped-def]
+    """Begin the next episode of every environment that is chosen, and write what all of them show.
+
+    chosen bool [B]; the rest is as in `advance`.
+    """
+    for b in range(chosen.shape[0]):
+        if chosen[b]:
+            status[b] = GOES_ON
+            _begin_next(state, rules, b, first, episode)
+        _show(state, rules, masked, b, out, masks)
+
+
+@kernel_cache.with_game
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def advance(  # type: ignore[no-untyped-def]
+    state, rules, masked, mode, actions, first, episode, rewards, status, metrics, out, masks, final, final_masks
+):
+    """Play actions[b] in every environment b, int64 [B] or float64 [B, D], and write what all of them show.
+
+    first uint64 [B] and episode int64 [B] name the episodes; out float32 [B, *shape]; masks int8 [B, A], written where
+    the game is `masked`; rewards float64 [B]; status int64 [B]; metrics int32 [B, M], written where an episode ends. An
+    environment whose episode is over begins its next one in this step (SAME_STEP; `final` and `final_masks` are what it
+    showed before), or in the next one, whose action is not played (NEXT_STEP), or never (DISABLED).
+    """
+    for b in range(actions.shape[0]):
+        if mode == NEXT_STEP and status[b] != GOES_ON:
+            _begin_next(state, rules, b, first, episode)
+            rewards[b] = 0.0
+            status[b] = GOES_ON
+            continue
+        thousandths, status[b] = contract.step(state, rules, b, actions[b])
+        rewards[b] = thousandths / 1000.0
+        if status[b] == GOES_ON:
+            continue
+        contract.metrics(state, rules, b, metrics[b])
+        if mode == SAME_STEP:
+            _show(state, rules, masked, b, final, final_masks)
+            _begin_next(state, rules, b, first, episode)
+    for b in range(actions.shape[0]):
+        _show(state, rules, masked, b, out, masks)
+
+
+class Batch:
+    """So many environments of a game, with the arrays that its kernels write; ValueError where there are none."""
+
+    def __init__(self, game: CompiledGame, num_envs: int, mode: int = DISABLED, fresh: bool = False) -> None:
+        count = whole("num_envs", num_envs, 1, 1 << 31)
+        self.game, self.mode, self.state = game, mode, game.make_state(count)
+        self.fresh = fresh  # whether observations are written to a new array each time
+        self.sides = (count, game.actions) if game.continuous else (count,)
+        self.asked = f"{'numbers' if game.continuous else 'whole numbers'} {self.sides}"  # what actions are, in errors
+        self.begun = False  # whether an episode has begun in every environment
+        self.first, self.episode = np.zeros(count, np.uint64), np.full(count, NEVER_BEGUN, np.int64)
+        self.rewards, self.status = np.zeros(count, np.float64), np.zeros(count, np.int64)
+        self.metrics = np.zeros((count, len(game.episode_metrics)), np.int32)
+        self.out, self.masks = self._shown(count)
+        self.final, self.final_masks = self._shown(count if mode == SAME_STEP else 0)
+
+    def begin(self, chosen: NDArray[np.bool_], seeds: Sequence[int | None], random: np.random.Generator) -> None:
+        """Begin an episode in the environments that are chosen: that of its seed, or the next one of its sequence."""
+        for b in np.flatnonzero(chosen).tolist():
+            if seeds[b] is not None or self.episode[b] == NEVER_BEGUN:
+                seed = seeds[b]
+                self.first[b] = int(random.integers(SEED_LIMIT, dtype=np.uint64)) if seed is None else seed
+                self.episode[b] = NEVER_BEGUN
+        self._renew()
+        begin(
+            self.state, self.game.rules, self.game.masked, chosen, self.first, self.episode, self.status, self.out,
+            self.masks,
+        )  # fmt: skip
+        self.begun = not (self.episode == NEVER_BEGUN).any()
+
+    def step(self, actions: NDArray[Any]) -> None:
+        """Play an action in every environment.
+
+        ValueError where there is no such action; RuntimeError where an episode is over and nothing resets it.
+        """
+        chosen = self._checked(np.asarray(actions))
+        if not self.begun or (self.mode == DISABLED and self.status.any()):
+            raise RuntimeError("an episode is over, or has not begun: call reset")
+        self._renew()
+        advance(
+            self.state, self.game.rules, self.game.masked, self.mode, chosen, self.first, self.episode, self.rewards,
+            self.status, self.metrics, self.out, self.masks, self.final, self.final_masks,
+        )  # fmt: skip
+
+    def _checked(self, given: NDArray[Any]) -> NDArray[Any]:
+        continuous, actions = self.game.continuous, self.game.actions
+        if given.shape != self.sides or given.dtype.kind not in ("buif" if continuous else "ui"):
+            raise ValueError(f"actions are {self.asked}, not {given.dtype} {given.shape}")
+        chosen = given.astype(np.float64 if continuous else np.int64)  # a copy, for a game may write to its action
+        if not continuous and chosen.view(np.uint64).max() >= actions:  # as which negative ones are large
+            raise ValueError(f"an action is not between 0 and {actions - 1}")
+        return chosen
+
+    def _shown(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.int8]]:
+        return np.empty((count, *self.game.shape), np.float32), np.ones((count, self.game.actions), np.int8)
+
+    def _renew(self) -> None:
+        if self.fresh:
+            self.out = np.empty_like(self.out)
