@@ -112,6 +112,7 @@ def test_a_trial_is_named_by_what_was_changed(settings: Settings) -> None:
     assert (first.name, last.name) == ("ga.sigma=0.1,ga.parents=4", "ga.sigma=0.2,ga.parents=8")
     assert settings.members(first, 1.0)[2].directory == Path("runs/sweep-tiny/ga.sigma=0.1,ga.parents=4-seed3")
     assert len(name_of({"policy.conv": "[[8, 3, 2]], " * 40})) == 120
+    assert name_of({"policy.conv": "[[8,3,1]]"}) != name_of({"policy.conv": "[8,3,1]"})
     with pytest.raises(ConfigurationError, match=r"needs --search optuna"):
         grid([axis_of("ga.sigma=0.1..1")])
     with pytest.raises(ConfigurationError, match=r"--over ga.sgma: .* did you mean `sigma`"):
