@@ -140,6 +140,8 @@ def test_the_replays_are_the_episode_as_it_was_played(run: Path) -> None:
     replay = page.data["replays"][0]
     out, _ = called(run.parent, "replay", run, "--episode", replay["episode"], "--json", program="evo")
     played = json.loads(out.splitlines()[-1])
+    typical, _ = called(run.parent, "replay", run, "--json", program="evo")
+    assert json.loads(typical.splitlines()[-1]) == played
     assert (played["score"], played["steps"]) == (replay["score"], replay["steps"])
     game, shown = Game(size=5, starvation=30, actions="relative", seed=played["seed"]), bodies(replay)
     for (body, fruit), action in zip(shown[:-1], played["actions"], strict=True):
