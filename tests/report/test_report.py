@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import evo
+from evo.diagnosis.examination import diagnosis
 from evo.diagnosis.source import newest_records, read_source
 from evo.environments.pictures import Picture
 from evo.environments.snake import Board
 from evo.errors import ConfigurationError, DataError
 from evo.plugins import registry
-from evo.report import differences, frames, writing
+from evo.report import differences, frames, meanings, writing
 from evo.report.ancestry import ancestry_of
 from evo.report.curves import rising
 from evo.report.verdict import method_named, short_name, verdict_of_several
@@ -119,6 +120,21 @@ def test_a_report_needs_nothing_else_and_shows_the_scores_of_the_run(
     assert page.data["runs"][0]["frames"][-1] == made[1]["frames"]
     assert {"Return", "Where the time went", "Returns of all candidates", "sigma"} <= charts.keys()
     assert sum(map(sum, charts["Returns of all candidates"]["counts"])) == 12 * 20
+
+
+def test_names_and_intervals_are_explained_where_they_stand(run: Path) -> None:
+    page = Page(run / "report.html")
+    assert f"lane_utilisation, {meanings.METRICS['lane_utilisation']}" in page.text
+    assert f"workers 1 ({meanings.METRICS['workers']})" in page.text
+    assert meanings.TIMES in page.text
+    assert "of a hundred such intervals, about 95 or more hold that mean" in page.text
+    assert "The other players need no learning." in page.text
+    assert "their return is what to expect" in page.text
+    source = read_source(run)
+    looked_at = ", ".join(diagnosis(source).looked_at).split(", ")
+    assert [sign for sign, _ in meanings.of_signs(looked_at)] == looked_at != []
+    for sign, means in meanings.of_signs(looked_at):
+        assert f"{sign}: {means}" in page.text
 
 
 def test_every_metric_is_shown_somewhere(run: Path) -> None:
