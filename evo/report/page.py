@@ -78,7 +78,7 @@ class Page:
             for note in [*one.run.notes, *one.ancestry.notes]
         ]
         first, *rest = sentences
-        others = [element("p", sentence) for sentence in rest]
+        others = [element("p", line) for line in rest]
         listed = [element("ul", *notes, class_="notes")] if notes else []
         return element("header", element("h1", title), element("p", first, class_="verdict"), *others, *listed)
 
