@@ -19,6 +19,28 @@ TITLES = (
 )  # fmt: skip
 REACHED_TITLES = ("method", "runs that reach it", "frames", "forward passes", "multiply-adds", "CPU")
 PAIR_TITLES = ("first", "second", "P(first > second)", "95 %", "p", "p, Holm", "verdict")
+MEANINGS = {
+    "seeds": "runs that have a score",
+    "mean score": "mean of the champions' test scores over the seeds",
+    "95 % between seeds": "where the mean over very many seeds lies (Student's t)",
+    "IQM": "interquartile mean: without the highest and the lowest quarter of the seeds",
+    "95 % of IQM": "the same as the interval between seeds, of the interquartile mean (bootstrap)",
+    "lowest to highest seed": "scores of the worst and of the best seed: no interval, and wider with more seeds",
+    "± within a champion": "half the width of the interval of one champion's score; more test episodes shrink it",
+    "frames a run": "environment steps of training and validation, mean over the seeds",
+    "forward passes": "outputs of networks computed, one per observation",
+    "multiply-adds": "multiplications in the networks, each with an addition",
+    "CPU": "processor time of all processes",
+    "training": "time of training, without tests",
+    "weights": "number of weights of the network",
+}
+PAIR_MEANINGS = {
+    "P(first > second)": "how often a run of the first method scores higher than one of the second; 0.5: no difference",
+    "95 %": "interval of that probability (bootstrap over seeds)",
+    "p": "how often seeds of two equal methods would differ at least as much",
+    "p, Holm": "p, made larger because several pairs are compared (Holm's correction)",
+    "verdict": "who wins, if anybody",
+}
 COLUMNS = (
     "environment", "league", "method", "algorithm", "seeds", "runs", "mean", "ci95_low", "ci95_high", "iqm", "iqm_low",
     "iqm_high", "lowest", "highest", "within_half_width", "frames", "forward_passes", "multiply_adds", "cpu_seconds",

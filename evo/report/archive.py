@@ -64,7 +64,10 @@ def archive_section(run: Source) -> Markup:
         "Archive",
         element("p", told, _checked(run)),
         picture,
-        quiet("Fitness is that of an elite when it entered the archive. `evo.Run(...).elites` has them as policies."),
+        quiet(
+            "A cell is a range of behaviour, and its elite is the best network that behaves so. Fitness is that of an "
+            "elite when it entered the archive. `evo.Run(...).elites` has them as policies."
+        ),
     )
 
 

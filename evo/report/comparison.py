@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from evo.comparison.curves import Curve, profiles_of, scores_of
 from evo.comparison.formats import (
+    MEANINGS,
+    PAIR_MEANINGS,
     PAIR_TITLES,
     REACHED_TITLES,
     TITLES,
@@ -28,7 +30,7 @@ from evo.errors import counted
 from evo.files.durable import replace_file, resources
 from evo.report.charts import Chart
 from evo.report.curves import rounded
-from evo.report.markup import LONGEST, Markup, breakable, element, joined, quiet, section, table
+from evo.report.markup import LONGEST, Markup, breakable, details, element, joined, quiet, section, table
 from evo.report.shell import CHARTS, Drawn, whole_page
 from evo.training.accounting import COUNTED
 
@@ -81,6 +83,7 @@ class ComparisonPage:
         ]
         parts: list[object] = [
             _named(TITLES, [*map(cells, one.methods)], numbers=range(1, len(TITLES))),
+            _columns(MEANINGS),
             quiet("An interval between seeds says how far the result of a method is known, one within a champion how "
                   "far that of a single network is."),
             element("ul", *(element("li", breakable(note), ".") for note in one.notes)) if one.notes else "",
@@ -88,13 +91,17 @@ class ComparisonPage:
         if one.pairs:
             about = f"A method wins where p, corrected for all pairs by Holm's method, is at most {LEVEL:g}."
             pairs = _named(PAIR_TITLES, [*map(pair_cells, one.pairs)], "methods pairs")
-            parts += [element("h3", "Pairs"), pairs, quiet(about)]
+            parts += [element("h3", "Pairs"), pairs, _columns(PAIR_MEANINGS), quiet(about)]
         if one.reaching and one.reaching.methods:
             rows = [*map(reached_cells, one.reaching.methods)]
             parts += [
                 element("h3", f"Time to {number(one.reaching.score)}"),
                 _named(REACHED_TITLES, rows, numbers=range(2, len(REACHED_TITLES))),
-                quiet(f"{about_reaching(one.reaching)}. In between, nobody knows: runs are tested now and then."),
+                quiet(
+                    f"{about_reaching(one.reaching)}. With > N, fewer than half of the runs are known to reach it, and "
+                    "none spent more than N. Runs are tested now and then, so the score may have been reached earlier, "
+                    "after the test before."
+                ),
             ]
         parts += [element("h3", "Score against what was spent"), *self._charts(one)]
         if players:
@@ -155,6 +162,13 @@ def _named(
     shown = [[breakable(cell) for cell in row] for row in rows]
     long = " long" if any(len(cell) > LONGEST for row in rows for cell in row[:2]) else ""
     return table(heads, shown, numbers, class_=f"{class_}{long}")
+
+
+def _columns(meanings: Mapping[str, str]) -> Markup:
+    """Return what the columns of a table mean, to be opened."""
+    return details(
+        "What the columns mean", element("ul", *(element("li", element("b", n), f": {m}") for n, m in meanings.items()))
+    )
 
 
 def _listed(values: np.ndarray) -> list[float | None]:

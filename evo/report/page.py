@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from evo.comparison.formats import sentence
 from evo.diagnosis.examination import diagnosis
 from evo.diagnosis.source import Source
 from evo.errors import ConfigurationError, printable_lines
-from evo.report import charts, tables
+from evo.report import charts, meanings, tables
 from evo.report.ancestry import Ancestry
 from evo.report.archive import archive_section
 from evo.report.charts import Charts
@@ -77,7 +78,7 @@ class Page:
             for note in [*one.run.notes, *one.ancestry.notes]
         ]
         first, *rest = sentences
-        others = [element("p", sentence) for sentence in rest]
+        others = [element("p", line) for line in rest]
         listed = [element("ul", *notes, class_="notes")] if notes else []
         return element("header", element("h1", title), element("p", first, class_="verdict"), *others, *listed)
 
@@ -85,13 +86,16 @@ class Page:
         baselines = self._shared_baselines()
         test, returns = self.charts.scores(baselines), self.charts.returns()
         switch = element("fieldset", element("legend", "Over"), id="axis", class_="switch") if test or returns else ""
-        drawn = "validation (solid) and training (dashed)" if self.several else "the sum of rewards"
+        drawn = "validation (solid) and training (dashed)"
+        if not self.several:
+            drawn = "the sum of rewards: validation chooses the champion; mean and best are of training"
         first = self.reported[0]
         return section(
             "Scores",
             switch,
             self.drawn.figure(test, "Test score of the champion", "with the 95 % interval of the last one"),
             tables.scores(self.runs, baselines),
+            tables.about_scores(self.runs, baselines),
             self.drawn.figure(returns, "Return", drawn),
             "" if self.several else tables.optimism(first.run, first.ancestry, first.replays),
         )
@@ -99,11 +103,13 @@ class Page:
     def _diagnosis(self) -> Markup:
         """Return what `evo doctor` says of the run."""
         found = diagnosis(self.runs[0])
+        signs = [element("li", element("b", sign), f": {means}") for sign, means in meanings.of_signs(found.looked_at)]
+        explained = details("What was looked at", element("ul", *signs)) if signs else ""
         if not found.findings:
-            return section("Diagnosis", *(element("p", line) for line in found.lines()))
+            return section("Diagnosis", *(element("p", sentence(line)) for line in found.lines()), explained)
         named = [element("li", element("b", one.wrong), f" {one.evidence} {one.change}") for one in found.findings]
         last = quiet(found.lines()[3 * len(named)])
-        return section("Diagnosis", element("ul", *named), last)
+        return section("Diagnosis", element("ul", *named), last, explained)
 
     def _shared_baselines(self) -> Mapping[str, Baseline]:
         """Return the baselines where all runs have the same."""
@@ -158,7 +164,9 @@ class Page:
                 f"Returns of all {'candidates' if of_candidates else 'training episodes'}",
                 "a stronger colour: more of them",
             ),
-            self.drawn.figure(charts.lineage(ancestry), "Lineage of the champion", "a dot: a new network"),
+            self.drawn.figure(
+                charts.lineage(ancestry), "Lineage of the champion", "its ancestors; a dot: a new network"
+            ),
             tables.ancestors(ancestry),
         )
 
@@ -169,12 +177,17 @@ class Page:
         chart, about = self.charts.time(), "seconds per generation"
         if chart is not None and chart["longest"] > chart["top"]:
             about += f"; the longest, of {duration(chart['longest'])}, does not fit"
-        return section("Time", self.drawn.figure(chart, "Where the time went", about), tables.times(self.runs), *lost)
+        drawn = self.drawn.figure(chart, "Where the time went", about)
+        return section("Time", drawn, tables.times(self.runs), quiet(meanings.TIMES), *lost)
 
     def _others(self) -> Markup:
-        small = [self.drawn.figure(chart, name) for name, chart in self.charts.others()]
-        still = [f"{name} {value:g}" for name, value in self.charts.constant()]
+        small = [self.drawn.figure(chart, name, meanings.of_metric(name)) for name, chart in self.charts.others()]
+        still = [_explained(f"{name} {value:g}", meanings.of_metric(name)) for name, value in self.charts.constant()]
         if not small and not still:
             return Markup("")
         constant = quiet("Constant: ", ", ".join(still), ".") if still else ""
         return section("All other metrics", element("div", *small, class_="grid"), constant)
+
+
+def _explained(text: str, means: str) -> str:
+    return f"{text} ({means})" if means else text

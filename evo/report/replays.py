@@ -17,7 +17,7 @@ from evo.report.frames import packed
 from evo.store.run_directory import CONFIG
 from evo.training.finished import playing
 from evo.training.statistics import mean_interval
-from evo.training.testing import BLOCK, score_of
+from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, score_of
 from evo.training.validation import WEIGHTS
 from evo.verify.recording import Recording
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from evo.diagnosis.source import Source
     from evo.records import Evaluator
 
-EPISODES = 32  # of which the champion's median one is shown
 MOST_STEPS = 20_000  # of an episode that is shown
 
 
@@ -69,11 +68,11 @@ def play(run: Source, evaluator: Evaluator, publish: Callable[[NDArray[np.float3
     networks = [("Champion", run.champion.weights), *_others(run)]
     published = publish(np.stack([weights for _, weights in networks]))
     block = (run.score.block if run.score else run.experiment.test.block) * BLOCK
-    episodes = min(EPISODES, run.experiment.test.episodes)
+    episodes = min(TYPICAL_OF, run.experiment.test.episodes)
     seeds = seeds_of_test_episodes(episodes, block)
     champion, *_ = _played(evaluator, [WeightSource.of_row(published=published)], seeds)
     scores = score_of(champion, run.environment.episode_metrics)
-    episode = int(scores.argsort(kind="stable")[(len(scores) - 1) // 2])
+    episode = median_episode(scores)
     sources = [WeightSource.of_row(row, published) for row in range(len(networks))]
     results = _played(evaluator, sources, seeds[episode : episode + 1], record=True)
     shown = (

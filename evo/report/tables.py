@@ -32,6 +32,17 @@ def scores(runs: Sequence[Source], baselines: Mapping[str, Baseline]) -> Markup:
     return table(heads, rows, range(1, 8)) if tested else Markup("")
 
 
+def about_scores(runs: Sequence[Source], baselines: Mapping[str, Baseline]) -> Markup:
+    """Return what the interval says, and who the other players are."""
+    if all(run.score is None or run.score.episodes < 2 for run in runs):
+        return Markup("")
+    text = (
+        "The 95 % interval says where a player's mean score would lie if it played all test episodes that there could "
+        "be: of a hundred such intervals, about 95 or more hold that mean. It says nothing about other seeds."
+    )
+    return quiet(text, " The other players need no learning." if baselines else "")
+
+
 def _score(name: str, score: Score) -> list[object]:
     won = UNKNOWN if score.win_rate is None else f"{100 * score.win_rate:.3g} %"
     known = [figure(score.mean), interval(score.ci95), f"{score.episodes:,}", f"{score.median:g}", f"{score.max:g}"]
@@ -62,9 +73,12 @@ def optimism(run: Source, ancestry: Ancestry, replays: Replays) -> Markup:
         return Markup("")
     listed = [[name, figure(value), figure(value - test), why] for name, value, why in rows]
     listed.append(["test return", figure(test), "", about])
-    text = quiet("What a network was chosen by flatters it; test episodes do not.")
+    text = quiet(
+        "The champion was chosen because it did well in training and validation, partly by luck, so these returns are "
+        "often too high. Test episodes chose nothing: their return is what to expect."
+    )
     return joined(
-        [element("h3", "Optimism gap"), text, table(["measure", "mean", "less test", "measured"], listed, (1, 2))]
+        [element("h3", "Optimism gap"), text, table(["measure", "mean", "minus test", "measured"], listed, (1, 2))]
     )
 
 
@@ -86,7 +100,10 @@ def ancestors(ancestry: Ancestry) -> Markup:
     heads = ["generation", "candidate", "training return", "mutation sigma", "born of"]
     oldest = f"the first of generation {born[-1].generation + 1:,}{', drawn at random' if ancestry.founded else ''}"
     title = f"The champion and its ancestors: {counted(len(born), 'network')}, {oldest}"
-    how = quiet("evo replay RUN_DIR --generation G --candidate N --step shows one; there, G counts from 0.")
+    how = quiet(
+        "Sigma is the standard deviation of the mutation. "
+        "evo replay RUN_DIR --generation G --candidate N --step shows one; there, G counts from 0."
+    )
     return details(title, joined([table(heads, rows, (0, 1, 2, 3)), how]))
 
 
@@ -149,6 +166,11 @@ def provenance(run: Source) -> Markup:
     ]
     where = " on a machine with the same fingerprints" if run.fingerprints else ""
     verify = element("code", command("evo", "verify", run.name))
-    text = quiet(f"These lines train the same again, to the same state hash{where}. ", verify, " checks this run.")
+    about = "The state hash is a checksum of everything that was trained."
+    if run.fingerprints:
+        about += " A fingerprint is a checksum of how this machine rounds."
+    text = quiet(
+        f"{about} These lines train the same again, to the same state hash{where}. ", verify, " checks this run."
+    )
     again = Markup(html.escape(printable_lines(repeating(run.experiment))))
     return joined([table(["fact", "value"], rows, class_="facts"), text, element("pre", again, tabindex="0")])

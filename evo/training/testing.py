@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 EPISODES_PER_TASK = 64
 BLOCK = 1_000_000  # test episodes of a block
 LAST_BLOCK = 4000
+TYPICAL_OF = 32  # first test episodes, of which the one of median score is shown
 BASELINE_SECONDS = 0.5  # of processor time that one baseline player may take, about
 USUAL_SECONDS = 0.005  # of an episode of a player whose environment does not say
 DEADLINE_FACTOR = 4.0  # times as long as expected, on a slow machine
@@ -124,6 +125,11 @@ def score_of(result: Result, episode_metrics: Sequence[str]) -> NDArray[np.float
     if "score" in episode_metrics:
         return result.episode_metrics[0, :, episode_metrics.index("score")].astype(np.float64)
     return np.asarray(result.returns[0] / 1000.0, np.float64)
+
+
+def median_episode(scores: NDArray[np.float64]) -> int:
+    """Return the number of the episode of median score: the lower of the two in the middle, the earlier of equals."""
+    return int(scores.argsort(kind="stable")[(len(scores) - 1) // 2])
 
 
 def baselines(

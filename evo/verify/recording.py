@@ -76,6 +76,16 @@ def record(
     return record_task(task, evaluator, metrics, steps=steps)
 
 
+def scores_of_test(published: str, evaluator: Evaluator, episodes: int, metrics: Sequence[str]) -> NDArray[np.float64]:
+    """Return what the one network of a published file scores in the first test episodes; raises as `record`.  # [E]"""
+    seeds = seeds_of_test_episodes(episodes)
+    task = Task(WeightSource.of_row(published=published), Episodes(seeds), evaluation=True)
+    (result,) = evaluator.map([task]).results
+    if not result.finite[0]:
+        raise DataError("the network's outputs are not finite")
+    return score_of(result, metrics)
+
+
 def record_task(task: Task, evaluator: Evaluator, metrics: Sequence[str], *, steps: bool = False) -> Recording:
     """Return the one episode of a task of one candidate; raises as `record`."""
     assert isinstance(task.play, Episodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,17 @@ def test_a_champion_acts_alike_in_a_thousand_states_and_plays_by_the_lines_on_th
         observation, _, terminated, truncated, info = env.step(champion(observation))
         over = terminated or truncated
     assert capsys.readouterr().out == f"{info['score']}\n"
+
+
+def test_without_the_library_the_message_and_the_page_have_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--run-dir", "run", "--generations", 1, "--no-report")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    _, err = called(tmp_path, "export", "run", "--to", "onnx", "champion.onnx", program="evo", code=2)
+    assert err.startswith("--to onnx needs onnx, and it cannot be imported (")
+    assert err.endswith("); install it with: python -m pip install onnx\n")
+    assert not (tmp_path / "champion.onnx").exists()
+    page = (ROOT / "docs" / "exports.md").read_text().split("\n## ONNX\n")[1].split("\n## ")[0]
+    assert "`python -m pip install onnx`" in page

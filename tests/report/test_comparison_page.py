@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.browser import chromium, missing, opened
 from evo.comparison import outcomes
+from evo.comparison.formats import MEANINGS, PAIR_MEANINGS
 from evo.comparison.outcomes import Outcome
 from evo.comparison.tables import report_of
 from evo.report import comparison
@@ -114,10 +115,12 @@ def test_a_method_has_one_colour_and_ten_methods_are_told_apart(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("folder")
-def test_who_wins_is_said_first(tmp_path: Path) -> None:
+def test_who_wins_is_said_first_and_columns_are_explained(tmp_path: Path) -> None:
     scores = np.arange(6) / 10
     runs = [*made("worse", list(1 + scores)), *made("better", list(9 + scores))]
     page = page_of(tmp_path / "page.html", runs)
+    for title, means in {**MEANINGS, **PAIR_MEANINGS}.items():
+        assert f"{title}: {means}" in page.text
     assert page.sentence.startswith("better (9.25) wins over worse (1.25) on snake")
 
 

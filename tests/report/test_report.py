@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import evo
+from evo.diagnosis.examination import diagnosis
 from evo.diagnosis.source import newest_records, read_source
 from evo.environments.pictures import Picture
 from evo.environments.snake import Board
 from evo.errors import ConfigurationError, DataError
 from evo.plugins import registry
-from evo.report import differences, frames, writing
+from evo.report import differences, frames, meanings, writing
 from evo.report.ancestry import ancestry_of
 from evo.report.curves import rising
 from evo.report.verdict import method_named, short_name, verdict_of_several
@@ -121,6 +122,21 @@ def test_a_report_needs_nothing_else_and_shows_the_scores_of_the_run(
     assert sum(map(sum, charts["Returns of all candidates"]["counts"])) == 12 * 20
 
 
+def test_names_and_intervals_are_explained_where_they_stand(run: Path) -> None:
+    page = Page(run / "report.html")
+    assert f"lane_utilisation, {meanings.METRICS['lane_utilisation']}" in page.text
+    assert f"workers 1 ({meanings.METRICS['workers']})" in page.text
+    assert meanings.TIMES in page.text
+    assert "of a hundred such intervals, about 95 or more hold that mean" in page.text
+    assert "The other players need no learning." in page.text
+    assert "their return is what to expect" in page.text
+    source = read_source(run)
+    looked_at = ", ".join(diagnosis(source).looked_at).split(", ")
+    assert [sign for sign, _ in meanings.of_signs(looked_at)] == looked_at != []
+    for sign, means in meanings.of_signs(looked_at):
+        assert f"{sign}: {means}" in page.text
+
+
 def test_every_metric_is_shown_somewhere(run: Path) -> None:
     lines = [{**line, "loss": 1 / (1 + i), "q<b>": i} for i, line in enumerate(metrics_of(run))]
     rewrite(run, lines)
@@ -140,6 +156,8 @@ def test_the_replays_are_the_episode_as_it_was_played(run: Path) -> None:
     replay = page.data["replays"][0]
     out, _ = called(run.parent, "replay", run, "--episode", replay["episode"], "--json", program="evo")
     played = json.loads(out.splitlines()[-1])
+    typical, _ = called(run.parent, "replay", run, "--json", program="evo")
+    assert json.loads(typical.splitlines()[-1]) == played
     assert (played["score"], played["steps"]) == (replay["score"], replay["steps"])
     game, shown = Game(size=5, starvation=30, actions="relative", seed=played["seed"]), bodies(replay)
     for (body, fruit), action in zip(shown[:-1], played["actions"], strict=True):

@@ -30,17 +30,21 @@ class Replay(NamedTuple):
     """An episode that was played again, and who played it."""
 
     title: str
+    episode: int
     environment: Environment
     policy: Policy
     recording: Recording
+    choice: str = ""  # why it is this episode, where none was asked for
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     add(parser, "run_dir")
     parser.add_argument(
-        "--episode", metavar="I", help="which test episode, or which of a candidate's, from 0 (default: 0)"
-    )
+        "--episode", metavar="I",
+        help="which test episode, from 0 (default: the one of median score among the first 32); with --candidate, "
+        "which of its episodes (default: 0)",
+    )  # fmt: skip
     parser.add_argument("--speed", metavar="X", default="12", help="steps per second, 1 to 1000 (default: 12)")
     films = parser.add_mutually_exclusive_group()
     films.add_argument("--gif", metavar="FILE", help="save the episode as a GIF instead of showing it")
@@ -76,22 +80,39 @@ def main(arguments: Namespace) -> int:
 
 
 def _champion(arguments: Namespace) -> Replay:
-    """Return a test episode of the champion."""
+    """Return a test episode of the champion: the one that was asked for, else a typical one."""
     from evo.config.experiment import environment_of
     from evo.training.finished import Policy, look_at, playing
-    from evo.training.testing import BLOCK
-    from evo.verify.recording import record
+    from evo.training.testing import BLOCK, TYPICAL_OF, median_episode
+    from evo.verify.recording import record, scores_of_test
 
-    episode = whole("--episode", arguments.episode, 0, BLOCK - 1) or 0
+    episode, choice = whole("--episode", arguments.episode, 0, BLOCK - 1), ""
     run = look_at(Path(arguments.run_dir), {"backend": "serial"})
     environment = environment_of(run.experiment.environment)
     _check_visible(environment, run.experiment.environment.id, arguments)
     steps = arguments.json or arguments.step is not None
     with playing(run.experiment) as (evaluator, published):
-        weights = published.publish(run.champion.weights[None])
-        recording = record(weights, evaluator, episode, environment.episode_metrics, steps=steps)
+        weights, metrics = published.publish(run.champion.weights[None]), environment.episode_metrics
+        if episode is None:
+            scores = scores_of_test(weights, evaluator, min(TYPICAL_OF, run.experiment.test.episodes), metrics)
+            episode = median_episode(scores)
+            choice = _ranked(scores.tolist(), episode)
+        recording = record(weights, evaluator, episode, metrics, steps=steps)
     policy = Policy(run.experiment.network(), run.champion.weights, run.experiment)
-    return Replay(f"test episode {episode}", environment, policy, recording)
+    return Replay(f"test episode {episode}", episode, environment, policy, recording, choice)
+
+
+def _ranked(scores: list[float], episode: int) -> str:
+    """Say how the episode ranks, which ones are the lowest and the highest, and how to choose another, in two lines."""
+    count, low, high = len(scores), min(scores), max(scores)
+    if count == 1:
+        ranked = f"the experiment tests one episode, number {episode}"
+    elif low == high:
+        ranked = f"each of the first {count} test episodes scores {low:g}; this is number {episode}"
+    else:
+        ends = f"{low:g} (episode {scores.index(low)}) to {high:g} (episode {scores.index(high)})"
+        ranked = f"the first {count} test episodes score {ends}; episode {episode} is their median"
+    return f"{ranked}\nto see another one: --episode I"
 
 
 def _candidate(arguments: Namespace) -> Replay | None:
@@ -121,7 +142,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
     environment = found.environment
     _check_visible(environment, found.experiment.environment.id, arguments)
     policy = Policy(found.experiment.network(), found.weights, found.experiment)
-    return Replay(f"{who}, episode {episode or 0}", environment, policy, found.recording)
+    return Replay(f"{who}, episode {episode or 0}", episode or 0, environment, policy, found.recording)
 
 
 def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, film: Path | None) -> None:
@@ -129,7 +150,7 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
     from evo.cli.terminal import game_show
     from evo.training.summary import one_line
 
-    title, environment, policy, recording = replay
+    title, environment, recording = replay.title, replay.environment, replay.recording
     shown, filmed = recording.positions(environment), ""
     if film is not None:
         from evo.environments.films import FASTEST, save_film
@@ -143,7 +164,7 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
 
         moves = sys.stdin.isatty() and sys.stdout.isatty()
         size = shutil.get_terminal_size() if moves else os.terminal_size((400, 400))
-        steps = EpisodeView(recording, shown, environment, policy, coloured(), size)
+        steps = EpisodeView(recording, shown, environment, replay.policy, coloured(), size)
         if step > len(steps):
             raise ConfigurationError(f"--step: must be 0 to {len(steps)}, the steps of {title}")
         if moves:
@@ -155,9 +176,11 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
     elif shown:
         print("the last position (a terminal shows the whole game, and --film FILE saves it):")
         print(shown[-1].text(colour=False))
+    if replay.choice:
+        print(replay.choice)
     print(f"{title}: score {recording.score:g} after {counted(len(recording.actions), 'step')}{filmed}")
     if arguments.json:
-        print(one_line({"episode": whole("--episode", arguments.episode, 0, MOST) or 0, **recording.facts()}))
+        print(one_line({"episode": replay.episode, **recording.facts()}))
 
 
 def _check_visible(environment: Environment, name: str, arguments: Namespace) -> None:

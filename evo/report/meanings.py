@@ -1,0 +1,130 @@
+"""What the names on a page mean, in a few plain words each: metrics, parts of the time, and signs of the diagnosis."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+SIGN = re.compile(r"\D+?(?= -?\d| unknown| nan|$)")  # the name of a sign, before its value
+
+METRICS = {
+    "mean": "mean return of the training episodes",
+    "best": "best mean return of a candidate, or best return of an episode",
+    "best_fitness": "best value by which candidates are ranked",
+    "mean_fitness": "mean of the values by which candidates are ranked",
+    "mean_length": "steps of a training episode, on average",
+    "training_table": "which of the training rules the generation had, from 0",
+    "episodes": "training episodes that ended",
+    "validation": "the champion's mean return on validation episodes",
+    "start_validation": "the same of the network that the run began with",
+    "test": "the champion's mean score on test episodes",
+    "test_return": "the champion's mean return on test episodes",
+    "optimism": "training return of the finalists (best candidates), minus their validation return",
+    "frames": "environment steps of the generation",
+    "frames_so_far": "environment steps of the run so far",
+    "slots": "lane slots computed, including idle ones",
+    "sigma": "standard deviation of mutations or of the search (median)",
+    "nonfinite": "candidates whose scores were infinite or not a number",
+    "signal_to_noise": "variance between candidates, over that of luck in their mean returns",
+    "distinct": "different ways to play, over the number of candidates",
+    "improving": "share of children that beat their parent on the same episodes",
+    "neutral": "share of children that play exactly as their parent does",
+    "surviving_sigma": "standard deviation of the mutations that survived",
+    "turnover": "share of new networks among the survivors",
+    "weight_rms": "typical size of a weight (root mean square)",
+    "diversity": "how far survivors are from their mean network, over the size of weights",
+    "between_islands": "share of the variance of weights that is between islands",
+    "centre": "training return of the mean of the search",
+    "restarts": "times that the search began again, so far",
+    "population": "candidates of the generation",
+    "step_norm": "length of the step of the search's mean",
+    "step_size": "overall standard deviation of CMA-ES",
+    "step_path": "length of the path of recent steps, over what chance gives",
+    "axis_ratio": "longest over shortest axis of the search's ellipsoid",
+    "front": "survivors that no other beats in all objectives",
+    "elites": "networks in the archive",
+    "coverage": "share of the archive's cells that are taken",
+    "qd_score": "sum of the elites' fitness when they entered",
+    "qd_score_checked": "the same sum on fresh episodes",
+    "splits": "splits of the best decision tree",
+    "mean_splits": "splits of a decision tree, on average",
+    "learner_return": "return of the learner's network among the candidates",
+    "learner_selected": "whether the learner's network was selected (1) or not (0)",
+    "explored": "mean return of the learner's exploration",
+    "updates": "gradient updates of the generation",
+    "learning_rate": "step size of the optimizer",
+    "gradient_norm": "norm of the gradient before it is clipped",
+    "loss": "what the updates minimise",
+    "policy_loss": "the policy's part of the loss",
+    "value_loss": "the value's part of the loss",
+    "entropy": "randomness of the policy; 0: always the same action",
+    "explained_variance": "how well values predict returns; 1: perfectly, 0: not at all",
+    "approx_kl": "how far an update moves the policy (KL divergence, approximate)",
+    "clip_fraction": "share of examples that PPO's clip range limits",
+    "epsilon": "share of random actions in training",
+    "q_value": "mean predicted return of the chosen actions",
+    "replay_size": "transitions in the replay buffer",
+    "seconds": "time of the generation",
+    "seconds_acting": "workers play",
+    "seconds_idle": "the main process waits for workers that have no task",
+    "seconds_moving": "weights and transitions are copied between processes",
+    "seconds_learning": "gradient updates",
+    "seconds_master": "the main process creates, ranks and rebuilds candidates",
+    "seconds_straggling": "all workers but one wait for the last task",
+    "seconds_validating": "time of the validation episodes",
+    "frames_validating": "environment steps of the validation episodes",
+    "seconds_background": "updates that ran while workers played",
+    "seconds_committing": "time to write the generation to disk",
+    "forward_passes": "outputs of networks computed, one per observation",
+    "forward_passes_so_far": "outputs of networks computed by the run so far",
+    "backward_passes": "gradients computed, one per example",
+    "multiply_adds": "multiplications in the networks, each with an addition",
+    "multiply_adds_so_far": "multiplications of the run so far",
+    "cpu_seconds": "processor time of all processes",
+    "cpu_seconds_so_far": "processor time of the run so far",
+    "lane_utilisation": "share of the kernel's 16 lanes (episodes at a time) that played",
+    "workers": "worker processes",
+    "workers_replaced": "workers that died and were replaced",
+    "bytes_published": "bytes of weights that workers map into memory",
+    "bytes_sent": "bytes of tasks sent to workers",
+    "bytes_received": "bytes of results received from workers",
+}
+TIMES = (
+    "acting: workers play. learning: gradient updates. master: the main process creates, ranks and rebuilds "
+    "candidates. moving: weights and transitions are copied. idle: the main process waits for workers without a task."
+)
+SIGNS = {
+    "diversity": METRICS["diversity"],
+    "new survivors": METRICS["turnover"],
+    "signal to noise": METRICS["signal_to_noise"],
+    "first sigma over weights": "the first mutations, over the size of weights",
+    "first sigma": "the first mutations, where the size of weights is 0",
+    "improving mutations": METRICS["improving"],
+    "sigma over weights": "later mutations, over the size of weights",
+    "approximate KL divergence": METRICS["approx_kl"],
+    "clipped": METRICS["clip_fraction"],
+    "gradient norm": METRICS["gradient_norm"],
+    "entropy": METRICS["entropy"],
+    "explained variance": METRICS["explained_variance"],
+    "training gap": METRICS["optimism"],
+    "validation gap": "the champion's validation return, minus its test return",
+    "lanes used": METRICS["lane_utilisation"],
+    "workers idle": "share of the time in which workers had no task",
+    "master's share of the time": "share that the main process took while workers waited",
+}
+
+
+def of_metric(name: str) -> str:
+    """Return what a metric means; empty where it is not ours."""
+    if name not in METRICS and name.startswith("best_"):
+        return "best mean value of an objective"
+    return METRICS.get(name, "")
+
+
+def of_signs(looked_at: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the signs that a diagnosis looked at, as they stand there with their values, and what they mean."""
+    for label in looked_at:
+        for part in label.split(", "):
+            name = SIGN.match(part)
+            if name and name[0] in SIGNS:
+                yield part, SIGNS[name[0]]

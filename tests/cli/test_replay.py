@@ -1,0 +1,74 @@
+"""Which episode `evo replay` shows, and what it says of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import evo
+from evo.cli.commands.replay import _ranked
+from evo.config.experiment import environment_of
+from evo.randomness.streams import seeds_of_test_episodes
+from tests.helpers.calling import SMALL, called
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("small")
+    (where / "small.toml").write_text(SMALL)
+    called(where, "small.toml", "--run-dir", "run", "--no-report", "--generations", 40, "--set", "ga.population=64")
+    return where
+
+
+def score_of(run: evo.Run, seed: int) -> float:
+    """Return what the champion scores in one episode, played step by step in Gymnasium's interface."""
+    policy, env = run.champion, environment_of(run.config.environment).env()
+    observation, info = env.reset(seed=seed)
+    over = False
+    while not over:
+        observation, _, terminated, truncated, info = env.step(policy(observation, info.get("action_mask")))
+        over = terminated or truncated
+    return float(info["score"])
+
+
+def test_without_a_number_it_is_a_test_episode_of_median_score(small: Path) -> None:
+    run = evo.Run(small / "run")
+    scores = [score_of(run, int(seed)) for seed in seeds_of_test_episodes(32)]
+    assert len(set(scores)) > 2
+    assert scores[0] != sorted(scores)[15]  # so that the first episode would be another one
+    out, _ = called(small, "replay", "run", "--json", program="evo")
+    *_, ranked, another, last, line = out.splitlines()
+    facts = json.loads(line)
+    episode, low, high = facts["episode"], min(scores), max(scores)
+    assert facts["score"] == scores[episode] == sorted(scores)[15]
+    assert ranked == (
+        f"the first 32 test episodes score {low:g} (episode {scores.index(low)}) to {high:g} (episode "
+        f"{scores.index(high)}); episode {episode} is their median"
+    )
+    assert another == "to see another one: --episode I"
+    assert last.startswith(f"test episode {episode}: score {facts['score']:g} after ")
+
+
+def test_an_episode_that_is_asked_for_is_shown_without_its_rank(small: Path) -> None:
+    for episode in (0, 5):
+        out, _ = called(small, "replay", "run", "--episode", episode, "--json", program="evo")
+        assert json.loads(out.splitlines()[-1])["episode"] == episode
+        assert "their median" not in out
+        assert "--episode I" not in out
+
+
+def test_a_film_and_a_step_are_of_the_typical_episode_too(small: Path) -> None:
+    played = called(small, "replay", "run", program="evo")[0].splitlines()[-1]
+    filmed = called(small, "replay", "run", "--film", "film.gif", program="evo")[0]
+    assert filmed.splitlines()[-1] == f"{played}, saved to film.gif"
+    stepped = called(small, "replay", "run", "--step", "1", program="evo")[0]
+    assert stepped.splitlines()[-1] == played
+    assert re.search(r"^ step 1 of ", stepped, re.M)
+
+
+def test_equal_scores_and_a_single_episode_are_said_as_they_are() -> None:
+    assert _ranked([7.0, 7.0], 0).startswith("each of the first 2 test episodes scores 7; this is number 0\n")
+    assert _ranked([7.0], 0).startswith("the experiment tests one episode, number 0\n")
