@@ -129,9 +129,7 @@ def name_of(values: Values) -> str:
     """Return a trial's name, a part of the names of its run directories: what was changed."""
     text = ",".join(f"{key}={value}" for key, value in values.items())
     plain = re.sub(r"[^A-Za-z0-9._,=+-]+", "-", text).strip("-.,")
-    tells_apart = (
-        plain == text and SHORTEST <= len(plain) <= LONGEST
-    )  # not [[8,3]] and [8,3] without their brackets
+    tells_apart = plain == text and SHORTEST <= len(plain) <= LONGEST  # not [[8,3]] and [8,3] without their brackets
     return plain if tells_apart else f"{plain[: LONGEST - 17]}-{_digest(text)}"
 
 
