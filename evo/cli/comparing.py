@@ -68,21 +68,22 @@ def described(outcome: Outcome) -> str:
 def at_once(members: Sequence[Member]) -> int:
     """Return how many of these runs there are cores for at a time; 1 where one of them takes all, or uses a GPU."""
     from evo.workers import gpus
-    from evo.workers.devices import cores
+    from evo.workers.devices import cores, processes
 
     there, most = cores(), 1
     if gpus.visible() and any(_may_use_a_gpu(member.experiment) for member in members):
         return 1
     for member in members:
-        experiment, workers = member.experiment, member.experiment.workers
-        count = there if workers.count == "auto" else workers.count
-        used = 1 if workers.backend == "serial" else count
-        most = max(most, used, _cores_of(experiment.learner) if experiment.learns else 1)
+        experiment = member.experiment
+        learning = _cores_of(experiment.learner) if experiment.learns else 1
+        most = max(most, processes(experiment.workers), learning)
     return max(1, there // most)
 
 
 def _cores_of(learner: LearnerOptions) -> int:
-    return learner.threads * (learner.processes if learner.strategy in CLUSTERS else 1)
+    if learner.threads == "auto" and learner.is_exact:
+        return 1  # those of the workers
+    return learner.thread_count * (learner.processes if learner.strategy in CLUSTERS else 1)
 
 
 def _may_use_a_gpu(experiment: Experiment) -> bool:

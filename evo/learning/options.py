@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from evo.workers.placement import LearnerDevices
 GRADIENT = "gradient-1"  # what exact updates compute: operations, their order and their rounding
 Strategy = Literal["one", "towers", "mirrored", "central", "multiworker", "parameter-server"]
 CLUSTERS = ("multiworker", "parameter-server")  # strategies of several processes
+TENSORFLOW_THREADS = 2  # unless threads are given
 OPERATIONS = 8  # that run in parallel where there are several devices
 STALE = (
     "learner.staleness = {}: a gradient may be of weights that are up to so many updates old, and their order varies; "
@@ -34,8 +35,10 @@ class LearnerOptions(Section):
         description="distribution of updates: one = one device; towers, mirrored, central = devices of one process; "
         "multiworker, parameter-server = several processes",
     )
-    threads: int = Field(
-        2, ge=1, le=1024, description="CPU threads of an update; change the results of TensorFlow, not of exact updates"
+    threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
+        "auto",
+        description="CPU threads of an update; change the results of TensorFlow, not of exact updates; "
+        '"auto" = as many as workers, at most one per core, for exact updates, and 2 for TensorFlow',
     )
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="type of hidden layers; weights are float32")
     devices: list[str] = Field(
@@ -98,6 +101,17 @@ class LearnerOptions(Section):
             return not self._only_tensorflow() and not gpus.visible()
         return self.arithmetic == "exact"
 
+    def beside(self, workers: int) -> LearnerOptions:
+        """Return these options with a number of threads, of a run with so many workers that wait while it learns."""
+        if self.threads != "auto" or not self.is_exact:
+            return self
+        return self.model_copy(update={"threads": workers})
+
+    @property
+    def thread_count(self) -> int:
+        """Return the CPU threads of an update; before `beside`, those that TensorFlow has."""
+        return TENSORFLOW_THREADS if self.threads == "auto" else self.threads
+
     @property
     def threading(self) -> tuple[int, int]:
         """Return TensorFlow's threads inside an operation, and for operations in parallel.
@@ -105,8 +119,8 @@ class LearnerOptions(Section):
         A learner on one device has a part of the batch for every thread; several devices wait for each other.
         """
         if self.strategy != "one":
-            return self.threads, OPERATIONS
-        return (self.threads, 1) if self.devices else (1, self.threads)
+            return self.thread_count, OPERATIONS
+        return (self.thread_count, 1) if self.devices else (1, self.thread_count)
 
     @property
     def place(self) -> LearnerDevices:
@@ -134,4 +148,4 @@ class LearnerOptions(Section):
         """Return the options that results depend on; those of TensorFlow have no name of the arithmetic."""
         if self.is_exact:
             return {"arithmetic": GRADIENT}
-        return self.model_dump(exclude={"arithmetic", "weight", "log_placement"})
+        return self.model_dump(exclude={"arithmetic", "weight", "log_placement"}) | {"threads": self.thread_count}

@@ -23,7 +23,7 @@ from evo.planning.memory import Peak, Watch
 from evo.plugins import registry
 from evo.records import Effort, Episodes, Evaluator, Played, Result, Task
 from evo.store.run_directory import CONFIG
-from evo.workers.devices import cores
+from evo.workers.devices import cores, processes
 from evo.workers.process import interpreter
 
 SECONDS = 10.0  # of a probe, about
@@ -204,8 +204,7 @@ def main(directory: str, words: Sequence[str]) -> None:
     experiment, limit = loading.load(Path(directory) / CONFIG, resolved=True), float(seconds)
     rows: list[Generation] = []
     with Store.open(Path(directory)) as store, Session(experiment, store) as session:
-        count = experiment.workers.count
-        sampled = Sampled(session.evaluator, limit / SHARE, cores() if count == "auto" else count)
+        sampled = Sampled(session.evaluator, limit / SHARE, processes(experiment.workers))
         session.evaluator = session.report.evaluator = sampled
         start, began = time.time() - float(spawned), time.monotonic()
         last = began

@@ -169,7 +169,7 @@ class Setup:
     @property
     def learner_threads(self) -> int:
         """The CPU threads that a learner has."""
-        return 1 if self.learner is None else self.learner.threads
+        return 1 if self.learner is None else self.learner.thread_count
 
     def environment_in(self, number: int) -> Any:
         """Return the environment in which a generation trains."""

@@ -39,6 +39,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     from evo.training.init_from import start_of
     from evo.training.validation import Validated
     from evo.training.wrapped_algorithm import CheckedAlgorithm, OnCurriculum
+    from evo.workers.devices import cores, processes
 
     environment, start = environment or environment_of(experiment.environment), start_of(experiment)
     curriculum = curriculum_of(experiment.environment, environment)
@@ -48,7 +49,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         network=experiment.network(),
         environment=environment,
         candidates_per_task=_per_task(experiment, environment),
-        learner=experiment.learner if experiment.learns else None,
+        learner=experiment.learner.beside(min(cores(), processes(experiment.workers))) if experiment.learns else None,
         start=None if start is None else start.weights,
         curriculum=curriculum if curriculum.training else None,
     )

@@ -48,6 +48,13 @@ def cores() -> int:
         return allowed
 
 
+def processes(workers: WorkersOptions) -> int:
+    """Return how many processes play, each on a core: one for the serial backend, one per core for "auto"."""
+    if workers.backend == "serial":
+        return 1
+    return cores() if workers.count == "auto" else workers.count
+
+
 def claim(workers: WorkersOptions) -> str:
     """Make TensorFlow in this process use exactly the device of its slot, and return that device's model, or "CPU".
 

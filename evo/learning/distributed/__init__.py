@@ -22,7 +22,7 @@ def make_learner(network: Network, options: LearnerOptions, loss: AnyLoss, max_g
     if options.is_exact:
         from evo.learning.exact.learner import ExactLearner
 
-        return ExactLearner(network, options.threads, loss, max_gradient_norm)
+        return ExactLearner(network, options.thread_count, loss, max_gradient_norm)
     if options.strategy in CLUSTERS:
         from evo.learning.distributed.cluster import ClusterLearner
 

@@ -57,7 +57,7 @@ class Cluster:
         each = options.model_dump(include={"strategy", "threads", "dtype", "log_placement"})
         spec = MemberSpec(LearnerOptions(**each), private=not given)
         here = "evo.learning.distributed.member"
-        self._fork_server = ForkServer(WorkerSpec(f"{here}:join", spec, f"{here}:prepare"), options.threads)
+        self._fork_server = ForkServer(WorkerSpec(f"{here}:join", spec, f"{here}:prepare"), options.thread_count)
         self._finalizer = weakref.finalize(self, self._fork_server.close)  # also at the interpreter's end
         self.processes: list[Process] = []
         try:

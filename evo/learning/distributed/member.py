@@ -216,7 +216,7 @@ def _made(text: dict[str, Any]) -> TensorFlowLearner:
 def _server(tf: Any, cluster: Any, kind: str, index: int, options: LearnerOptions) -> Any:
     """Start a server of TensorFlow, which serves in its own threads."""
     config = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=options.threads,
+        intra_op_parallelism_threads=options.thread_count,
         inter_op_parallelism_threads=len(cluster["worker"]) + 8,  # fewer than workers and one more would hang
         log_device_placement=options.log_placement,
     )

@@ -62,7 +62,7 @@ def parts_at_a_time(options: Options) -> int:
     import tensorflow as tf
 
     alone = options.strategy == "one" and not options.devices
-    return options.threads if alone and not tf.config.list_physical_devices("GPU") else 1
+    return options.thread_count if alone and not tf.config.list_physical_devices("GPU") else 1
 
 
 class Forward:
@@ -331,7 +331,7 @@ class TensorFlowLearner(Learner):
         digest = hashlib.sha256(known.weights().tobytes()).hexdigest()[:16]
         gpus = tf.config.list_logical_devices("GPU")
         machine = gpus[0].name if gpus else f"CPU {binding.get_host_cpu_name()}"
-        threads = f"{self.options.threads} threads" + (" side by side" if self._parts_at_a_time > 1 else "")
+        threads = f"{self.options.thread_count} threads" + (" side by side" if self._parts_at_a_time > 1 else "")
         return (
             f"tensorflow {tf.__version__}, keras {keras.__version__}, {machine}, {threads}, "
             f"{self.options.dtype}, learning step {digest}{self._spread_over()}"
