@@ -85,7 +85,7 @@ def of_case(case: Case, learners: Mapping[str, Sequence[str]], turns: int) -> di
     for _ in range(turns + 1):  # the first compiles
         for name, algorithm in made.items():
             method = algorithm.method
-            method.receive(transitions, before)
+            method.receive(transitions, before, len(transitions))
             fresh = None if method.replays else Played(transitions, 0)
             told: list[Any] = []
             taken = seconds(

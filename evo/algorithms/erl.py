@@ -162,7 +162,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
         transitions = joined_transitions([result for _, result in shared])
         self._frames += len(transitions)
         seeds = [task.play.seeds for task, _ in shared if isinstance(task.play, Episodes)]
-        return self._method.receive_episodes(transitions, np.concatenate(seeds))
+        return self._method.receive_episodes(transitions, np.concatenate(seeds), self._frames)
 
     def _entered(self, source: WeightSource, outcome: Outcome, chosen: NDArray[np.int64]) -> Metrics:
         """Return the learner's mean return among the candidates, and whether it was selected; NaN where it is none."""

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from evo.learning.collecting import observed
 from evo.learning.gradient_algorithm import GradientOptions
 from evo.learning.method import Method, Played, Stopped
-from evo.learning.schedules import Points, annealed, check_points, value_at
+from evo.learning.schedules import GammaPoints, annealed, value_at
 from evo.plugins.options import Setup
 from evo.records import ActionRule, Arrays, Metrics
 
@@ -39,12 +39,7 @@ class ActorCriticOptions(GradientOptions):
     gamma: float = Field(0.99, ge=0, le=1, description="initial discount factor")
     gamma_final: float = Field(0.99, ge=0, le=1, description="final discount factor, where it is annealed")
     gamma_frames: int = Field(0, ge=0, description="frames over which gamma is annealed; 0 = constant")
-    gamma_points: Points = Field(
-        [],
-        exclude_if=lambda points: not points,
-        description="discount factor as points [frames, gamma], interpolated linearly, in place of the three options "
-        "above; [] = those",
-    )
+    gamma_points: GammaPoints = Field(default_factory=list)
     entropy_coefficient: float = Field(0.01, ge=0, le=10, description="initial weight of the entropy bonus")
     entropy_coefficient_final: float = Field(
         0.0005, ge=0, le=10, description="final weight of the entropy bonus, where it is annealed"
@@ -60,13 +55,6 @@ class ActorCriticOptions(GradientOptions):
     normalise_rewards: bool = Field(
         False, description="divide rewards by the running standard deviation of discounted returns"
     )
-
-    @field_validator("gamma_points")
-    @classmethod
-    def _in_order(cls, value: Points) -> Points:
-        if value:
-            check_points(value)
-        return value
 
     def gamma_at(self, frames: int) -> float:
         """Return the discount factor after so many frames."""

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from evo.learning.collecting import envs_to_arrays, observed
 from evo.learning.method import Method, Played, Stopped
 from evo.learning.q_learning import ActionValueOptions, UpdateMeans
-from evo.learning.schedules import annealed
+from evo.learning.schedules import GammaPoints, annealed, value_at
 from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, stream
 from evo.records import Arrays, EnvStates, Metrics, Transitions
@@ -33,6 +33,7 @@ class ReplayOptions(ActionValueOptions):
 
     replays: ClassVar[bool] = True
 
+    gamma_points: GammaPoints = Field(default_factory=list)
     replay_size: int = Field(500_000, ge=1, le=1 << 30, description="capacity of the replay buffer, in transitions")
     learning_starts: int = Field(20_000, ge=1, description="transitions in the replay buffer before the first update")
     frames_per_update: int = Field(64, ge=1, description="frames played per update")
@@ -53,6 +54,10 @@ class ReplayOptions(ActionValueOptions):
     importance_exponent_frames: int = Field(
         5_000_000, ge=0, description="frames over which beta is annealed to 1; 0 = constant"
     )
+
+    def gamma_at(self, frames: int) -> float:
+        """Return the discount factor of what is played after so many frames."""
+        return value_at(self.gamma_points, frames) if self.gamma_points else self.gamma
 
     def probing(self) -> Self:
         """Return the options for a probe, in which the first update is due at once."""
@@ -91,28 +96,33 @@ class DQN(Method):
         options = self.options
         return QLoss(self.setup.network.actions, self._dueling, options.huber_delta, options.double)
 
-    def receive(self, transitions: Transitions, before: EnvStates | None) -> dict[str, NDArray[Any]]:
+    def receive(self, transitions: Transitions, before: EnvStates | None, frames: int) -> dict[str, NDArray[Any]]:
         """Add transitions to the replay buffer; return the record from which it can be filled again."""
         from evo.learning.replay_buffer import BEGIN, record_of
 
         begins = before is not None and not self.buffer.written
         record = envs_to_arrays(before, BEGIN) if before is not None and begins else {}
-        self._add(transitions)
-        return {**record, **record_of(transitions, before)}
+        return {**record, **record_of(transitions, before), **self._add(transitions, frames)}
 
-    def receive_episodes(self, transitions: Transitions, seeds: NDArray[np.uint64]) -> dict[str, NDArray[Any]]:
+    def receive_episodes(
+        self, transitions: Transitions, seeds: NDArray[np.uint64], frames: int
+    ) -> dict[str, NDArray[Any]]:
         """Add whole episodes, one a seed [E], as `receive` adds what one network has played."""
         from evo.learning.replay_buffer import record_of, record_of_episodes
 
-        self._add(transitions)
-        if self.setup.environment.game is None:
-            return record_of(transitions, None)
-        return record_of_episodes(transitions, seeds)
+        known = self.setup.environment.game is not None
+        record = record_of_episodes(transitions, seeds) if known else record_of(transitions, None)
+        return {**record, **self._add(transitions, frames)}
 
-    def _add(self, transitions: Transitions) -> None:
+    def _add(self, transitions: Transitions, frames: int) -> dict[str, NDArray[Any]]:
+        """Add transitions, the last of so many frames, and return the record of their discount, where it changes."""
+        from evo.learning.replay_buffer import GAMMA
+
+        self.buffer.gamma = self.options.gamma_at(frames)
         self.buffer.add(transitions)
         if len(self.buffer) >= self.options.learning_starts:
             self._owed += len(transitions)
+        return {GAMMA: np.array([self.buffer.gamma])} if self.options.gamma_points else {}
 
     def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make the updates that are due for the frames played."""

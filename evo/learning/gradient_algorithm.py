@@ -124,7 +124,7 @@ class GradientAlgorithm(Algorithm):
             raise
         self._frames += len(transitions)
         metrics, episodes = collecting.metrics_of(results)
-        self._record = self.method.receive(transitions, before) or episodes
+        self._record = self.method.receive(transitions, before, self._frames) or episodes
         fresh = None if self.method.replays else transitions
         if self.options.asynchronous:
             self._pending = fresh

@@ -75,8 +75,11 @@ class Method(Protocol):
         """Return the weights that play.  # [P] -> [P]"""
         return weights
 
-    def receive(self, transitions: Transitions, before: EnvStates | None) -> dict[str, NDArray[Any]]:
-        """Take what was played from `before` on; return the generation's record, or nothing for returns and lengths."""
+    def receive(self, transitions: Transitions, before: EnvStates | None, frames: int) -> dict[str, NDArray[Any]]:
+        """Take what was played from `before` on; return the generation's record, or nothing for returns and lengths.
+
+        `frames` have been played so far, with these.
+        """
         return {}
 
     def growth(self) -> int:

@@ -31,6 +31,7 @@ UNIT = 65536.0  # the integer priority of priority 1
 LARGEST = (1 << 32) - 1
 OFFSET = 1e-3  # added to every TD error, so that every transition can be drawn again
 ONE = np.uint64(1)
+GAMMA = "gamma"  # the discount of what a record has, where it changes
 BEGIN = "begin_"  # prefix of the environments' states where the buffer begins
 EPISODE_SEEDS, EPISODE_LENGTHS = "episode_seeds", "episode_lengths"  # in the record of whole episodes
 RECORDED = ("observations", "action_masks", "actions", "rewards", "ends", "next_observations", "next_action_masks")
@@ -215,6 +216,7 @@ class ReplayBuffer:
                 continue
             played = np.asarray(record["actions"], np.int8)
             count = played.size
+            self.gamma = float(record[GAMMA][0]) if GAMMA in record else self.gamma
             overwritten = self.written + count <= written - self.capacity
             if BEGIN + "first" in record:
                 envs = envs_from_arrays(record, BEGIN)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 Points = list[list[float]]  # [frames, value], frames rising from 0
 
@@ -34,3 +37,20 @@ def value_at(points: Sequence[Sequence[float]], frames: int) -> float:
         if frames < end:
             return one + (other - one) * (frames - start) / (end - start)
     return float(points[-1][1])
+
+
+def _in_order(points: Points) -> Points:
+    if points:
+        check_points(points)
+    return points
+
+
+GammaPoints = Annotated[
+    Points,
+    AfterValidator(_in_order),
+    Field(
+        exclude_if=lambda points: not points,
+        description="discount factor as points [frames, gamma], interpolated linearly, in place of other options of "
+        "gamma; [] = those",
+    ),
+]

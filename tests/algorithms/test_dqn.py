@@ -85,6 +85,15 @@ def test_a_classic_run_that_stops_after_every_generation_equals_the_straight_one
     assert [line["updates"] for line in lines] == [6, 7, 7, 7, 7]  # of 48 frames each, and the remainder
 
 
+def test_a_run_whose_discount_changes_is_resumed_exactly(place: Path) -> None:
+    words = ("--set", "dqn.gamma_points=[[0, 0.5], [200, 0.9]]")
+    straight = summary_of(place, "small.toml", "--run-dir", "straight", *words, "--generations", 4)
+    summary_of(place, "small.toml", "--run-dir", "stopping", *words, "--generations", 2)
+    assert summary_of(place, "--resume", "stopping", "--generations", 4)["state_hash"] == straight["state_hash"]
+    usual = summary_of(place, "small.toml", "--run-dir", "usual", "--generations", 4)
+    assert usual["state_hash"] != straight["state_hash"]
+
+
 @pytest.mark.long
 def test_whole_episodes_are_resumed_exactly_too(place: Path) -> None:
     words = ("--set", "environment.id=gymnasium:CartPole-v1", "--set", "policy.kind=linear", "--set", "dqn.episodes=5")
@@ -317,6 +326,20 @@ def test_the_importance_exponent_is_annealed_to_one_over_frames(monkeypatch: pyt
     monkeypatch.setattr(buffer, "importance_weights", recording)
     drive(algorithm, range(1, 6))
     assert exponents == [0.625, 0.75, 0.875, 1.0, 1.0]  # one update of 64 frames a generation
+
+
+def test_a_transition_keeps_the_discount_of_the_time_when_it_was_played() -> None:
+    points = [[0, 0.5], [128, 0.75]]
+    algorithm = made(dqn, board(), **ENVS, n_step=1, gamma_points=points)
+    assert "gamma_points" in algorithm.options.model_dump()
+    assert "gamma_points" not in made(dqn, board(), **ENVS).options.model_dump()  # so that identities stay as they are
+    drive(algorithm, range(3))  # of 64 frames each
+    sample = dqn_of(algorithm).buffer.sample(0, 500)
+    for discount, generation in ((0.625, 0), (0.75, 1), (0.75, 2)):
+        found = sample.discounts[sample.slots // 64 == generation]
+        assert set(found[found > 0].tolist()) == {discount}
+    with pytest.raises(ValidationError, match="frames do not rise"):
+        dqn.Options(gamma_points=[[0, 0.9], [0, 0.99]])
 
 
 def test_all_of_an_example_is_mirrored_together() -> None:
