@@ -272,7 +272,8 @@ def main() -> int:
     shown = None if visible == placement.NO_GPU else visible  # the package says so: other benchmarks want no GPU
     try:
         slot = {gpus.VISIBLE: placement.NO_GPU} if arguments.cpu else planned(options, shown)[0]
-        print(updates(slot).markdown(), flush=True)
+        if not arguments.cpu:
+            print(updates(slot).markdown(), flush=True)
         print(together(slot, arguments.candidates, arguments.most).markdown(), flush=True)
         if not arguments.cpu:
             print(memory(options, shown).markdown(), flush=True)

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from evo.compiled.arguments import whole
-from evo.records import TERMINATED, TRUNCATED
+from evo.records import DISABLED, NEXT_STEP, SAME_STEP, TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
     from evo.randomness.episodes import Batch
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 Observation = NDArray[np.float32]
 Info = dict[str, Any]
 LAST_SEED = (1 << 64) - 1
-NEXT_STEP, SAME_STEP, DISABLED = range(3)  # what happens to an environment whose episode is over
 MODES = {AutoresetMode.NEXT_STEP: NEXT_STEP, AutoresetMode.SAME_STEP: SAME_STEP, AutoresetMode.DISABLED: DISABLED}
 
 
@@ -92,8 +91,12 @@ class CompiledVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         if isinstance(seed, int | np.integer):
             seed = [int(seed) + i for i in range(self.num_envs)]
         seeds = [None] * self.num_envs if seed is None else seed
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments")
+        try:
+            given = len(seeds)
+        except TypeError:
+            raise ValueError(f"seed is a whole number, a list of them or None, not {seed!r}") from None
+        if given != self.num_envs:
+            raise ValueError(f"{given} seeds for {self.num_envs} environments")
         return [None if one is None else whole("seed", one, 0, LAST_SEED) for one in seeds]
 
     def _reset_mask(self, chosen: Any) -> NDArray[np.bool_]:

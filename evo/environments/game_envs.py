@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from evo.compiled.arguments import whole
 from evo.compiled.vector_env import MODES, CompiledVectorEnv, Info, Observation
-from evo.compiled.vector_env import NEXT_STEP as NEXT_STEP
 from evo.environments.plain import action_space
 from evo.randomness.episodes import Batch
 from evo.randomness.streams import SEED_LIMIT

@@ -13,10 +13,9 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled import game as contract
 from evo.compiled.arguments import whole
 from evo.compiled.game import CompiledGame
-from evo.compiled.vector_env import DISABLED, NEXT_STEP, SAME_STEP
 from evo.randomness.philox_compiled import episode_seed
 from evo.randomness.streams import SEED_LIMIT
-from evo.records import GOES_ON
+from evo.records import DISABLED, GOES_ON, NEXT_STEP, SAME_STEP
 
 kernel_cache.use(__name__)
 

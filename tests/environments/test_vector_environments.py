@@ -84,7 +84,11 @@ def test_a_seed_that_names_no_episode_is_refused(name: str, seed: Any) -> None:
         single(name).reset(seed=seed)
     with pytest.raises(ValueError, match=message):
         vector(name).reset(seed=[seed, None, None, None, None])
-    if seed != 1.5:
+    if seed == 1.5:
+        message = "seed is a whole number, a list of them or None, not 1.5"
+        with pytest.raises(ValueError, match=message):
+            vector(name).reset(seed=seed)
+    else:
         with pytest.raises(ValueError, match=r"seed is -?\d+, not between"):
             vector(name).reset(seed=seed)
 

@@ -18,6 +18,7 @@ from evo.environments import game_envs
 from evo.environments.game import GameEnvironment
 from evo.errors import ConfigurationError
 from evo.plugins import mistakes
+from evo.records import NEXT_STEP
 from evo.testing import game_tests
 from evo.testing.games import GameTests
 from evo.training import testing
@@ -200,7 +201,7 @@ def test_the_test_of_a_vector_fails_where_one_mode_of_resets_is_wrong(
 ) -> None:
     tests = type("Tests", (GameTests,), {"environment": written()})()
     tests.test_environments_of_a_vector_are_single_ones()
-    kinds = {**game_envs.MODES, AutoresetMode[mode]: game_envs.NEXT_STEP}
+    kinds = {**game_envs.MODES, AutoresetMode[mode]: NEXT_STEP}
     monkeypatch.setattr(game_envs, "MODES", kinds)
     with pytest.raises((AssertionError, KeyError)):
         tests.test_environments_of_a_vector_are_single_ones()

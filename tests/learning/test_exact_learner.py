@@ -74,6 +74,30 @@ def test_a_gradient_is_that_of_the_plain_form_bit_for_bit(network: Network, coun
     assert learner.gradient().tobytes() == expected.tobytes()
 
 
+WHOLE = {  # filters that are whole vectors, and numbers of terms that are not
+    "convolutions": Options(conv=[[16, 3, 1], [32, 2, 1]], dense=[48], padding="valid"),
+    "normalised": Options(conv=[[32, 2, 1]], dense=[16, 16], norm="layer", padding="same"),
+    "dense": Options(kind="mlp", dense=[48, 16]),
+}
+
+
+@pytest.mark.parametrize("count", [1, BLOCK + 1])
+@pytest.mark.parametrize("name", WHOLE)
+def test_layers_of_whole_vectors_have_the_plain_gradient_twice(name: str, count: int) -> None:
+    network = Network.build(WHOLE[name], (5, 6, 3), 16, 0)
+    seen, rows = random_observations(network, count, 5), np.arange(count, dtype=np.int32)
+    learner = regression(network, seen, 2)
+    expected = plain.gradient(
+        network, learner.weights(), seen, squared_slopes(learner.outputs(seen.reshape(count, -1), rows), learner)
+    )
+    for _ in range(2):
+        learner.gradients(rows, {})
+        assert learner.gradient().tobytes() == expected.tobytes()
+        for used in (*learner._spare, learner._unpacked):
+            used[:] = np.nan  # the next batch reads nothing of what is left here
+    learner.close()
+
+
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(network=st.one_of(networks(), layered()), count=st.integers(1, 4), seed=st.integers(0, 9))
 def test_a_gradient_is_the_true_derivative(network: Network, count: int, seed: int) -> None:
@@ -130,6 +154,16 @@ def test_a_thread_that_is_late_and_a_loss_that_fails_hold_nobody_up(monkeypatch:
     late += ["not a number"]  # type: ignore[list-item]
     with pytest.raises(TypeError):
         learner.gradients(rows, {})
+
+    def lost() -> NDArray[np.float32]:
+        raise IndexError("of the work itself")
+
+    for failing in (learner, expected):
+        monkeypatch.setattr(failing, "_sums", lost)
+        with pytest.raises(IndexError, match="of the work itself"):
+            failing.gradients(rows, {})
+        monkeypatch.undo()
+        failing._workspaces.clear()  # as an interrupt may leave it
     learner.gradients(rows, {})
     assert learner.gradient().tobytes() == expected.gradient().tobytes()
     learner.close()

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from math import prod, sqrt
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -100,9 +98,7 @@ class ExactLearner(Learner):
         self.target = self._target
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads - 1, "learner") if threads > 1 else None
-        self._workspaces: SimpleQueue[Workspace] = SimpleQueue()
-        for _ in range(threads):
-            self._workspaces.put(workspace(self._plan))
+        self._workspaces = [workspace(self._plan) for _ in range(threads)]
         self._spare: list[NDArray[np.float32]] = []  # sums that no block has now
         self._data: dict[str, NDArray[Any]] = {}
         self._observations = np.empty((0, 0), np.float32)
@@ -185,28 +181,42 @@ class ExactLearner(Learner):
 
     def _for_each(self, function: Callable[[int, Workspace], Any], places: Iterable[int]) -> None:
         """Call the function for every place, by all threads, this one too; nothing is at work any more at the end."""
-        left = deque(places)
+        left, others = deque(places), list[Future[None]]()
 
         def work() -> None:
-            workspace = self._workspaces.get()  # there is one for every thread
+            workspace = self._workspace()
+            while True:
+                try:
+                    place = left.popleft()
+                except IndexError:  # all are taken
+                    break
+                function(place, workspace)
+            self._workspaces.append(workspace)
+
+        def checked() -> None:
             try:
                 check_arithmetic()
-                while left:
-                    with suppress(IndexError):  # another thread was faster
-                        function(left.popleft(), workspace)
+                work()
             except BaseException:
                 left.clear()
                 raise
-            finally:
-                self._workspaces.put(workspace)
 
-        others = [self._pool.submit(work) for _ in range(min(self._threads, len(left)) - 1)] if self._pool else []
         try:
-            work()
+            for _ in range(min(self._threads, len(left)) - 1 if self._pool else 0):
+                others.append(self._pool.submit(checked))  # type: ignore[union-attr]
+            checked()
         finally:
+            left.clear()
             wait(others)
         for other in others:
             other.result()
+
+    def _workspace(self) -> Workspace:
+        """Return a workspace that no thread has now; one that an error has left behind is gone."""
+        try:
+            return self._workspaces.pop()
+        except IndexError:
+            return workspace(self._plan)
 
     def _prepared(self, rows: Rows, settings: Mapping[str, float]) -> tuple[tuple[Any, Any], tuple[str, ...]]:
         """Return the loss's arrays with its settings, and the names of its values."""
