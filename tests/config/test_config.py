@@ -595,3 +595,25 @@ def test_a_run_whose_plug_in_is_here_is_told_with_its_name(tmp_path: Path, monke
     (tmp_path / "mine.py").touch()
     with pytest.raises(ConfigurationError, match=r"algorithms here; mine\.py is here: add --plugin mine$"):
         require_plug_ins("run", "mine", "snake")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("ga_snak.toml", " - did you mean `experiments/ga_snake.toml`?"),
+        ("experiments/ga_snake", " - did you mean `experiments/ga_snake.toml`?"),
+        ("./min.toml", " - did you mean `mine.toml`?"),
+        ("other.toml", "; `evo list` says where experiments are"),
+        ("no/other.toml", "; `evo list` says where experiments are"),
+    ],
+)
+def test_a_missing_experiment_is_told_with_one_of_nearly_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, meant: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").mkdir()
+    for name in ("mine.toml", "experiments/ga_snake.toml"):
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigurationError) as raised:
+        load(typed)
+    assert str(raised.value) == f"{typed}: cannot be read: No such file or directory{meant}"
