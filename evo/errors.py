@@ -70,10 +70,16 @@ class PoisonError(ResourceError):
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return " - did you mean ...?" with the closest of the known names, or nothing where none is close."""
+    close = closest(wrong, known)
+    return f" - did you mean `{close}`?" if close else ""
+
+
+def closest(wrong: str, known: Iterable[str]) -> str:
+    """Return the closest of the known names, or nothing where none is close."""
     names = list(known)
     close = difflib.get_close_matches(wrong[:100], names, 1)
     close = close or [name for name in names if len(wrong) > 1 and name.startswith(wrong)]
-    return f" - did you mean `{close[0]}`?" if close else ""
+    return close[0] if close else ""
 
 
 def counted(count: int, noun: str) -> str:

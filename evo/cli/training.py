@@ -55,8 +55,7 @@ def train_to_the_end(
         _fill(summary, store)
         init_from.keep(experiment, store)
         if store.next_generation >= experiment.generations:
-            there = counted(store.next_generation, "generation")
-            display.say(f"nothing to do: {there} done, {experiment.generations} asked for")
+            display.say(_nothing_to_do(store.next_generation, experiment.generations))
             summary.champion = known_champion(store, experiment)
         if summary.champion is None:
             with Session(experiment, store, allow_drift=arguments.allow_drift, forked=forked) as session:
@@ -105,6 +104,15 @@ def train_to_the_end(
         page = write_at_end(reported, baselines)
     show.ending(experiment, summary, display, game, stopped, baselines, page)
     return 0
+
+
+def _nothing_to_do(done: int, wanted: int) -> str:
+    """Return the line for a total of generations that is reached; a lower one was meant as so many more."""
+    there = counted(done, "generation")
+    if wanted == done:
+        return f"nothing to do: {there} done, {wanted} asked for"
+    more = f"--generations is the new total; for {wanted:,} more: --generations {done + wanted}"
+    return f"nothing to do: {there} {'is' if done == 1 else 'are'} done. {more}"
 
 
 def _logged(events: Events, row: Row) -> Events | None:

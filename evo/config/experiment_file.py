@@ -13,7 +13,7 @@ from typing import Any
 from evo.config.mistakes import Mistake
 from evo.config.toml_lines import key_lines
 from evo.config.toml_text import plain
-from evo.errors import ConfigurationError, printable
+from evo.errors import ConfigurationError, closest, printable
 
 LARGEST = 64 * 1024
 # Keys of thousands of parts take tomllib minutes. The pattern never backtracks, so long words are fast.
@@ -156,7 +156,7 @@ def _text(path: str | Path, file: str) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         if isinstance(error, FileNotFoundError):
-            reason = f"{reason}; `evo list` says where experiments are"
+            reason = f"{reason}{_near(Path(path)) or '; `evo list` says where experiments are'}"
         raise ConfigurationError(f"{file}: cannot be read: {reason}") from error
     if len(data) > LARGEST:
         raise ConfigurationError(f"{file}:1: is larger than the {LARGEST // 1024} KiB of an experiment")
@@ -173,6 +173,15 @@ def _text(path: str | Path, file: str) -> str:
         line = text[: text.index("\0")].count("\n") + 1
         raise ConfigurationError(f"{file}:{line}: contains a NUL byte, so it is not a text file")
     return text.replace("\r\n", "\n")
+
+
+def _near(path: Path) -> str:
+    """Return " - did you mean ...?" with an experiment beside a missing file or in experiments/; else nothing."""
+    for folder in (path.parent, Path("experiments")):
+        files = {one.stem: one for one in folder.glob("*.toml") if str(one).isprintable()}
+        if close := closest(path.stem, files):
+            return f" - did you mean `{files[close]}`?"
+    return ""
 
 
 def _explained(file: str, text: str, message: str) -> str:

@@ -18,27 +18,34 @@ from evo.errors import counted, did_you_mean
 from evo.plugins.options import Section
 
 MOST = 100  # mistakes that are collected of one section
+LARGEST_WHOLE = 2.0**53  # below it, a float is the number that was typed
 
 Path = tuple[str | int, ...]  # of a key, from the top of the file; numbers count items of a list
 
 # Names of options in Stable-Baselines3, CleanRL, EvoTorch, evosax and pycma, and their names here.
 ELSEWHERE = {
     "n_envs": "envs", "num_envs": "envs", "n_steps": "horizon", "num_steps": "horizon",
-    "batch_size": "minibatches", "n_epochs": "epochs", "update_epochs": "epochs",
+    "n_epochs": "epochs", "update_epochs": "epochs",
     "ent_coef": "entropy_coefficient", "vf_coef": "value_coefficient", "max_grad_norm": "max_gradient_norm",
     "clip_coef": "clip_range", "clip_range_vf": "value_clip_range",
     "normalize_advantage": "normalise_advantages", "lr": "learning_rate", "buffer_size": "replay_size",
     "train_freq": "frames_per_update", "gradient_steps": "frames_per_update", "tau": "target_tau",
     "target_update_interval": "target_every", "exploration_fraction": "epsilon",
-    "exploration_final_eps": "epsilon", "total_timesteps": "generations", "n_generations": "generations",
+    "exploration_final_eps": "epsilon", "n_generations": "generations",
     "popsize": "population", "pop_size": "population", "population_size": "population",
     "stdev_init": "sigma", "init_stdev": "sigma", "sigma0": "sigma", "mutation_power": "sigma",
     "center_learning_rate": "learning_rate", "num_elites": "elites",
 }  # fmt: skip
 
+CONVERTED = {  # those that count something else: the name here, and what to do
+    "batch_size": ("minibatches", "set minibatches = envs x horizon / batch_size"),
+    "total_timesteps": ("generations", "set run.budget.frames (steps), or run.generations (rollouts)"),
+}
+
+WHOLE = "a whole number"
 EXPECTED = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
+    "int_type": WHOLE,
+    "int_from_float": WHOLE,
     "int_parsing_size": "a smaller whole number",
     "float_type": "a number",
     "finite_number": "a finite number",
@@ -94,6 +101,9 @@ def validate(model: type[Section], section: str, values: Mapping[str, Any]) -> t
 def hint(wrong: str, known: Iterable[str]) -> str:
     """Return what an unknown key is called here, where another library has it, or which key is close; else nothing."""
     names = list(known)
+    name, advice = CONVERTED.get(wrong, ("", ""))
+    if name in names:
+        return f" - {advice}"
     return f" - it is called `{ELSEWHERE[wrong]}` here" if ELSEWHERE.get(wrong) in names else did_you_mean(wrong, names)
 
 
@@ -134,6 +144,8 @@ def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[
     for path, phrases in expected.items():
         value = _at(path, values)
         suggestion = did_you_mean(value, choices.get(path, [])) if isinstance(value, str) else ""
+        if WHOLE in phrases and isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_WHOLE:
+            suggestion = f"; write {int(value):_}"
         text = f"must be {' or '.join(dict.fromkeys(phrases))}, not {shown(value)}{suggestion}"
         found.append((path, text, {_table(path)}))
     return found

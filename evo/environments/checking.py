@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.environments.drawing import Random
+from evo.environments.endless import endless_named
 from evo.environments.plain import PlainGame, random_action
 from evo.errors import ConfigurationError, EvoError, notice
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
@@ -37,9 +38,15 @@ def check_game(make: Callable[[int], PlainGame]) -> None:
     """Play a few episodes with random actions; `make` returns so many environments in plain Python.
 
     ConfigurationError names the function that breaks the contract: a value that is not finite, an index outside of an
-    array, a change of another environment, or randomness from elsewhere.
+    array, a change of another environment, or randomness from elsewhere. A call that goes on for seconds is told.
     """
     game = make(3)
+    functions = {name: function for name in TAKEN if (function := getattr(game.definition, name)) is not None}
+    with endless_named(game.definition.module, functions):
+        _check(game, make)
+
+
+def _check(game: PlainGame, make: Callable[[int], PlainGame]) -> None:
     module = game.definition.module
     _check_declaration(game)
     _check_randomness(game)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from evo.errors import SHORTAGES, ConfigurationError, EvoError
+from evo.errors import SHORTAGES, ConfigurationError, EvoError, did_you_mean
 
 if TYPE_CHECKING:
     from evo.environments.environment import Environment
@@ -120,7 +120,8 @@ def _imported(module_name: str) -> ModuleType:
         if "/" in module_name or module_name.startswith("."):
             dotted = ".".join(part for part in Path(module_name).parts if part not in ("/", "..", "."))
             raise ConfigurationError(f"--plugin {module_name}: give the module as Python names it, {dotted}") from error
-        raise ConfigurationError(f"--plugin {module_name}: {error}") from error
+        close = did_you_mean(module_name, _modules_here()) if getattr(error, "name", "") == module_name else ""
+        raise ConfigurationError(f"--plugin {module_name}: {error}{close}") from error
     except (Exception, SystemExit) as error:
         if untyped := _untyped(error):
             raise ConfigurationError(f"--plugin {module_name}: {untyped}") from error
@@ -129,6 +130,11 @@ def _imported(module_name: str) -> ModuleType:
         text = " ".join(str(error).split())
         what = f"sys.exit({error})" if isinstance(error, SystemExit) else f"{type(error).__name__}: {text}"
         raise ConfigurationError(f"--plugin {module_name}: its import ended with {what}") from error
+
+
+def _modules_here() -> list[str]:
+    """Return the names of the modules in the current directory, without their tests."""
+    return sorted(path.stem for path in Path().glob("*.py") if path.stem.isidentifier() and path.stem[:5] != "test_")
 
 
 def _untyped(error: BaseException) -> str:

@@ -58,6 +58,7 @@ def open_or_begin(experiment: Experiment, directory: str | Path | None) -> Store
 def take_up(experiment: Experiment, directory: Path) -> Store:
     """Return the store of a run that stopped; options that change no result may differ, and are kept from now on.
 
+    Where fewer generations are asked for than are done, nothing is kept, as there is nothing to do.
     ConfigurationError: the run was begun with other keys that change results.
     """
     store = Store.open(directory)
@@ -66,7 +67,8 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
         if changed:
             raise ConfigurationError("\n".join([f"{directory} was begun with other options:", *changed]))
         file = directory / CONFIG
-        if loading.load(file, resolved=True).to_toml() != experiment.to_toml():
+        fewer = experiment.generations < store.next_generation
+        if not fewer and loading.load(file, resolved=True).to_toml() != experiment.to_toml():
             with resources("write", file):
                 replace_file(file, experiment.to_toml(provenance()).encode())
         return store

@@ -55,3 +55,12 @@ def test_a_champion_without_its_plug_in(
     (tmp_path / "climber.py").touch()
     err = called(tmp_path, words[0], "alone.h5", *words[1:], program="evo", code=2)[1]
     assert err.endswith("climber.py is here: add --plugin climber\n")
+
+
+def test_a_plug_in_whose_name_is_nearly_that_of_a_module_here(tmp_path: Path) -> None:
+    for name in ("collect.py", "test_colect.py", "small.toml"):
+        (tmp_path / name).write_text("import nothing_such\n")
+    told = called(tmp_path, "small.toml", "--plugin", "colect", code=2)[1]
+    assert told == "--plugin colect: No module named 'colect' - did you mean `collect`?\n"
+    told = called(tmp_path, "small.toml", "--plugin", "collect", code=2)[1]  # it is here, and imports what is not
+    assert told == "--plugin collect: No module named 'nothing_such'\n"

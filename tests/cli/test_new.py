@@ -24,6 +24,18 @@ def test_a_name_that_is_taken_or_none_is_refused_and_no_file_is_replaced(kind: s
     assert [path.name for path in tmp_path.iterdir()] == ["other.toml"]
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("2048", "a name begins with a letter, as my_2048 does"),
+        ("My-Game", "a name begins with a letter, and has small letters, digits and _, as my_game does"),
+        ("class", "is a word of Python; choose another name, as my_game"),
+    ],
+)
+def test_a_name_that_is_none_is_told_what_is_wrong_with_it(name: str, told: str, tmp_path: Path) -> None:
+    assert called(tmp_path, "new", "game", name, program="evo", code=2)[1] == f"{name}: {told}\n"
+
+
 SHADOWS = "there is a module of this name, which the file would hide from Python; choose another name, as my_"
 
 

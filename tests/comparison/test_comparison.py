@@ -140,7 +140,7 @@ def test_mistakes_of_what_a_comparison_names_have_the_line_that_names_it(tmp_pat
     (tmp_path / "deeper").mkdir()
     (tmp_path / "deeper" / "two.toml").write_text(SMALL)
     text = """[comparison]
-experiments = ["one.toml", "two.toml", "deeper/two.toml", "none.toml"]
+experiments = ["one.toml", "two.toml", "deeper/two.toml", "absent.toml"]
 algorithms = ["ga", "ppoo"]
 
 seeds = [1]
@@ -151,7 +151,7 @@ set = ["ga.sigmaa=1", "foo"]
         found[0]
         == "2: comparison.experiments[2]: another experiment is named two too; rename the file, or a copy of it"
     )
-    missing = "none.toml: cannot be read: No such file or directory; `evo list` says where experiments are"
+    missing = "absent.toml: cannot be read: No such file or directory; `evo list` says where experiments are"
     assert found[1] == f"2: comparison.experiments[3]: {missing}"
     assert found[2].startswith('3: comparison.algorithms[1]: "ppoo" is not known - did you mean `ppo`?')
     assert found[3] == "6: comparison.set: foo: must be SECTION.KEY=VALUE, as in ga.population=256"

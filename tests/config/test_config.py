@@ -235,7 +235,9 @@ def test_a_wrong_name_of_an_environment_is_all_that_is_said_of_it(tmp_path: Path
         ("[ga]\nsigma = inf", 2, "finite"),
         ("[ga]\n\nsigma = true", 3, "a number"),
         ('[ga]\npopulation = "512"', 2, 'must be a whole number, not "512"'),
-        ("[ga]\npopulation = 512.0", 2, "must be a whole number, not 512.0"),
+        ("[ga]\npopulation = 512.0", 2, "must be a whole number, not 512.0; write 512"),
+        ("[run]\nbudget = { frames = 1e6 }", 2, "must be a whole number, not 1000000.0; write 1_000_000"),
+        ("[ga]\npopulation = 512.5", 2, "must be a whole number, not 512.5"),
         ("[ga]\nalive_steps = 2147483648", 2, "must be at most 10000000, not 2147483648"),
         ("[ga]\n\nsigma = 0x" + "f" * 6000, 3, "huge"),
         ("[run]\nalgorithm = 0.5", 2, "text in quotes"),
@@ -545,6 +547,18 @@ def test_options_of_another_backend_are_validated_kept_and_ignored(tmp_path: Pat
             "reinforce, or evolution, as pgpe or sep_cma_es",
         ),
         ("[ga]\npopsize = 8\n", "2: ga.popsize: unknown key - it is called `population` here"),
+        *(
+            (
+                f"[{section}]\ntotal_timesteps = 8\n",
+                f"2: {section}.total_timesteps: unknown key - "
+                "set run.budget.frames (steps), or run.generations (rollouts)",
+            )
+            for section in ("run", "ppo")
+        ),
+        (
+            "[ppo]\nbatch_size = 64\n",
+            "2: ppo.batch_size: unknown key - set minibatches = envs x horizon / batch_size",
+        ),
         (
             "[environment]\ntraining = { sise = 5 }\n",
             "2: environment.training: sise: unknown key - did you mean `size`?",
@@ -581,3 +595,25 @@ def test_a_run_whose_plug_in_is_here_is_told_with_its_name(tmp_path: Path, monke
     (tmp_path / "mine.py").touch()
     with pytest.raises(ConfigurationError, match=r"algorithms here; mine\.py is here: add --plugin mine$"):
         require_plug_ins("run", "mine", "snake")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("ga_snak.toml", " - did you mean `experiments/ga_snake.toml`?"),
+        ("experiments/ga_snake", " - did you mean `experiments/ga_snake.toml`?"),
+        ("./min.toml", " - did you mean `mine.toml`?"),
+        ("other.toml", "; `evo list` says where experiments are"),
+        ("no/other.toml", "; `evo list` says where experiments are"),
+    ],
+)
+def test_a_missing_experiment_is_told_with_one_of_nearly_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, meant: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").mkdir()
+    for name in ("mine.toml", "experiments/ga_snake.toml"):
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigurationError) as raised:
+        load(typed)
+    assert str(raised.value) == f"{typed}: cannot be read: No such file or directory{meant}"

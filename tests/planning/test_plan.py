@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evo.cli.commands import plan
 from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.planning import memory
@@ -109,6 +110,13 @@ def test_more_workers_share_what_is_played_and_nothing_else(experiment: Experime
     assert four.memory == 10_000_000 + 2 * 1_000_000
     assert sixteen.seconds == pytest.approx(3.0 + 20 * (0.2 + 0.2) + 1 / 8)  # as with eight: there are eight tasks
     assert sixteen.why == "a round has 8 tasks, so more workers than that have nothing to play"
+
+
+def test_one_worker_is_not_counted_in_the_plural(experiment: Experiment) -> None:
+    found = estimated(experiment, probed(*[generation(1.0, 0.8, 100.0)] * 2), 10**9, 10**9, [1, 4])
+    one, four = plan.text(found).splitlines()[-2:]
+    assert one.startswith("1 worker: ")
+    assert four.startswith("4 workers: ")
 
 
 def test_memory_and_disk_that_do_not_suffice_are_said_before(experiment: Experiment) -> None:

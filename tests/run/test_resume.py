@@ -18,6 +18,7 @@ from evo.config.experiment import Experiment, difference
 from evo.plugins import registry
 from evo.plugins.options import Section
 from evo.store.champion import read_champion
+from evo.store.run_directory import CONFIG
 from evo.store.store import Store
 from tests.helpers.calling import SMALL, called, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
@@ -341,11 +342,15 @@ def test_a_fork_of_the_same_options_is_another_chain_all_the_same(stopped: Path)
 
 
 def test_fewer_generations_than_there_are_leave_nothing_to_do(stopped: Path) -> None:
-    before = (stopped / "run" / "manifest.jsonl").read_bytes()
+    kept = [stopped / "run" / name for name in ("manifest.jsonl", CONFIG)]
+    before = [path.read_bytes() for path in kept]
     out, _ = called(stopped, "--resume", "run", "--generations", 1, "--json")
-    assert "nothing to do: 2 generations done, 1 asked for" in out
+    advice = "--generations is the new total; for 1 more: --generations 3"
+    assert f"nothing to do: 2 generations are done. {advice}\n" in out
     assert json.loads(out.splitlines()[-1])["generations"] == 2
-    assert (stopped / "run" / "manifest.jsonl").read_bytes() == before
+    assert [path.read_bytes() for path in kept] == before
+    out, _ = called(stopped, "--resume", "run")
+    assert "nothing to do: 2 generations done, 2 asked for" in out
 
 
 CLIMBER = ("--plugin", "tests.plugins.climber", "--algorithm", "climber")  # another file than those in evo/algorithms

@@ -30,10 +30,13 @@ def test_a_champion_plays_on_another_board(place: Path, champion: str) -> None:
     larger, sooner = tested("environment.size=9"), tested("environment.starvation=3", "environment.size=9")
     assert larger["mean_length"] != here["mean_length"]
     assert sooner["mean_length"] < larger["mean_length"]  # type: ignore[operator]
-    assert (
-        "snake 9x9"
-        in called(place, "evaluate", champion, "--episodes", 4, "--set", "environment.size=9", program="evo")[0]
-    )
+    words = ("evaluate", champion, "--episodes", 4, "--set", "environment.size=9", "--set")
+    shown = called(place, *words, "environment.starvation=30", program="evo")[0].splitlines()
+    assert "snake 9x9" in shown[0]
+    assert shown[1] == "environment.size: 5 in the run, 9 now"
+    assert "test episodes" in shown[2]
+    shown = called(place, *words, "environment.size=5", program="evo")[0].splitlines()
+    assert shown[1] == "no option differs from those of the run"
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from evo.cli.arguments import add, whole
-from evo.errors import ConfigurationError, counted
+from evo.errors import ConfigurationError, counted, printable_lines
 from evo.plugins import registry
+
+if TYPE_CHECKING:
+    from evo.config.experiment import Experiment
 
 SUMMARISED = False
 MODES = ("greedy", "sample")
@@ -66,6 +69,7 @@ def main(arguments: Namespace) -> int:
     else:
         if arguments.set:
             print(experiment.environment.described())
+            print(printable_lines("\n".join(_changed(run.experiment, experiment))))
         print(show.described(score))
         baselines = testing.baselines(environment, score.episodes, score.block, testing.BASELINE_SECONDS)
         if others := show.described_baselines(baselines, score):
@@ -73,6 +77,14 @@ def main(arguments: Namespace) -> int:
         if looked:
             print(f"evaluated on block {block} {counted(looked, 'time')} before: choose nothing by this score")
     return 0
+
+
+def _changed(ours: Experiment, other: Experiment) -> list[str]:
+    """Return a line for every option of the environment that another experiment has otherwise than the run."""
+    from evo.config.experiment import difference
+
+    one, another = ({"environment": each.environment.model_dump()} for each in (ours, other))
+    return difference(one, another) or ["no option differs from those of the run"]
 
 
 def sampled(environment: Any, outputs: int) -> Literal["softmax", "gaussian"]:

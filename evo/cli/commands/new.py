@@ -33,7 +33,7 @@ def main(arguments: Namespace) -> int:
     """Write NAME.py, test_NAME.py and NAME.toml into this directory; ConfigurationError where one exists."""
     kind, name = arguments.kind, arguments.name
     if not name.isidentifier() or name != name.lower() or not name.isascii() or keyword.iskeyword(name):
-        raise ConfigurationError(f"{name}: a name has small letters, digits and _, as my_game does")
+        raise ConfigurationError(f"{name}: {_wrong_name(name)}")
     if name in registry.names(FOLDERS[kind]):
         raise ConfigurationError(f"{name}: there is one of this name already (evo list)")
     if shadowed := _shadowed(kind, name):
@@ -52,6 +52,15 @@ def main(arguments: Namespace) -> int:
     print(f"python -m pytest test_{name}.py")
     print(f"python -m evo.run {name}.toml --plugin {name}")
     return 0
+
+
+def _wrong_name(name: str) -> str:
+    """Return what is wrong with a name that no module of Python can have."""
+    if keyword.iskeyword(name):
+        return "is a word of Python; choose another name, as my_game"
+    if f"_{name}".isidentifier() and name == name.lower() and name.isascii():
+        return f"a name begins with a letter, as my_{name} does"
+    return "a name begins with a letter, and has small letters, digits and _, as my_game does"
 
 
 def _shadowed(kind: str, name: str) -> str:

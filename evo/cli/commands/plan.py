@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add
-from evo.errors import ConfigurationError, notice, printable_lines
+from evo.errors import ConfigurationError, counted, notice, printable_lines
 from evo.plugins import registry
 
 if TYPE_CHECKING:
@@ -83,9 +83,8 @@ def text(found: Estimate) -> str:
             lines.append(f"  {share:>4.0%}  {PARTS[name]}")
     for one in found.with_workers:
         also = "" if one.memory is None else f", {size(one.memory)} of memory"
-        lines.append(
-            f"{one.workers} workers: {duration(one.seconds)} ({one.speedup:.2g} times as fast{also}): {one.why}"
-        )
+        workers = counted(one.workers, "worker")
+        lines.append(f"{workers}: {duration(one.seconds)} ({one.speedup:.2g} times as fast{also}): {one.why}")
     return "\n".join(lines)
 
 

@@ -126,7 +126,7 @@ class Screen(Display):
             self._known, self._lines = key, self._curves_of(*room)
         left = [line.copy() for line in self._lines] + [Text(line, style="bold") for line in state]
         if board:
-            left += [Text("")] * (len(board) - len(left))
+            left += [Text("") for _ in range(len(board) - len(left))]  # each is written to
             across = min(width - across, max(line.cell_len for line in left))
             for line, board_line in zip(left, board, strict=False):
                 line.truncate(across, overflow="ellipsis", pad=True)

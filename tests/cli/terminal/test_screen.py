@@ -72,6 +72,27 @@ def test_the_screen_fits_and_leaves_out_what_has_no_room(width: int, height: int
     assert sum(" " * 9 in line for line in lines) or width < 80  # curves of several lines beside a board
 
 
+@pytest.mark.parametrize("width", [80, 120, 160])
+@pytest.mark.parametrize("generations", [1, 2])
+def test_the_whole_board_is_shown_from_the_first_generation_on(
+    width: int, generations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = small()
+    with Screen() as screen:
+        filled(screen, generations)
+        screen.champion(experiment, weights_of(experiment.network()), 0)
+        wait_for_board(screen)
+        board = screen._board.lines()
+        monkeypatch.setattr(screen._board, "lines", lambda: board)  # it moves
+        lines = shown_on(screen, width, 40)
+    text = "\n".join(lines)
+    assert text.count("champion of generation 1") == 1
+    assert "…" not in text
+    first = next(number for number, line in enumerate(lines) if "╭" in line)
+    across = lines[first].index("╭")
+    assert [line[across:].rstrip() for line in lines[first:][: len(board)]] == [line.plain.rstrip() for line in board]
+
+
 def test_accounting_is_shown_where_it_is_asked_for() -> None:
     with Screen(verbose=True) as screen:
         filled(screen, 3)
