@@ -23,7 +23,7 @@ SPENT = {  # what a budget can limit, and in words how much of it was spent
 class Budget(Section):
     """Looked at between generations: a run stops early where one of these is reached."""
 
-    frames: int = Field(0, ge=0, description="frames of training after which the run ends; 0 = no limit")
+    frames: int = Field(0, ge=0, description="frames of training and validation after which the run ends; 0 = no limit")
     seconds: float = Field(
         0.0, ge=0, description="seconds of training, over all resumes, after which the run ends; 0 = no limit"
     )

@@ -74,8 +74,14 @@ def trained(run: Source) -> str:
     if not done:
         return f"{what}; no generation is committed yet."
     spent = run.store.spent
-    length = f"{counted(done, 'generation')}, {large(spent.frames)} frames, {duration(spent.seconds)}"
+    length = f"{counted(done, 'generation')}, {large(spent.frames)} frames{validating(run)}, {duration(spent.seconds)}"
     return f"{what} ({length}, seed {experiment.run.seed}){_ended(run)}."
+
+
+def validating(run: Source) -> str:
+    """Say how many of the frames validation took, where that is known."""
+    frames = sum(row.get("frames_validating", 0.0) for row in run.metrics)
+    return f" of which validation took {large(frames)}" if frames else ""
 
 
 def method_named(algorithm: str) -> str:

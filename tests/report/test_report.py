@@ -100,6 +100,9 @@ def test_a_report_needs_nothing_else_and_shows_the_scores_of_the_run(
         f"default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src 'sha256-{digest}'"
     )
     assert page.sentence.startswith("A genetic algorithm trained a multilayer perceptron of ")
+    rows = {line["generation"]: line for line in metrics_of(run)}.values()
+    frames, validating = (sum(row[name] for row in rows) for name in ("frames", "frames_validating"))
+    assert f"{frames:,.0f} frames of which validation took {validating:,.0f}, " in page.sentence
     assert f"Its champion scores {test['mean']:.2f} fruits on 70 test episodes" in page.text
     assert f"(95 % interval {test['ci95'][0]:.2f} to {test['ci95'][1]:.2f})" in page.text
     for said in (
