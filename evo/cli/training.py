@@ -97,12 +97,12 @@ def train_to_the_end(
                 _fill(summary, store)  # only now it is certain how much of it is committed
     summary.status = "done"
     baselines = _baselines(experiment, summary)
-    page = ""
+    page, sick = "", False
     if reported is not None:
         from evo.report.writing import write_at_end
 
-        page = write_at_end(reported, baselines)
-    show.ending(experiment, summary, display, game, stopped, baselines, page)
+        page, sick = write_at_end(reported, baselines)
+    show.ending(experiment, summary, display, game, stopped, baselines, page, sick)
     return 0
 
 

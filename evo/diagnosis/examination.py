@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from evo.diagnosis.chance import chance
 from evo.diagnosis.evolution import evolution
 from evo.diagnosis.gradients import gradients
 from evo.diagnosis.optimism import optimism
@@ -16,6 +17,7 @@ from evo.diagnosis.signs import LEAST_GENERATIONS, Finding, Signs, found
 from evo.diagnosis.source import Source, read_source
 from evo.diagnosis.times import times
 from evo.errors import counted
+from evo.training.testing import Baseline
 
 NUMBER = re.compile(r"--set ([\w.]+)=(\d+)(?!\w|\.\d)")
 
@@ -53,8 +55,8 @@ def examine(directory: Path) -> Diagnosis:
     return diagnosis(read_source(directory))
 
 
-def diagnosis(run: Source) -> Diagnosis:
-    """Examine a run that was read."""
+def diagnosis(run: Source, players: Mapping[str, Baseline] | None = None) -> Diagnosis:
+    """Examine a run that was read; `players` are those that need no learning, where they have played already."""
     signs, notes = Signs(run), list(run.notes)
     done = run.store.next_generation
     checks = []
@@ -64,7 +66,7 @@ def diagnosis(run: Source) -> Diagnosis:
         notes.append("the champion scores nearly all there is, so only its time was looked at")
     else:
         checks = [*evolution(signs), *gradients(signs)]
-        checks += [check for check in [optimism(signs)] if check is not None]
+        checks += [check for check in [chance(signs, players), optimism(signs)] if check is not None]
         notes += [note for note in [still_rising(signs)] if note]
     if done > 1:
         checks += times(signs)

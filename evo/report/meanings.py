@@ -106,6 +106,8 @@ SIGNS = {
     "gradient norm": METRICS["gradient_norm"],
     "entropy": METRICS["entropy"],
     "explained variance": METRICS["explained_variance"],
+    "champion's score": "the mean of its test episodes",
+    "random player": "mean score of the player that draws its actions at random",
     "training gap": METRICS["optimism"],
     "validation gap": "the champion's validation return, minus its test return",
     "lanes used": METRICS["lane_utilisation"],

@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from evo.comparison.formats import sentence
-from evo.diagnosis.examination import diagnosis
+from evo.diagnosis.examination import Diagnosis, diagnosis
 from evo.diagnosis.source import Source
 from evo.errors import ConfigurationError, printable_lines
 from evo.report import charts, meanings, tables
@@ -32,6 +33,11 @@ class Reported:
     replays: Replays
     ancestry: Ancestry
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        """Return what `evo doctor` says of the run."""
+        return diagnosis(self.run, self.baselines)
 
 
 class Page:
@@ -102,7 +108,7 @@ class Page:
 
     def _diagnosis(self) -> Markup:
         """Return what `evo doctor` says of the run."""
-        found = diagnosis(self.runs[0])
+        found = self.reported[0].diagnosis
         signs = [element("li", element("b", sign), f": {means}") for sign, means in meanings.of_signs(found.looked_at)]
         explained = details("What was looked at", element("ul", *signs)) if signs else ""
         if not found.findings:

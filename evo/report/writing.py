@@ -76,15 +76,19 @@ def reported_at_end(
         return None
 
 
-def write_at_end(found: Reported | None, baselines: Mapping[str, Baseline]) -> str:
-    """Write report.html into the run directory and return its path; empty, after a notice, on any failure."""
+def write_at_end(found: Reported | None, baselines: Mapping[str, Baseline]) -> tuple[str, bool]:
+    """Write report.html into the run directory; return its path, and whether its diagnosis has a finding.
+
+    The path is empty, after a notice, on any failure.
+    """
     if found is None:
-        return ""
+        return "", False
     try:
-        return str(write([replace(found, baselines=baselines)], found.run.directory / NAME))
+        whole = replace(found, baselines=baselines)
+        return str(write([whole], found.run.directory / NAME)), bool(whole.diagnosis.findings)
     except Exception as error:
         _no_report(error)
-        return ""
+        return "", False
 
 
 def _no_report(error: Exception) -> None:

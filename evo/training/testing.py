@@ -137,20 +137,26 @@ def baselines(
 ) -> Mapping[str, Baseline]:
     """Return the test scores of players that need no learning; empty where there are none.
 
-    They play the first test episodes of a block: as many as take `seconds` by `player_seconds`, which is the same
-    number on every machine, and at least two, for an interval. A player that would take too long even so is left out.
-    Of one that takes much longer than it should, fewer episodes count.
+    A player that would take too long is left out.
     """
-    scores = {}
-    for name, play in environment.players.items():
-        each = environment.player_seconds.get(name, USUAL_SECONDS)
-        if 2 * each > DEADLINE_FACTOR * seconds:
-            continue
-        count = episodes if seconds == float("inf") else min(episodes, max(2, int(seconds / each)))
-        played, began = list[float](), float("inf")
-        while len(played) < count and time.process_time() - began < DEADLINE_FACTOR * seconds:
-            (seed,) = seeds_of_test_episodes(1, block * BLOCK + len(played)).tolist()
-            played.append(play(seed))
-            began = min(began, time.process_time())
-        scores[name] = Baseline(len(played), *mean_interval(played, _bounds_that_hold(environment, played)))
-    return scores
+    found = {name: baseline(environment, name, episodes, block, seconds) for name in environment.players}
+    return {name: score for name, score in found.items() if score is not None}
+
+
+def baseline(environment: Environment, name: str, episodes: int, block: int, seconds: float) -> Baseline | None:
+    """Return the test score of a player that needs no learning; None where two episodes would take too long.
+
+    It plays the first test episodes of a block: as many as take `seconds` by `player_seconds`, which is the same
+    number on every machine, and at least two, for an interval. Of a player that takes much longer than it should, fewer
+    episodes count.
+    """
+    play, each = environment.players[name], environment.player_seconds.get(name, USUAL_SECONDS)
+    if 2 * each > DEADLINE_FACTOR * seconds:
+        return None
+    count = episodes if seconds == float("inf") else min(episodes, max(2, int(seconds / each)))
+    played, began = list[float](), float("inf")
+    while len(played) < count and time.process_time() - began < DEADLINE_FACTOR * seconds:
+        (seed,) = seeds_of_test_episodes(1, block * BLOCK + len(played)).tolist()
+        played.append(play(seed))
+        began = min(began, time.process_time())
+    return Baseline(len(played), *mean_interval(played, _bounds_that_hold(environment, played)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from benchmarks.doctor import CASES, trained
 from evo.config.experiment import Experiment
 from evo.diagnosis.evolution import takeover
 from evo.diagnosis.examination import diagnosis
+from evo.diagnosis.signs import Finding
 from evo.diagnosis.source import read_source
 from evo.report.tables import times
 from evo.report.verdict import trend
+from evo.store.champion import Champion
 from evo.store.provenance import provenance
 from evo.store.store import Store
+from evo.training.testing import Baseline, Score
 from tests.helpers.calling import ROOT, SMALL, called
 from tests.report.reports import Page
 
@@ -167,6 +171,30 @@ def test_a_network_that_one_update_has_made_blind_is_known_by_its_constant_value
     )
 
 
+@pytest.mark.parametrize(("algorithm", "advice"), [("ga", "--algorithm ppo, or more"), ("ppo", "Try more generations")])
+def test_a_champion_below_the_random_player_is_found_and_one_above_it_is_not(
+    tmp_path: Path, algorithm: str, advice: str
+) -> None:
+    committed(tmp_path / "run", algorithm, [HEALTHY[algorithm]] * GENERATIONS)
+    run = read_source(tmp_path / "run")
+    random = {"random": Baseline(100, 1.39, (1.2, 1.6))}
+
+    def findings(mean: float, players: dict[str, Baseline] | None = random) -> list[Finding]:
+        test = asdict(Score(1000, mean, (mean - 0.1, mean + 0.1), mean, mean, None, None, 9.0))
+        champion = Champion(np.zeros(1, np.float32), (), {"test": test})
+        return diagnosis(replace(run, champion=champion), players).findings
+
+    (found,) = findings(0.78)
+    assert found.name == "worse_than_random"
+    assert found.evidence.startswith(
+        "The champion scores 0.78, a random player 1.4. It always takes its highest output"
+    )
+    assert f"`python -m evo evaluate {tmp_path / 'run'} --mode sample` plays" in found.evidence
+    assert advice in found.change
+    assert findings(1.15) == findings(1.39) == findings(2.0) == findings(0.0, {}) == []
+    assert [one.name for one in findings(-1.0, None)] == ["worse_than_random"]  # it plays where it did not before
+
+
 def test_a_short_run_is_not_judged_and_a_run_without_metrics_neither(tmp_path: Path) -> None:
     committed(tmp_path / "short", "ga", [{**EVOLVING, "improving": 0.0}] * 3)
     found = doctor(tmp_path / "short")
@@ -198,7 +226,7 @@ def test_the_takeover_of_a_population_is_that_of_its_ancestors(tmp_path: Path) -
 
 def test_every_finding_is_on_the_page() -> None:
     page = (ROOT / "docs" / "doctor.md").read_text()
-    known = {name for _, _, _, name, _ in WRONG} | {"exploding_gradient"}
+    known = {name for _, _, _, name, _ in WRONG} | {"exploding_gradient", "worse_than_random"}
     assert {case.expected for case in CASES.values() if case.expected} <= known
     source = "".join(path.read_text() for path in (ROOT / "evo" / "diagnosis").glob("*.py"))
     assert set(re.findall(r'Finding\(\s*"(\w+)"', source)) == known

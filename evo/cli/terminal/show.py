@@ -92,10 +92,12 @@ def ending(
     stopped: str = "",
     baselines: Mapping[str, Baseline] | None = None,
     report: str = "",
+    sick: bool = False,
 ) -> None:
     """Show what came of a run, and commands to type next.
 
-    `stopped` says which budget is spent, if one is; `report` is the file of the report, if one was written.
+    `stopped` says which budget is spent, if one is; `report` is the file of the report, if one was written; `sick`: its
+    diagnosis has a finding.
     """
     from evo.config.experiment import environment_of
 
@@ -119,7 +121,7 @@ def ending(
     if report:
         display.say(f"report     {shlex.quote(report)}")
     display.say("next:")
-    if no_better:
+    if no_better or sick:
         display.say(command("evo", "doctor", directory))
     if champion is not None and environment.visible:
         display.say(command("evo", "replay", directory))

@@ -222,6 +222,15 @@ def test_a_champion_that_may_be_no_better_than_chance_is_said_to_be_and_the_doct
     assert max(map(len, shown.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("sick", [False, True])
+def test_the_doctor_is_named_where_the_diagnosis_has_a_finding(capsys: pytest.CaptureFixture[str], sick: bool) -> None:
+    read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
+    score = Score(1000, 0.7, (0.6, 0.9), 1.0, 2.0, None, None, 20.0)
+    summary = Summary(run_dir="runs/one", generations=2, champion=Champion(0.7, score))
+    ending(read, summary, Display(), None, sick=sick)
+    assert ("next:\npython -m evo doctor runs/one\n" in capsys.readouterr().out) == sick
+
+
 def test_a_narrow_table_leaves_columns_out_and_cuts_none(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
