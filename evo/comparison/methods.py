@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Interval = tuple[float, float]
 UNDECIDED = "not distinguishable with these seeds"
+TOO_FEW = "too few seeds"
 FEW = f"a verdict needs at least {permutation.LEAST_SEEDS} seeds each"
 
 
@@ -115,23 +116,20 @@ def pair_of(first: Method, second: Method) -> Pair:
     )
 
 
-def judged(pairs: Sequence[Pair], means: dict[str, float]) -> list[Pair]:
-    """Return all pairs of a comparison with their verdicts; `means` are those of the methods."""
-    tested = [pair for pair in pairs if pair.p_value is not None]
-    adjusted = iter(permutation.holm([pair.p_value for pair in tested if pair.p_value is not None]))
-    return [pair if pair.p_value is None else _verdict(pair, next(adjusted), means) for pair in pairs]
+def judged(pairs: Sequence[Pair], methods: Sequence[Method]) -> list[Pair]:
+    """Return all pairs of a comparison with their verdicts; `methods` are those that they are of."""
+    means = {method.name: method.mean for method in methods if method.mean is not None}
+    adjusted = permutation.holm([pair.p_value for pair in pairs if pair.p_value is not None])
+    least = _least_p_values(pairs, methods)
+    both = iter(zip(adjusted, permutation.holm(least), strict=True))
+    few = f"{TOO_FEW}: {_needed(len(least))}"
+    return [pair if pair.p_value is None else _verdict(pair, *next(both), means=means, few=few) for pair in pairs]
 
 
 def possible(pairs: Sequence[Pair], methods: Sequence[Method]) -> str:
     """Return a sentence where no pair of the comparison can have a winner, whatever the scores are; else nothing."""
-    seeds = {method.name: len(method.scores) for method in methods}
-    tested = [pair for pair in pairs if pair.p_value is not None]
-    if not tested:
-        return ""
-    least = min(permutation.least_p_value(seeds[pair.first], seeds[pair.second]) for pair in tested) * len(tested)
-    if least <= permutation.LEVEL:
-        return ""
-    return impossible(len(tested))
+    least = _least_p_values(pairs, methods)
+    return impossible(len(least)) if least and min(least) * len(least) > permutation.LEVEL else ""
 
 
 def impossible(pairs: int) -> str:
@@ -143,11 +141,40 @@ def impossible(pairs: int) -> str:
     )
 
 
-def _verdict(pair: Pair, adjusted: float, means: dict[str, float]) -> Pair:
+def ahead(methods: Sequence[Method]) -> str:
+    """Return the name of a method that scores more than every other one on each of two or more seeds; else nothing."""
+    scores = {method.name: {run.seed: run.score for run in method.runs} for method in methods}
+    for name, ours in scores.items():
+        others = [theirs for other, theirs in scores.items() if other != name]
+        known = len(ours) > 1 and others and all(theirs.keys() == ours.keys() for theirs in others)
+        if known and all(_above(score, theirs[seed]) for theirs in others for seed, score in ours.items()):
+            return name
+    return ""
+
+
+def _above(ours: float | None, theirs: float | None) -> bool:
+    return ours is not None and theirs is not None and ours > theirs
+
+
+def _least_p_values(pairs: Sequence[Pair], methods: Sequence[Method]) -> list[float]:
+    """Return the lowest p value that each tested pair could have had with its numbers of seeds."""
+    seeds = {method.name: len(method.scores) for method in methods}
+    tested = [pair for pair in pairs if pair.p_value is not None]
+    return [permutation.least_p_value(seeds[pair.first], seeds[pair.second]) for pair in tested]
+
+
+def _needed(pairs: int) -> str:
+    """Return how many seeds so many pairs need."""
+    verb = "needs" if pairs == 1 else "need"
+    return f"{counted(pairs, 'pair')} {verb} {permutation.seeds_needed(pairs)} of each"
+
+
+def _verdict(pair: Pair, adjusted: float, least: float, *, means: dict[str, float], few: str) -> Pair:
+    """Return a pair with its verdict; `least` is the lowest adjusted p value that any scores could have had."""
     winner = None
     if adjusted <= permutation.LEVEL:
         winner = max(pair.first, pair.second, key=means.__getitem__)
-    verdict = f"{winner} wins" if winner else UNDECIDED
+    verdict = f"{winner} wins" if winner else UNDECIDED if least <= permutation.LEVEL else few
     return replace(pair, p_adjusted=adjusted, winner=winner, verdict=verdict)
 
 

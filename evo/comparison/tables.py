@@ -76,8 +76,7 @@ def report_of(outcomes: Sequence[Outcome], seconds: float = BASELINE_SECONDS, re
     rows = {place: _sorted(methods) for place, methods in places.items()}
     pairs = [pair_of(*two) for methods in rows.values() for two in combinations(methods, 2)]
     every = [method for methods in rows.values() for method in methods]
-    means = {method.name: method.mean for method in every if method.mean is not None}
-    decided = judged(pairs, means)
+    decided = judged(pairs, every)
     tables = []
     for place, methods in rows.items():
         names = {method.name for method in methods}

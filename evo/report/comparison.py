@@ -23,6 +23,7 @@ from evo.comparison.formats import (
     sentence,
     title_of,
 )
+from evo.comparison.methods import TOO_FEW, UNDECIDED, ahead
 from evo.comparison.permutation import LEVEL
 from evo.comparison.tables import Report, Table
 from evo.config.sections import plural
@@ -132,10 +133,20 @@ def verdicts(one: Table) -> Iterator[str]:
             reasons.setdefault(pair.verdict, []).append(f"{pair.first} and {pair.second}")
         parts = [f"{', '.join(pairs)}: {reason}" for reason, pairs in reasons.items()]
         text = "; ".join(parts) if len(parts) > 1 else next(iter(reasons))
-        yield f"No winner is proven on {one.environment}: {text}."
+        if any(pair.verdict == UNDECIDED for pair in one.pairs):
+            yield f"No winner is proven on {one.environment}: {text}."
+        else:
+            said = f"{text.removeprefix(f'{TOO_FEW}: ')}{_leader(one)}"
+            yield f"Too few seeds to name a winner on {one.environment}: {said}."
     means = {method.name: f"{method.name} ({number(method.mean)})" for method in one.methods}
     for winner, losers in beaten.items():
         yield f"{means[winner]} wins over {', '.join(means[loser] for loser in losers)} on {one.environment}."
+
+
+def _leader(one: Table) -> str:
+    """Say which method is ahead on every seed, where there is one."""
+    name = ahead(one.methods)
+    return f"; {name} is ahead on every seed" if name else ""
 
 
 def lines(one: Table, curves: Sequence[Curve], across: str, up: str) -> Chart | None:

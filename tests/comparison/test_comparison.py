@@ -381,6 +381,7 @@ def test_many_pairs_need_more_than_a_p_value_below_one_in_twenty(folder: Path) -
     report = report_of([outcome for runs in four for outcome in runs])
     assert {pair.p_value for pair in report.tables[0].pairs} == {2 / 70}
     assert {pair.winner for pair in report.tables[0].pairs} == {None}
+    assert {pair.verdict for pair in report.tables[0].pairs} == {"too few seeds: 3 pairs need 5 of each"}
     assert "it takes at least 5 seeds" in report.notes[0]
 
 

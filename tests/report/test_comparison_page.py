@@ -52,7 +52,7 @@ def page_of(path: Path, runs: Sequence[Outcome]) -> Page:
 @pytest.mark.long
 def test_a_comparison_ends_with_its_page_beside_the_runs(trained: Path, tmp_path: Path) -> None:
     page = Page(trained / "runs" / "both.html")
-    assert page.sentence.startswith("No winner is proven on snake (size 5")
+    assert page.sentence.startswith("Too few seeds to name a winner on snake (size 5")
     assert all(f"{name}" in page.text for name in (*METHODS, "hamiltonian", "random"))
     titles = [chart["title"] for chart in page.data["charts"]]
     amounts = ["frames", "forward passes", "multiply-adds", "CPU seconds"]
@@ -101,9 +101,26 @@ def test_every_reason_is_said_where_no_winner_is_proven(tmp_path: Path) -> None:
     sentence = page_of(tmp_path / "page.html", runs).sentence
     assert "not distinguishable with these seeds" in sentence
     assert "a verdict needs at least" in sentence
+    assert sentence.startswith("No winner is proven on snake")
+    assert "ahead" not in sentence
     apart = [*made("one", scores), *made("other", scores, "environment.size=6")]
     sentence = page_of(tmp_path / "page.html", apart).sentence
     assert sentence.startswith("No two of these methods see and play the same")
+
+
+@pytest.mark.usefixtures("folder")
+def test_seeds_that_are_too_few_for_any_winner_are_said_to_be_and_who_is_ahead(tmp_path: Path) -> None:
+    scores = [1.0, 2.0, 3.0, 4.0]
+    runs = [*made("a", scores), *made("b", [9.0, 9.0, 9.0, 9.0])]
+    third = made("c", scores[::-1])
+    sentence = page_of(tmp_path / "page.html", [*runs, *third]).sentence
+    assert sentence.startswith("Too few seeds to name a winner on snake")
+    assert sentence.endswith(": 3 pairs need 5 of each; b is ahead on every seed.")
+    sentence = page_of(tmp_path / "page.html", [*runs, *made("c", [0.0, 9.0, 0.0, 0.0])]).sentence
+    assert sentence.endswith(": 3 pairs need 5 of each.")  # equal on one seed
+    sentence = page_of(tmp_path / "page.html", [*made("a", scores), *made("b", [4.0, 5.0, 6.0, 2.0])]).sentence
+    assert sentence.startswith("No winner is proven on snake")
+    assert sentence.endswith(": not distinguishable with these seeds.")
 
 
 @pytest.mark.usefixtures("folder")
