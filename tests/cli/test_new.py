@@ -71,3 +71,13 @@ def test_what_is_written_passes_its_tests_and_runs(kind: str, tmp_path: Path) ->
     assert done.returncode == 0, done.stdout.decode()
     summary = summary_of(tmp_path, "corridor.toml", "--plugin", "corridor", "--generations", 2, apart=True)
     assert summary["status"] == "done"
+
+
+@pytest.mark.long
+def test_a_new_game_is_learned_by_ppo_and_by_the_genetic_algorithm(tmp_path: Path) -> None:
+    called(tmp_path, "new", "game", "corridor", program="evo")
+    for algorithm, words in (("ppo", ()), ("ga", ("--algorithm", "ga", "--generations", 30))):
+        words = ("corridor.toml", "--plugin", "corridor", "--run-dir", algorithm, *words)
+        summary = summary_of(tmp_path, *words, apart=True)
+        assert summary["algorithm"] == algorithm
+        assert summary["champion"]["test"]["mean"] > 0.9  # of 0.96; the random player has 0.2

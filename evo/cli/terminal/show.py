@@ -121,7 +121,7 @@ def ending(
     if report:
         display.say(f"report     {shlex.quote(report)}")
     display.say("next:")
-    if no_better or sick:
+    if no_better:
         display.say(command("evo", "doctor", directory))
     if champion is not None and environment.visible:
         display.say(command("evo", "replay", directory))
@@ -131,6 +131,8 @@ def ending(
     total = 2 * max(experiment.generations, summary.generations or 0)
     more = ["--set", "run.budget={}"] if stopped else ["--generations", str(total)]
     display.say(command("evo", "resume", directory, *more))
+    if sick and not no_better:
+        display.say(command("evo", "doctor", directory))
 
 
 def described(score: Score) -> str:
