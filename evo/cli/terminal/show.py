@@ -100,6 +100,7 @@ def ending(
     diagnosis has a finding.
     """
     from evo.config.experiment import environment_of
+    from evo.environments.gymnasium import PREFIX
 
     champion, no_better = summary.champion, False
     if champion is None:
@@ -110,6 +111,8 @@ def ending(
             display.say("test       " + described(champion.test).replace("\n", "\n" + 11 * " "))
             if others := described_baselines(baselines or {}, champion.test):
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
+            elif experiment.environment.id.startswith(PREFIX):
+                display.say("baselines  none for Gymnasium environments")
             random = (baselines or {}).get("random")
             if no_better := random is not None and champion.test.ci95[0] <= random.mean:
                 display.say("           these episodes do not show that it is better than the random player")

@@ -222,6 +222,16 @@ def test_a_champion_that_may_be_no_better_than_chance_is_said_to_be_and_the_doct
     assert max(map(len, shown.splitlines())) <= 80
 
 
+@pytest.mark.parametrize(("name", "said"), [("ppo_cartpole", True), ("ga_snake_6x6", False)])
+def test_a_gymnasium_environment_is_said_to_have_no_baselines(
+    capsys: pytest.CaptureFixture[str], name: str, said: bool
+) -> None:
+    score = Score(1000, 400.0, (399.0, 401.0), 400.0, 500.0, None, None, 400.0)
+    summary = Summary(run_dir="runs/one", generations=2, champion=Champion(400.0, score))
+    ending(loading.load(ROOT / f"experiments/{name}.toml"), summary, Display(), None)
+    assert ("baselines  none for Gymnasium environments\n" in capsys.readouterr().out) == said
+
+
 @pytest.mark.parametrize("sick", [False, True])
 def test_the_doctor_is_named_where_the_diagnosis_has_a_finding(capsys: pytest.CaptureFixture[str], sick: bool) -> None:
     read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
