@@ -33,7 +33,7 @@ def theirs(python: Path, frames: int) -> Lines:
         "episodes": experiment.options.model_dump()["episodes"],
         "steps": STEPS,
         "ppo": experiment.options.model_dump(),
-        "threads": experiment.learner.threads,
+        "threads": experiment.learner.thread_count,
         "seed": 1,
     }
     command = [str(python), "-m", "benchmarks.peers.sb3_gymnasium", json.dumps(described), str(frames)]

@@ -105,7 +105,7 @@ def theirs(python: Path, module: str, frames: int, good: float, setting: Setting
         "environment": experiment.environment.model_dump(exclude={"id"}),
         "policy": experiment.policy.model_dump(),
         "ppo": experiment.options.model_dump(),
-        "threads": experiment.learner.threads,
+        "threads": experiment.learner.thread_count,
         "seed": seed,
     }
     command = [str(python), "-m", f"benchmarks.peers.{module}", json.dumps(described), str(TIMEOUT), str(frames)]

@@ -68,6 +68,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "cma_snake_seed": ((1,), 5000),
     "pqn_snake": ((1,), 5000),
     "dqn_snake": ((1,), 5000),
+    "dqn_snake_long": ((1,), 5000),
     "reinforce_snake": ((1,), 5000),
     "ppo_snake_full": ((21, 22, 23), 5000),
     "ppo_snake_12x12": ((1,), 5000),
