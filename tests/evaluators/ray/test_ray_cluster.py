@@ -171,11 +171,14 @@ def test_a_worker_that_is_killed_changes_nothing(tmp_path: Path, ray_nodes: Node
     wanted = make(serial, spec(tmp_path, ENVIRONMENT, POLICY)).map(many).results
     with evaluator(tmp_path, ray_nodes) as ray:
         ray.map(tasks(4, 1))
-        killed = []
+        killed: list[int] = []
+
+        def found() -> bool:
+            killed.extend(pid for raylet in ray_nodes.raylets for pid in playing(raylet))
+            return bool(killed)
 
         def kill() -> None:
-            assert until(lambda: any(playing(raylet) for raylet in ray_nodes.raylets), 20)
-            killed.extend(pid for raylet in ray_nodes.raylets for pid in playing(raylet))
+            assert until(found, 20)
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
 
