@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from evo.learning.collecting import observed
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.method import Method, Played, Stopped
+from evo.learning.observations import observed
 from evo.learning.q_learning import QOptions, UpdateMeans
 from evo.learning.schedules import annealed
 from evo.plugins.options import Setup
@@ -92,18 +92,20 @@ class PQN(Method):
         transitions, environment = played.transitions, self.setup.environment_in(played.number)
         options, seed, count = self.options, self.setup.seed, len(transitions)
         rate, means, targets = options.learning_rate_at(frames), UpdateMeans(), self.targets(transitions, frames)
-        began = time.monotonic()
-        observations = observed(environment, transitions.observations, threads=self.setup.learner_threads)
-        actions = np.asarray(transitions.actions, np.int8)
+        began, actions, symmetry = time.monotonic(), np.asarray(transitions.actions, np.int8), self._symmetry
+        steps, threads = transitions.observations, self.setup.learner_threads
+        if symmetry is None:
+            inputs = learner.inputs(environment, steps, threads)
+            learner.load({"observations": inputs, "actions": actions.astype(np.int32), "targets": targets})
+        else:
+            planes = observed(environment, steps, threads=threads)
         moving = time.monotonic() - began
         for epoch in range(options.epochs):
             began = time.monotonic()
-            if self._symmetry is not None:
-                forms = self._symmetry.draw(stream(seed, Purpose.MIRROR, number, epoch), count)
-                planes, moves = self._symmetry.planes(observations, forms), self._symmetry.actions(actions, forms)
-                learner.load({"observations": planes, "actions": moves.astype(np.int32), "targets": targets})
-            elif not epoch:
-                learner.load({"observations": observations, "actions": actions.astype(np.int32), "targets": targets})
+            if symmetry is not None:
+                forms = symmetry.draw(stream(seed, Purpose.MIRROR, number, epoch), count)
+                turned, moves = symmetry.planes(planes, forms), symmetry.actions(actions, forms)
+                learner.load({"observations": turned, "actions": moves.astype(np.int32), "targets": targets})
             moving += time.monotonic() - began
             for rows in minibatches(seed, number, epoch, count, min(options.minibatches, count)):
                 if stopped():

@@ -196,12 +196,12 @@ def _load_many(state, rules, rows):  # type: ignore[no-untyped-def]
 
 @kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, no_cfunc_wrapper=True)
-def _observe_saved(state, rules, rows, out):  # type: ignore[no-untyped-def]
+def _observe_saved(state, rules, snapshots, rows, out):  # type: ignore[no-untyped-def]
     for k in range(rows.shape[0]):
-        if not load(state, rules, 0, rows[k]):
-            return k
+        if not load(state, rules, 0, snapshots[rows[k]]):
+            return rows[k]
         observe(state, rules, 0, out[k])
-    return rows.shape[0]
+    return snapshots.shape[0]
 
 
 @kernel_cache.with_game
@@ -275,8 +275,17 @@ class CompiledGame:
         if out is None:
             out = np.empty((len(snapshots), *self.shape), np.float32)
         self._check(snapshots)
-        self._check(snapshots, _observe_saved(self.make_state(1), self.rules, snapshots, out))
+        self.observe_rows(self.make_state(1), snapshots, np.arange(len(snapshots), dtype=np.int32), out)
         return out
+
+    def observe_rows(
+        self, scratch: Any, snapshots: NDArray[np.uint8], rows: NDArray[np.int32], out: NDArray[np.float32]
+    ) -> None:
+        """Write what the environments of some rows showed when they were saved.  # [M, S], [B] -> [B, *shape]
+
+        `scratch` is a state of one environment. ValueError where a snapshot is of no such game.
+        """
+        self._check(snapshots, int(_observe_saved(scratch, self.rules, snapshots, rows, out)))
 
     def _check(self, snapshots: NDArray[np.uint8], loaded: int | None = None) -> None:
         """Raise ValueError where snapshots have another size or, once loaded, one of them was refused."""

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from evo.learning.collecting import observed
 from evo.learning.gradient_algorithm import GradientOptions
 from evo.learning.method import Method, Played, Stopped
+from evo.learning.observations import Snapshots, observed
 from evo.learning.schedules import GammaPoints, annealed, value_at
 from evo.plugins.options import Setup
 from evo.records import ActionRule, Arrays, Metrics
@@ -145,9 +145,9 @@ class ActorCritic(Method):
         assert played is not None
         options, began = self.options, time.monotonic()
         count, frames = len(played.transitions), frames - len(played.transitions)
-        examples = self.examples(learner, played, frames)
+        observations, examples = self._inputs(learner, played, frames), self.examples(played, frames)
         explained = explained_variance(examples["values"], examples["returns"])
-        learner.load(examples)
+        learner.load({"observations": observations, **examples})
         moving, rate = time.monotonic() - began, options.learning_rate_at(frames)
         entropy = options.entropy_coefficient, options.entropy_coefficient_final, options.entropy_coefficient_frames
         settings = {
@@ -171,15 +171,12 @@ class ActorCritic(Method):
         norm = norms / updates
         return {**means, "explained_variance": explained, "gradient_norm": norm, "learning_rate": rate, **counts}
 
-    def examples(self, learner: Learner, played: Played, frames: int) -> dict[str, NDArray[Any]]:
-        """Return the arrays that the loss needs, [M, ...] each, and update the normalisers."""
+    def examples(self, played: Played, frames: int) -> dict[str, NDArray[Any]]:
+        """Return what the loss needs besides observations, [M, ...] each; update the normaliser of rewards, if any."""
         from evo.learning.exact.losses import log_probabilities
 
         transitions, number = played
         options, network = self.options, self.setup.network
-        buffer = learner.buffer((len(transitions), *network.shape))
-        environment, threads = self.setup.environment_in(number), self.setup.learner_threads
-        observations = observed(environment, transitions.observations, buffer, threads)
         rewards = transitions.rewards
         if self._rewards is not None:
             rewards = self._rewards.apply(rewards, transitions.ends, self.setup.slot(number))
@@ -189,7 +186,6 @@ class ActorCritic(Method):
         gamma = options.gamma_at(frames)
         advantages = self.policy_gradient.advantages(Valued(rewards, transitions.ends, values, next_values), gamma)
         examples = {
-            "observations": self._normalised(learner, observations, frames),
             "actions": transitions.actions.astype(np.float32 if self._continuous else np.int32),
             "values": values,
             "returns": advantages + values,
@@ -202,11 +198,13 @@ class ActorCritic(Method):
             examples["action_masks"] = transitions.action_masks.astype(np.bool_)
         return examples
 
-    def _normalised(self, learner: Learner, observations: NDArray[np.float32], frames: int) -> NDArray[np.float32]:
-        """Return observations normalised as they were when the network acted, and add them to the normaliser."""
-        normaliser = self._observations
+    def _inputs(self, learner: Learner, played: Played, frames: int) -> NDArray[np.float32] | Snapshots:
+        """Return observations, normalised as they were when the network acted; add them to the normaliser, if any."""
+        environment, threads = self.setup.environment_in(played.number), self.setup.learner_threads
+        rows, normaliser = played.transitions.observations, self._observations
         if normaliser is None:
-            return observations
+            return learner.inputs(environment, rows, threads)
+        observations = observed(environment, rows, learner.buffer((len(rows), *self.setup.network.shape)), threads)
         flat = observations.reshape(len(observations), -1)
         if not normaliser.moments.count and (self._warm_start or frames):  # weights learned without a normaliser
             normaliser.moments.add(flat)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from evo.plugins.options import Setup
 
 STATES = ("snapshots", "first", "episode", "returns_so_far")
-PART = 4096  # observations that a thread rebuilds, at least
 ENVS = "env_"  # prefix of the environments' states in a checkpoint
 
 
@@ -131,26 +129,6 @@ def begin_envs(environment: Any, seed: int, generation: int, count: int) -> EnvS
     keys = [stream(seed, Purpose.ENV, generation, env) for env in range(count)]
     envs: EnvStates = environment.game.begin(np.array(keys, np.uint64))
     return envs
-
-
-def observed(
-    environment: Any, rows: NDArray[Any], out: NDArray[np.float32] | None = None, threads: int = 1
-) -> NDArray[np.float32]:
-    """Return the network's inputs of recorded observations, snapshots or not.  # [M, S] or [M, ...] -> [M, ...]
-
-    ValueError where a snapshot is of no such game.
-    """
-    if rows.dtype != np.uint8:
-        return rows
-    if out is None:
-        out = np.empty((len(rows), *environment.game.shape), np.float32)
-    size = max(PART, -(-len(rows) // threads))
-    parts = [slice(first, first + size) for first in range(0, len(rows), size)]
-    if len(parts) < 2:
-        return environment.game.observe(rows, out)  # type: ignore[no-any-return]
-    with ThreadPoolExecutor(threads) as pool:  # compiled code holds no lock
-        list(pool.map(lambda part: environment.game.observe(rows[part], out[part]), parts))
-    return out
 
 
 def segment_tasks(envs: EnvStates, horizon: int, per_task: int, rule: ActionRule) -> list[Task]:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.learning.collecting import envs_to_arrays, observed
+from evo.learning.collecting import envs_to_arrays
 from evo.learning.method import Method, Played, Stopped
+from evo.learning.observations import observed
 from evo.learning.q_learning import ActionValueOptions, UpdateMeans
 from evo.learning.schedules import GammaPoints, annealed, value_at
 from evo.plugins.options import Setup

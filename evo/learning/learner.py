@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
 from evo.errors import ResourceError
+from evo.learning.observations import Snapshots, observed
 from evo.networks.network import Network
 from evo.records import Arrays
 
@@ -54,9 +55,16 @@ class Learner(ABC):
             self._buffer = aligned(prod(shape))
         return self._buffer[: prod(shape)].reshape(shape)
 
+    def inputs(self, environment: Any, rows: NDArray[Any], threads: int) -> NDArray[np.float32] | Snapshots:
+        """Return what `load` takes as the "observations" of recorded steps; the next call reuses its memory.
+
+        `rows` are snapshots of the environment's game, or observations. ValueError: a snapshot is of no such game.
+        """
+        return observed(environment, rows, self.buffer((len(rows), *self.network.shape)), threads)
+
     @abstractmethod
-    def load(self, data: Mapping[str, NDArray[Any]]) -> None:
-        """Load the arrays that batches are gathered from, each [M, ...]; "observations" are the network's inputs.
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Load the arrays that batches are gathered from, each [M, ...]; "observations" are what `inputs` returns.
 
         Names, types and shapes are the same every time, except M.
         """

@@ -262,7 +262,7 @@ def test_gamma_is_annealed_over_frames(schedule: dict[str, Any]) -> None:
 
     def returns(algorithm: GradientAlgorithm) -> NDArray[np.float32]:
         transitions = joined_transitions(results)
-        return actor_critic(algorithm).examples(algorithm.learner, Played(transitions, 0), 12 * 9)["returns"]
+        return actor_critic(algorithm).examples(Played(transitions, 0), 12 * 9)["returns"]
 
     drive(algorithm, 2, answer)
     np.testing.assert_array_equal(returns(algorithm), returns(on_board(gamma=0.7)))

@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.learning.exact import runs
-from evo.learning.exact.products import CHUNK, DENSE, WIDTH, multiply, pack
+from evo.learning.exact.products import CHUNK, DENSE, PACKED, WIDTH, multiply, pack
 
 FLOATS = np.float32
 
@@ -35,7 +35,9 @@ def computed(a: NDArray[np.float32], b: NDArray[np.float32], start: NDArray[np.f
     padded, begin = np.zeros(rows * terms + CHUNK, FLOATS), np.zeros(wide, FLOATS)
     padded[: rows * terms], begin[:columns] = a.ravel(), start
     words = np.zeros(rows * -(-terms // CHUNK), np.uint64)
-    multiply((c.ravel(), 0, wide), (begin, 0, 0), (padded, 0, terms), (packed, 0, 0), words, (rows, terms, columns))
+    multiply(
+        (c.ravel(), 0, wide), (begin, 0, 0), (padded, 0, terms), (packed, 0, PACKED), words, (rows, terms, columns)
+    )
     assert (c[rows] == 7).all()
     return c[:rows, :columns]
 

@@ -25,9 +25,13 @@ from evo.learning.exact.runs import WIDTH, rounded
 from evo.learning.exact.tree import Tree
 from evo.learning.learner import BETAS, Learner, Rows, Values
 from evo.learning.losses import AnyLoss, PolicyLoss, QLoss
+from evo.learning.observations import Snapshots
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.rollouts.rollout import check_arithmetic
+
+IN_ORDER = np.arange(BLOCK, dtype=np.int32)
+OF_A_POLICY = losses.PolicyBatch._fields[2:]
 
 
 class Weights:
@@ -101,15 +105,24 @@ class ExactLearner(Learner):
         self._workspaces = [workspace(self._plan) for _ in range(threads)]
         self._spare: list[NDArray[np.float32]] = []  # sums that no block has now
         self._data: dict[str, NDArray[Any]] = {}
-        self._observations = np.empty((0, 0), np.float32)
+        self._observations: NDArray[np.float32] | Snapshots = np.empty((0, 0), np.float32)
 
-    def load(self, data: Mapping[str, NDArray[Any]]) -> None:
-        """Load the arrays that batches are taken from, each [M, ...]; "observations" are the network's inputs.
+    def inputs(self, environment: Any, rows: NDArray[Any], threads: int) -> NDArray[np.float32] | Snapshots:
+        """Return snapshots as they are: rebuilt block by block, observations stay near, and need no memory."""
+        return Snapshots(environment.game, rows) if rows.dtype == np.uint8 else rows
+
+    def load(self, data: Mapping[str, NDArray[Any] | Snapshots]) -> None:
+        """Load the arrays that batches are taken from, each [M, ...]; "observations" are what `inputs` returns.
 
         ValueError: a shape or an action does not fit, which compiled code would not notice.
         """
         self._data = {name: _of_one_type(name, array) for name, array in data.items() if name != "observations"}
-        self._observations = self._rows(data["observations"])
+        observations = data["observations"]
+        if isinstance(observations, Snapshots):
+            self._check_size(observations.size)
+            self._observations = observations
+        else:
+            self._observations = self._rows(observations)
         count, network = len(self._observations), self.network
         if wrong := [name for name, array in self._data.items() if len(array) != count]:
             raise ValueError(f"{wrong[0]}: {len(self._data[wrong[0]])} of {count} examples")
@@ -146,7 +159,7 @@ class ExactLearner(Learner):
 
     def gradients(self, rows: Rows, settings: Mapping[str, float]) -> Values:
         """Compute the gradient of the mean loss over the examples `rows` [B]; return the values of each."""
-        rows = self._checked(rows, self._observations)
+        rows = self._checked(rows, len(self._observations))
         loss, names = self._prepared(rows, settings)
         values = np.empty((len(names), len(rows)), np.float32)
         network = self._plan.layers, self.network_weights.vector, self.network_weights.packed()
@@ -157,7 +170,8 @@ class ExactLearner(Learner):
         def block(number: int, workspace: Workspace) -> None:
             sums, begin = self._sums(), number * BLOCK
             places = begin, min(begin + BLOCK, len(rows)), self._plan.group
-            gradients_of(*network, self._observations, rows, places, workspace, loss, values, sums)
+            seen = self._seen(rows[begin:], workspace)
+            gradients_of(*network, *seen, places, workspace, loss, values, sums)
             tree.add(number, sums)
 
         self._for_each(block, range(blocks))
@@ -165,6 +179,14 @@ class ExactLearner(Learner):
         unpack(self._plan.layers, total, self._unpacked)
         self._spare.append(total)
         return dict(zip(names, values, strict=True))
+
+    def _seen(self, rows: Rows, workspace: Workspace) -> tuple[NDArray[np.float32], Rows]:
+        """Return observations, and which of them are those of the block that these rows begin with."""
+        if not isinstance(self._observations, Snapshots):
+            return self._observations, rows
+        rows = rows[:BLOCK]
+        self._observations.rebuild(rows, workspace.observations[: len(rows)])
+        return workspace.observations, IN_ORDER
 
     def _join(self, earlier: NDArray[np.float32], later: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the sums of both."""
@@ -222,18 +244,17 @@ class ExactLearner(Learner):
         """Return the loss's arrays with its settings, and the names of its values."""
         loss, data = self._loss, self._data
         if isinstance(loss, PolicyLoss):
-            allowed = data.get("action_masks", losses.ALL_ALLOWED)
-            arrays = [data[name] for name in losses.PolicyBatch._fields[2:]]
-            policy = losses.PolicyBatch(data["actions"], allowed, *arrays)
+            allowed = data["action_masks"][rows] if "action_masks" in data else losses.ALL_ALLOWED
+            policy = losses.PolicyBatch(data["actions"][rows], allowed, *(data[name][rows] for name in OF_A_POLICY))
             numbers = {name: float(value) for name, value in settings.items()}
             return (policy, losses.PolicySettings(**numbers, clipped=loss.clipped)), losses.POLICY_VALUES
-        targets = self._targets(rows) if isinstance(loss, QLoss) else data["targets"]
-        importance = data["importance"] if isinstance(loss, QLoss) else np.ones(len(targets), np.float32)
-        batch = losses.QBatch(data["actions"], targets, importance)
+        targets = self._targets(rows) if isinstance(loss, QLoss) else data["targets"][rows]
+        importance = data["importance"][rows] if isinstance(loss, QLoss) else np.ones(len(rows), np.float32)
+        batch = losses.QBatch(data["actions"][rows], targets, importance)
         return (batch, losses.QSettings(loss.actions, loss.dueling, loss.huber_delta)), losses.Q_VALUES
 
     def _targets(self, rows: Rows) -> NDArray[np.float32]:
-        """Return DQN's targets of the examples in `rows`, 0 of others: returns + discounts * Q of the next action."""
+        """Return DQN's targets of some examples: returns + discounts * Q of the next action.  # [B] -> [B]"""
         loss, data = self._loss, self._data
         assert isinstance(loss, QLoss)
         assert self._target is not None
@@ -242,15 +263,13 @@ class ExactLearner(Learner):
         own = self.outputs(following, rows, self.network_weights) if loss.double else target
         best = np.empty(len(rows), np.float32)
         losses.best_following(own, target, data["action_masks"][rows], loss.actions, loss.dueling, loss.double, best)
-        targets = np.zeros(len(following), np.float32)
-        targets[rows] = data["returns"][rows] + data["discounts"][rows] * best
-        return targets
+        return np.asarray(data["returns"][rows] + data["discounts"][rows] * best, np.float32)
 
     def outputs(
         self, observations: NDArray[np.float32], rows: Rows, weights: Weights | None = None
     ) -> NDArray[np.float32]:
         """Return the outputs of some observations, by the learner's weights or others.  # [M, inputs], [B] -> [B, O]"""
-        weights, rows = self.network_weights if weights is None else weights, self._checked(rows, observations)
+        weights, rows = self.network_weights if weights is None else weights, self._checked(rows, len(observations))
         layers, group, packed = self._plan.layers, self._plan.group, weights.packed()
         last = layers[-1]
         filters, distance, start = (int(last[name]) for name in ("filters", "row", "output"))
@@ -268,16 +287,20 @@ class ExactLearner(Learner):
     def _rows(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return observations as rows of floats; ValueError where they are not of the network.  # [M, ...] -> [M, I]"""
         found = np.ascontiguousarray(observations, np.float32).reshape(len(observations), -1)
-        if found.shape[1] != prod(self.network.shape):
-            raise ValueError(f"observations of {found.shape[1]} numbers, where the network has {self.network.shape}")
+        self._check_size(found.shape[1])
         return found
 
+    def _check_size(self, size: int) -> None:
+        """Raise ValueError where observations are not of so many numbers as the network's inputs."""
+        if size != prod(self.network.shape):
+            raise ValueError(f"observations of {size} numbers, where the network has {self.network.shape}")
+
     @staticmethod
-    def _checked(rows: Rows, examples: NDArray[np.float32]) -> Rows:
+    def _checked(rows: Rows, examples: int) -> Rows:
         """Return rows [B] of examples; ValueError where there are none, or others than there are examples."""
         rows = np.ascontiguousarray(rows, np.int32)
-        if not len(rows) or not 0 <= rows.min() <= rows.max() < len(examples):
-            raise ValueError(f"rows: not of the {len(examples)} examples that are there")
+        if not len(rows) or not 0 <= rows.min() <= rows.max() < examples:
+            raise ValueError(f"rows: not of the {examples} examples that are there")
         return rows
 
     def weights(self) -> NDArray[np.float32]:
@@ -316,7 +339,7 @@ class ExactLearner(Learner):
             self._pool.shutdown(cancel_futures=True)
 
 
-def _of_one_type(name: str, array: NDArray[Any]) -> NDArray[Any]:
+def _of_one_type(name: str, array: Any) -> NDArray[Any]:
     """Return an array with the type for which the losses are compiled: a new one would compile them again."""
     kinds = {"action_masks": np.bool_, "actions": np.float32 if array.dtype.kind == "f" else np.int32}
     return np.ascontiguousarray(array, kinds.get(name, np.float32))

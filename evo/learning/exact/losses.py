@@ -1,7 +1,7 @@
 """Losses of every example with their derivatives: those of `evo.learning.losses`, with the same bits everywhere.
 
 A loss is a function of an example's outputs that writes the derivative of the loss by every output, over the number of
-examples of the batch, and the example's values. Numbers are float64 in between, and float32 at both ends.
+examples of the batch, and the example's values [V, B]. Numbers are float64 in between, and float32 at both ends.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ALL_ALLOWED = np.zeros((0, 1), np.bool_)  # action masks where there are none
 
 
 class PolicyBatch(NamedTuple):
-    """Arrays of an actor-critic's examples, [M, ...] each."""
+    """Arrays of the examples of a batch of an actor-critic, [B, ...] each."""
 
-    actions: NDArray[Any]  # int32 [M], or float32 [M, D] of continuous actions
-    allowed: NDArray[np.bool_]  # [M, A], or [0, 1]: all actions are
-    advantages: NDArray[np.float32]  # [M]
+    actions: NDArray[Any]  # int32 [B], or float32 [B, D] of continuous actions
+    allowed: NDArray[np.bool_]  # [B, A], or [0, 1]: all actions are
+    advantages: NDArray[np.float32]  # [B]
     returns: NDArray[np.float32]
     values: NDArray[np.float32]  # of the policy that acted, as are
     log_probabilities: NDArray[np.float32]
@@ -49,7 +49,7 @@ class PolicySettings(NamedTuple):
 
 
 class QBatch(NamedTuple):
-    """Arrays of a Q-learner's examples, [M] each."""
+    """Arrays of the examples of a batch of a Q-learner, [B] each."""
 
     actions: NDArray[np.int32]
     targets: NDArray[np.float32]
@@ -131,14 +131,15 @@ def _policy_values(values, place, surrogate, error, entropy, ratio, change, sett
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def softmax_policy(layer, x, batch, settings, rows, first, count, total, values):  # type: ignore[no-untyped-def]
-    """Write the derivatives of a policy of discrete actions, and of its value, for `count` examples of `total`.
+def softmax_policy(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
+    """Write the derivatives of a policy of discrete actions, and of its value, for `count` examples.
 
     The last `layer`'s outputs in `x` are the scores of the actions, then the value.
     """
-    actions = layer.filters - 1
+    actions, total = layer.filters - 1, values.shape[1]
+    logarithms, chances = np.zeros(actions), np.zeros(actions)
     for e in range(count):
-        row = rows[first + e]
+        row = first + e
         at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
         chosen = batch.actions[row]
         allowed = batch.allowed[row] if batch.allowed.shape[0] else batch.allowed[0:0, 0]
@@ -146,16 +147,15 @@ def softmax_policy(layer, x, batch, settings, rows, first, count, total, values)
         entropy = 0.0
         for k in range(actions):
             if allowed.shape[0] == 0 or allowed[k]:
-                logarithm = np.float64(x[at + k]) - less
-                entropy -= exp(logarithm) * logarithm
+                logarithms[k] = np.float64(x[at + k]) - less
+                chances[k] = exp(logarithms[k])
+                entropy -= chances[k] * logarithms[k]
         advantage = np.float64(batch.advantages[row])
         surrogate, slope, ratio, change = _surrogate(taken, advantage, batch.log_probabilities[row], settings)
         for k in range(actions):
             if allowed.shape[0] == 0 or allowed[k]:
-                logarithm = np.float64(x[at + k]) - less
-                chance = exp(logarithm)
-                by_entropy = settings.entropy_coefficient * chance * (logarithm + entropy)
-                x[to + k] = ((chance - (1.0 if k == chosen else 0.0)) * slope + by_entropy) / total
+                by_entropy = settings.entropy_coefficient * chances[k] * (logarithms[k] + entropy)
+                x[to + k] = ((chances[k] - (1.0 if k == chosen else 0.0)) * slope + by_entropy) / total
             else:
                 x[to + k] = 0.0
         error, by_value = _value_error(
@@ -163,15 +163,15 @@ def softmax_policy(layer, x, batch, settings, rows, first, count, total, values)
             settings.value_clip_range,
         )  # fmt: skip
         x[to + actions] = settings.value_coefficient * by_value / total
-        _policy_values(values, first + e, surrogate, error, entropy, ratio, change, settings)
+        _policy_values(values, row, surrogate, error, entropy, ratio, change, settings)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def normal_policy(layer, x, batch, settings, rows, first, count, total, values):  # type: ignore[no-untyped-def]
+def normal_policy(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
     """Write the same for continuous actions: outputs are means, log standard deviations and the value."""
-    dimensions = layer.filters // 2
+    dimensions, total = layer.filters // 2, values.shape[1]
     for e in range(count):
-        row = rows[first + e]
+        row = first + e
         at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
         action = batch.actions[row]
         taken = normal_log_probability(x, at, action)
@@ -192,7 +192,7 @@ def normal_policy(layer, x, batch, settings, rows, first, count, total, values):
             settings.value_clip_range,
         )  # fmt: skip
         x[to + 2 * dimensions] = settings.value_coefficient * by_value / total
-        _policy_values(values, first + e, surrogate, error, entropy, ratio, change, settings)
+        _policy_values(values, row, surrogate, error, entropy, ratio, change, settings)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
@@ -207,11 +207,11 @@ def action_value(x, at, action, actions, dueling):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def huber(layer, x, batch, settings, rows, first, count, total, values):  # type: ignore[no-untyped-def]
+def huber(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
     """Write the derivatives of the Huber loss (Huber, 1964) of the chosen actions' values, weighted by importance."""
-    actions, delta = settings.actions, settings.huber_delta
+    actions, delta, total = settings.actions, settings.huber_delta, values.shape[1]
     for e in range(count):
-        row = rows[first + e]
+        row = first + e
         at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
         chosen = batch.actions[row]
         value = action_value(x, at, chosen, actions, settings.dueling)
@@ -224,23 +224,23 @@ def huber(layer, x, batch, settings, rows, first, count, total, values):  # type
             x[to + k] = (own - 1.0 / actions) * slope if settings.dueling else own * slope
         if settings.dueling:
             x[to + actions] = slope
-        values[0, first + e] = importance * (0.5 * inside * inside + delta * (size - inside))
-        values[1, first + e] = error
-        values[2, first + e] = value
+        values[0, row] = importance * (0.5 * inside * inside + delta * (size - inside))
+        values[1, row] = error
+        values[2, row] = value
 
 
-def derive(layer, x, batch, settings, rows, first, count, total, values):  # type: ignore[no-untyped-def]
+def derive(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
     """Compute the loss that a batch is for; in compiled code alone."""
     raise NotImplementedError
 
 
 @overload(derive)
-def _derive(layer, x, batch, settings, rows, first, count, total, values):  # type: ignore[no-untyped-def]
+def _derive(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
     kernel = huber
     if batch.instance_class is PolicyBatch:
         kernel = normal_policy if isinstance(batch[0].dtype, types.Float) else softmax_policy
-    return lambda layer, x, batch, settings, rows, first, count, total, values: kernel(
-        layer, x, batch, settings, rows, first, count, total, values
+    return lambda layer, x, batch, settings, first, count, values: kernel(
+        layer, x, batch, settings, first, count, values
     )
 
 

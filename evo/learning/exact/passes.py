@@ -28,7 +28,7 @@ from evo.learning.exact.layers import (
     without_weights,
 )
 from evo.learning.exact.losses import derive
-from evo.learning.exact.products import multiply, pack
+from evo.learning.exact.products import PACKED, multiply, pack, transpose_packed
 from evo.learning.exact.runs import (
     WIDTH,
     add_rows,
@@ -115,7 +115,7 @@ def _weighted(layer, packed, count, workspace):  # type: ignore[no-untyped-def]
         (x, layer.output, layer.row),
         (packed, layer.biases, NONE),
         (x, layer.patches, layer.patch),
-        (packed, layer.packed, NONE),
+        (packed, layer.packed, PACKED),
         workspace.words,
         (count * pixels, layer.terms, layer.filters),
     )
@@ -164,7 +164,7 @@ def backward(layers, weights, packed, count, workspace, sums, begins):  # type: 
 def _weighted_back(layer, packed, count, workspace, sums, begins):  # type: ignore[no-untyped-def]
     """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before."""
     x, rows, terms, filters = workspace.floats, count * layer.pixels, layer.terms, layer.filters
-    kernel = sums, layer.sums, -(-terms // WIDTH) * WIDTH
+    kernel = sums, layer.sums, PACKED
     if begins:
         fill(sums, layer.bias, filters, workspace.zeros)
     for f in range(0, filters, WIDTH):
@@ -188,7 +188,7 @@ def _weighted_back(layer, packed, count, workspace, sums, begins):  # type: igno
         (d_patches, to, layer.patch),
         (workspace.zeros, NONE, NONE),
         (x, layer.d_output, layer.row),
-        (packed, layer.turned, NONE),
+        (packed, layer.turned, PACKED),
         workspace.words,
         (rows, filters, terms),
     )
@@ -200,16 +200,17 @@ def _weighted_back(layer, packed, count, workspace, sums, begins):  # type: igno
 def gradients_of(layers, weights, packed, observations, rows, places, workspace, loss, values, sums):  # type: ignore[no-untyped-def]
     """Write the sums of a block's gradients, and the values of its examples.
 
-    places: the block's first example, the one behind its last, and how many are computed at once; loss: a batch and its
-    settings, as `evo.learning.exact.losses.derive` takes them.
+    observations, rows: as `forward` takes them, from the block's first example on; places: this example's place in the
+    batch, the place behind its last, and how many are computed at once; loss: a batch and its settings, as
+    `evo.learning.exact.losses.derive` takes them.
     """
     begin, end, group = places
     batch, settings = loss
     last = layers[layers.shape[0] - 1]
     for first in range(begin, end, group):
         count = min(group, end - first)
-        forward(layers, weights, packed, observations, rows, first, count, workspace)
-        derive(last, workspace.floats, batch, settings, rows, first, count, rows.shape[0], values)  # type: ignore[no-untyped-call]
+        forward(layers, weights, packed, observations, rows, first - begin, count, workspace)
+        derive(last, workspace.floats, batch, settings, first, count, values)  # type: ignore[no-untyped-call]
         backward(layers, weights, packed, count, workspace, sums, first == begin)
 
 
@@ -220,13 +221,7 @@ def unpack(layers, sums, gradient):  # type: ignore[no-untyped-def]
         layer = layers[i]
         terms, filters, at = layer.terms, layer.filters, layer.offset
         if layer.kind == WEIGHTED:
-            distance = -(-terms // WIDTH) * WIDTH
-            if filters % WIDTH == 0:
-                transpose(sums, layer.sums, filters, terms, distance, gradient, at, filters)
-            else:
-                for k in range(terms):
-                    for f in range(filters):
-                        gradient[at + k * filters + f] = sums[layer.sums + f * distance + k]
+            transpose_packed(sums, layer.sums, filters, terms, gradient, at)
             at += terms * filters
             for f in range(filters):
                 gradient[at + f] = sums[layer.bias + f]

@@ -53,6 +53,7 @@ class Workspace(NamedTuple):
     columns: NDArray[np.float32]  # gradients of patches
     words: NDArray[np.uint64]  # masks of what is not zero
     zeros: NDArray[np.float32]
+    observations: NDArray[np.float32]  # [BLOCK, inputs], rebuilt
 
 
 class Places:
@@ -136,10 +137,13 @@ def workspace(made: Plan) -> Workspace:
     rows = weighted["pixels"] * made.group
     turned = int((weighted["row"] * [spaced(count) for count in rows]).max())
     columns = int((rows * weighted["patch"]).max())
+    first = made.layers[0]
+    inputs = int(first["height"] * first["width"] * first["channels"])
     return Workspace(
         floats=aligned(made.floats + CHUNK),
         turned=aligned(turned + CHUNK),
         columns=aligned(columns + WIDTH),
         words=aligned(made.words, np.uint64),
         zeros=aligned(int(made.layers["terms"].max()) + WIDTH),
+        observations=aligned(BLOCK * inputs).reshape(BLOCK, inputs),
     )

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
 from evo.kernels.vectors import broadcast, each_bit, load, store
-from evo.learning.exact.runs import VECTOR, WIDTH, copy_vector, data_of
+from evo.learning.exact.runs import VECTOR, WIDTH, copy_vector, data_of, transpose
 
 kernel_cache.use(__name__)
 
@@ -31,16 +31,16 @@ MOST = 8 if WIDE else 5  # vectors of a row whose sums stay in registers
 TILE = 8, 6  # rows of one and of two vectors whose sums stay in registers together
 DENSE = 0.08, 0.3  # share of nonzero factors from which on all products of one and of two vectors are computed
 SAMPLED = 16  # every so many rows are looked at for that
-CHUNK = 64  # terms that a mask has, and that are added while they do; such a part of B takes up to 20 kB,
-FEW = 5  # for so many vectors; of more, half of the terms are added
+CHUNK = 64  # terms that a mask has, and that are added while they do; such a part of B takes up to 32 kB
+PACKED = np.int64(-1)  # in place of the distance of rows: of a matrix in blocks of columns
 
 
 @intrinsic(prefer_literal=True)
 def _add_terms(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no-untyped-def]
     """Write `vectors` vectors of each row of C: those of `start`, and the terms of a chunk.
 
-    c: (C, at, distance of rows), and so are start, a and b; masks: (words, at, distance, shift): bit k of row i's word,
-    shifted to the right, says that A[i, k] is not zero. Of more than FEW vectors 32 terms are added.
+    c: (C, at, distance of rows), and so are start, a and b; masks: (words, at, distance): bit k of row i's word says
+    that A[i, k] is not zero.
     """
     if not isinstance(vectors, types.IntegerLiteral):
         return None
@@ -69,10 +69,7 @@ def _add_terms(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no
                     product = builder.fmul(load(builder, line, at, VECTOR), factor)
                     builder.store(builder.fadd(builder.load(total), product), total)
 
-            bits = builder.load(word)
-            if count > FEW:
-                bits = builder.and_(builder.lshr(bits, parts[3][3]), bits.type((1 << CHUNK // 2) - 1))
-            each_bit(builder, bits, add)
+            each_bit(builder, builder.load(word), add)
             for total, at in zip(totals, place, strict=True):
                 store(builder, builder.load(total), target, at)
         return context.get_dummy_value()
@@ -177,14 +174,15 @@ def _nonzero(typing, x, at):  # type: ignore[no-untyped-def]
 def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
     """Write the sum of `start` and the product of A [rows, terms] and B [terms, columns] to C [rows, columns].
 
-    c, start, a, b: (array, at, distance of rows); `start` may be C itself, or one row at distance 0. B at distance 0 is
-    in blocks of columns, as `pack` writes them. `words` [rows * chunks] is overwritten. shape: (rows, terms, columns).
-    Columns are computed in whole vectors; 64 floats behind a row of A may be read, and are ignored.
+    c, start, a, b: (array, at, distance of rows); `start` may be C itself, or one row at distance 0. C, with a `start`
+    that is C, and B may be PACKED: blocks of columns, as `pack` writes them. `words` [rows * chunks] is overwritten.
+    shape: (rows, terms, columns). Columns are computed in whole vectors; 64 floats behind a row of A may be read, and
+    are ignored.
     """
     rows, terms, columns = shape
     if rows == 0:
         return
-    if WIDE and b[2] == 0 and columns <= 2 * WIDTH and _is_dense(a, b, shape):
+    if WIDE and b[2] == PACKED and columns <= 2 * WIDTH and _is_dense(a, b, shape):
         if columns <= WIDTH:
             _add_all(1, c, start, a, (b[0], b[1], WIDTH), terms, rows)
         else:
@@ -194,16 +192,24 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
     done, vectors = 0, -(-columns // WIDTH)
     while done < vectors:
         count = _share(vectors - done)
-        line, distance = b[1] + done * WIDTH, b[2]
-        if distance == 0:
-            line, distance = b[1] + done * WIDTH * terms, count * WIDTH
-        target, begin = (c[0], c[1] + done * WIDTH, c[2]), (start[0], start[1] + done * WIDTH, start[2])
-        part = CHUNK if count <= FEW else CHUNK // 2
-        for k in range(0, terms, part):
-            masks, factors = (words, k // CHUNK, chunks, k % CHUNK), (b[0], line + k * distance, distance)
+        line, distance = _columns(b[1], b[2], terms, done, count)
+        to, step = _columns(c[1], c[2], rows, done, count)
+        target = c[0], to, step
+        to, step = _columns(start[1], start[2], rows, done, count)
+        begin = start[0], to, step
+        for k in range(0, terms, CHUNK):
+            masks, factors = (words, k // CHUNK, chunks), (b[0], line + k * distance, distance)
             _add_any(count, target, begin, (a[0], a[1] + k, a[2]), masks, factors, rows)
             begin = target
         done += count
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _columns(at, distance, rows, done, count):  # type: ignore[no-untyped-def]
+    """Return where `count` vectors of columns of a matrix of so many rows begin, behind `done`, and their distance."""
+    if distance == PACKED:
+        return at + done * WIDTH * rows, count * WIDTH
+    return at + done * WIDTH, distance
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
@@ -256,6 +262,22 @@ def pack(x, at, rows, columns, distance, y, to):  # type: ignore[no-untyped-def]
         for i in range(rows):
             for v in range(count):
                 copy_vector(y, to + (done * rows + i * count + v) * WIDTH, x, at + i * distance + (done + v) * WIDTH)
+        done += count
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def transpose_packed(x, at, rows, columns, y, to):  # type: ignore[no-untyped-def]
+    """y[to + j * rows + i] = the element i, j of a packed matrix from x[at:] on; a square may be written behind it."""
+    done, vectors = 0, -(-columns // WIDTH)
+    while done < vectors:
+        count = _share(vectors - done)
+        place, width = at + done * WIDTH * rows, count * WIDTH
+        if rows % WIDTH == 0:
+            transpose(x, place, rows, width, width, y, to + done * WIDTH * rows, rows)
+        else:
+            for j in range(min(width, columns - done * WIDTH)):
+                for i in range(rows):
+                    y[to + (done * WIDTH + j) * rows + i] = x[place + i * width + j]
         done += count
 
 
