@@ -19,6 +19,7 @@ from evo.compiled import exact
 from evo.errors import ResourceError
 from evo.kernels import lanes
 from evo.learning.exact import plain
+from evo.learning.exact import plan as plans
 from evo.learning.exact.adam import step
 from evo.learning.exact.learner import ExactLearner
 from evo.learning.exact.plan import BLOCK, plan
@@ -96,6 +97,31 @@ def test_layers_of_whole_vectors_have_the_plain_gradient_twice(name: str, count:
         for used in (*learner._spare, learner._unpacked):
             used[:] = np.nan  # the next batch reads nothing of what is left here
     learner.close()
+
+
+@pytest.mark.parametrize("group", [4, 64])
+@pytest.mark.parametrize("count", [1, 9, BLOCK, 2 * BLOCK + 3])
+@pytest.mark.parametrize("name", WHOLE)
+def test_kernels_of_a_whole_block_have_the_gradient_of_those_of_a_group(
+    monkeypatch: pytest.MonkeyPatch, name: str, count: int, group: int
+) -> None:
+    network = Network.build(WHOLE[name], (5, 6, 3), 3, 0)
+    seen, rows = random_observations(network, count, 5), np.arange(count, dtype=np.int32)
+    monkeypatch.setattr(plans, "GROUP_FLOATS", 1 if group == 4 else plans.GROUP_FLOATS)
+    found = []
+    for least in (1 << 40, 1):
+        monkeypatch.setattr(plans, "KEPT", least)
+        learner = regression(network, seen, 2)
+        assert learner._plan.group == group
+        assert (learner._plan.layers["kept"] > 0).any() == (least == 1)
+        learner.gradients(rows, {})
+        found.append(learner.gradient().tobytes())
+        for workspace in learner._workspaces:
+            workspace.turned[:], workspace.columns[:] = np.nan, np.nan  # nothing is read of what is left there
+        learner.gradients(rows[:5], {})
+        found.append(learner.gradient().tobytes())
+        learner.close()
+    assert found[:2] == found[2:]
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

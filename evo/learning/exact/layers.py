@@ -37,20 +37,23 @@ ALONE = np.int64(-1)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def hand_over(layer, following, x, count):  # type: ignore[no-untyped-def]
-    """Copy the outputs of a layer to the inputs of the following one; a ReLU is applied on the way."""
+def hand_over(layer, following, x, place, count):  # type: ignore[no-untyped-def]
+    """Copy the outputs of a layer to the inputs of the following one; a ReLU is applied on the way.
+
+    `place` is the first example's in the block, for inputs that are kept.
+    """
     filters, row, height, width = layer.filters, layer.row, layer.out_height, layer.out_width
     size, line, rectifies = following.input_size, _line(layer, following), layer.activation == RELU
+    inputs = following.input + following.inside + (place * size if following.kept else 0)
     for e in range(count):
         for i in range(height):
-            pixel, place = layer.output + (e * height + i) * width * row, following.input + e * size
-            place += following.inside + i * line
+            pixel, to = layer.output + (e * height + i) * width * row, inputs + e * size + i * line
             for _ in range(width):
                 if rectifies:
-                    copy_rectified(x, place, x, pixel, filters)
+                    copy_rectified(x, to, x, pixel, filters)
                 else:
-                    copy(x, place, x, pixel, filters)
-                pixel, place = pixel + row, place + filters
+                    copy(x, to, x, pixel, filters)
+                pixel, to = pixel + row, to + filters
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")

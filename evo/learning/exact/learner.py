@@ -277,7 +277,7 @@ class ExactLearner(Learner):
 
         def part(first: int, workspace: Workspace) -> None:
             count = min(group, len(rows) - first)
-            forward(layers, weights.vector, packed, observations, rows, first, count, workspace)
+            forward(layers, weights.vector, packed, observations, rows[first:], 0, count, workspace)
             found = workspace.floats[start : start + count * distance].reshape(count, distance)
             out[first : first + count] = found[:, :filters]
 

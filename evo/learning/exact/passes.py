@@ -28,6 +28,7 @@ from evo.learning.exact.layers import (
     without_weights,
 )
 from evo.learning.exact.losses import derive
+from evo.learning.exact.plan import BLOCK
 from evo.learning.exact.products import PACKED, multiply, pack, transpose_packed
 from evo.learning.exact.runs import (
     WIDTH,
@@ -37,10 +38,13 @@ from evo.learning.exact.runs import (
     fetch,
     fill,
     rectify_vector,
+    spaced,
     transpose,
 )
 
 kernel_cache.use(__name__)
+
+BLOCK_DISTANCE = spaced(BLOCK)  # of rows of a block's transposed gradients
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -64,17 +68,17 @@ def pack_weights(layers, weights, packed, buffer):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def forward(layers, weights, packed, observations, rows, first, count, workspace):  # type: ignore[no-untyped-def]
-    """Compute the outputs of `count` examples: `observations[rows[first + e]]`, flat rows of floats.
+def forward(layers, weights, packed, observations, rows, place, count, workspace):  # type: ignore[no-untyped-def]
+    """Compute the outputs of `count` examples: `observations[rows[place + e]]`, flat rows of floats.
 
-    They lie at `output` of the last layer, in rows.
+    `rows` are a block's, and more. The outputs lie at `output` of the last layer, in rows.
     """
     x = workspace.floats
     layer = layers[0]
     for e in range(count):
-        if first + count + e < rows.shape[0]:
-            fetch(observations, np.int64(rows[first + count + e]))
-        source = observations[rows[first + e]]
+        if place + count + e < rows.shape[0]:
+            fetch(observations, np.int64(rows[place + count + e]))
+        source = observations[rows[place + e]]
         to, width = layer.input + e * layer.input_size + layer.inside, layer.width * layer.channels
         for i in range(layer.height):
             at = i * width
@@ -86,7 +90,7 @@ def forward(layers, weights, packed, observations, rows, first, count, workspace
     for number in range(last + 1):
         layer = layers[number]
         if layer.kind == WEIGHTED:
-            _weighted(layer, packed, count, workspace)
+            _weighted(layer, packed, place, count, workspace)
         else:
             without_weights(layer, x, count)
         if layer.norm:
@@ -102,19 +106,20 @@ def forward(layers, weights, packed, observations, rows, first, count, workspace
                 for f in range(layer.filters):
                     x[at + f] = tanh(x[at + f])
         if number < last:
-            hand_over(layer, layers[number + 1], x, count)
+            hand_over(layer, layers[number + 1], x, place, count)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def _weighted(layer, packed, count, workspace):  # type: ignore[no-untyped-def]
+def _weighted(layer, packed, place, count, workspace):  # type: ignore[no-untyped-def]
     """Compute the sums of a convolution or a dense layer, which begin with the biases."""
     x, pixels = workspace.floats, layer.pixels
     if layer.patches != layer.input:
         gather(layer, x, count)
+    patches = layer.patches + (place * layer.patch if layer.kept else 0)
     multiply(
         (x, layer.output, layer.row),
         (packed, layer.biases, NONE),
-        (x, layer.patches, layer.patch),
+        (x, patches, layer.patch),
         (packed, layer.packed, PACKED),
         workspace.words,
         (count * pixels, layer.terms, layer.filters),
@@ -122,12 +127,13 @@ def _weighted(layer, packed, count, workspace):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def backward(layers, weights, packed, count, workspace, sums, begins):  # type: ignore[no-untyped-def]
+def backward(layers, weights, packed, place, count, workspace, sums):  # type: ignore[no-untyped-def]
     """Add the gradients of `count` examples to the sums, of gradients at `d_output` of the last layer.
 
-    What lies behind the last filter of a row there is zero. Where it `begins`, the sums are written, not added to.
+    What lies behind the last filter of a row there is zero. At `place` 0, where a block begins, the sums are written,
+    not added to. Those of kept layers are left to `finish`.
     """
-    x = workspace.floats
+    x, begins = workspace.floats, place == 0
     for number in range(layers.shape[0] - 1, -1, -1):
         layer = layers[number]
         if layer.activation == RELU and number == layers.shape[0] - 1:
@@ -145,7 +151,7 @@ def backward(layers, weights, packed, count, workspace, sums, begins):  # type: 
                 fill(sums, layer.shift, layer.filters, workspace.zeros)
             normalise_back(layer, weights, x, count, sums)
         if layer.kind == WEIGHTED:
-            _weighted_back(layer, packed, count, workspace, sums, begins)
+            _weighted_back(layer, packed, place, count, workspace, sums)
         if not layer.passes_on:
             break
         if layer.kind == MAX_POOL or layer.kind == AVERAGE_POOL:
@@ -161,25 +167,20 @@ def backward(layers, weights, packed, count, workspace, sums, begins):  # type: 
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def _weighted_back(layer, packed, count, workspace, sums, begins):  # type: ignore[no-untyped-def]
+def _weighted_back(layer, packed, place, count, workspace, sums):  # type: ignore[no-untyped-def]
     """Add the gradients of kernel and bias to the sums; compute those of the inputs for layers before."""
     x, rows, terms, filters = workspace.floats, count * layer.pixels, layer.terms, layer.filters
-    kernel = sums, layer.sums, PACKED
-    if begins:
+    if place == 0:
         fill(sums, layer.bias, filters, workspace.zeros)
     for f in range(0, filters, WIDTH):
         add_rows(sums, layer.bias + f, x, layer.d_output + f, layer.row, rows)
-    distance = -(-rows // WIDTH) * WIDTH
-    distance += WIDTH if distance % 128 == 0 else 0
-    transpose(x, layer.d_output, rows, filters, layer.row, workspace.turned, 0, distance)
-    multiply(
-        kernel,
-        (workspace.zeros, NONE, NONE) if begins else kernel,
-        (workspace.turned, NONE, distance),
-        (x, layer.patches, layer.patch),
-        workspace.words,
-        (filters, rows, terms),
-    )
+    if layer.kept:
+        transpose(x, layer.d_output, rows, filters, layer.row, x, layer.kept + place, BLOCK_DISTANCE)
+    else:
+        distance = -(-rows // WIDTH) * WIDTH
+        distance += WIDTH if distance % 128 == 0 else 0
+        transpose(x, layer.d_output, rows, filters, layer.row, workspace.turned, 0, distance)
+        _kernel(layer, (workspace.turned, NONE, distance), rows, place == 0, workspace, sums)
     if not layer.passes_on:
         return
     dense = layer.patches == layer.input
@@ -194,6 +195,29 @@ def _weighted_back(layer, packed, count, workspace, sums, begins):  # type: igno
     )
     if not dense:
         scatter(layer, x, count, workspace)
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def _kernel(layer, slopes, rows, begins, workspace, sums):  # type: ignore[no-untyped-def]
+    """Add the gradient of a kernel to the sums, of transposed gradients of outputs [filters, rows]."""
+    kernel = sums, layer.sums, PACKED
+    multiply(
+        kernel,
+        (workspace.zeros, NONE, NONE) if begins else kernel,
+        slopes,
+        (workspace.floats, layer.patches, layer.patch),
+        workspace.words,
+        (layer.filters, rows, layer.terms),
+    )
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def finish(layers, count, workspace, sums):  # type: ignore[no-untyped-def]
+    """Write the sums of kept layers, of a block of `count` examples: once, and not once a group."""
+    for number in range(layers.shape[0]):
+        layer = layers[number]
+        if layer.kept:
+            _kernel(layer, (workspace.floats, layer.kept, BLOCK_DISTANCE), count, True, workspace, sums)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -211,7 +235,8 @@ def gradients_of(layers, weights, packed, observations, rows, places, workspace,
         count = min(group, end - first)
         forward(layers, weights, packed, observations, rows, first - begin, count, workspace)
         derive(last, workspace.floats, batch, settings, first, count, values)  # type: ignore[no-untyped-call]
-        backward(layers, weights, packed, count, workspace, sums, first == begin)
+        backward(layers, weights, packed, first - begin, count, workspace, sums)
+    finish(layers, end - begin, workspace, sums)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)

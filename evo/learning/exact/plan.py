@@ -16,6 +16,7 @@ from evo.networks.network import Network
 
 BLOCK = 128  # examples whose gradients are summed one after the other; part of what "gradient-1" means
 GROUP_FLOATS = 1 << 20  # of the buffers of the examples that are computed at once; it changes no bit
+KEPT = 1 << 16  # weights from which on a dense kernel's gradient is computed for a whole block: no bit, either
 
 # A layer as the passes read it; places are those of the first example, or of the first row, in a workspace's floats.
 #   terms: of an output's sum. offset: of its weights in the flat vector.
@@ -26,10 +27,11 @@ GROUP_FLOATS = 1 << 20  # of the buffers of the examples that are computed at on
 #   biases, packed, turned: of the biases, the packed kernel and the transposed one.
 #   sums, bias, scale, shift: of the gradients' sums: the kernel's, the bias's, gamma's and beta's.
 #   passes_on: whether layers before it have weights.
+#   kept: of a block's transposed gradients of outputs, where the layer's inputs are kept for a whole block too; else 0.
 PLACES = (
     "kind", "activation", "norm", "pixels", "terms", "offset", "input", "input_size", "input_row", "inside", "patches",
     "patch", "output", "row", "d_output", "d_input", "normal", "inverse", "biases", "packed", "turned", "sums", "bias",
-    "scale", "shift", "passes_on",
+    "scale", "shift", "passes_on", "kept",
 )  # fmt: skip
 LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, *PLACES)])
 
@@ -97,9 +99,11 @@ def plan(network: Network) -> Plan:
     table = np.zeros(len(network.layers), LAYER)
     floats, packed, sums = Places(), Places(), Places()
     words, weighted_before = 0, False
-    for layer, row in zip(network.layers, table, strict=True):
+    for number, (layer, row) in enumerate(zip(network.layers, table, strict=True)):
         for name in SHAPE:
             row[name] = getattr(layer, name)
+        keeps = number > 0 and layer.kind == "dense" and layer.fan_in * layer.filters >= KEPT
+        examples = BLOCK if keeps else group
         row["kind"] = WEIGHTED if layer.weighted else KINDS.index(layer.kind)
         row["activation"], row["norm"] = ACTIVATIONS.index(layer.activation), layer.norm
         row["terms"], row["offset"], row["passes_on"] = layer.fan_in, layer.offset, weighted_before
@@ -109,7 +113,8 @@ def plan(network: Network) -> Plan:
         row["input_row"] = width * layer.channels
         row["inside"] = (layer.pad * width + layer.pad_left) * layer.channels if layer.kind == "conv" else 0
         row["input_size"] = size = spaced(height * width * layer.channels)
-        row["input"], row["d_input"] = floats.take(group * size), floats.take(group * size)
+        row["input"], row["d_input"] = floats.take(examples * size), floats.take(group * size)
+        row["kept"] = floats.take(rounded(layer.filters) * spaced(BLOCK)) if keeps else 0
         whole = rounded(group * pixels) * distance  # transposing reads whole squares
         row["output"], row["d_output"] = floats.take(whole), floats.take(whole)
         if layer.kind == "dense":
@@ -125,7 +130,7 @@ def plan(network: Network) -> Plan:
             row["packed"], row["turned"] = packed.take(terms * rounded(filters)), packed.take(filters * rounded(terms))
             row["biases"] = packed.take(filters)
             row["sums"], row["bias"] = sums.take(filters * rounded(terms)), sums.take(filters)
-            chunks = (pixels * group * -(-max(terms, filters) // CHUNK), filters * -(-pixels * group // CHUNK))
+            chunks = (pixels * group * -(-max(terms, filters) // CHUNK), filters * -(-pixels * examples // CHUNK))
             words = max(words, *chunks)
         weighted_before = weighted_before or bool(layer.parts)
     return Plan(table, group, floats.size, words, packed.size + WIDTH, sums.size)
