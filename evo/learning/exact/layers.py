@@ -42,12 +42,12 @@ def hand_over(layer, following, x, place, count):  # type: ignore[no-untyped-def
 
     `place` is the first example's in the block, for inputs that are kept.
     """
-    filters, row, height, width = layer.filters, layer.row, layer.out_height, layer.out_width
+    height, (row, filters, width) = layer.out_height, _runs(layer)
     size, line, rectifies = following.input_size, _line(layer, following), layer.activation == RELU
     inputs = following.input + following.inside + (place * size if following.kept else 0)
     for e in range(count):
         for i in range(height):
-            pixel, to = layer.output + (e * height + i) * width * row, inputs + e * size + i * line
+            pixel, to = layer.output + (e * height + i) * layer.out_width * layer.row, inputs + e * size + i * line
             for _ in range(width):
                 if rectifies:
                     copy_rectified(x, to, x, pixel, filters)
@@ -59,12 +59,12 @@ def hand_over(layer, following, x, place, count):  # type: ignore[no-untyped-def
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def hand_back(layer, following, x, count):  # type: ignore[no-untyped-def]
     """Copy the gradients of the following layer's inputs to those of a layer's outputs, through its ReLU."""
-    filters, row, height, width = layer.filters, layer.row, layer.out_height, layer.out_width
+    height, (row, filters, width) = layer.out_height, _runs(layer)
     size, line, rectifies = following.input_size, _line(layer, following), layer.activation == RELU
     output = layer.output - layer.d_output
     for e in range(count):
         for i in range(height):
-            pixel, place = layer.d_output + (e * height + i) * width * row, following.d_input + e * size
+            pixel, place = layer.d_output + (e * height + i) * layer.out_width * layer.row, following.d_input + e * size
             place += following.inside + i * line
             for _ in range(width):
                 if rectifies:
@@ -72,6 +72,14 @@ def hand_back(layer, following, x, count):  # type: ignore[no-untyped-def]
                 else:
                     copy(x, pixel, x, place, filters)
                 pixel, place = pixel + row, place + filters
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
+def _runs(layer):  # type: ignore[no-untyped-def]
+    """Return distance, length and number of the runs of outputs in a row of pixels; one where no space is between."""
+    if layer.row == layer.filters:
+        return layer.row, layer.out_width * layer.filters, 1
+    return layer.row, layer.filters, layer.out_width
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
