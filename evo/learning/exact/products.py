@@ -27,11 +27,11 @@ from evo.learning.exact.runs import VECTOR, WIDTH, copy_vector, data_of, transpo
 kernel_cache.use(__name__)
 
 WIDE = "+avx512f" in kernel_cache.features().split(",")
-MOST = 8 if WIDE else 5  # vectors of a row whose sums stay in registers
+MOST = 9 if WIDE else 5  # vectors of a row whose sums stay in registers; 3 x 3 x 16 terms are 9
 TILE = 8, 6  # rows of one and of two vectors whose sums stay in registers together
 DENSE = 0.08, 0.3  # share of nonzero factors from which on all products of one and of two vectors are computed
 SAMPLED = 16  # every so many rows are looked at for that
-CHUNK = 64  # terms that a mask has, and that are added while they do; such a part of B takes up to 32 kB
+CHUNK = 64  # terms that a mask has, and that are added while they do; such a part of B takes up to 36 kB
 PACKED = np.int64(-1)  # in place of the distance of rows: of a matrix in blocks of columns
 
 
@@ -291,8 +291,10 @@ if WIDE:
             _add_terms(6, c, start, a, masks, b, rows)
         elif count == 7:
             _add_terms(7, c, start, a, masks, b, rows)
-        else:
+        elif count == 8:
             _add_terms(8, c, start, a, masks, b, rows)
+        else:
+            _add_terms(9, c, start, a, masks, b, rows)
 
 else:
 
