@@ -116,7 +116,7 @@ def test_kernels_of_a_whole_block_have_the_gradient_of_those_of_a_group(
         assert (learner._plan.layers["kept"] > 0).any() == (least == 1)
         learner.gradients(rows, {})
         found.append(learner.gradient().tobytes())
-        for workspace in learner._workspaces:
+        for workspace in learner._threads.workspaces:
             workspace.turned[:], workspace.columns[:] = np.nan, np.nan  # nothing is read of what is left there
         learner.gradients(rows[:5], {})
         found += learner.gradient().tobytes(), learner.outputs(seen.reshape(count, -1), rows).tobytes()
@@ -189,7 +189,7 @@ def test_a_thread_that_is_late_and_a_loss_that_fails_hold_nobody_up(monkeypatch:
         with pytest.raises(IndexError, match="of the work itself"):
             failing.gradients(rows, {})
         monkeypatch.undo()
-        failing._workspaces.clear()  # as an interrupt may leave it
+        failing._threads.workspaces.clear()  # as an interrupt may leave it
     learner.gradients(rows, {})
     assert learner.gradient().tobytes() == expected.gradient().tobytes()
     learner.close()

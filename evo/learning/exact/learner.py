@@ -6,9 +6,7 @@ The arithmetic is float32; multiplications and additions are rounded apart, and 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping
 from math import prod, sqrt
 from typing import Any
 
@@ -19,44 +17,20 @@ from evo.compiled.buffers import aligned
 from evo.compiled.exact import integer_power
 from evo.learning.exact import losses
 from evo.learning.exact.adam import follow, norm_of, step
-from evo.learning.exact.passes import add_sums, forward, gradients_of, pack_weights, unpack
+from evo.learning.exact.passes import add_sums, forward, gradients_of, unpack
 from evo.learning.exact.plan import BLOCK, Plan, Workspace, plan, workspace
-from evo.learning.exact.runs import WIDTH, rounded
+from evo.learning.exact.runs import WIDTH
+from evo.learning.exact.threads import Threads
 from evo.learning.exact.tree import Tree
+from evo.learning.exact.weights import Weights
 from evo.learning.learner import BETAS, Learner, Rows, Values
 from evo.learning.losses import AnyLoss, PolicyLoss, QLoss
 from evo.learning.observations import Snapshots
 from evo.networks.network import Network
 from evo.records import Arrays
-from evo.rollouts.rollout import check_arithmetic
 
 IN_ORDER = np.arange(BLOCK, dtype=np.int32)
 OF_A_POLICY = losses.PolicyBatch._fields[2:]
-
-
-class Weights:
-    """A network's weights, packed for the passes."""
-
-    def __init__(self, network: Network, made: Plan) -> None:
-        self._plan = made
-        widest = max(layer.filters for layer in network.layers)
-        weighted = [layer for layer in network.layers if layer.weighted]
-        self._flat = aligned(network.size + WIDTH * (widest + 1))  # squares are read beyond the end
-        self.vector: NDArray[np.float32] = self._flat[: network.size]
-        self._packed = aligned(made.packed)
-        self._scratch = aligned(max(rounded(layer.fan_in) * rounded(layer.filters) for layer in weighted))
-        self._stale = True
-
-    def changed(self) -> None:
-        """Say that `vector` was written."""
-        self._stale = True
-
-    def packed(self) -> NDArray[np.float32]:
-        """Return the packed kernels of the present weights."""
-        if self._stale:
-            pack_weights(self._plan.layers, self._flat, self._packed, self._scratch)
-            self._stale = False
-        return self._packed
 
 
 class ExactTarget:
@@ -100,9 +74,7 @@ class ExactLearner(Learner):
         self._loss = loss
         self._target = ExactTarget(network, self._plan, self) if isinstance(loss, QLoss) else None
         self.target = self._target
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads - 1, "learner") if threads > 1 else None
-        self._workspaces = [workspace(self._plan) for _ in range(threads)]
+        self._threads = Threads(threads, lambda: workspace(self._plan))
         self._spare: list[NDArray[np.float32]] = []  # sums that no block has now
         self._data: dict[str, NDArray[Any]] = {}
         self._observations: NDArray[np.float32] | Snapshots = np.empty((0, 0), np.float32)
@@ -174,7 +146,7 @@ class ExactLearner(Learner):
             gradients_of(*network, *seen, places, workspace, loss, values, sums)
             tree.add(number, sums)
 
-        self._for_each(block, range(blocks))
+        self._threads.for_each(block, range(blocks))
         total = tree.total()
         unpack(self._plan.layers, total, self._unpacked)
         self._spare.append(total)
@@ -200,45 +172,6 @@ class ExactLearner(Learner):
             return self._spare.pop()
         except IndexError:
             return aligned(self._plan.sums)
-
-    def _for_each(self, function: Callable[[int, Workspace], Any], places: Iterable[int]) -> None:
-        """Call the function for every place, by all threads, this one too; nothing is at work any more at the end."""
-        left, others = deque(places), list[Future[None]]()
-
-        def work() -> None:
-            workspace = self._workspace()
-            while True:
-                try:
-                    place = left.popleft()
-                except IndexError:  # all are taken
-                    break
-                function(place, workspace)
-            self._workspaces.append(workspace)
-
-        def checked() -> None:
-            try:
-                check_arithmetic()
-                work()
-            except BaseException:
-                left.clear()
-                raise
-
-        try:
-            for _ in range(min(self._threads, len(left)) - 1 if self._pool else 0):
-                others.append(self._pool.submit(checked))  # type: ignore[union-attr]
-            checked()
-        finally:
-            left.clear()
-            wait(others)
-        for other in others:
-            other.result()
-
-    def _workspace(self) -> Workspace:
-        """Return a workspace that no thread has now; one that an error has left behind is gone."""
-        try:
-            return self._workspaces.pop()
-        except IndexError:
-            return workspace(self._plan)
 
     def _prepared(self, rows: Rows, settings: Mapping[str, float]) -> tuple[tuple[Any, Any], tuple[str, ...]]:
         """Return the loss's arrays with its settings, and the names of its values."""
@@ -281,7 +214,7 @@ class ExactLearner(Learner):
             found = workspace.floats[start : start + count * distance].reshape(count, distance)
             out[first : first + count] = found[:, :filters]
 
-        self._for_each(part, range(0, len(rows), group))
+        self._threads.for_each(part, range(0, len(rows), group))
         return out
 
     def _rows(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -335,8 +268,7 @@ class ExactLearner(Learner):
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._threads.close()
 
 
 def _of_one_type(name: str, array: Any) -> NDArray[Any]:
