@@ -44,7 +44,7 @@ from evo.learning.exact.runs import (
 
 kernel_cache.use(__name__)
 
-BLOCK_DISTANCE = spaced(BLOCK)  # of rows of a block's transposed gradients
+BLOCK_DISTANCE = np.int64(spaced(BLOCK))  # of rows of a block's transposed gradients; typed, as NONE is
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -180,7 +180,7 @@ def _weighted_back(layer, packed, place, count, workspace, sums):  # type: ignor
         distance = -(-rows // WIDTH) * WIDTH
         distance += WIDTH if distance % 128 == 0 else 0
         transpose(x, layer.d_output, rows, filters, layer.row, workspace.turned, 0, distance)
-        _kernel(layer, (workspace.turned, NONE, distance), rows, place == 0, workspace, sums)
+        _kernel(layer, (workspace.turned, NONE, distance), place, rows, workspace, sums)
     if not layer.passes_on:
         return
     dense = layer.patches == layer.input
@@ -198,12 +198,12 @@ def _weighted_back(layer, packed, place, count, workspace, sums):  # type: ignor
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def _kernel(layer, slopes, rows, begins, workspace, sums):  # type: ignore[no-untyped-def]
-    """Add the gradient of a kernel to the sums, of transposed gradients of outputs [filters, rows]."""
+def _kernel(layer, slopes, place, rows, workspace, sums):  # type: ignore[no-untyped-def]
+    """Add a kernel's gradient to the sums, of transposed gradients of outputs [filters, rows]; at place 0, write it."""
     kernel = sums, layer.sums, PACKED
     multiply(
         kernel,
-        (workspace.zeros, NONE, NONE) if begins else kernel,
+        (workspace.zeros, NONE, NONE) if place == 0 else kernel,
         slopes,
         (workspace.floats, layer.patches, layer.patch),
         workspace.words,
@@ -217,7 +217,7 @@ def finish(layers, count, workspace, sums):  # type: ignore[no-untyped-def]
     for number in range(layers.shape[0]):
         layer = layers[number]
         if layer.kept:
-            _kernel(layer, (workspace.floats, layer.kept, BLOCK_DISTANCE), count, True, workspace, sums)
+            _kernel(layer, (workspace.floats, layer.kept, BLOCK_DISTANCE), NONE, count, workspace, sums)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
