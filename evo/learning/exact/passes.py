@@ -63,7 +63,7 @@ def pack_weights(layers, weights, packed, buffer):  # type: ignore[no-untyped-de
         for f in range(filters):  # -0 becomes 0, as in `evo.kernels.layout.pack`
             packed[layer.biases + f] = weights[layer.offset + terms * filters + f] + ZERO
         if layer.passes_on:
-            transpose(weights, layer.offset, terms, filters, filters, buffer, 0, distance)
+            transpose(weights, layer.offset, terms, filters, filters, buffer, NONE, distance)
             pack(buffer, NONE, filters, terms, distance, packed, layer.turned)
 
 
@@ -179,7 +179,7 @@ def _weighted_back(layer, packed, place, count, workspace, sums):  # type: ignor
     else:
         distance = -(-rows // WIDTH) * WIDTH
         distance += WIDTH if distance % 128 == 0 else 0
-        transpose(x, layer.d_output, rows, filters, layer.row, workspace.turned, 0, distance)
+        transpose(x, layer.d_output, rows, filters, layer.row, workspace.turned, NONE, distance)
         _kernel(layer, (workspace.turned, NONE, distance), place, rows, workspace, sums)
     if not layer.passes_on:
         return
