@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -234,7 +235,7 @@ class CompiledGame:
     continuous: bool = False  # whether an action is `actions` numbers, float64 [A], and not one of so many choices
     snapshot_size: int = 0  # bytes, of a game with a `save` of its own; 0: as many as the arrays have
 
-    @property
+    @cached_property
     def row_size(self) -> int:
         """Return how many bytes a snapshot has."""
         return self.snapshot_size or sum(array.nbytes for array in arrays_of(self.make_state(1)))
@@ -262,9 +263,9 @@ class CompiledGame:
 
     def restored(self, snapshots: NDArray[np.uint8]) -> Any:
         """Return the state of environments as they were saved; ValueError where a snapshot is of no such game."""
-        self._check(snapshots)
+        self.check(snapshots)
         state = self.make_state(len(snapshots))
-        self._check(snapshots, _load_many(state, self.rules, np.ascontiguousarray(snapshots)))
+        self._check_loaded(_load_many(state, self.rules, np.ascontiguousarray(snapshots)), len(snapshots))
         return state
 
     def observe(self, snapshots: NDArray[np.uint8], out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
@@ -274,7 +275,7 @@ class CompiledGame:
         """
         if out is None:
             out = np.empty((len(snapshots), *self.shape), np.float32)
-        self._check(snapshots)
+        self.check(snapshots)
         self.observe_rows(self.make_state(1), snapshots, np.arange(len(snapshots), dtype=np.int32), out)
         return out
 
@@ -283,13 +284,16 @@ class CompiledGame:
     ) -> None:
         """Write what the environments of some rows showed when they were saved.  # [M, S], [B] -> [B, *shape]
 
-        `scratch` is a state of one environment. ValueError where a snapshot is of no such game.
+        The snapshots passed `check`; `scratch` is a state of one environment. ValueError where one is no such position.
         """
-        self._check(snapshots, int(_observe_saved(scratch, self.rules, snapshots, rows, out)))
+        self._check_loaded(_observe_saved(scratch, self.rules, snapshots, rows, out), len(snapshots))
 
-    def _check(self, snapshots: NDArray[np.uint8], loaded: int | None = None) -> None:
-        """Raise ValueError where snapshots have another size or, once loaded, one of them was refused."""
+    def check(self, snapshots: NDArray[np.uint8]) -> None:
+        """Raise ValueError where snapshots have another size than this game's, which compiled code would not notice."""
         if snapshots.ndim != 2 or snapshots.shape[1] != self.row_size:
             raise ValueError(f"snapshots of shape {snapshots.shape} are not {self.row_size} bytes each")
-        if loaded is not None and loaded < len(snapshots):
+
+    def _check_loaded(self, loaded: int, count: int) -> None:
+        """Raise ValueError where not all of `count` snapshots were loaded, but one was refused."""
+        if loaded < count:
             raise ValueError(f"snapshot {loaded} is no position of this game with {self.rules}")

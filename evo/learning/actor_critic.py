@@ -16,7 +16,7 @@ from pydantic import Field
 
 from evo.learning.gradient_algorithm import GradientOptions
 from evo.learning.method import Method, Played, Stopped
-from evo.learning.observations import Snapshots, observed
+from evo.learning.observations import Snapshots
 from evo.learning.schedules import GammaPoints, annealed, value_at
 from evo.plugins.options import Setup
 from evo.records import ActionRule, Arrays, Metrics
@@ -204,7 +204,7 @@ class ActorCritic(Method):
         rows, normaliser = played.transitions.observations, self._observations
         if normaliser is None:
             return learner.inputs(environment, rows, threads)
-        observations = observed(environment, rows, learner.buffer((len(rows), *self.setup.network.shape)), threads)
+        observations = learner.observed(environment, rows, threads)
         flat = observations.reshape(len(observations), -1)
         if not normaliser.moments.count and (self._warm_start or frames):  # weights learned without a normaliser
             normaliser.moments.add(flat)

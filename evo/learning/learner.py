@@ -58,8 +58,15 @@ class Learner(ABC):
     def inputs(self, environment: Any, rows: NDArray[Any], threads: int) -> NDArray[np.float32] | Snapshots:
         """Return what `load` takes as the "observations" of recorded steps; the next call reuses its memory.
 
-        `rows` are snapshots of the environment's game, or observations. ValueError: a snapshot is of no such game.
+        `rows` are snapshots of the environment's game, or observations. ValueError: a snapshot is of no such game; a
+        learner that rebuilds observations when it needs them finds this out then.
         """
+        return self.observed(environment, rows, threads)
+
+    def observed(self, environment: Any, rows: NDArray[Any], threads: int) -> NDArray[np.float32]:
+        """Return the network's inputs of recorded steps, all of them; the next call reuses their memory."""
+        if rows.dtype != np.uint8:
+            return rows
         return observed(environment, rows, self.buffer((len(rows), *self.network.shape)), threads)
 
     @abstractmethod

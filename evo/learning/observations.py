@@ -16,10 +16,11 @@ PART = 4096  # observations that a thread rebuilds, at least
 
 
 class Snapshots:
-    """Recorded snapshots in place of the observations that they are rebuilt into, which have many times their bytes."""
+    """Recorded snapshots in place of the observations that they are rebuilt into, row by row."""
 
     def __init__(self, game: CompiledGame, rows: NDArray[np.uint8]) -> None:
-        """Keep the snapshots of a game.  # [M, S]"""
+        """Keep the snapshots of a game.  # [M, S]; ValueError: they are of another size"""
+        game.check(rows)
         self.size = prod(game.shape)  # of an observation
         self._game, self._snapshots = game, np.ascontiguousarray(rows)
         self._scratch: list[Any] = []  # states that no thread has now
@@ -28,7 +29,7 @@ class Snapshots:
         return len(self._snapshots)
 
     def rebuild(self, rows: NDArray[np.int32], out: NDArray[np.float32]) -> None:
-        """Write the network's inputs of some rows.  # [B] -> [B, inputs]; ValueError: a snapshot is of no such game"""
+        """Write the network's inputs of some rows; ValueError: one is no position of the game.  # [B] -> [B, inputs]"""
         try:
             scratch = self._scratch.pop()
         except IndexError:

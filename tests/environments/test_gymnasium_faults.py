@@ -15,7 +15,8 @@ from tests.helpers.calling import ROOT, called, command
 SKELETONS = ROOT / "evo" / "cli" / "skeletons"
 NUMBERS = count()
 REWARD, SHOWN = "-0.01", "self.walker / 5 - 1"
-SMALL = ("--generations", 1, "--set", "ga.population=16", "--set", "ga.parents=4", "--set", "ga.elites=2")
+EVOLVED = ("--algorithm", "ga", "--set", "ga.population=16", "--set", "ga.parents=4", "--set", "ga.elites=2")
+SMALL = (*EVOLVED, "--generations", 1)
 Written = Callable[..., tuple[object, ...]]
 
 

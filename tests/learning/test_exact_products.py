@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.learning.exact import runs
-from evo.learning.exact.products import CHUNK, DENSE, PACKED, WIDTH, multiply, pack
+from evo.learning.exact.products import CHUNK, DENSE, PACKED, WIDTH, multiply, pack, transpose_packed
 
 FLOATS = np.float32
 
@@ -53,6 +53,29 @@ def test_a_product_is_the_sum_of_its_terms_in_their_order(rows: int, terms: int,
     start = random.standard_normal(columns, FLOATS)
     start[0] = 0
     np.testing.assert_array_equal(computed(a, b, start).view(np.int32), product(a, b, start).view(np.int32))
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("columns", [1, 16, 30, 144, 300])
+@pytest.mark.parametrize("rows", [3, 16, 32])
+def test_sums_in_blocks_of_columns_are_the_same_sums(rows: int, columns: int, packs: bool) -> None:
+    random, terms, wide = np.random.default_rng(columns), 70, runs.rounded(columns)
+    a, b = random.standard_normal((rows, terms), FLOATS), np.zeros((terms, wide), FLOATS)
+    b[:, :columns] = random.standard_normal((terms, columns))
+    padded, words = np.append(a, np.zeros(CHUNK, FLOATS)).astype(FLOATS), np.zeros(rows * 2, np.uint64)
+    sums, zeros = np.full((rows + 1) * wide, 7, FLOATS), np.zeros(wide, FLOATS)
+    factors = b.ravel(), 0, wide
+    if packs:
+        factors = np.zeros(terms * wide + WIDTH, FLOATS), 0, int(PACKED)
+        pack(np.append(b, np.zeros(WIDTH, FLOATS)).astype(FLOATS), 0, terms, columns, wide, factors[0], 0)
+    for start in ((zeros, 0, 0), (sums, 0, PACKED)):
+        multiply((sums, 0, PACKED), start, (padded, 0, terms), factors, words, (rows, terms, columns))
+    assert (sums[rows * wide :] == 7).all()
+    turned = np.zeros((wide + WIDTH) * rows, FLOATS)
+    transpose_packed(sums, 0, rows, columns, turned, 0)
+    once = product(a, b, zeros)
+    twice = np.array([product(a[i : i + 1], b, once[i])[0] for i in range(rows)])
+    np.testing.assert_array_equal(turned[: columns * rows].reshape(columns, rows), twice[:, :columns].T)
 
 
 @pytest.mark.parametrize("columns", [16, 32, 48])

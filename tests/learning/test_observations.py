@@ -63,20 +63,36 @@ def test_gradients_of_snapshots_are_those_of_their_observations(threads: int) ->
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_snapshot_of_another_game_is_an_error(threads: int) -> None:
+def test_a_snapshot_that_is_no_position_is_an_error(threads: int) -> None:
     environment, learner = window(), learner_of(window(), threads)
     snapshots = begin_envs(environment, 1, 0, 2 * BLOCK).snapshots
     count, rows = len(snapshots), np.arange(len(snapshots), dtype=np.int32)
-    others = {"actions": np.zeros(count, np.int32), "targets": np.zeros(count, np.float32)}
-    learner.load({"observations": learner.inputs(environment, snapshots[:, 1:], threads), **others})
-    with pytest.raises(ValueError, match="bytes each"):
-        learner.gradients(rows, {})
     snapshots[BLOCK + 5] = 255
+    others = {"actions": np.zeros(count, np.int32), "targets": np.zeros(count, np.float32)}
     learner.load({"observations": learner.inputs(environment, snapshots, threads), **others})
     with pytest.raises(ValueError, match=f"snapshot {BLOCK + 5} is no position"):
         learner.gradients(rows, {})
     assert learner.gradients(rows[:BLOCK], {})["loss"].shape == (BLOCK,)  # nothing is left of it
     learner.close()
+
+
+def test_snapshots_of_another_size_are_refused_before_compiled_code_reads_them() -> None:
+    environment, learner = window(), learner_of(window(), 1)
+    snapshots = begin_envs(environment, 1, 0, 2).snapshots
+    for wrong in (snapshots[:, 1:], snapshots[0]):
+        with pytest.raises(ValueError, match="bytes each"):
+            learner.inputs(environment, wrong, 1)
+
+
+def test_small_observations_are_rebuilt_once_for_all_epochs() -> None:
+    environment = snake.make(snake.Options(size=6, observation="features"))
+    snapshots = begin_envs(environment, 1, 0, 3).snapshots
+    assert 4 * environment.game.shape[0] < environment.game.row_size
+    network = Network.build(Options(kind="mlp", dense=[4]), environment.game.shape, 3, 1)
+    learner = ExactLearner(network, 1, Regression(3, dueling=False, huber_delta=0.0))
+    seen = learner.inputs(environment, snapshots, 1)
+    assert isinstance(seen, np.ndarray)
+    np.testing.assert_array_equal(seen, environment.game.observe(snapshots))
 
 
 def test_a_learner_refuses_snapshots_of_observations_that_its_network_does_not_take() -> None:

@@ -64,14 +64,14 @@ def hand_back(layer, following, x, count):  # type: ignore[no-untyped-def]
     output = layer.output - layer.d_output
     for e in range(count):
         for i in range(height):
-            pixel, place = layer.d_output + (e * height + i) * layer.out_width * layer.row, following.d_input + e * size
-            place += following.inside + i * line
+            pixel, at = layer.d_output + (e * height + i) * layer.out_width * layer.row, following.d_input + e * size
+            at += following.inside + i * line
             for _ in range(width):
                 if rectifies:
-                    copy_where_positive(x, pixel, x, place, x, pixel + output, filters)
+                    copy_where_positive(x, pixel, x, at, x, pixel + output, filters)
                 else:
-                    copy(x, pixel, x, place, filters)
-                pixel, place = pixel + row, place + filters
+                    copy(x, pixel, x, at, filters)
+                pixel, at = pixel + row, at + filters
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")

@@ -31,6 +31,7 @@ from evo.records import Arrays
 
 IN_ORDER = np.arange(BLOCK, dtype=np.int32)
 OF_A_POLICY = losses.PolicyBatch._fields[2:]
+LARGER = 8  # times a snapshot's bytes, from which on an observation is rebuilt sooner than read from memory
 
 
 class ExactTarget:
@@ -80,25 +81,26 @@ class ExactLearner(Learner):
         self._observations: NDArray[np.float32] | Snapshots = np.empty((0, 0), np.float32)
 
     def inputs(self, environment: Any, rows: NDArray[Any], threads: int) -> NDArray[np.float32] | Snapshots:
-        """Return snapshots as they are: rebuilt block by block, observations stay near, and need no memory."""
-        return Snapshots(environment.game, rows) if rows.dtype == np.uint8 else rows
+        """Return snapshots as they are where observations are much larger: `gradients` rebuilds them block by block."""
+        if rows.dtype == np.uint8 and 4 * prod(environment.game.shape) >= LARGER * environment.game.row_size:
+            return Snapshots(environment.game, rows)
+        return self.observed(environment, rows, threads)
 
     def load(self, data: Mapping[str, NDArray[Any] | Snapshots]) -> None:
         """Load the arrays that batches are taken from, each [M, ...]; "observations" are what `inputs` returns.
 
         ValueError: a shape or an action does not fit, which compiled code would not notice.
         """
-        self._data = {name: _of_one_type(name, array) for name, array in data.items() if name != "observations"}
-        observations = data["observations"]
+        found = {name: _of_one_type(name, array) for name, array in data.items() if name != "observations"}
+        observations: NDArray[np.float32] | Snapshots = data["observations"]
         if isinstance(observations, Snapshots):
             self._check_size(observations.size)
-            self._observations = observations
         else:
-            self._observations = self._rows(observations)
-        count, network = len(self._observations), self.network
-        if wrong := [name for name, array in self._data.items() if len(array) != count]:
-            raise ValueError(f"{wrong[0]}: {len(self._data[wrong[0]])} of {count} examples")
-        actions, allowed = self._data["actions"], self._data.get("action_masks")
+            observations = self._rows(observations)
+        count, network = len(observations), self.network
+        if wrong := [name for name, array in found.items() if len(array) != count]:
+            raise ValueError(f"{wrong[0]}: {len(found[wrong[0]])} of {count} examples")
+        actions, allowed = found["actions"], found.get("action_masks")
         if actions.dtype == np.int32:
             if actions.ndim != 1 or (count and not 0 <= actions.min() <= actions.max() < network.actions):
                 raise ValueError(f"actions: not all are of 0 to {network.actions - 1}")
@@ -106,6 +108,7 @@ class ExactLearner(Learner):
             raise ValueError(f"actions: of shape {actions.shape}, not {(count, network.actions)}")
         if allowed is not None and allowed.shape != (count, network.actions):
             raise ValueError(f"action_masks: of shape {allowed.shape}, not {(count, network.actions)}")
+        self._data, self._observations = found, observations
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights by the examples `rows` [B]; return the values of each.
@@ -140,9 +143,9 @@ class ExactLearner(Learner):
         tree = Tree(blocks, self._join)
 
         def block(number: int, workspace: Workspace) -> None:
-            sums, begin = self._sums(), number * BLOCK
+            begin = number * BLOCK
             places = begin, min(begin + BLOCK, len(rows)), self._plan.group
-            seen = self._seen(rows[begin:], workspace)
+            seen, sums = self._seen(rows[begin:], workspace), self._sums()
             gradients_of(*network, *seen, places, workspace, loss, values, sums)
             tree.add(number, sums)
 
@@ -153,7 +156,7 @@ class ExactLearner(Learner):
         return dict(zip(names, values, strict=True))
 
     def _seen(self, rows: Rows, workspace: Workspace) -> tuple[NDArray[np.float32], Rows]:
-        """Return observations, and which of them are those of the block that these rows begin with."""
+        """Return an array of observations, and the rows in it of a block; `rows` begin with the block's."""
         if not isinstance(self._observations, Snapshots):
             return self._observations, rows
         rows = rows[:BLOCK]

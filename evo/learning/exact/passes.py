@@ -71,7 +71,8 @@ def pack_weights(layers, weights, packed, buffer):  # type: ignore[no-untyped-de
 def forward(layers, weights, packed, observations, rows, place, count, workspace):  # type: ignore[no-untyped-def]
     """Compute the outputs of `count` examples: `observations[rows[place + e]]`, flat rows of floats.
 
-    `rows` are a block's, and more. The outputs lie at `output` of the last layer, in rows.
+    `rows` begin with those of a block; those behind `count` are fetched ahead. The outputs lie at `output` of the last
+    layer, in rows.
     """
     x = workspace.floats
     layer = layers[0]
@@ -224,9 +225,9 @@ def finish(layers, count, workspace, sums):  # type: ignore[no-untyped-def]
 def gradients_of(layers, weights, packed, observations, rows, places, workspace, loss, values, sums):  # type: ignore[no-untyped-def]
     """Write the sums of a block's gradients, and the values of its examples.
 
-    observations, rows: as `forward` takes them, from the block's first example on; places: this example's place in the
-    batch, the place behind its last, and how many are computed at once; loss: a batch and its settings, as
-    `evo.learning.exact.losses.derive` takes them.
+    observations, rows: as `forward` takes them; places: of the block's first example in the batch, the one behind its
+    last, and how many are computed at once; loss: a batch and its settings, as `evo.learning.exact.losses.derive` takes
+    them.
     """
     begin, end, group = places
     batch, settings = loss
@@ -241,7 +242,7 @@ def gradients_of(layers, weights, packed, observations, rows, places, workspace,
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def unpack(layers, sums, gradient):  # type: ignore[no-untyped-def]
-    """Write the gradient in the order of the flat weights; behind its end is space for a square.  # sums -> [P]"""
+    """Write the gradient in the order of the flat weights; behind it is space for 16 columns of filters.  # -> [P]"""
     for i in range(layers.shape[0]):
         layer = layers[i]
         terms, filters, at = layer.terms, layer.filters, layer.offset

@@ -16,7 +16,8 @@ from evo.networks.network import Network
 
 BLOCK = 128  # examples whose gradients are summed one after the other; part of what "gradient-1" means
 GROUP_FLOATS = 1 << 20  # of the buffers of the examples that are computed at once; it changes no bit
-KEPT = 1 << 16  # weights from which on a dense kernel's gradient is computed for a whole block: no bit, either
+KEPT = 1 << 16  # weights of a dense kernel, whose sums (256 kB) then leave the nearer caches between two groups
+KEPT_FLOATS = 1 << 20  # of a block's inputs, up to which these are kept for that
 
 # A layer as the passes read it; places are those of the first example, or of the first row, in a workspace's floats.
 #   terms: of an output's sum. offset: of its weights in the flat vector.
@@ -102,8 +103,6 @@ def plan(network: Network) -> Plan:
     for number, (layer, row) in enumerate(zip(network.layers, table, strict=True)):
         for name in SHAPE:
             row[name] = getattr(layer, name)
-        keeps = number > 0 and layer.kind == "dense" and layer.fan_in * layer.filters >= KEPT
-        examples = BLOCK if keeps else group
         row["kind"] = WEIGHTED if layer.weighted else KINDS.index(layer.kind)
         row["activation"], row["norm"] = ACTIVATIONS.index(layer.activation), layer.norm
         row["terms"], row["offset"], row["passes_on"] = layer.fan_in, layer.offset, weighted_before
@@ -113,6 +112,9 @@ def plan(network: Network) -> Plan:
         row["input_row"] = width * layer.channels
         row["inside"] = (layer.pad * width + layer.pad_left) * layer.channels if layer.kind == "conv" else 0
         row["input_size"] = size = spaced(height * width * layer.channels)
+        large = layer.kind == "dense" and layer.fan_in * layer.filters >= KEPT
+        keeps = large and number > 0 and BLOCK * size <= KEPT_FLOATS
+        examples = BLOCK if keeps else group
         row["input"], row["d_input"] = floats.take(examples * size), floats.take(group * size)
         row["kept"] = floats.take(rounded(layer.filters) * spaced(BLOCK)) if keeps else 0
         whole = rounded(group * pixels) * distance  # transposing reads whole squares

@@ -174,15 +174,14 @@ def _nonzero(typing, x, at):  # type: ignore[no-untyped-def]
 def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
     """Write the sum of `start` and the product of A [rows, terms] and B [terms, columns] to C [rows, columns].
 
-    c, start, a, b: (array, at, distance of rows); `start` may be C itself, or one row at distance 0. C, with a `start`
-    that is C, and B may be PACKED: blocks of columns, as `pack` writes them. `words` [rows * chunks] is overwritten.
-    shape: (rows, terms, columns). Columns are computed in whole vectors; 64 floats behind a row of A may be read, and
-    are ignored.
+    c, start, a, b: (array, at, distance of rows); `start` may be C itself, or one row at distance 0. B or C may be
+    PACKED: in blocks of columns, as `pack` writes them. `words` [rows * chunks] is overwritten. shape: (rows, terms,
+    columns). Columns are computed in whole vectors; 64 floats behind a row of A may be read, and are ignored.
     """
     rows, terms, columns = shape
     if rows == 0:
         return
-    if WIDE and b[2] == PACKED and columns <= 2 * WIDTH and _is_dense(a, b, shape):
+    if WIDE and b[2] == PACKED and c[2] != PACKED and columns <= 2 * WIDTH and _is_dense(a, b, shape):
         if columns <= WIDTH:
             _add_all(1, c, start, a, (b[0], b[1], WIDTH), terms, rows)
         else:
@@ -267,7 +266,7 @@ def pack(x, at, rows, columns, distance, y, to):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def transpose_packed(x, at, rows, columns, y, to):  # type: ignore[no-untyped-def]
-    """y[to + j * rows + i] = the element i, j of a packed matrix from x[at:] on; a square may be written behind it."""
+    """y[to + j * rows + i] = element i, j of a packed matrix from x[at:] on; up to 15 more columns are written."""
     done, vectors = 0, -(-columns // WIDTH)
     while done < vectors:
         count = _share(vectors - done)

@@ -12,7 +12,7 @@ from evo.rollouts.rollout import check_arithmetic
 
 
 class Threads:
-    """As many threads, the calling one included, as take parts one after the other until none is left."""
+    """A number of threads, the calling one included, each of which takes the next place until none is left."""
 
     def __init__(self, count: int, make: Callable[[], Workspace]) -> None:
         """Start them; `make` returns a workspace."""
@@ -25,7 +25,7 @@ class Threads:
         left, others = deque(places), list[Future[None]]()
 
         def work() -> None:
-            workspace = self._taken()
+            workspace = self._workspace()
             while True:
                 try:
                     place = left.popleft()
@@ -52,7 +52,7 @@ class Threads:
         for other in others:
             other.result()
 
-    def _taken(self) -> Workspace:
+    def _workspace(self) -> Workspace:
         """Return a workspace that no thread has now; one that an error has left behind is gone."""
         try:
             return self.workspaces.pop()
