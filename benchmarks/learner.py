@@ -29,7 +29,7 @@ from evo.training.generation import make_algorithm
 
 TURNS = 7
 LEARNERS = ("exact", "tensorflow")
-CHAMPION = f"run.init_from={ROOT}/champions/ppo_snake_full.h5"
+CHAMPION = f"run.init_from={ROOT}/champions/ppo_snake_full_early.h5"
 SHORT = ("dqn.learning_starts=1", "dqn.replay_size=10000")  # every update of DQN is like the others
 
 

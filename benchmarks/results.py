@@ -23,6 +23,7 @@ from evo.config import loading
 from evo.config.experiment import environment_of
 from evo.files.durable import replace_file
 from evo.store.champion import encode_champion, read_champion
+from evo.training.statistics import percentage
 from evo.training.testing import LAST_BLOCK, baselines
 
 # What is published: with which seeds, and scored on how many episodes. The short ones come first.
@@ -209,7 +210,7 @@ def page(results: dict[str, Any]) -> str:
             *runs,
             "",
             "The champions in `champions/`. Each is of a run of its first seed, by this version or an earlier one,",
-            "whichever has the higher validation return:",
+            "whichever has the higher validation return; `ppo_snake_full_early.h5` is of the first 2,600 generations:",
             "",
             "| file | mean score (95 % interval) | episodes | full boards |",
             "|---|---|--:|---|",
@@ -237,7 +238,8 @@ def score(test: dict[str, Any]) -> str:
     wins = "-"
     if test["win_rate"] is not None:
         least, most = test["win_ci95"]
-        wins = f"{100 * test['win_rate']:.1f} % ({100 * least:.1f} to {100 * most:.1f} %)"
+        rate, low, high = (percentage(share, ".1f") for share in (test["win_rate"], least, most))
+        wins = f"{rate} % ({low} to {high} %)"
     return f"{mean_of(test)} | {test['episodes']:,} | {wins}"
 
 

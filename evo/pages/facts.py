@@ -10,6 +10,7 @@ from evo.environments.snake import Options as Snake
 from evo.errors import counted
 from evo.networks.network import Network
 from evo.training.champion import score_of_champion
+from evo.training.statistics import percentage
 from evo.training.testing import Score
 
 ALGORITHMS = {
@@ -53,7 +54,8 @@ def _most(options: Snake) -> int:
 
 def _wins(score: Score) -> str:
     low, high = score.win_ci95 or (0.0, 1.0)
-    return f"{100 * (score.win_rate or 0):.1f} % (95 % interval {100 * low:.1f} to {100 * high:.1f} %)"
+    rate, least, most = (percentage(share, ".1f") for share in (score.win_rate or 0, low, high))
+    return f"{rate} % (95 % interval {least} to {most} %)"
 
 
 def _generation(about: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from evo.report.differences import differences, repeating
 from evo.report.markup import Markup, details, element, joined, quiet, table
 from evo.report.replays import Replays
 from evo.report.verdict import duration, figure, large
+from evo.training.statistics import percentage
 from evo.training.testing import Baseline, Score
 
 MOST_ANCESTORS = 200  # rows of the lineage, newest first
@@ -44,7 +45,7 @@ def about_scores(runs: Sequence[Source], baselines: Mapping[str, Baseline]) -> M
 
 
 def _score(name: str, score: Score) -> list[object]:
-    won = UNKNOWN if score.win_rate is None else f"{100 * score.win_rate:.3g} %"
+    won = UNKNOWN if score.win_rate is None else f"{percentage(score.win_rate)} %"
     known = [figure(score.mean), interval(score.ci95), f"{score.episodes:,}", f"{score.median:g}", f"{score.max:g}"]
     return [element("b", name), *known, won, figure(score.mean_length)]
 

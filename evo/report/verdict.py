@@ -13,6 +13,7 @@ from evo.diagnosis.source import Source
 from evo.errors import counted
 from evo.plugins import registry
 from evo.report.curves import rising
+from evo.training.statistics import percentage
 from evo.training.testing import Baseline
 
 LONGEST = 40  # characters of a method's name; a longer one is a sentence
@@ -114,7 +115,7 @@ def scored(run: Source) -> str:
     amount = f"{figure(score.mean)} {UNITS.get(run.experiment.environment.id, '')}".rstrip()
     text = f"Its champion scores {amount} on {counted(score.episodes, 'test episode')}"
     text += f" (95 % interval {figure(score.ci95[0])} to {figure(score.ci95[1])})" if score.episodes > 1 else ""
-    return text + (f" and wins {100 * score.win_rate:.3g} % of them." if score.win_rate else ".")
+    return text + (f" and wins {percentage(score.win_rate)} % of them." if score.win_rate else ".")
 
 
 def of_baselines(run: Source, baselines: Mapping[str, Baseline]) -> str:

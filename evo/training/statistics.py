@@ -1,4 +1,4 @@
-"""Intervals at 95 % confidence: Gaffke's of a mean, Wilson's of a rate."""
+"""Intervals at 95 % confidence: Gaffke's of a mean, Wilson's of a rate; and rates in per cent."""
 
 from __future__ import annotations
 
@@ -53,3 +53,9 @@ def rate_interval(successes: int, count: int) -> tuple[float, float]:
     low = 0.0 if successes == 0 else middle - half
     high = 1.0 if successes == count else middle + half
     return low, high
+
+
+def percentage(share: float, form: str = ".3g") -> str:
+    """Return a share of won episodes in per cent; where not all were won, this is below 100."""
+    text = format(100 * share, form)
+    return f"{math.floor(1e4 * share) / 100:.2f}" if share < 1 and float(text) == 100 else text

@@ -189,3 +189,20 @@ def test_blocks_of_test_episodes_have_no_episode_in_common(small) -> None:
     assert scores.tolist() != measure(weights, store.publish, evaluator, environment, 100)[1].tolist()
     blocks = [seeds_of_test_episodes(1000, block * BLOCK) for block in (0, 1, LAST_BLOCK)]
     assert len(np.unique(np.concatenate(blocks))) == 3000
+
+
+@pytest.mark.parametrize(
+    ("share", "form", "text"),
+    [
+        (0.0, ".3g", "0"),
+        (0.5644, ".3g", "56.4"),
+        (0.9996, ".3g", "99.96"),
+        (0.99999, ".3g", "99.99"),
+        (1.0, ".3g", "100"),
+        (0.9949, ".1f", "99.5"),
+        (0.9996, ".1f", "99.96"),
+        (1.0, ".1f", "100.0"),
+    ],
+)
+def test_less_than_all_wins_are_not_a_hundred_per_cent(share: float, form: str, text: str) -> None:
+    assert statistics.percentage(share, form) == text

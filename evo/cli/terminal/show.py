@@ -140,9 +140,11 @@ def ending(
 
 def described(score: Score) -> str:
     """Return a test score in two lines, which fit into 80 columns."""
+    from evo.training.statistics import percentage
+
     low, high = score.ci95
     interval = f", 95 % interval {low:z.2f} to {high:z.2f}" if score.episodes > 1 else ""
-    wins = f", won {100 * score.win_rate:.3g} %" if score.win_rate is not None else ""
+    wins = f", won {percentage(score.win_rate)} %" if score.win_rate is not None else ""
     return (
         f"{score.mean:z.2f} on {counted(score.episodes, 'test episode')}{interval}\n"
         f"median {score.median:zg}, best {score.max:zg}{wins}"
