@@ -347,6 +347,16 @@ def test_a_loss_that_is_not_finite_ends_learning_with_a_line(bad: float) -> None
         regression(SMALL, seen).update(np.arange(9, dtype=np.int32), 0.01, {})
 
 
+def test_a_load_that_is_refused_changes_nothing() -> None:
+    seen = seen_by(SMALL, 9)
+    learner, rows = regression(SMALL, seen), np.arange(9, dtype=np.int32)
+    before = learner.gradients(rows, {})["loss"]
+    actions, targets = np.full(5, SMALL.actions, np.int32), np.zeros(5, np.float32)
+    with pytest.raises(ValueError, match="actions: not all are of"):
+        learner.load({"observations": seen[:5], "actions": actions, "targets": targets})
+    np.testing.assert_array_equal(learner.gradients(rows, {})["loss"], before)
+
+
 def test_a_network_of_any_size_has_buffers_of_some_megabytes() -> None:
     large = Network.build(Options(preset="seed"), (20, 20, 1), 3, 1)
     assert plan(large).floats * 4 < 8 << 20
