@@ -67,7 +67,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "ppo_snake_seed": ((1,), 5000),
     "dqn_snake_seed": ((1,), 5000),
     "cma_snake_seed": ((1,), 5000),
-    "pqn_snake": ((1,), 5000),
+    "pqn_snake": ((1, 2), 5000),
     "dqn_snake": ((1,), 5000),
     "dqn_snake_long": ((1,), 5000),
     "reinforce_snake": ((1,), 5000),
