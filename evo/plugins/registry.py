@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from evo.errors import SHORTAGES, ConfigurationError, EvoError, did_you_mean
 
@@ -187,7 +187,9 @@ def _taken(options: Any, base: Any) -> str:
     from evo.plugins.options import OF_TRAINER
 
     for name in sorted(OF_TRAINER & {*base.model_fields}):
-        if options.model_fields[name].annotation != base.model_fields[name].annotation:
+        declared, wanted = options.model_fields[name].annotation, base.model_fields[name].annotation
+        narrower = get_origin(declared) is Literal and {type(value) for value in get_args(declared)} == {wanted}
+        if declared != wanted and not narrower:
             return name
     return ""
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -18,6 +18,8 @@ from evo.environments.environment import Environment
 from evo.kernels import lanes as kernel
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.plugins import registry
+from evo.plugins.options import EnvironmentOptions
 from evo.records import (
     SEGMENT_END,
     TERMINATED,
@@ -162,6 +164,18 @@ def test_snapshots_are_the_bytes_of_the_arrays_and_of_no_other_size() -> None:
 def test_a_game_that_lacks_a_function_is_named() -> None:
     with pytest.raises(TypeError, match="observe, step, steps"):
         register(tuple, begin=njit(lambda state, rules, b, seed: None))
+
+
+def test_a_plug_in_may_declare_its_own_id() -> None:
+    registry.load(["tests.compiled.falling"])
+    assert "tests.compiled.falling" in registry.loaded()
+
+
+def test_a_plug_ins_id_is_a_text() -> None:
+    class Numbered(EnvironmentOptions):
+        id: Literal[3] = 3  # type: ignore[assignment]
+
+    assert registry._taken(Numbered, EnvironmentOptions) == "id"
 
 
 @pytest.mark.long
