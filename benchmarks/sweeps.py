@@ -170,7 +170,7 @@ def by_race(benchmark: Benchmark, settings: Settings) -> Found:
     cost = benchmark.cost()
     assert best is not None
     method, _ = sweeping.retested(settings, best, benchmark)
-    _, interval = student.mean_interval(method.scores)
+    _, interval = student.t_interval(method.scores)
     return Found(benchmark.judge(settings, best.trial), mean_of(best.stages[-1].scores), cost, interval)
 
 
@@ -237,9 +237,7 @@ def table(found: dict[str, list[Found]], benchmark: Benchmark) -> list[str]:
     lines += [f"| search | {benchmark.unit} | of all | score of the winner | Optuna's, minus this | it won with |"]
     lines += ["|---|--:|--:|--:|--:|--:|"]
     for name, ends in found.items():
-        mean, interval = student.mean_interval(
-            [other.worth - one.worth for one, other in zip(ends, whole, strict=True)]
-        )
+        mean, interval = student.t_interval([other.worth - one.worth for one, other in zip(ends, whole, strict=True)])
         less = "-" if ends is whole or interval is None else f"{mean:.2f} ({interval[0]:.2f} to {interval[1]:.2f})"
         cost, worth, won = (fmean(getattr(one, of) for one in ends) for of in ("cost", "worth", "won_with"))
         lines.append(f"| {name} | {cost:,.0f} | {cost / all_of_it:.0%} | {worth:.2f} | {less} | {won:.2f} |")

@@ -29,7 +29,7 @@ class Train(Protocol):
 
 
 @dataclass(frozen=True)
-class Run:
+class TrialResult:
     """A trial of a sweep that has ended."""
 
     trial: Trial
@@ -41,7 +41,7 @@ class Run:
         return len(self.stages) == len(SHARES) and not self.stages[-1].stopped
 
 
-def race(settings: Settings, trials: Sequence[Trial], journal: Journal, train: Train = train_all) -> list[Run]:
+def race(settings: Settings, trials: Sequence[Trial], journal: Journal, train: Train = train_all) -> list[TrialResult]:
     """Train the trials side by side, a stage after the other; ResourceError where none of them can be trained."""
     alive, stages = list(trials), dict[str, list[Standing]]()
     for share in SHARES:
@@ -58,12 +58,12 @@ def race(settings: Settings, trials: Sequence[Trial], journal: Journal, train: T
         alive = [trial for trial in alive if trial.name in going]
         if not alive:
             raise ResourceError(f"no trial can be trained; {standings[0].name} {standings[0].stopped}")
-    return [Run(trial, tuple(stages[trial.name])) for trial in trials]
+    return [TrialResult(trial, tuple(stages[trial.name])) for trial in trials]
 
 
-def searched(settings: Settings, search: Search, journal: Journal, train: Train = train_all) -> list[Run]:
+def searched(settings: Settings, search: Search, journal: Journal, train: Train = train_all) -> list[TrialResult]:
     """Train one trial after the other, each against the best before it; ResourceError where none can be trained."""
-    runs = dict[str, Run]()
+    runs = dict[str, TrialResult]()
     for tried in search.tried():
         run = _tried(settings, settings.trial(tried), runs, journal, train)
         runs[run.trial.name] = run
@@ -76,7 +76,9 @@ def searched(settings: Settings, search: Search, journal: Journal, train: Train 
     return list(runs.values())
 
 
-def _tried(settings: Settings, trial: Trial, runs: Mapping[str, Run], journal: Journal, train: Train) -> Run:
+def _tried(
+    settings: Settings, trial: Trial, runs: Mapping[str, TrialResult], journal: Journal, train: Train
+) -> TrialResult:
     """Train a trial until it loses to the best one."""
     best, stages = winner(list(runs.values())), list[Standing]()
     for number, share in enumerate(SHARES):
@@ -94,16 +96,16 @@ def _tried(settings: Settings, trial: Trial, runs: Mapping[str, Run], journal: J
         stages += known
         if stages[-1].stopped:
             break
-    return Run(trial, tuple(stages))
+    return TrialResult(trial, tuple(stages))
 
 
-def winner(runs: Sequence[Run]) -> Run | None:
+def winner(runs: Sequence[TrialResult]) -> TrialResult | None:
     """Return the trial with the highest mean validation return after the whole budget; None before there is one."""
     finished = [run for run in runs if run.finished]
     return max(finished, key=lambda run: mean_of(run.stages[-1].scores), default=None)
 
 
-def retested(settings: Settings, run: Run, train: Train = train_all) -> tuple[Method, list[Outcome]]:
+def retested(settings: Settings, run: TrialResult, train: Train = train_all) -> tuple[Method, list[Outcome]]:
     """Train the winner with fresh seeds; return its test scores, and what came of each run."""
     from evo.comparison.methods import method_of
 

@@ -79,5 +79,5 @@ def together(curves: Sequence[Points]) -> tuple[NDArray[np.float64], NDArray[np.
     first, last = (max(spent[end] for spent, _ in curves) for end in (0, -1))
     grid = np.linspace(first, last, POINTS)
     scores = np.array([values[np.searchsorted(spent, grid, side="right") - 1] for spent, values in curves])  # [S, X]
-    found = [student.mean_interval(column) for column in scores.T.tolist()]
+    found = [student.t_interval(column) for column in scores.T.tolist()]
     return grid, np.array([(mean, *(ends or (math.nan, math.nan))) for mean, ends in found]).T

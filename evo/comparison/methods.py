@@ -20,7 +20,7 @@ FEW = f"a verdict needs at least {permutation.LEAST_SEEDS} seeds each"
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSummary:
     """A run as the report shows it."""
 
     seed: int
@@ -58,7 +58,7 @@ class Method:
     forward_passes: float | None  # None also where one of these runs did not count them
     multiply_adds: float | None
     cpu_seconds: float | None
-    runs: tuple[Run, ...]
+    runs: tuple[RunSummary, ...]
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def method_of(name: str, outcomes: Sequence[Outcome]) -> Method:
     """Return the row of a method; runs that failed are in no mean."""
     good = [(outcome, outcome.score) for outcome in outcomes if outcome.score is not None]
     scores = [score.mean for _, score in good]
-    mean, interval = student.mean_interval(scores) if scores else (None, None)
+    mean, interval = student.t_interval(scores) if scores else (None, None)
     enough = len(scores) >= bootstrap.LEAST_SEEDS
     widths = [(score.ci95[1] - score.ci95[0]) / 2 for _, score in good]
     experiment = outcomes[0].experiment
@@ -178,9 +178,9 @@ def _verdict(pair: Pair, adjusted: float, least: float, *, means: dict[str, floa
     return replace(pair, p_adjusted=adjusted, winner=winner, verdict=verdict)
 
 
-def _run(outcome: Outcome) -> Run:
+def _run(outcome: Outcome) -> RunSummary:
     score = outcome.score
-    return Run(
+    return RunSummary(
         seed=outcome.seed,
         run_dir=str(outcome.directory),
         generations=outcome.generations,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.comparison.curves import points_of
-from evo.comparison.methods import Method, Run
+from evo.comparison.methods import Method, RunSummary
 from evo.training.accounting import COUNTED
 
 WAY = 0.75  # from the weakest player that needs no learning to the best method, where no score is given
@@ -72,7 +72,7 @@ def _of(method: Method, score: float) -> Reached | None:
     return Reached(method.name, *counts, medians, spent) if medians else None
 
 
-def _end(run: Run, amount: str, score: float) -> tuple[float, bool] | None:
+def _end(run: RunSummary, amount: str, score: float) -> tuple[float, bool] | None:
     """Return what a run had spent when it reached the score, or in all; a run that failed had not reached it before.
 
     None where it was not counted, or nothing was tested.

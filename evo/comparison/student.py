@@ -9,7 +9,7 @@ from functools import cache
 from evo.training.statistics import CONFIDENCE
 
 
-def mean_interval(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, tuple[float, float] | None]:
+def t_interval(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, tuple[float, float] | None]:
     """Return the mean and its interval with this confidence (Student, 1908); that of a single score is None.
 
     It holds for scores that are about normally distributed, and is nearly right for others of that many.

@@ -42,7 +42,7 @@ def loses(ours: Sequence[float], best: Sequence[float]) -> str:
     It loses where the mean difference is above 0 with 95 %, by Student's t, so never with a single seed.
     """
     differences = [theirs - our for our, theirs in zip(ours, best, strict=True)]
-    mean, interval = student.mean_interval(differences, TWO_SIDED)
+    mean, interval = student.t_interval(differences, TWO_SIDED)
     if interval is None or interval[0] <= 0:
         return ""
     return f"{mean:.2f} below the leader (at 90 %, {interval[0]:.2f} to {interval[1]:.2f})"

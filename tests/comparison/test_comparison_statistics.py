@@ -20,17 +20,17 @@ def test_the_quantile_of_student_s_t_is_that_of_printed_tables(freedom: int, exp
 
 
 def test_the_interval_between_seeds_is_that_of_a_hand_computation() -> None:
-    mean, interval = student.mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])  # standard deviation sqrt(2.5)
+    mean, interval = student.t_interval([1.0, 2.0, 3.0, 4.0, 5.0])  # standard deviation sqrt(2.5)
     assert mean == 3.0
     assert interval == pytest.approx((3 - 2.776445 * np.sqrt(0.5), 3 + 2.776445 * np.sqrt(0.5)))
-    assert student.mean_interval([7.0]) == (7.0, None)
-    assert student.mean_interval([7.0, 7.0]) == (7.0, (7.0, 7.0))
+    assert student.t_interval([7.0]) == (7.0, None)
+    assert student.t_interval([7.0, 7.0]) == (7.0, (7.0, 7.0))
 
 
 @pytest.mark.parametrize("seeds", [2, 5])
 def test_the_interval_between_seeds_covers_the_mean_in_95_of_100_simulations(seeds: int) -> None:
     random = np.random.Generator(np.random.Philox(key=seeds))
-    intervals = [student.mean_interval(random.normal(10, 3, seeds).tolist())[1] for _ in range(1500)]
+    intervals = [student.t_interval(random.normal(10, 3, seeds).tolist())[1] for _ in range(1500)]
     covered = np.mean([ends is not None and ends[0] <= 10 <= ends[1] for ends in intervals])
     assert covered == pytest.approx(0.95, abs=0.02)  # four standard errors
 

@@ -13,7 +13,7 @@ from evo.plugins import registry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evo.cli.sweeping import Run
+    from evo.cli.sweeping import TrialResult
     from evo.comparison.methods import Method
     from evo.comparison.outcomes import Outcome
     from evo.sweep.journal import Journal
@@ -104,7 +104,7 @@ def _settings(arguments: Namespace) -> Settings:
 
 def _raced(
     arguments: Namespace, settings: Settings, axes: Sequence[Axis], grid: Sequence[Trial], count: int | None
-) -> list[Run]:
+) -> list[TrialResult]:
     """Return all trials, with what became of them."""
     from evo.cli.sweeping import race, searched
     from evo.sweep.search import Search
@@ -133,7 +133,7 @@ def journal_of(settings: Settings, over: Sequence[str], search: str) -> Journal:
     return Journal(settings.directory, kept)
 
 
-def _retested(arguments: Namespace, settings: Settings, runs: Sequence[Run]) -> int:
+def _retested(arguments: Namespace, settings: Settings, runs: Sequence[TrialResult]) -> int:
     """Retest the winner and print the report; return 5 where no run of it has a score."""
     from evo.cli.sweeping import retested, winner
     from evo.training.summary import one_line
@@ -147,7 +147,7 @@ def _retested(arguments: Namespace, settings: Settings, runs: Sequence[Run]) -> 
     return 0 if method.scores else ResourceError.exit_code
 
 
-def text(runs: Sequence[Run], best: Run, method: Method, outcomes: Sequence[Outcome]) -> str:
+def text(runs: Sequence[TrialResult], best: TrialResult, method: Method, outcomes: Sequence[Outcome]) -> str:
     """Return the report: a table of trials, the best first, and the winner's scores."""
     from evo.comparison import formats, student
     from evo.sweep.race import SHARES, mean_of
@@ -156,7 +156,7 @@ def text(runs: Sequence[Run], best: Run, method: Method, outcomes: Sequence[Outc
     order = sorted(runs, key=lambda run: (-len(run.stages), -mean_of(run.stages[-1].scores or (float("-inf"),))))
     for run in order:
         scores = run.stages[-1].scores
-        mean, interval = student.mean_interval(scores) if scores else (None, None)
+        mean, interval = student.t_interval(scores) if scores else (None, None)
         cells = [f"{SHARES[len(run.stages) - 1]:.0%}", formats.number(mean), formats.interval(interval)]
         lines.append(f"| {run.trial.name} | {' | '.join(cells)} | {run.stages[-1].stopped or '-'} |")
     won, retested = best.stages[-1].scores, [one.validation for one in outcomes if one.validation is not None]
@@ -164,7 +164,7 @@ def text(runs: Sequence[Run], best: Run, method: Method, outcomes: Sequence[Outc
     shown.append(("retested", "test", list(method.scores)))
     lines += ["", f"the winner is {best.trial.name}"]
     for what, of, values in shown:
-        mean, interval = student.mean_interval(values) if values else (None, None)
+        mean, interval = student.t_interval(values) if values else (None, None)
         between = f"{formats.interval(interval)} between {counted(len(values), 'seed')}" if interval else "one seed"
         lines.append(f"  {what:<12} {of:<10} {formats.number(mean):>8}  ({between})")
     lines.append(f"the first was chosen from {counted(len(runs), 'trial')}, so expect less; report the last")
@@ -172,14 +172,16 @@ def text(runs: Sequence[Run], best: Run, method: Method, outcomes: Sequence[Outc
     return "\n".join(lines) + "\n"
 
 
-def summary(runs: Sequence[Run], best: Run, method: Method, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def summary(
+    runs: Sequence[TrialResult], best: TrialResult, method: Method, outcomes: Sequence[Outcome]
+) -> dict[str, Any]:
     """Return everything as JSON values."""
     from dataclasses import asdict
 
     from evo.comparison import student
 
     retested = [one.validation for one in outcomes if one.validation is not None]
-    mean, interval = student.mean_interval(retested) if retested else (None, None)
+    mean, interval = student.t_interval(retested) if retested else (None, None)
     return {
         "status": "done" if method.scores else "failed",
         "error": None if method.scores else "no retest has a score",
