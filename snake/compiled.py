@@ -13,7 +13,7 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.game import TRUNCATED, CompiledGame, register
 from snake import observe, snapshots
 from snake.batch import LEAN, Boards, Rules, make_boards, make_rules, reset_board, step_board
-from snake.rules import ACTIONS, EPISODE_METRICS, MASKS, OBSERVATIONS, one_of, shape
+from snake.rules import ACTIONS, EGO, EPISODE_METRICS, MASKS, OBSERVATIONS, one_of, shape
 
 kernel_cache.use(__name__)
 
@@ -44,7 +44,7 @@ def make_game(
         actions=actions,
     )  # fmt: skip
     seen = shape(observation, rules.size, window)
-    if observation in ("ego", "window", "features") and actions == "absolute":
+    if OBSERVATIONS.index(observation) >= EGO and actions == "absolute":
         raise ValueError(f"observation {observation} looks where the head looks: its actions are relative")
     forbidden = MASKS.index(one_of("mask", mask, MASKS))
     return CompiledGame(

@@ -6,10 +6,12 @@
 | planes | N | head; body; age (steps until the cell is free / N^2); fruit; hunger / starvation everywhere |
 | ego | N | the same five, the whole board turned so that the head looks up; ones |
 | window | odd | head in the centre, looking up: wall; body; age; fruit; hunger |
+| local | odd | the same five, alike on boards of any size: `age` and `fruit` as said below |
 | features | 1 | the numbers of FEATURE_NAMES, for whoever looks where the head looks |
 
 `body` excludes the head, `age` includes it (the tail has age 1, the head the length); hunger is 0 where there is no
-starvation. Every value is one float32 quotient, the same on every path. Features are: whether a move would be the last
+starvation. In local, age is steps / LOCAL_AGE, at most 1, and a fruit outside of the window is seen at the nearest cell
+of its edge. Every value is one float32 quotient, the same on every path. Features are: whether a move would be the last
 one; free cells up to the wall or the body / N; how far fruit and tail are to the right and ahead / N, negative to the
 left and behind, 0 where there is no fruit; length / N^2; hunger.
 """
@@ -22,12 +24,12 @@ from numba import njit
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import flat_of
 from snake.batch import LEAN, blocked, cell_ahead, is_occupied, tail_cell
-from snake.rules import CHANNELS, EGO, FEATURES, FRAME, PLANES, WINDOW
+from snake.rules import CHANNELS, EGO, FEATURES, FRAME, LOCAL, LOCAL_AGE, PLANES, WINDOW
 
 kernel_cache.use(__name__)
 
-LOWEST = (0.0, 0.0, 0.0, 0.0, -1.0)  # of any value of an observation
-HIGHEST = (3.0, 1.0, 1.0, 1.0, 1.0)
+LOWEST = (0.0, 0.0, 0.0, 0.0, -1.0, 0.0)  # of any value of an observation
+HIGHEST = (3.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 
 COPIED = 2048  # floats: the source of the background stays in the nearest cache
 BLOCK = 240  # floats: whole vectors and whole cells, be they of five or six planes
@@ -35,6 +37,12 @@ CELL_OF_FIVE, CELL_OF_SIX = np.arange(BLOCK) % 5, np.arange(BLOCK) % 6
 HUNGER_OF_FIVE, HUNGER_OF_SIX = np.float32(CELL_OF_FIVE == 4), np.float32(CELL_OF_SIX == 4)
 NOTHING = np.zeros(BLOCK, np.float32)
 FIRST_OF_FIVE, LAST_OF_SIX = np.float32(CELL_OF_FIVE == 0), np.float32(CELL_OF_SIX == 5)
+
+
+@njit(inline="always", **LEAN)
+def is_window(code):  # type: ignore[no-untyped-def]
+    """Return whether the head is in the centre of what is seen."""
+    return code in (WINDOW, LOCAL)
 
 
 @njit(inline="always", **LEAN)
@@ -58,7 +66,7 @@ def view(body, state, size, code, side, b):  # type: ignore[no-untyped-def]
             i0, ir, ic, j0, jr, jc = last, -1, 0, last, 0, -1
         elif heading == 3:
             i0, ir, ic, j0, jr, jc = 0, 0, 1, last, -1, 0
-    if code == WINDOW:  # move the head to the centre
+    if is_window(code):  # move the head to the centre
         cell = np.int64(body[b, np.int64(state.head)])
         row = np.int64(np.uint32(cell) // np.uint32(size))
         column = cell - row * size
@@ -120,13 +128,13 @@ def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place)
     state = boards.state[b]
     start = np.int64(state.head)
     length = np.int64(state.length)
-    clipped = code == WINDOW and side < 2 * size - 1
+    clipped = is_window(code) and side < 2 * size - 1
     # position in flat = origin + row * down + column * right = origin + cell * right + row * wrap
     origin = (i0 * side + j0) * channels * lanes + lane
     right = (ic * side + jc) * channels * lanes
     wrap = (ir * side + jr) * channels * lanes - size * right
     inverse = (1 << 32) // size + 1  # cell // size = cell * inverse >> 32 for every cell of every size of board
-    whole_board = np.float32(cells)
+    oldest = np.float32(LOCAL_AGE if code == LOCAL else cells)
     for k in range(length):
         at = start + k
         cell = np.int64(boards.body[b, at if at < cells else at - cells])
@@ -141,20 +149,22 @@ def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place)
             flat[position] = np.float32(3)
         else:
             flat[position + np.uint64(lanes)] = np.float32(1)
-            flat[position + np.uint64(2 * lanes)] = np.float32(length - k) / whole_board
+            flat[position + np.uint64(2 * lanes)] = min(np.float32(length - k) / oldest, np.float32(1))
     cell = np.int64(boards.body[b, start])
     position = np.uint64(origin + cell * right + ((cell * inverse) >> 32) * wrap)
     if code != FRAME:
         flat[position + np.uint64(lanes)] = np.float32(0)
-    if code != WINDOW:
+    if not is_window(code):
         flat[position] = np.float32(1)
     cell = np.int64(state.fruit)
     if cell >= 0:
         row = (cell * inverse) >> 32
         column = cell - row * size
         i, j = i0 + ir * row + ic * column, j0 + jr * row + jc * column
+        if code == LOCAL:
+            i, j = min(max(i, 0), side - 1), min(max(j, 0), side - 1)
         if not clipped or (0 <= i < side and 0 <= j < side):
-            position = np.uint64(origin + cell * right + row * wrap)
+            position = np.uint64((i * side + j) * channels * lanes + lane)
             if code == FRAME:
                 flat[position] = np.float32(2)
             else:
@@ -214,12 +224,12 @@ def write(boards, setting, index, out):  # type: ignore[no-untyped-def]
             flat[4 * lanes + lane] = hunger_of(boards.state[index[lane]], rules)
         if code == EGO:
             flat[5 * lanes + lane] = np.float32(1)
-        if code == WINDOW:
+        if is_window(code):
             flat[lane] = np.float32(1)
     repeat(flat, period)
     for lane in range(lanes):
         place = view(boards.body, boards.state[index[lane]], rules.size, code, side, index[lane])
-        if code == WINDOW:
+        if is_window(code):
             clear_inside(flat, side, rules.size, period, lane, place)
         foreground(boards, rules, code, index[lane], flat, side, channels, lanes, lane, place)
 

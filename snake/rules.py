@@ -19,13 +19,15 @@ HEADINGS = ("up", "right", "down", "left")
 TAILS = ("legal", "fatal")
 ACTIONS = {"absolute": 4, "relative": 3}  # relative: 0 left, 1 straight, 2 right
 MASKS = ("none", "reverse", "fatal")
-OBSERVATIONS = ("frame", "planes", "ego", "window", "features")
-FRAME, PLANES, EGO, WINDOW, FEATURES = range(5)
+OBSERVATIONS = ("frame", "planes", "ego", "window", "features", "local")
+FRAME, PLANES, EGO, WINDOW, FEATURES, LOCAL = range(6)
+LOCAL_AGE = 50  # local: steps until a cell is free that are seen as 1, and more as well
+LOCAL_SIDE = 7  # local: of the window, where none is given
 FEATURE_NAMES = (
     "blocked_left", "blocked_ahead", "blocked_right", "free_left", "free_ahead", "free_right",
     "fruit_right", "fruit_ahead", "tail_right", "tail_ahead", "length", "hunger",
 )  # fmt: skip
-CHANNELS = (1, 5, 6, 5, len(FEATURE_NAMES))  # planes of an observation
+CHANNELS = (1, 5, 6, 5, len(FEATURE_NAMES), 5)  # planes of an observation
 EPISODE_METRICS = ("score", "won", "starved")
 DEFAULT_REWARDS = {"fruit": 1.0, "death": -1.0, "win": 10.0, "starved": 0.0, "step": 0.0}
 SMALLEST, LARGEST = 4, 64
@@ -264,16 +266,17 @@ def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def shape(observation: str, size: int, window: int = 0) -> tuple[int, int, int]:
-    """Return (H, W, C) of an observation; `window` is the side of the window, 0 means 2 size - 1.
+    """Return (H, W, C) of an observation; `window` is the side of what the head sees around it, 0 means
+    2 size - 1, or LOCAL_SIDE for local.
 
     Raises ValueError for an unknown observation, and for a window that is even or wider than WIDEST.
     """
     code = OBSERVATIONS.index(one_of("observation", observation, OBSERVATIONS))
     if code == FEATURES:
         return 1, 1, CHANNELS[code]
-    if code != WINDOW:
+    if code not in (WINDOW, LOCAL):
         return size, size, CHANNELS[code]
-    side = whole("window", window, 0, WIDEST) or 2 * size - 1
+    side = whole("window", window, 0, WIDEST) or (LOCAL_SIDE if code == LOCAL else 2 * size - 1)
     if side % 2 == 0:
         raise ValueError(f"window is {side}, not an odd number")
     return side, side, CHANNELS[code]

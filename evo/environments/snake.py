@@ -49,13 +49,17 @@ class Options(EnvironmentOptions):
 
     id: Literal["snake"] = Field("snake", description="which environment")
     size: int = Field(10, ge=4, le=64, description="cells along a side of the board")
-    observation: Literal["frame", "planes", "ego", "window", "features"] = Field(
+    observation: Literal["frame", "planes", "ego", "window", "features", "local"] = Field(
         "window",
-        description="the whole board (frame, planes), turned with the head (ego), or centred on it (window); twelve "
-        "numbers of where the fruit, the tail and what is deadly are (features)",
+        description="the whole board (frame, planes), turned with the head (ego), or centred on it (window), or so "
+        "that boards of any size look alike (local); twelve numbers of where the fruit, the tail and what is deadly "
+        "are (features)",
     )
     window: int = Field(
-        0, ge=0, le=127, description="odd side of the window in cells, also wider than the board; 0 = 2 size - 1"
+        0,
+        ge=0,
+        le=127,
+        description="odd side of the window in cells, also wider than the board; 0 = 2 size - 1, or 7 for local",
     )
     actions: Literal["relative", "absolute"] = Field(
         "relative", description="3 relative to the head (left, straight, right), or 4 absolute"
@@ -80,7 +84,7 @@ class Options(EnvironmentOptions):
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
-        if self.observation in ("ego", "window", "features") and self.actions != "relative":
+        if self.observation in ("ego", "window", "features", "local") and self.actions != "relative":
             raise ValueError(f'actions: observation "{self.observation}" turns with the head, so use "relative"')
         if self.window and self.window % 2 == 0:
             raise ValueError(f"window: {self.window} is not an odd number")
@@ -203,7 +207,7 @@ class Environment(environment.Environment):
         """Return "mirror" where the head looks up in every picture, "dihedral" of other pictures."""
         if self.options.observation == "features":
             return ""
-        return "mirror" if self.options.observation in ("ego", "window") else "dihedral"
+        return "mirror" if self.options.observation in ("ego", "window", "local") else "dihedral"
 
     def env(self) -> gymnasium.Env[Any, Any]:
         """Return the same game behind Gymnasium's interface."""

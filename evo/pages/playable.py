@@ -12,6 +12,7 @@ from evo.environments.snake import Options as Snake
 from evo.errors import ConfigurationError
 from evo.networks.network import Network, Options
 from evo.plugins.options import EnvironmentOptions
+from snake.rules import LOCAL_AGE
 
 SIDES = {
     "height": "height", "width": "width", "channels": "channels", "filters": "filters", "kernel": "kernel",
@@ -34,6 +35,7 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
     if not np.isfinite(weights).all():
         raise ConfigurationError("--to html: some weights of the champion are not finite, so it cannot play")
     side, _, planes = options.shape
+    oldest = LOCAL_AGE if options.observation == "local" else options.size**2
     return {
         "rules": {
             "size": options.size,
@@ -43,7 +45,7 @@ def playable(options: EnvironmentOptions, network: Network, weights: NDArray[np.
             "tailFatal": options.tail == "fatal",
             "relative": options.actions == "relative",
         },
-        "seen": {"kind": options.observation, "side": side, "planes": planes},
+        "seen": {"kind": options.observation, "side": side, "planes": planes, "oldest": oldest},
         "mask": options.mask,
         "actions": network.actions,
         "layers": [

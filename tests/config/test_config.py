@@ -169,8 +169,8 @@ every = 1979-05-27
         "5: run.generations: must be a whole number, not nan",
         "7: environment.sizee: unknown key - did you mean `size`?",
         "8: environment.size: must be at least 4, not 3",
-        '9: environment.observation: must be one of "frame", "planes", "ego", "window", "features", not "windw"'
-        " - did you mean `window`?",
+        '9: environment.observation: must be one of "frame", "planes", "ego", "window", "features", "local", '
+        'not "windw" - did you mean `window`?',
         '10: environment.rewards.death: must be a number, not "x"',
         "10: environment.rewards.fruit: fruit = 0.0001 is not a multiple of 0.001 within a million",
         "11: gaa: unknown section - did you mean `ga`?",

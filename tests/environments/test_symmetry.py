@@ -16,6 +16,7 @@ from tests.snake.saved_boards import snapshots
 VIEWS = [
     ("ego", "relative", 2),
     ("window", "relative", 2),
+    ("local", "relative", 2),
     ("planes", "absolute", 8),
     ("frame", "absolute", 8),
     ("planes", "relative", 8),
@@ -57,7 +58,7 @@ def seen(environment: Any, game: Game) -> np.ndarray:
 def test_a_form_equals_the_game_that_is_truly_turned_step_by_step(observation: str, actions: str, form: int) -> None:
     environment = snake.make(snake.Options(size=6, observation=observation, actions=actions, starvation=40))
     symmetry = Symmetry(environment.symmetry, environment.actions)
-    assert symmetry.forms == {"ego": 2, "window": 2}.get(observation, 8)
+    assert symmetry.forms == {"ego": 2, "window": 2, "local": 2}.get(observation, 8)
     rng = np.random.default_rng(form)
     body = [(3, 3), (3, 2), (4, 2), (4, 3), (4, 4)]
     fruits = [(0, 1), (5, 5), (2, 0)]

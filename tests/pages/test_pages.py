@@ -32,7 +32,7 @@ SHORTER = (
     "run.generations=4", "ga.population=48", "ga.parents=8", "ga.elites=8", "ga.episodes=4", "workers.backend=serial",
     "validation.episodes=16", "validation.finalists=2", "test.episodes=16", "test.block=3",
 )  # fmt: skip
-KINDS = ("window", "ego", "planes", "frame")
+KINDS = ("window", "local", "ego", "planes", "frame")
 
 
 @pytest.fixture(scope="module")
@@ -214,8 +214,8 @@ def random_experiment(random: np.random.Generator) -> tuple[Experiment, Network]
     """Return an experiment of random rules, observation and layers."""
     while True:
         size, kind = int(random.integers(4, 18)), str(random.choice(KINDS))
-        window = int(random.integers(0, size)) * 2 + 1 if kind == "window" and random.random() < 0.6 else 0
-        turned = kind in ("window", "ego")
+        window = int(random.integers(0, size)) * 2 + 1 if kind in ("window", "local") and random.random() < 0.6 else 0
+        turned = kind in ("window", "local", "ego")
         rules = {
             "size": size,
             "observation": kind,

@@ -88,6 +88,7 @@ SEEN = [
     ("planes", "relative"),
     ("ego", "relative"),
     ("window", "relative"),
+    ("local", "relative"),
     ("features", "relative"),
 ]
 MADE = [ReadableSnake, lambda environment: environment.env()]

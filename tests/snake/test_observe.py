@@ -29,7 +29,8 @@ def drawn(state: dict[str, Any], observation: str, window: int = 0) -> NDArray[n
     for cell in body[1:]:
         inside[cell] = 1
     for place, cell in enumerate(body):
-        age[cell] = np.float32(len(body) - place) / np.float32(size * size)
+        steps = np.float32(len(body) - place)
+        age[cell] = min(steps / np.float32(50), 1) if observation == "local" else steps / np.float32(size * size)
     if state["fruit"] is not None:
         fruit[state["fruit"]] = 1
     starvation = state["starvation"]
@@ -44,10 +45,14 @@ def drawn(state: dict[str, Any], observation: str, window: int = 0) -> NDArray[n
     ego = np.rot90(np.stack([head, inside, age, fruit, hunger, np.ones_like(head)], -1), state["heading"])
     if observation == "ego":
         return ego
-    half = (window or 2 * size - 1) // 2
+    half = (window or (7 if observation == "local" else 2 * size - 1)) // 2
     (row,), (column,) = np.nonzero(ego[:, :, 0])
     around = np.pad(ego, ((half, half), (half, half), (0, 0)))
     seen = around[row : row + 2 * half + 1, column : column + 2 * half + 1]
+    if observation == "local" and fruit.any():
+        (down,), (right,) = np.nonzero(ego[:, :, 3])
+        seen[:, :, 3] = 0
+        seen[half + np.clip(down - row, -half, half), half + np.clip(right - column, -half, half), 3] = 1
     wall = 1 - seen[:, :, 5]
     return np.stack([wall, seen[:, :, 1], seen[:, :, 2], seen[:, :, 3], np.full_like(wall, quotient)], -1)
 
@@ -217,7 +222,7 @@ def test_the_reverse_mask_forbids_the_neck_only() -> None:
 
 def test_shapes_and_their_refusals() -> None:
     assert [shape(name, 10) for name in OBSERVATIONS] == [
-        (10, 10, 1), (10, 10, 5), (10, 10, 6), (19, 19, 5), (1, 1, 12),
+        (10, 10, 1), (10, 10, 5), (10, 10, 6), (19, 19, 5), (1, 1, 12), (7, 7, 5),
     ]  # fmt: skip
     assert shape("window", 10, 7) == (7, 7, 5)
     with pytest.raises(ValueError, match="not an odd number"):

@@ -97,14 +97,14 @@ function drawObservation(canvas, observation, seen, colours) {
   const context = prepared(canvas, side);
   context.fillStyle = colours.field;
   context.fillRect(0, 0, side, side);
-  const middle = (side >> 1) * (side + 1);
+  const centred = kind === "window" || kind === "local", middle = (side >> 1) * (side + 1);
   for (let cell = 0; cell < side * side; cell++) {
     const plane = (number) => observation[cell * planes + number];
     const values = kind === "frame" ? [+(plane(0) === 1), +(plane(0) === 3), +(plane(0) === 3), +(plane(0) === 2)]
       : [plane(0), plane(1), plane(2), plane(3)];
     let colour = null;
-    if (kind === "window" && values[0]) colour = colours.wall;
-    else if (kind === "window" ? cell === middle : values[0]) colour = colours.head;
+    if (centred && values[0]) colour = colours.wall;
+    else if (centred ? cell === middle : values[0]) colour = colours.head;
     else if (values[1]) colour = between(colours.tail, colours.head, Math.sqrt(values[2]));
     else if (values[3]) colour = colours.fruit;
     if (colour === null) continue;

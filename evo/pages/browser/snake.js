@@ -116,12 +116,15 @@ function turned(row, column, heading, size) {
   return [row, column];
 }
 
-/** Write the observation of a board: float32 [side, side, planes], flat. `seen` is {kind, side, planes}. */
+/**
+ * Write the observation of a board: float32 [side, side, planes], flat. `seen` is {kind, side, planes, oldest}, the age
+ * that is seen as 1.
+ */
 function observe(board, seen, out) {
-  const { kind, side, planes } = seen;
+  const { kind, side, planes, oldest } = seen;
   const { size, starvation } = board.rules;
   const { body, cells } = board;
-  const turns = kind === "ego" || kind === "window";
+  const centred = kind === "window" || kind === "local", turns = kind === "ego" || centred;
   const hunger = starvation > 0 ? board.hunger / starvation : 0; // rounded to float32 where it is stored
   out.fill(0);
   let shiftDown = 0, shiftRight = 0;
@@ -129,15 +132,16 @@ function observe(board, seen, out) {
     const row = Math.floor(cell / size), column = cell % size;
     return turns ? turned(row, column, board.heading, size) : [row, column];
   };
-  if (kind === "window") {
+  if (centred) {
     const [row, column] = see(body[0]);
     shiftDown = (side >> 1) - row;
     shiftRight = (side >> 1) - column;
   }
-  /** Return where a cell's planes begin, or -1 outside of the window. */
-  const place = (cell) => {
+  /** Return where a cell's planes begin, or -1 outside of the window; `drawn` to the nearest cell of its edge instead. */
+  const place = (cell, drawn = false) => {
     const [row, column] = see(cell);
-    const i = row + shiftDown, j = column + shiftRight;
+    let i = row + shiftDown, j = column + shiftRight;
+    if (drawn) [i, j] = [i, j].map((at) => Math.min(Math.max(at, 0), side - 1));
     return i >= 0 && i < side && j >= 0 && j < side ? (i * side + j) * planes : -1;
   };
   const set = (cell, plane, value) => {
@@ -153,13 +157,15 @@ function observe(board, seen, out) {
   for (let at = 0; at < out.length; at += planes) {
     out[at + 4] = hunger;
     if (kind === "ego") out[at + 5] = 1;
-    if (kind === "window") out[at] = 1;
+    if (centred) out[at] = 1;
   }
-  if (kind === "window") for (let cell = 0; cell < cells; cell++) set(cell, 0, 0);
+  if (centred) for (let cell = 0; cell < cells; cell++) set(cell, 0, 0);
   for (let k = 0; k < body.length; k++) {
     if (k > 0) set(body[k], 1, 1);
-    set(body[k], 2, (body.length - k) / cells);
+    set(body[k], 2, Math.min((body.length - k) / oldest, 1));
   }
-  if (kind !== "window") set(body[0], 0, 1);
-  if (board.fruit !== WALL) set(board.fruit, 3, 1);
+  if (!centred) set(body[0], 0, 1);
+  if (board.fruit === WALL) return;
+  const at = place(board.fruit, kind === "local");
+  if (at >= 0) out[at + 3] = 1;
 }
