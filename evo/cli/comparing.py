@@ -150,7 +150,8 @@ def _process_of(member: Member) -> subprocess.Popen[str]:
     from evo.workers.process import interpreter
 
     open_or_begin(member.experiment, member.directory).close()
-    words = ["--resume", str(member.directory), "--quiet", "--json"]
+    total = str(member.experiment.generations)  # one that was begun for more only has its champion tested
+    words = ["--resume", str(member.directory), "--generations", total, "--quiet", "--json"]
     plugins = [word for name in registry.loaded() for word in ("--plugin", name)]
     return interpreter(PROGRAM, [*words, *plugins])  # one that lived on would hold the lock
 
