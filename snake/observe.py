@@ -40,12 +40,6 @@ FIRST_OF_FIVE, LAST_OF_SIX = np.float32(CELL_OF_FIVE == 0), np.float32(CELL_OF_S
 
 
 @njit(inline="always", **LEAN)
-def is_window(code):  # type: ignore[no-untyped-def]
-    """Return whether the head is in the centre of what is seen."""
-    return code in (WINDOW, LOCAL)
-
-
-@njit(inline="always", **LEAN)
 def hunger_of(state, rules):  # type: ignore[no-untyped-def]
     """Return hunger / starvation of a board's state as float32, 0 where there is no starvation."""
     if rules.starvation == 0:
@@ -66,7 +60,7 @@ def view(body, state, size, code, side, b):  # type: ignore[no-untyped-def]
             i0, ir, ic, j0, jr, jc = last, -1, 0, last, 0, -1
         elif heading == 3:
             i0, ir, ic, j0, jr, jc = 0, 0, 1, last, -1, 0
-    if is_window(code):  # move the head to the centre
+    if code == WINDOW:  # move the head to the centre
         cell = np.int64(body[b, np.int64(state.head)])
         row = np.int64(np.uint32(cell) // np.uint32(size))
         column = cell - row * size
@@ -120,21 +114,20 @@ def clear_inside(flat, side, size, period, lane, place):  # type: ignore[no-unty
 
 
 @njit(inline="always", **LEAN)
-def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place):  # type: ignore[no-untyped-def]
-    """Write head, body, age and fruit for one lane; `place` is what `view` returns."""
+def foreground(boards, rules, code, oldest, b, flat, side, channels, lanes, lane, place):  # type: ignore[no-untyped-def]
+    """Write head, body, age / oldest and fruit for one lane; `place` is what `view` returns."""
     i0, ir, ic, j0, jr, jc = place
     size = rules.size
     cells = size * size
     state = boards.state[b]
     start = np.int64(state.head)
     length = np.int64(state.length)
-    clipped = is_window(code) and side < 2 * size - 1
+    clipped = code == WINDOW and side < 2 * size - 1
     # position in flat = origin + row * down + column * right = origin + cell * right + row * wrap
     origin = (i0 * side + j0) * channels * lanes + lane
     right = (ic * side + jc) * channels * lanes
     wrap = (ir * side + jr) * channels * lanes - size * right
     inverse = (1 << 32) // size + 1  # cell // size = cell * inverse >> 32 for every cell of every size of board
-    oldest = np.float32(LOCAL_AGE if code == LOCAL else cells)
     for k in range(length):
         at = start + k
         cell = np.int64(boards.body[b, at if at < cells else at - cells])
@@ -149,26 +142,46 @@ def foreground(boards, rules, code, b, flat, side, channels, lanes, lane, place)
             flat[position] = np.float32(3)
         else:
             flat[position + np.uint64(lanes)] = np.float32(1)
-            flat[position + np.uint64(2 * lanes)] = min(np.float32(length - k) / oldest, np.float32(1))
+            flat[position + np.uint64(2 * lanes)] = np.float32(length - k) / oldest
     cell = np.int64(boards.body[b, start])
     position = np.uint64(origin + cell * right + ((cell * inverse) >> 32) * wrap)
     if code != FRAME:
         flat[position + np.uint64(lanes)] = np.float32(0)
-    if not is_window(code):
+    if code != WINDOW:
         flat[position] = np.float32(1)
     cell = np.int64(state.fruit)
     if cell >= 0:
         row = (cell * inverse) >> 32
         column = cell - row * size
         i, j = i0 + ir * row + ic * column, j0 + jr * row + jc * column
-        if code == LOCAL:
-            i, j = min(max(i, 0), side - 1), min(max(j, 0), side - 1)
         if not clipped or (0 <= i < side and 0 <= j < side):
-            position = np.uint64((i * side + j) * channels * lanes + lane)
+            position = np.uint64(origin + cell * right + row * wrap)
             if code == FRAME:
                 flat[position] = np.float32(2)
             else:
                 flat[position + np.uint64(3 * lanes)] = np.float32(1)
+
+
+@njit(inline="always", **LEAN)
+def drawn(boards, rules, code, b, flat, side, channels, lanes, lane):  # type: ignore[no-untyped-def]
+    """Write what is not the same in all cells, for one lane."""
+    kind = WINDOW if code == LOCAL else code
+    oldest = np.float32(LOCAL_AGE if code == LOCAL else rules.size * rules.size)
+    place = view(boards.body, boards.state[b], rules.size, kind, side, b)
+    if kind == WINDOW:
+        clear_inside(flat, side, rules.size, channels * lanes, lane, place)
+    foreground(boards, rules, kind, oldest, b, flat, side, channels, lanes, lane, place)
+    if code != LOCAL:
+        return
+    for at in range(2 * lanes + lane, flat.shape[0], channels * lanes):
+        flat[at] = min(flat[at], np.float32(1))
+    cell = np.int64(boards.state[b].fruit)
+    if cell >= 0:
+        i0, ir, ic, j0, jr, jc = place
+        row, column = cell // rules.size, cell % rules.size
+        i = min(max(i0 + ir * row + ic * column, 0), side - 1)
+        j = min(max(j0 + jr * row + jc * column, 0), side - 1)
+        flat[((i * side + j) * channels + 3) * lanes + lane] = np.float32(1)
 
 
 @njit(**LEAN)
@@ -224,14 +237,11 @@ def write(boards, setting, index, out):  # type: ignore[no-untyped-def]
             flat[4 * lanes + lane] = hunger_of(boards.state[index[lane]], rules)
         if code == EGO:
             flat[5 * lanes + lane] = np.float32(1)
-        if is_window(code):
+        if code in (WINDOW, LOCAL):
             flat[lane] = np.float32(1)
     repeat(flat, period)
     for lane in range(lanes):
-        place = view(boards.body, boards.state[index[lane]], rules.size, code, side, index[lane])
-        if is_window(code):
-            clear_inside(flat, side, rules.size, period, lane, place)
-        foreground(boards, rules, code, index[lane], flat, side, channels, lanes, lane, place)
+        drawn(boards, rules, code, index[lane], flat, side, channels, lanes, lane)
 
 
 # By LLVM, not by Numba: callers outside of this file may count references, and would for every slice in it.
@@ -244,7 +254,6 @@ def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
         features(boards, rules, b, flat, 1, 0)
         return
     hunger = hunger_of(boards.state[b], rules)
-    place = view(boards.body, boards.state[b], rules.size, code, side, b)
     if code == FRAME:
         flat[:] = np.float32(0)
     elif code == PLANES:
@@ -253,8 +262,7 @@ def observe_board(boards, rules, code, b, out):  # type: ignore[no-untyped-def]
         fill(flat, HUNGER_OF_SIX, LAST_OF_SIX, hunger)
     else:
         fill(flat, HUNGER_OF_FIVE, FIRST_OF_FIVE, hunger)
-        clear_inside(flat, side, rules.size, 5, 0, place)
-    foreground(boards, rules, code, b, flat, side, out.shape[2], 1, 0, place)
+    drawn(boards, rules, code, b, flat, side, out.shape[2], 1, 0)
 
 
 @njit(**LEAN)
