@@ -67,7 +67,7 @@ def generations(session: Session) -> Iterator[Row]:
         session.report_champion(generation, metrics)
         yield Row(generation, metrics, session.report.champion, algorithm.changed, store.directory)
     if store.next_generation and session.report.score is None:  # the run was complete already when it was resumed
-        session.validate_last()
+        session.score_last()
     session.report.update(test=True, stopped=session.stopped)
     store.flush()
 
@@ -142,6 +142,14 @@ class Session:
             metrics["test"] = score.mean if score else float("nan")
             metrics["test_return"] = score.mean_return if score and score.mean_return is not None else float("nan")
             self.store.log(generation, metrics)
+
+    def score_last(self) -> None:
+        """Validate and test what the newest generation left, and put both scores into its line of metrics."""
+        newest, lines = self.store.next_generation - 1, self.store.metrics()
+        if lines and lines[-1].pop("generation") == newest:
+            self.report_champion(newest, lines[-1])
+        else:  # a crash has lost the line
+            self.validate_last()
 
     def validate_last(self) -> float:
         """Validate the finalists of the newest generation, if that was not due; return the champion's mean return."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from evo.config import loading
@@ -58,7 +59,7 @@ def open_or_begin(experiment: Experiment, directory: str | Path | None) -> Store
 def take_up(experiment: Experiment, directory: Path) -> Store:
     """Return the store of a run that stopped; options that change no result may differ, and are kept from now on.
 
-    Where fewer generations are asked for than are done, nothing is kept, as there is nothing to do.
+    Where fewer generations are asked for than are done, that number is not kept, as there is nothing left to train.
     ConfigurationError: the run was begun with other keys that change results.
     """
     store = Store.open(directory)
@@ -67,14 +68,24 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
         if changed:
             raise ConfigurationError("\n".join([f"{directory} was begun with other options:", *changed]))
         file = directory / CONFIG
-        fewer = experiment.generations < store.next_generation
-        if not fewer and loading.load(file, resolved=True).to_toml() != experiment.to_toml():
+        before = loading.load(file, resolved=True)
+        kept = (
+            _with_generations_of(before, experiment) if experiment.generations < store.next_generation else experiment
+        )
+        if before.to_toml() != kept.to_toml():
             with resources("write", file):
-                replace_file(file, experiment.to_toml(provenance()).encode())
+                replace_file(file, kept.to_toml(provenance()).encode())
         return store
     except BaseException:
         store.close()
         raise
+
+
+def _with_generations_of(before: Experiment, experiment: Experiment) -> Experiment:
+    """Return an experiment with the total of another one of the same algorithm."""
+    options = experiment.options.model_copy(update={"generations": before.options.generations})
+    run = experiment.run.model_copy(update={"generations": before.run.generations})
+    return replace(experiment, run=run, sections={**experiment.sections, experiment.algorithm: options})
 
 
 def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Validated]:

@@ -579,6 +579,20 @@ def typed(*words: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def test_with_fewer_generations_a_run_that_has_more_is_only_tested_as_is_asked_for(folder: Path) -> None:
+    (folder / "both.toml").write_text(
+        COMPARISON.replace("generations=2", "generations=5").replace("episodes=20", "episodes=30")
+    )
+    assert [outcome.generations for outcome in comparing.train_all(plan.read(folder / "both.toml").members)] == [5] * 4
+    (folder / "both.toml").write_text(COMPARISON)
+    for outcome in comparing.train_all(plan.read(folder / "both.toml").members):
+        assert outcome.score is not None, outcome.failure
+        assert (outcome.generations, outcome.score.episodes) == (5, 20)
+        assert MetricsFile(outcome.directory).read()[-1]["test"] == outcome.score.mean
+        kept = loading.load(outcome.directory / "config.resolved.toml", resolved=True)
+        assert (kept.run.generations, kept.test.episodes) == (5, 20)
+
+
 def test_a_comparison_that_is_started_twice_is_in_use(folder: Path) -> None:
     with typed("both.toml") as one, typed("both.toml") as other:
         ends = [(process.communicate(timeout=600)[1], process.returncode) for process in (one, other)]

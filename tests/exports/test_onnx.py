@@ -57,6 +57,8 @@ def states(**options: Any) -> tuple[list[dict[str, Any]], NDArray[np.float32]]:
         ("ego", 0),
         ("window", 5),
         ("features", 0),
+        ("local", 0),
+        ("local", 3),
         pytest.param("frame", 0, marks=pytest.mark.long),
         pytest.param("planes", 0, marks=pytest.mark.long),
         pytest.param("window", 0, marks=pytest.mark.long),
@@ -66,7 +68,7 @@ def test_the_observations_on_the_page_are_those_of_the_environment(kind: str, wi
     (code,) = (block for block in BLOCKS if "def observe" in block)
     namespace: dict[str, Any] = {}
     exec(code, namespace)
-    relative = kind in ("ego", "window", "features")
+    relative = kind in ("ego", "window", "features", "local")
     rules = {"size": 6, "starvation": 20, "mask": "fatal", "actions": "relative" if relative else "absolute"}
     told, seen = states(observation=kind, window=window, **rules)
     assert max(len(one["body"]) for one in told) > 3

@@ -103,7 +103,8 @@ function drawObservation(canvas, observation, seen, colours) {
     const values = kind === "frame" ? [+(plane(0) === 1), +(plane(0) === 3), +(plane(0) === 3), +(plane(0) === 2)]
       : [plane(0), plane(1), plane(2), plane(3)];
     let colour = null;
-    if (centred && values[0]) colour = colours.wall;
+    if (kind === "local" && values[3]) colour = colours.fruit; // it may be shown where the body is
+    else if (centred && values[0]) colour = colours.wall;
     else if (centred ? cell === middle : values[0]) colour = colours.head;
     else if (values[1]) colour = between(colours.tail, colours.head, Math.sqrt(values[2]));
     else if (values[3]) colour = colours.fruit;
