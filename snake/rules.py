@@ -266,8 +266,9 @@ def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def shape(observation: str, size: int, window: int = 0) -> tuple[int, int, int]:
-    """Return (H, W, C) of an observation; `window` is the side of what the head sees around it, 0 means
-    2 size - 1, or LOCAL_SIDE for local.
+    """Return (H, W, C) of an observation.
+
+    `window` is the side of what is seen around the head, 0 means 2 size - 1, or LOCAL_SIDE for local.
 
     Raises ValueError for an unknown observation, and for a window that is even or wider than WIDEST.
     """
