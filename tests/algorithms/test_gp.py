@@ -168,6 +168,7 @@ def test_it_says_what_it_needs(layers: list[str], continuous: bool) -> None:
         gp.make(gp.Options(), Setup(1, network, SimpleNamespace(continuous=continuous)))
 
 
+@pytest.mark.long
 def test_a_tree_learns_to_hold_up_the_pole(tmp_path: Path) -> None:
     experiment = Experiment.build(
         run={"algorithm": "gp", "generations": 25},

@@ -258,6 +258,7 @@ def test_a_run_is_the_same_for_any_workers_and_is_verified_replayed_and_forked(t
         assert verified(tmp_path, f"runs/of-{count}")["ok"]
 
 
+@pytest.mark.long
 def test_the_time_of_a_run_with_islands_is_estimated() -> None:
     experiment = Experiment.build(
         run={"algorithm": "ga"}, environment={"id": "catch"}, ga={"islands": 4, "migration_every": 1}

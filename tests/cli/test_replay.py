@@ -34,6 +34,7 @@ def score_of(run: evo.Run, seed: int) -> float:
     return float(info["score"])
 
 
+@pytest.mark.long
 def test_without_a_number_it_is_a_test_episode_of_median_score(small: Path) -> None:
     run = evo.Run(small / "run")
     scores = [score_of(run, int(seed)) for seed in seeds_of_test_episodes(32)]

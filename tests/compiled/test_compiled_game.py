@@ -210,6 +210,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.long
 def test_two_games_with_equal_names_and_fields_of_states_are_not_taken_for_one_another(tmp_path: Path) -> None:
     """As of two files of `evo new game`: both states are called State."""
     source = (ROOT / "evo" / "cli" / "skeletons" / "game.py").read_text()

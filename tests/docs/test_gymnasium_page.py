@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import evo
 from evo.config import loading
 
@@ -24,6 +26,7 @@ def test_both_pages_have_the_same_example() -> None:
     assert example(PAGES[0]) == example(PAGES[1])
 
 
+@pytest.mark.long
 def test_the_example_learns(tmp_path: Path) -> None:
     file = tmp_path / "example.toml"
     file.write_text(example(PAGES[0]))

@@ -16,7 +16,7 @@ STEP = "    state.walker[b] += 1 if action == 1 else -1\n"
 TIMEOUT = 120.0  # seconds
 
 
-@pytest.mark.parametrize(("function", "line"), [("begin", BEGIN), ("step", STEP)])
+@pytest.mark.parametrize(("function", "line"), [pytest.param("begin", BEGIN, marks=pytest.mark.long), ("step", STEP)])
 def test_a_loop_without_an_end_is_named_with_its_line(tmp_path: Path, function: str, line: str) -> None:
     source = (SKELETONS / "game.py").read_text()
     assert source.count(line) == 1

@@ -169,7 +169,7 @@ def test_what_cannot_change_a_result_may_be_set_on_a_resume(tmp_path: Path, name
     assert (straight["champion"]["test"]["episodes"], resumed["champion"]["test"]["episodes"]) == (8, 5)
 
 
-@pytest.mark.parametrize("name", ["erl", "reinforce"])
+@pytest.mark.parametrize("name", [pytest.param("erl", marks=pytest.mark.long), "reinforce"])
 def test_whole_episodes_that_tensorflow_plays_are_recorded_as_others_and_resumed(tmp_path: Path, name: str) -> None:
     file, how = written(tmp_path, name), ("--set", "policy.inference=tensorflow")
     straight = summary_of(tmp_path, file, "--run-dir", "straight", "--generations", 3, *how)

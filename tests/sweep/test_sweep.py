@@ -252,6 +252,7 @@ def test_a_race_that_is_killed_at_any_moment_is_decided_as_one_that_is_not(setti
     assert sweeping.race(settings, trials, Journal(settings.directory, {}), in_this_process) == whole
 
 
+@pytest.mark.long
 def test_a_sweep_ends_with_its_winner_on_fresh_seeds_and_starts_no_run_twice(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     words = [

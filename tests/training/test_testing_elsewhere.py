@@ -18,9 +18,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.parametrize("champion", ["run", "run/champion.h5"])
-def test_a_champion_plays_on_another_board(place: Path, champion: str) -> None:
-    def tested(*sets: str) -> dict[str, object]:
+def test_a_champion_plays_on_another_board(place: Path) -> None:
+    def tested(*sets: str, champion: str = "run") -> dict[str, object]:
         words = [word for one in sets for word in ("--set", one)]
         output, _ = called(place, "evaluate", champion, "--episodes", 40, *words, "--json", program="evo")
         return json.loads(output)  # type: ignore[no-any-return]
@@ -30,7 +29,8 @@ def test_a_champion_plays_on_another_board(place: Path, champion: str) -> None:
     larger, sooner = tested("environment.size=9"), tested("environment.starvation=3", "environment.size=9")
     assert larger["mean_length"] != here["mean_length"]
     assert sooner["mean_length"] < larger["mean_length"]  # type: ignore[operator]
-    words = ("evaluate", champion, "--episodes", 4, "--set", "environment.size=9", "--set")
+    assert tested("environment.size=9", champion="run/champion.h5") == larger
+    words = ("evaluate", "run", "--episodes", 4, "--set", "environment.size=9", "--set")
     shown = called(place, *words, "environment.starvation=30", program="evo")[0].splitlines()
     assert "snake 9x9" in shown[0]
     assert shown[1] == "environment.size: 5 in the run, 9 now"

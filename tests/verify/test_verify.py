@@ -410,6 +410,7 @@ def test_an_algorithm_without_candidates_is_replayed_by_whole_generations(tmp_pa
     refused(tmp_path / "run", *plugin)
 
 
+@pytest.mark.long
 def test_what_was_poisoned_is_verified_without_playing_it(walk: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     _, name = only_once(walks(walk, monkeypatch)[1], slice(worker_faults.POPULATION * worker_faults.EPISODES))
     monkeypatch.setenv("DEADLY", name)
