@@ -211,22 +211,30 @@ WAYS: dict[str, Callable[[Benchmark, Settings], Found]] = {
 
 
 def main() -> None:
-    """Print a table: what each way finds, at what cost, and how often the retest's interval holds."""
+    """Print a table: what each way finds, at what cost, and how often the retest's interval holds.
+
+    Ctrl-C ends it with the searches that all ways have ended.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sweeps", description=__doc__)
     parser.add_argument("--sweeps", type=int, default=200, help="searches of each way (200)")
     parser.add_argument("--board", action="store_true", help="train on a 6 x 6 board")
     given = parser.parse_args()
     library()
     kind: Callable[[int], Benchmark] = Board if given.board else Landscape
-    found: dict[str, list[Found]] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    found: dict[str, list[Found]] = {name: [] for name in WAYS}
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
         for number in range(given.sweeps):
-            for name, way in WAYS.items():
-                benchmark, where = kind(number), Path(folder) / f"{number}-{list(WAYS).index(name)}"
-                with contextlib.redirect_stdout(io.StringIO()):
-                    found.setdefault(name, []).append(way(benchmark, settings_of(benchmark, number, where)))
+            ends = [searched(way, kind(number), number, Path(folder)) for way in WAYS.values()]
+            for name, end in zip(WAYS, ends, strict=True):
+                found[name].append(end)
             print(f"\r{number + 1}/{given.sweeps}", end="", file=sys.stderr, flush=True)
     print("\n".join(table(found, kind(0))))
+
+
+def searched(way: Callable[[Benchmark, Settings], Found], benchmark: Benchmark, number: int, folder: Path) -> Found:
+    """Return what one way finds, in a directory of its own, without what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return way(benchmark, settings_of(benchmark, number, Path(tempfile.mkdtemp(dir=folder))))
 
 
 def table(found: dict[str, list[Found]], benchmark: Benchmark) -> list[str]:
