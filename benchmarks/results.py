@@ -18,6 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from llvmlite import binding
+
 from benchmarks.peers import ROOT
 from evo.config import loading
 from evo.config.experiment import environment_of
@@ -70,7 +72,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
     "pqn_snake": ((1, 2, 3), 5000),
     "dqn_snake": ((1, 2, 3), 5000),
     "dqn_snake_long": ((1, 2, 3), 5000),
-    "reinforce_snake": ((1,), 5000),
+    "reinforce_snake": ((1, 2, 3), 5000),
     "ppo_snake_full": ((21, 22, 23), 5000),
     "ppo_snake_12x12": ((1,), 5000),
     "ppo_snake_16x16": ((1,), 5000),
@@ -80,6 +82,7 @@ EXPERIMENTS: dict[str, tuple[Sequence[int], int]] = {
 }
 HEIRS = {"dqn_snake_long": "dqn_snake"}  # begin with the champion of the same seed; that of seed 1 ships
 CHAMPION_EPISODES = 5000
+USUAL = "znver5"  # the processor of results that name none
 BASELINES = {"ga_snake": 1000, "ga_snake_6x6": 1000}  # in whose environment, and on how many episodes
 RUNS = ROOT / "runs" / "results"
 KEPT, PAGE = ROOT / "docs" / "experiments" / "results.json", ROOT / "docs" / "experiments" / "results.md"
@@ -130,6 +133,7 @@ def measured(name: str, seed: int, episodes: int, block: int) -> dict[str, Any]:
         "arithmetic": arithmetic(name),
         "generations": summary["generations"],
         "frames": summary["frames"],
+        "processor": binding.get_host_cpu_name(),
         "cpu_seconds": json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["cpu_seconds_so_far"],
         "state_hash": summary["state_hash"],
         "test": called("evo", "evaluate", str(run), "--episodes", str(episodes), "--block", str(block)),
@@ -206,7 +210,8 @@ def page(results: dict[str, Any]) -> str:
             "`make results` measures them again. Intervals are at 95 %; those of means hold for skewed scores too.",
             "Runs whose arithmetic is exact are repeated bit for bit on every machine. *Processor time* is that of",
             "training and validation, of all threads and processes together, on one core of an AMD EPYC (Zen 5) with",
-            "other work; two cores take about half as long.",
+            "other work, or of the processor that is named (znver3: a shared AMD EPYC, a third as fast). Two cores",
+            "take about half as long.",
             "",
             "| experiment | seed | mean score (95 % interval) | episodes | full boards | steps an episode | frames "
             "| processor time | arithmetic |",
@@ -231,10 +236,11 @@ def page(results: dict[str, Any]) -> str:
 
 
 def duration(run: dict[str, Any]) -> str:
-    """Return the processor time of a run, where it is known."""
-    seconds = run.get("cpu_seconds", 0.0)
+    """Return the processor time of a run, where it is known, and its processor if that is another than usual."""
+    seconds, processor = run.get("cpu_seconds", 0.0), run.get("processor", USUAL)
     taken, unit = (seconds, "s") if seconds < 60 else (seconds / 60, "min")
-    return "-" if not taken else f"{taken:.1f} {unit}" if taken < 10 else f"{taken:.0f} {unit}"
+    where = "" if processor == USUAL else f" ({processor})"
+    return "-" if not taken else f"{taken:.1f} {unit}{where}" if taken < 10 else f"{taken:.0f} {unit}{where}"
 
 
 def score(test: dict[str, Any]) -> str:

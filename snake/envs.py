@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
+from difflib import get_close_matches
+from inspect import signature
 from typing import Any, ClassVar
 
 import gymnasium
@@ -45,6 +48,17 @@ def with_colour() -> bool:
     return "NO_COLOR" not in os.environ
 
 
+def _game_of(options: Mapping[str, Any]) -> CompiledGame:
+    """Return the game with these options; ValueError names one that is wrong."""
+    known = [*signature(make_game).parameters]
+    for name in options:
+        if name not in known:
+            close = get_close_matches(name, [*known, "render_mode"], 1)
+            meant = f" - did you mean `{close[0]}`?" if close else f"; known are {', '.join(known)}"
+            raise ValueError(f"{name}: unknown option of Snake{meant}")
+    return make_game(**options)
+
+
 class SnakeEnv(gymnasium.Env[Observation, np.int64]):
     """One board of Snake.
 
@@ -61,7 +75,7 @@ class SnakeEnv(gymnasium.Env[Observation, np.int64]):
 
     def __init__(self, *, render_mode: str | None = None, **options: Any) -> None:
         self.render_mode = None if render_mode is None else one_of("render_mode", render_mode, RENDER_MODES)
-        self._game = make_game(**options)
+        self._game = _game_of(options)
         self._rules, self._code, self._mask_code = self._game.rules
         self.observation_space, self.action_space = spaces(self._game)
         self._boards = self._game.make_state(1)
@@ -135,7 +149,7 @@ class SnakeVectorEnv(CompiledVectorEnv):
         copy: bool = True,
         **options: Any,
     ) -> None:
-        mode, pictures, game = AutoresetMode(autoreset_mode), RENDER_MODES[1:], make_game(**options)
+        mode, pictures, game = AutoresetMode(autoreset_mode), RENDER_MODES[1:], _game_of(options)
         metadata = {**SnakeEnv.metadata, "render_modes": list(pictures), "autoreset_mode": mode}
         super().__init__(Batch(game, num_envs, MODES[mode], fresh=copy), spaces(game), metadata)
         self.render_mode = None if render_mode is None else one_of("render_mode", render_mode, pictures)

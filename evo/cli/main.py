@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
+from evo.cli.run_directories import opened, refuse_others
 from evo.errors import (
     CONTROL,
     SHORTAGES,
@@ -93,6 +94,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
         arguments = parser.parse_args(words)
         _refuse_little_memory()
         _refuse_deleted_directory()
+        refuse_others(opened(name, arguments))
         try:
             code = int(module.main(arguments))
         except SystemExit as end:

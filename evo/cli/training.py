@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -91,10 +92,12 @@ def train_to_the_end(
                     reported = reported_at_end(store.directory, session.evaluator, store.publish)
     finally:
         with ignored():
+            removed = False
             try:
-                store.close()
+                removed = store.close_after(sys.exception())
             finally:
                 _fill(summary, store)  # only now it is certain how much of it is committed
+                summary.run_dir = None if removed else summary.run_dir
     summary.status = "done"
     baselines = _baselines(experiment, summary)
     page, sick = "", False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -19,6 +19,7 @@ from evo.training.testing import baselines
 APART = 1.1  # frames of which the larger number is more than so many times the smaller are unequal budgets
 BASELINE_EPISODES = 100
 BASELINE_SECONDS = 1.0  # of processor time for a player
+RANDOM = "random"  # the player that draws its actions
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def report_of(outcomes: Sequence[Outcome], seconds: float = BASELINE_SECONDS, re
                 pairs=tuple(pair for pair in decided if pair.first in names),
                 baselines=players,
                 reaching=None if score is None else reaching(methods, score),
-                notes=tuple(_notes(methods, found)),
+                notes=(*_notes(methods, found), *no_better_than_random(methods, means_of)),
             )
         )
     notes = [sentence] if (sentence := possible(pairs, every)) else []
@@ -139,6 +140,21 @@ def _notes(methods: Sequence[Method], outcomes: Sequence[Outcome]) -> list[str]:
         sets = ", ".join(f"{counted(episodes, 'episode')} of block {block}" for episodes, block in sorted(tests))
         notes.append(f"not all champions are tested on the same episodes: {sets}")
     return notes
+
+
+def no_better_than_random(methods: Sequence[Method], players: Mapping[str, float]) -> list[str]:
+    """Return a sentence that names the methods whose mean is not above the random player's; `players` are means."""
+    chance = players.get(RANDOM)
+    if chance is None:
+        return []
+    names = [method.name for method in methods if method.mean is not None and method.mean <= chance]
+    if not names:
+        return []
+    *others, last = names
+    who = f"{', '.join(others)} and {last}" if others else last
+    verb, which = ("do", "they have") if others else ("does", "it has")
+    above = f"{who} {verb} not score above the random player ({chance:z.2f})"
+    return [f"{above}: nothing shows that {which} learned the game"]
 
 
 def _counted_in(outcomes: Sequence[Outcome]) -> str:

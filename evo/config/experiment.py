@@ -65,7 +65,7 @@ class Experiment:
             raise ConfigurationError(f"{wrong[0]}: is no flag of an experiment{meant}")
         if not all(isinstance(change, str) for change in changes):
             raise ConfigurationError('changes are texts, one after the other, as in load(file, "ga.sigma=0.2")')
-        registry.load(plugins)
+        registry.load(plugins, file)
         return loading.load(file, changes, flags)
 
     @classmethod
@@ -197,7 +197,10 @@ def curriculum_of(options: EnvironmentOptions, environment: Environment) -> Curr
         for name in ("shape", "actions", "continuous", "episode_metrics"):
             if getattr(one, name) != getattr(environment, name):
                 what = f"{getattr(one, name)} in training, {getattr(environment, name)} in validation and test"
-                raise ConfigurationError(f"environment.training: the environment's {name} would be {what}")
+                advice = options.of_one_shape if name == "shape" else ""
+                raise ConfigurationError(
+                    f"environment.training: the environment's {name} would be {what}{advice and f'; {advice}'}"
+                )
     return Curriculum(environment, training, options.training_generations)
 
 

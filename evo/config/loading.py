@@ -290,8 +290,9 @@ def _trainable(options: EnvironmentOptions, environment: Environment, algorithm:
             f"environment.training: {what} compares the fitness of generations, which a list of tables makes unlike; "
             "give one table, or leave that out"
         )
+    environments = curriculum_of(options, environment).environments()
     if algorithm.replays and environment.game is not None and options.training:
-        sizes = {one.game.row_size for one in curriculum_of(options, environment).environments() if one.game}
+        sizes = {one.game.row_size for one in environments if one.game}
         if len(options.changes) > 1 or len(sizes) > 1:
             raise ConfigurationError(
                 "environment.training: a replay buffer holds boards of one kind; give one table that keeps their size, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from evo.environments.drawing import Random
 from evo.environments.endless import endless_named
 from evo.environments.plain import PlainGame, random_action
-from evo.errors import ConfigurationError, EvoError, notice
+from evo.errors import ConfigurationError, EvoError, did_you_mean, notice
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
 BEGINNINGS = 64  # episodes that are begun twice
 DRAWN_STEPS = 5  # whose pictures are drawn, and that of the last one
-LEAST_REWARD = 0.0005  # smaller ones are rounded to 0
+NOISE = 1e-9  # of arithmetic; a smaller reward was meant to be 0
+FROM_GAME = {"below", "cos", "exp", "normal", "sin", "tanh", "uniform", "GOES_ON", "TERMINATED", "TRUNCATED"}
 WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and whose state may not change
 HERE = Path(__file__).parent  # whose frames of a traceback are not the author's
 TAKEN = {  # what each function of a game is given, in this order
@@ -49,19 +50,43 @@ def check_game(make: Callable[[int], PlainGame]) -> None:
 def _check(game: PlainGame, make: Callable[[int], PlainGame]) -> None:
     module = game.definition.module
     _check_declaration(game)
+    _check_names(game)
     _check_randomness(game)
-    rewards: set[float] = set()
+    rewards: list[float] = []
     for seed in SEEDS:
         first, again = _episode(make(3), seed), _episode(make(3), seed)
         for number, (one, other) in enumerate(zip(first, again, strict=True)):
             if one != other:
                 raise _differ(module, seed, f"after step {number}" if number else "in what begin writes")
-        rewards |= {abs(step[1]) for step in first[1:] if isinstance(step[1], float)}
+        rewards += [step[1] for step in first[1:] if isinstance(step[1], float) and step[1]]
     _check_beginnings(make(1), make(1))
-    if 0 < (largest := max(rewards, default=0.0)) < LEAST_REWARD:
-        notice(
-            f"game {module}: rewards up to {largest:g} count as 0, as they are rounded to thousandths; scale them up"
-        )
+    _notice_faint(module, rewards)
+
+
+def _notice_faint(module: str, rewards: Sequence[float]) -> None:
+    """Say once in a process which reward of a game counts as 0, or that all do."""
+    faint = [reward for reward in rewards if round(1000 * reward) == 0 and abs(reward) > NOISE]
+    if not faint or module in _noticed:
+        return
+    _noticed.add(module)
+    if all(round(1000 * reward) == 0 for reward in rewards):
+        largest = f"{max(map(abs, faint)):g}"
+        notice(f"game {module}: rewards up to {largest} count as 0, as they are rounded to thousandths; scale them up")
+    else:
+        returned = f"step returned the reward {faint[0]:g}, which counts as 0"
+        notice(f"game {module}: {returned}: rewards are kept in thousandths")
+
+
+def _check_names(game: PlainGame) -> None:
+    """Find global names that nothing defines, also on branches that no episode here reaches."""
+    from evo.environments.compiling import Functions, undefined_in
+
+    functions = Functions(*(getattr(game.definition, name) for name in Functions._fields))
+    if found := undefined_in(functions):
+        function, where, name = found
+        known = game.definition.step.__globals__
+        hint = f"; add `from evo.game import {name}`" if name in FROM_GAME else did_you_mean(name, known)
+        raise _broken(game.definition.module, function, f"({where}) uses {name}, which is not defined{hint}")
 
 
 def _check_randomness(game: PlainGame) -> None:
@@ -265,3 +290,6 @@ def _failed(game: PlainGame, function: str, error: Exception) -> ConfigurationEr
 
 def _broken(module: str, function: str, text: str) -> ConfigurationError:
     return ConfigurationError(f"game {module}: {function}{' ' if function else ''}{text}")
+
+
+_noticed: set[str] = set()  # modules of games with rewards that count as 0

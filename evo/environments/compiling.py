@@ -6,6 +6,7 @@ mean compiled functions. So the functions themselves stay plain, and are their o
 
 from __future__ import annotations
 
+import builtins
 import dis
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -75,14 +76,40 @@ def names_in(code: CodeType) -> set[str]:
 
 def random_elsewhere(functions: Functions) -> str:
     """Return what gives other random numbers than those of an episode, and where a game uses it; else nothing."""
+    for function in _of_author(functions):
+        for name, line in _drawn_in(function.__code__, function.__globals__):
+            return f"{name} ({Path(function.__code__.co_filename).name}:{line})"
+    return ""
+
+
+def undefined_in(functions: Functions) -> tuple[str, str, str] | None:
+    """Return a function, FILE:LINE, and the global name that it uses there and nothing defines; None: all are defined.
+
+    Branches count that are never reached, since Numba compiles them too.
+    """
+    for function in _of_author(functions):
+        for name, line in _globals_in(function.__code__):
+            if name not in function.__globals__ and not hasattr(builtins, name):
+                return function.__name__, f"{Path(function.__code__.co_filename).name}:{line}", name
+    return None
+
+
+def _of_author(functions: Functions) -> list[Callable[..., Any]]:
+    """Return a game's functions, and those that they call, which are not ours."""
     compiler = Compiler()
     for function in filter(None, functions):
         compiler.compiled(function)  # nothing is compiled before the first call
-    for function in compiler.functions():
-        if function.__module__.partition(".")[0] != "evo":
-            for name, line in _drawn_in(function.__code__, function.__globals__):
-                return f"{name} ({Path(function.__code__.co_filename).name}:{line})"
-    return ""
+    return [one for one in compiler.functions() if one.__module__.partition(".")[0] != "evo"]
+
+
+def _globals_in(code: CodeType) -> Iterator[tuple[str, int]]:
+    """Yield the global names that code reads, and its lines."""
+    for one in dis.get_instructions(code):
+        if one.opname == "LOAD_GLOBAL":
+            yield one.argval, (one.positions and one.positions.lineno) or code.co_firstlineno
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals_in(constant)
 
 
 def _drawn_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

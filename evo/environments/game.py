@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from evo.environments import environment
 from evo.environments.checking import check_game, drawn, failures_named
@@ -21,7 +21,7 @@ from evo.environments.pictures import Picture
 from evo.environments.plain import PlainEnv, PlainGame, random_action
 from evo.errors import ConfigurationError
 from evo.plugins import mistakes
-from evo.plugins.options import OF_TRAINER, EnvironmentOptions
+from evo.plugins.options import OF_TRAINER, EnvironmentOptions, described
 from evo.records import GOES_ON
 
 if TYPE_CHECKING:
@@ -287,7 +287,10 @@ def register(module: str, version: int = 0) -> None:
 
 
 def make_env(module: str, render_mode: str | None = None, **options: Any) -> GameEnv:
-    """Return the game in a module, with these options, behind Gymnasium's interface."""
+    """Return the game in a module, with these options, behind Gymnasium's interface.
+
+    ConfigurationError names options that are wrong.
+    """
     from evo.environments.game_envs import GameEnv
 
     return GameEnv(_made(module, options), render_mode)
@@ -310,7 +313,11 @@ def make_vector_env(
 
 def _made(module: str, options: dict[str, Any]) -> GameEnvironment:
     make: Game = import_module(module).make
-    return make(make.options(id=module.rpartition(".")[2], **options))
+    name = module.rpartition(".")[2]
+    try:
+        return make(make.options(id=name, **options))
+    except ValidationError as error:
+        raise ConfigurationError(f"game {name}: {described(make.options, error)}") from None
 
 
 _checked: set[GameEnvironment] = set()

@@ -124,8 +124,9 @@ class Environment(environment.Environment):
         try:
             env = gymnasium.make(name, max_episode_steps=self.options.max_steps or None, **arguments)
         except gymnasium.error.Error as error:
-            unknown = "" if is_registered(name) else "; --plugin MODULE loads the module that registers it"
-            raise ConfigurationError(f"environment.id: {str(error).rstrip('.')}{unknown}") from error
+            text, advice = str(error).rstrip("."), "--plugin MODULE loads the module that registers it"
+            unknown = "" if is_registered(name) else f"{' ' if text.endswith('?') else '; '}{advice}"
+            raise ConfigurationError(f"environment.id: {text}{unknown}") from error
         except PASSED_ON:
             raise
         except (Exception, SystemExit) as error:

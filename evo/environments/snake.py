@@ -110,6 +110,13 @@ class Options(EnvironmentOptions):
         return self.model_dump(exclude=IN_TRAINING | {"observation", "window", "actions", "mask", "rewards"})
 
     @property
+    def of_one_shape(self) -> str:
+        """Return the width of a window that fits boards of every size."""
+        if self.observation != "window" or self.window:
+            return ""
+        return f"a view of fixed size serves boards of every size, as with environment.window = {self.shape[0]}"
+
+    @property
     def of_game(self) -> dict[str, Any]:
         """Return the options that the game itself takes."""
         return self.model_dump(exclude=OF_TRAINER)

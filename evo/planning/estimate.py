@@ -54,6 +54,7 @@ class Estimate:
     """What a run takes."""
 
     goals: tuple[Goal, ...]  # the one that ends the run first
+    workers: int  # of the run as it is configured, which everything but `with_workers` is for
     memory: int | None  # peak of all processes, bytes; None: the system does not say
     memory_available: int | None
     disk_per_generation: float  # bytes that stay
@@ -97,6 +98,7 @@ def estimated(
         played += ", of which only a part was played"
     return Estimate(
         goals=tuple(goals),
+        workers=now,
         memory=memory,
         memory_available=available,
         disk_per_generation=probe.each + probe.checkpoint / KEEP_EVERY,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 IN_TRAINING = {"training", "training_generations"}  # options of [environment] that change training episodes alone
+CHOICE = re.compile(r"'([^']*)'")  # as pydantic quotes those of a Literal
 OF_TRAINER = IN_TRAINING | {"id"}  # that no environment is given
 
 
@@ -26,6 +28,26 @@ class Section(BaseModel):
     """One section of the experiment file: strict types, no unknown keys, no NaN."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def described(model: type[Section], error: ValidationError) -> str:
+    """Return what is wrong with the options of a section, in a line."""
+    return "; ".join(_described(model, dict(one)) for one in error.errors())
+
+
+def _described(model: type[Section], mistake: dict[str, Any]) -> str:
+    """Return a mistake of pydantic in our words."""
+    place, text = mistake["loc"], str(mistake["msg"]).replace("Input should be", "must be")
+    if mistake["type"] == "extra_forbidden":
+        known = [*model.model_fields] if len(place) == 1 else []
+        listed = f"; known are {', '.join(known)}" if known else ""
+        text = f"unknown key{did_you_mean(str(place[-1]), known) or listed}"
+    elif text.startswith("must be "):
+        value, choices = mistake["input"], CHOICE.findall(str(mistake.get("ctx", {}).get("expected", "")))
+        text += f", not {value!r:.60}{did_you_mean(value, choices) if isinstance(value, str) else ''}"
+    if not place:  # of several options together
+        return text.removeprefix("Value error, ")
+    return f"{'.'.join(map(str, place))}: {text}"
 
 
 class EnvironmentOptions(Section):
@@ -67,7 +89,7 @@ class EnvironmentOptions(Section):
             try:
                 self._changed(changes)
             except ValidationError as error:
-                raise ValueError(f"{name}: {'; '.join(self._described(dict(one)) for one in error.errors())}") from None
+                raise ValueError(f"{name}: {described(type(self), error)}") from None
         return self
 
     @property
@@ -76,16 +98,6 @@ class EnvironmentOptions(Section):
         if isinstance(self.training, list):
             return self.training
         return [self.training] if self.training else []
-
-    def _described(self, mistake: dict[str, Any]) -> str:
-        """Return a mistake of pydantic in our words."""
-        place, text = mistake["loc"], str(mistake["msg"]).replace("Input should be", "must be")
-        if mistake["type"] == "extra_forbidden":
-            known = [*type(self).model_fields] if len(place) == 1 else []
-            text = f"unknown key{did_you_mean(str(place[-1]), known)}"
-        if not place:  # of several options together
-            return text.removeprefix("Value error, ")
-        return f"{'.'.join(map(str, place))}: {text}"
 
     def in_training(self) -> tuple[Self, ...]:
         """Return the options that training episodes have, of each generation in turn; empty: these."""
@@ -106,6 +118,11 @@ class EnvironmentOptions(Section):
     def league(self) -> dict[str, Any]:
         """Return the options that say what a player sees and may do; only players of one league are compared."""
         return {}
+
+    @property
+    def of_one_shape(self) -> str:
+        """Return what makes observations of one shape where other options differ; empty: nothing does."""
+        return ""
 
     @property
     def scored(self) -> dict[str, Any]:

@@ -13,7 +13,9 @@ import shlex
 import sys
 from collections.abc import Iterable
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -27,6 +29,7 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
 PLACES = {"environments": ("environments", "games")}  # of a kind of plug-in, where that is not only its own folder
 
+FIELDS = "__dataclass_fields__"
 UNTYPED = ("model-field-missing-annotation", "model-field-overridden")  # pydantic's codes
 
 _loaded: dict[tuple[str, str], ModuleType] = {}
@@ -78,12 +81,20 @@ def _source(folder: str, name: str) -> Path:
     return next((path for path in paths if path.is_dir() or path.with_suffix(".py").exists()), paths[0])
 
 
-def load(modules: Iterable[str]) -> None:
-    """Import plug-ins; ConfigurationError where one is missing or does not say what it is."""
-    for module_name in modules:
+def load(modules: Iterable[str], beside: str | Path | None = None) -> None:
+    """Import plug-ins, by module or by a .py file below the current directory.
+
+    ConfigurationError: one is missing, which is looked for in the folder of the experiment file `beside` too, or it
+    does not say what it is.
+    """
+    for given in modules:
         look_here()
         before = _registered()
-        module = _imported(module_name)
+        module_name = module_of_file(given)
+        module = _imported(module_name, beside)
+        file = getattr(module, "__file__", None) or "its own"
+        if module_name != given and Path(file).resolve() != Path(given).resolve():
+            raise ConfigurationError(f"--plugin {given}: {module_name} is {file} for Python; rename yours")
         make = vars(module).get("make")
         folder = vars(module).get("plugs_into", getattr(make, "plugs_into", None))
         registers = ("", module_name) in _loaded or _registered() - before or _registers(module)
@@ -110,7 +121,20 @@ def load(modules: Iterable[str]) -> None:
         _loaded[folder, name] = module
 
 
-def _imported(module_name: str) -> ModuleType:
+def module_of_file(given: str) -> str:
+    """Return the module of a .py file below the current directory, as w.coins of w/coins.py; anything else as it is."""
+    path = Path(os.path.abspath(given))
+    if path.suffix != ".py" or not path.is_file() or not path.is_relative_to(Path.cwd()):
+        return given
+    parts = path.relative_to(Path.cwd()).with_suffix("").parts
+    return ".".join(parts) if all(map(_is_name, parts)) and parts[-1] != "__init__" else given
+
+
+def _is_name(part: str) -> bool:
+    return part.isidentifier() and not iskeyword(part)
+
+
+def _imported(module_name: str, beside: str | Path | None = None) -> ModuleType:
     try:
         return import_module(module_name)
     except (ImportError, ValueError, TypeError) as error:
@@ -120,8 +144,11 @@ def _imported(module_name: str) -> ModuleType:
         if "/" in module_name or module_name.startswith("."):
             dotted = ".".join(part for part in Path(module_name).parts if part not in ("/", "..", "."))
             raise ConfigurationError(f"--plugin {module_name}: give the module as Python names it, {dotted}") from error
-        close = did_you_mean(module_name, _modules_here()) if getattr(error, "name", "") == module_name else ""
-        raise ConfigurationError(f"--plugin {module_name}: {error}{close}") from error
+        if getattr(error, "name", "") == module_name:
+            close = _elsewhere(module_name, beside) or did_you_mean(module_name, _modules_here())
+            raise ConfigurationError(f"--plugin {module_name}: {error}{close}") from error
+        what = str(error) if isinstance(error, ImportError) else _declared_wrongly(error)
+        raise ConfigurationError(f"--plugin {module_name}: {_line_of(error, module_name)}{what}") from error
     except (Exception, SystemExit) as error:
         if untyped := _untyped(error):
             raise ConfigurationError(f"--plugin {module_name}: {untyped}") from error
@@ -129,7 +156,42 @@ def _imported(module_name: str) -> ModuleType:
             raise
         text = " ".join(str(error).split())
         what = f"sys.exit({error})" if isinstance(error, SystemExit) else f"{type(error).__name__}: {text}"
-        raise ConfigurationError(f"--plugin {module_name}: its import ended with {what}") from error
+        raise ConfigurationError(
+            f"--plugin {module_name}: {_line_of(error, module_name)}its import ended with {what}"
+        ) from error
+
+
+def _line_of(error: BaseException, module_name: str) -> str:
+    """Return "FILE:LINE: " of the plug-in's code that raised an exception; empty: none of it did."""
+    package = module_name.partition(".")[0]
+    frames = [(frame.f_globals.get("__name__"), frame, line) for frame, line in walk_tb(error.__traceback__)]
+    mine = [(frame, line) for name, frame, line in frames if str(name).partition(".")[0] == package != "evo"]
+    return f"{Path(mine[-1][0].f_code.co_filename).name}:{mine[-1][1]}: " if mine else ""
+
+
+def _declared_wrongly(error: BaseException) -> str:
+    """Return which field of a game's declaration is missing or unknown; of any other exception, its text."""
+    text = " ".join(str(error).split())
+    if found := re.fullmatch(r"(\w+)\.__init__\(\) missing \d+ required keyword-only arguments?: (.+)", text):
+        return f"{found[1]}(...) lacks {found[2].replace(chr(39), '')}"
+    if found := re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text):
+        declared = [*walk_tb(error.__traceback__)][-1][0].f_globals.get(found[1])
+        return f"{found[1]}(...) has no field {found[2]}{did_you_mean(found[2], getattr(declared, FIELDS, ()))}"
+    return text
+
+
+def _elsewhere(module_name: str, beside: str | Path | None) -> str:
+    """Return where a file of this module's name lies: directly below the current directory, or `beside` a file."""
+    if not _is_name(module_name):
+        return ""
+    folders = [*sorted(Path().glob("*")), *([] if beside is None else [Path(beside).parent])]
+    for file in (folder / f"{module_name}.py" for folder in folders):
+        if file.is_file():
+            meant = module_of_file(str(file))
+            if meant.endswith(".py"):
+                return f"; {file} cannot be named from here: type the command in {file.parent}"
+            return f" - did you mean --plugin {meant}?"
+    return ""
 
 
 def _modules_here() -> list[str]:

@@ -25,7 +25,7 @@ from evo.comparison.formats import (
 )
 from evo.comparison.methods import TOO_FEW, UNDECIDED, ahead
 from evo.comparison.permutation import LEVEL
-from evo.comparison.tables import Report, Table
+from evo.comparison.tables import Report, Table, no_better_than_random
 from evo.config.sections import plural
 from evo.errors import counted
 from evo.files.durable import replace_file, resources
@@ -68,6 +68,7 @@ class ComparisonPage:
         else:
             alone = "There is only one method, so there is nothing to compare."
         first, *others = sentences or [alone]
+        others += [sentence(found) for one in self.report.tables for found in _unlearned(one)]
         notes = [element("li", breakable(sentence(note))) for note in self.report.notes]
         return element(
             "header",
@@ -141,6 +142,11 @@ def verdicts(one: Table) -> Iterator[str]:
     means = {method.name: f"{method.name} ({number(method.mean)})" for method in one.methods}
     for winner, losers in beaten.items():
         yield f"{means[winner]} wins over {', '.join(means[loser] for loser in losers)} on {one.environment}."
+
+
+def _unlearned(one: Table) -> list[str]:
+    """Say which methods are no better than the random player, if any are."""
+    return no_better_than_random(one.methods, {name: player.mean for name, player in one.baselines.items()})
 
 
 def _leader(one: Table) -> str:

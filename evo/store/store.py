@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import ResourceError
+from evo.errors import ConfigurationError, ResourceError
 from evo.files.arrays import Arrays, checked
 from evo.files.durable import resources
 from evo.files.hashing import Digests, array_digest, frozen, next_hash
@@ -83,6 +84,7 @@ class Store:
         self._failure: ResourceError | None = None
         self._pending_since = math.inf  # monotonic time of the oldest pending commit
         self._committed_at = -math.inf
+        self._created = False  # by this object
 
     @classmethod
     def create(
@@ -94,7 +96,9 @@ class Store:
         """
         lock = make_run_directory(directory, config_toml, identity)
         try:
-            return cls(directory, recover(directory), lock, keep_every)
+            store = cls(directory, recover(directory), lock, keep_every)
+            store._created = True
+            return store
         except BaseException:
             remove_new(directory)
             release(lock)
@@ -261,11 +265,23 @@ class Store:
             lock, self._lock = self._lock, None
             release(lock)
 
+    def close_after(self, error: BaseException | None) -> bool:
+        """Close, and return whether the run directory was removed.
+
+        It is where a mistake in the experiment or its game ends a run that began here before its first generation. The
+        corrected experiment would else find its directory taken, by a run that cannot go on.
+        """
+        self.close()
+        useless = isinstance(error, ConfigurationError) and self._created and not self._lines
+        if useless:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        return useless
+
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self.close_after(error)
 
     def _require_writable(self) -> None:
         if self._failure is not None:

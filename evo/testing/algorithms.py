@@ -72,7 +72,7 @@ def algorithm_tests(module: str, policy: Mapping[str, Any] | None = None, **opti
 
     `policy` has other options of [policy] than a hidden layer of 8 units.
     """
-    name = module.rpartition(".")[2]
+    name = registry.module_of_file(module).rpartition(".")[2]
     if name not in registry.names("algorithms"):
         registry.load([module])
     members = {"algorithm": name, "options": options, "policy": policy or AlgorithmTests.policy, "__module__": module}

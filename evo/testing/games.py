@@ -187,7 +187,7 @@ def _by_env(result: Result, name: str, horizon: int) -> NDArray[Any]:
 
 def game_tests(module: str, **options: Any) -> type[GameTests]:
     """Return a class of tests of the game in a module, as --plugin names it, or of ours, with these options."""
-    name = module.rpartition(".")[2]
+    name = registry.module_of_file(module).rpartition(".")[2]
     if name not in registry.names("environments"):
         registry.load([module])
     found = registry.find("environments", name)

@@ -94,6 +94,12 @@ class Policy:
         self.network, self.weights = network, weights  # [P]
         self._continuous = environment_of(experiment.environment).continuous
         self._tensorflow = experiment.policy.player == "tensorflow"
+        self._origin = f"{experiment.algorithm} for {experiment.environment.id}"
+
+    def __repr__(self) -> str:
+        numbers = "numbers as actions" if self._continuous else "actions"
+        seen = f"observations {self.network.shape}, {self.network.actions} {numbers}"
+        return f"<Policy of {self._origin}: {seen}, {len(self.weights):,} weights>"
 
     def __call__(self, observations: NDArray[Any], action_masks: NDArray[Any] | None = None) -> Any:
         """Return the action of the highest score, the first of equals; of continuous actions, their means.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from evo.store.published import Published
     from evo.training.validation import Validated
 
+SOUND = "the process that played it did not crash"
+
 
 class Replayed(NamedTuple):
     """A candidate that was played again."""
@@ -42,19 +44,26 @@ class Replayed(NamedTuple):
 
 
 def replay_candidate(
-    directory: Path, generation: int, number: int, candidate: int, episode: int | None = None
+    directory: Path,
+    generation: int,
+    number: int,
+    candidate: int,
+    episode: int | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Replayed:
     """Replay one candidate of round `number` of a generation, and record one of its episodes if that is asked for.
 
     Where the checkpoint before the generation is not kept, the candidate's ancestors are rebuilt from the records.
-    Raises PoisonError where it ends its worker, ConfigurationError where there is no such candidate or episode, and
-    DataError where neither a checkpoint nor records lead to it.
+    Before it plays, `say` gets a remark on its generation, or nothing. Raises PoisonError where it ends its worker,
+    ConfigurationError where there is no such generation, candidate or episode, and DataError where neither a checkpoint
+    nor records lead to it.
     """
     store = Store.read(directory)
     with stored():
         experiment = loading.load(directory / CONFIG, resolved=True)
-    if generation > store.next_generation:
-        raise ConfigurationError(f"--generation: must be 0 to {store.next_generation}")
+    remark = _remark(store, experiment, generation)
+    if say is not None:
+        say(remark)
     environment = environment_of(experiment.environment)
     weights, recording = np.empty(experiment.network().size, np.float32), None
     with closing(make_algorithm(experiment, environment)) as algorithm, temporary() as published:
@@ -73,6 +82,30 @@ def replay_candidate(
                 recording = record_task(shown, evaluator, environment.episode_metrics, steps=True)
         Rebuilder(experiment.network()).rebuild(parents, task.weights, 0, weights)
     return Replayed(experiment, played_in, weights, _described(result), recording)
+
+
+def _remark(store: Store, experiment: Experiment, generation: int) -> str:
+    """Return what to say of a generation: nothing where it is committed; ConfigurationError where the run has none.
+
+    The next one of a run that has not ended is there too, since one of its candidates may have ended every worker.
+    """
+    done = store.next_generation
+    if generation < done:
+        return ""
+    if generation == done and not _has_ended(store, experiment):
+        return "not committed: the run stopped in this generation, or goes on with it"
+    has = f"generations 0 to {done - 1}" if done > 1 else "only generation 0" if done else "no generation yet"
+    meant = f"; the report's generation {generation} is {generation - 1} here" if generation == done > 0 else ""
+    raise ConfigurationError(f"--generation {generation}: this run has {has}{meant}")
+
+
+def _has_ended(store: Store, experiment: Experiment) -> bool:
+    """Return whether a run has nothing left to train."""
+    if store.next_generation >= experiment.generations:
+        return True
+    lines = store.metrics()
+    validation = lines[-1].get("validation") if lines else None
+    return bool(experiment.run.budget.reached(store.spent, validation))
 
 
 def _alone(task: Task, episode: int) -> Task:
@@ -133,4 +166,4 @@ def _task_of_candidate(tasks: Sequence[Task], candidate: int) -> Task:
 
 def _described(result: Result) -> str:
     returns = f"mean return {result.returns.mean() / 1000:.3f}" if result.finite.all() else "non-finite scores"
-    return f"{returns} over {result.returns.size} episodes, {result.frames} frames; its worker survived"
+    return f"{returns} over {result.returns.size} episodes, {result.frames} frames; {SOUND}"

@@ -243,7 +243,7 @@ def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, pu
     differing = [name for name in score if not _close(stated[name], score[name])]
     if differing:
         differences = ", ".join(f"{name} {stated[name]}, replayed {score[name]}" for name in differing)
-        report.disagrees.append(f"the champion's test score differs: {differences}")
+        report.replay_differs(experiment, f"the champion's test score differs: {differences}")
     else:
         report.agrees.append(f"champion: its test score on {episodes} episodes, measured again")
 

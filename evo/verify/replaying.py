@@ -234,7 +234,8 @@ class Replayer:
             mistakes.append("the replay finds another champion than champion.h5")
         if int(metrics.get("frames", 0)) != line.frames:
             mistakes.append(f"{line.frames} frames in the manifest, {int(metrics.get('frames', 0))} replayed")
-        self.report.disagrees += [f"generation {line.generation}: {mistake}" for mistake in mistakes]
+        if mistakes:
+            self.report.replay_differs(self.experiment, *(f"generation {line.generation}: {one}" for one in mistakes))
         return None if any(name.startswith("state/") for name in differing) else algorithm
 
     def _finds(self, champion: Champion, algorithm: Validated, line: Line, players: Evaluator) -> bool:

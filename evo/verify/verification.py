@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.config import loading
-from evo.config.experiment import difference
+from evo.config.experiment import difference, environment_of
 from evo.config.plug_ins import require_plug_ins
 from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
@@ -41,11 +41,18 @@ class Report:
     agrees: list[str] = field(default_factory=list)
     disagrees: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)  # could not be checked, and why
+    game: str = ""  # a plug-in's, of which a replay differs
 
     @property
     def ok(self) -> bool:
         """Whether no difference was found."""
         return not self.disagrees
+
+    def replay_differs(self, experiment: Experiment, *how: str) -> None:
+        """Add what differs in a replay, which the game may cause by itself if it is not ours."""
+        self.disagrees += how
+        if environment_of(experiment.environment).sources:
+            self.game = experiment.environment.id
 
     def numbers(self) -> dict[str, object]:
         """Return the result as JSON values."""

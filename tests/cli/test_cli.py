@@ -112,7 +112,7 @@ DAMAGED = f"run.seed = true\nprovenance.format = {FORMAT}\n"
     ("words", "code", "reason"),
     sampled(
         [
-            ([], 2, "give an experiment file"),
+            ([], 2, "give an experiment file, such as experiments/ga_snake.toml; `evo resume RUN_DIR` continues a run"),
             (["missing.toml"], 2, "missing.toml: cannot be read: No such file"),
             (["."], 2, ".: is a directory"),
             (["small.toml", "--seed", "x"], 2, "--seed: must be a whole number"),

@@ -63,4 +63,28 @@ def test_a_plug_in_whose_name_is_nearly_that_of_a_module_here(tmp_path: Path) ->
     told = called(tmp_path, "small.toml", "--plugin", "colect", code=2)[1]
     assert told == "--plugin colect: No module named 'colect' - did you mean `collect`?\n"
     told = called(tmp_path, "small.toml", "--plugin", "collect", code=2)[1]  # it is here, and imports what is not
-    assert told == "--plugin collect: No module named 'nothing_such'\n"
+    assert told == "--plugin collect: collect.py:1: No module named 'nothing_such'\n"
+
+
+def test_a_plug_in_that_lies_in_a_folder_is_told_with_its_module(tmp_path: Path) -> None:
+    for folder in ("one", "two/three", "not-a-name"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "deep.toml").write_text(SMALL)
+    absent = "--plugin lost_one: No module named 'lost_one'"
+    (tmp_path / "two" / "three" / "lost_one.py").touch()
+    told = called(tmp_path, "two/three/deep.toml", "--plugin", "lost_one", code=2)[1]
+    assert told == f"{absent} - did you mean --plugin two.three.lost_one?\n"
+    assert called(tmp_path, "one/deep.toml", "--plugin", "lost_one", code=2)[1] == f"{absent}\n"
+    (tmp_path / "not-a-name" / "lost_one.py").touch()
+    told = called(tmp_path, "one/deep.toml", "--plugin", "lost_one", code=2)[1]
+    assert told == f"{absent}; not-a-name/lost_one.py cannot be named from here: type the command in not-a-name\n"
+    (tmp_path / "not-a-name" / "lost_one.py").unlink()
+    (tmp_path / "one" / "lost_one.py").touch()
+    told = called(tmp_path, "two/three/deep.toml", "--plugin", "lost_one", code=2)[1]
+    assert told == f"{absent} - did you mean --plugin one.lost_one?\n"
+
+
+def test_the_list_says_that_a_plug_in_is_here(tmp_path: Path) -> None:
+    (tmp_path / "coins.py").touch()
+    told = called(tmp_path, "list", "coins", program="evo", code=2)[1]
+    assert told == "coins: there is nothing of this name; coins.py is here: add --plugin coins\n"

@@ -73,3 +73,29 @@ def test_a_film_and_a_step_are_of_the_typical_episode_too(small: Path) -> None:
 def test_equal_scores_and_a_single_episode_are_said_as_they_are() -> None:
     assert _ranked([7.0, 7.0], 0).startswith("each of the first 2 test episodes scores 7; this is number 0\n")
     assert _ranked([7.0], 0).startswith("the experiment tests one episode, number 0\n")
+
+
+def test_a_generation_that_the_run_does_not_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report", "--generations", 3)
+    for generation, told in (
+        (3, "this run has generations 0 to 2; the report's generation 3 is 2 here"),
+        (9, "this run has generations 0 to 2"),
+    ):
+        words = ("replay", "run", "--generation", generation, "--candidate", 1)
+        out, err = called(tmp_path, *words, program="evo", code=2)
+        assert (out, err) == ("", f"--generation {generation}: {told}\n")
+    config = tmp_path / "run" / "config.resolved.toml"
+    config.write_text(config.read_text().replace("generations = 3 ", "generations = 5 "))  # as if it was killed
+    words = ("replay", "run", "--generation", 3, "--candidate", 1)
+    out, err = called(tmp_path, *words, program="evo")
+    assert "candidate 1 of generation 3 (not committed: the run stopped in this generation, or goes on with it)" in out
+    assert out.endswith("the process that played it did not crash\n")
+    assert err == ""
+
+
+def test_what_ended_by_its_budget_has_no_generation_after_the_last(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    called(tmp_path, "small.toml", "--run-dir", "run", "--no-report", "--set", "run.budget={frames=1}")
+    err = called(tmp_path, "replay", "run", "--generation", 1, "--candidate", 1, program="evo", code=2)[1]
+    assert err == "--generation 1: this run has only generation 0; the report's generation 1 is 0 here\n"

@@ -395,6 +395,19 @@ def test_fewer_than_four_seeds_have_no_verdict_and_one_has_no_interval(folder: P
     assert "| b | 1 | 11.00 | one seed | - |" in formats.markdown(report_of(made("b", [11.0])))
 
 
+def test_methods_that_score_no_more_than_the_random_player_are_named(folder: Path) -> None:
+    found = tables.report_of(
+        made("a", [-2, -3]) + made("b", [9, 8]) + made("c", [-4, -5]) + made("d", [-6, -7])
+    ).tables[0]
+    chance = found.baselines["random"].mean
+    above = f"not score above the random player ({chance:.2f}): nothing shows that"
+    assert found.notes == (f"a, c and d do {above} they have learned the game",)
+    alone = tables.report_of(made("a", [chance, chance]) + made("b", [9, 8])).tables[0].notes
+    assert alone == (f"a does {above} it has learned the game",)
+    assert tables.report_of(made("a", [chance, chance + 1])).tables[0].notes == ()
+    assert tables.no_better_than_random(found.methods, {"greedy": 99.0}) == []
+
+
 def test_unequal_budgets_and_test_episodes_are_said(folder: Path) -> None:
     several = made("a", [1, 2]) + made("b", [1, 2], frames=1101) + made("c", [1, 2], frames=1000, block=3)
     notes = report_of(several).tables[0].notes
@@ -510,7 +523,8 @@ def test_the_score_to_reach_lies_between_the_weakest_player_and_the_best_method(
         (["one.toml", "run/champion.h5"], 2, "run/champion.h5: is a file of a run; give its directory, run"),
         (["alone.h5"], 2, "alone.h5: is a champion; give the directory of its run"),
         ([".", "--dry-run"], 2, "--dry-run goes with a comparison file"),
-        (["."], 3, ".: not a run directory"),
+        (["."], 3, ".: is a folder of runs; choose one, such as run"),
+        (["run", "rum"], 3, "rum: no such file or directory - did you mean `run`?"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_line(folder: Path, words: list[str], code: int, said: str) -> None:

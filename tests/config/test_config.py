@@ -565,7 +565,7 @@ def test_options_of_another_backend_are_validated_kept_and_ignored(tmp_path: Pat
         ),
         (
             "[environment]\ntraining = { size = 3 }\n",
-            "2: environment.training: size: must be greater than or equal to 4",
+            "2: environment.training: size: must be greater than or equal to 4, not 3",
         ),
     ],
 )

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from evo.diagnosis.source import read_source
+from evo.errors import ConfigurationError
 from evo.exports.tables import columns, csv_of
 from evo.plugins.extras import extra
 from evo.store.store import Store
-from tests.helpers.calling import SMALL, called
+from tests.helpers.calling import ROOT, SMALL, called
 
 ROWS = [
     {"mean": 0.1 + 0.2, "frames": 4096.0, "validation": -1.5, "seconds": 2.0},
@@ -134,3 +135,11 @@ def test_mistakes_are_a_line_each_and_write_nothing(run: Path, tmp_path: Path) -
 def test_a_missing_library_is_named_with_what_installs_it() -> None:
     with pytest.raises(Exception, match=r"--to parquet needs nowhere.*pip install nowhere"):
         extra("nowhere", "--to parquet")
+
+
+def test_the_page_of_exports_has_the_lines_that_install_a_missing_library() -> None:
+    page = (ROOT / "docs" / "exports.md").read_text()
+    for module, wanted in (("onnx", "--to onnx"), ("pyarrow", "--to parquet"), ("tensorboardX", "--to tensorboard")):
+        with pytest.raises(ConfigurationError) as told:
+            extra(f"{module}.no_such_module", wanted)
+        assert str(told.value).rpartition("install it with: ")[2] in page.splitlines()

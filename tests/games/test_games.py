@@ -9,11 +9,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from evo.environments.game_envs import GameVectorEnv
 from evo.errors import ConfigurationError
@@ -21,6 +22,7 @@ from evo.game import Game, GameOptions
 from evo.games import catch
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.plugins.options import described
 from evo.records import WORST, Episodes, Segment, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 from evo.testing import game_tests
@@ -286,6 +288,30 @@ def test_games_are_registered_with_gymnasium() -> None:
     assert info["final_obs"][2].shape == (6, 5, 1)
 
 
+@pytest.mark.parametrize("make", [gymnasium.make, gymnasium.make_vec])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"rwos": 6}, "game catch: rwos: unknown key - did you mean `rows`?"),
+        ({"rows": "six"}, "game catch: rows: must be a valid integer, not 'six'"),
+        ({"rows": 6, "columns": 0}, "game catch: columns: must be greater than or equal to 1, not 0"),
+    ],
+)
+def test_an_option_that_is_wrong_is_told_in_a_line(make: Any, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        make("evo/catch-v0", **options)
+    assert str(raised.value) == told
+
+
+def test_a_choice_that_is_wrong_is_told_with_the_close_one() -> None:
+    class Options(GameOptions):
+        pit: Literal["water", "larva"] = "water"
+
+    with pytest.raises(ValidationError) as raised:
+        Options(pit="lava")
+    assert described(Options, raised.value) == "pit: must be 'water' or 'larva', not 'lava' - did you mean `larva`?"
+
+
 @pytest.mark.parametrize("copy", [True, False])
 def test_arrays_of_a_vector_are_used_again_where_copies_are_not_asked_for(copy: bool) -> None:
     envs = gymnasium.make_vec("evo/catch-v0", 3, copy=copy)
@@ -301,3 +327,19 @@ def test_a_game_that_fails_at_once_is_told_with_the_line_of_its_name(tmp_path: P
     (tmp_path / "late.toml").write_text('[policy]\nkind = "linear"\n[environment]\nid = "late"\n')
     error = summary_of(tmp_path, "late.toml", "--plugin", "late", "--run-dir", "run", code=2)["error"]
     assert error.startswith("late.toml:4: environment.id: game late: begin failed (late.py:15)")
+
+
+def test_a_game_that_fails_before_the_first_generation_leaves_no_directory_in_the_way(tmp_path: Path) -> None:
+    """The corrected game trains with the same command."""
+    words = ("late.toml", "--plugin", "late", "--generations", 1, "--run-dir", "run")
+    (tmp_path / "late.toml").write_text('[policy]\nkind = "linear"\n[environment]\nid = "late"\n')
+    (tmp_path / "late.py").write_text(
+        LATE.replace("mark = ", "mark = len({1: 'a', 'b': 2}) * ")
+    )  # plain Python plays it
+    with command(tmp_path, *words, "--json") as process:
+        out, err = process.communicate(timeout=600)
+    assert process.returncode == 2, err
+    assert json.loads(out.splitlines()[-1])["run_dir"] is None
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "late.py").write_text(LATE.replace("== 300", "== 3"))
+    assert summary_of(tmp_path, *words, apart=True)["status"] == "done"

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+import evo.game
 from evo.cli.terminal import show
-from evo.environments import game_envs
+from evo.environments import checking, game_envs
 from evo.environments.game import GameEnvironment
 from evo.errors import ConfigurationError
 from evo.plugins import mistakes
@@ -187,6 +188,81 @@ def test_what_is_declared_wrongly_is_told_in_a_line(written: Written, old: str, 
     with pytest.raises(ConfigurationError, match=re.escape(told)) as raised:
         mistakes.check_environment(written((old, new)), "own")
     assert "\n" not in str(raised.value)
+
+
+HELPER = f"{IMPORT}\n\ndef helper(random, b):\n    return [uniform(random, 0.0, b) for _ in range(1)][0]\n"
+MOVE = "    state.walker[b] += 1 if action == 1 else -1\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        (
+            [(MOVE, f"{MOVE}    if options.cells > 11:\n        return uniform(random, 0.0, 1.0), True\n")],
+            "step (FILE:45) uses uniform, which is not defined; add `from evo.game import uniform`",
+        ),
+        (
+            [(MOVE, f"{MOVE}    if options.cells > 11:\n        return 1.0, Stat is None\n")],
+            "step (FILE:45) uses Stat, which is not defined - did you mean `State`?",
+        ),
+        (
+            [(MOVE, f"{MOVE}    if options.cells > 11:\n        return helper(random, b), True\n"), (IMPORT, HELPER)],
+            "helper (FILE:11) uses uniform, which is not defined; add",
+        ),
+    ],
+)
+def test_a_name_that_is_not_defined_is_told_where_no_episode_uses_it(
+    written: Written, parts: list[tuple[str, str]], told: str
+) -> None:
+    environment = written(*parts)
+    name = environment.definition.module
+    with pytest.raises(ConfigurationError, match=re.escape(f"game {name}: {told.replace('FILE', f'{name}.py')}")):
+        environment.check()
+
+
+def test_names_that_hints_say_the_module_of_games_has_are_there() -> None:
+    assert {*evo.game.__all__} >= checking.FROM_GAME
+
+
+@pytest.mark.parametrize(
+    ("reward", "told"),
+    [
+        ("-0.0001", "step returned the reward -0.0001, which counts as 0: rewards are kept in thousandths"),
+        ("0.0005", "step returned the reward 0.0005, which counts as 0: rewards are kept in thousandths"),
+        ("-0.0006", ""),
+        ("0.3 - 0.1 - 0.2", ""),
+    ],
+)
+def test_a_reward_that_counts_as_zero_is_noticed_once(
+    written: Written, reward: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = written(("return -0.01,", f"return {reward},"))
+    for cells in (11, 13):
+        environment.definition(environment.options.model_copy(update={"cells": cells})).check()
+    line = f"note: game {environment.definition.module}: {told}\n" if told else ""
+    assert capsys.readouterr().err == line
+
+
+OBSERVE = "    observe=observe,\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ([(OBSERVE, "")], "Game(...) lacks observe"),
+        ([(OBSERVE, ""), ("    step=step,\n", "")], "Game(...) lacks step and observe"),
+        ([(OBSERVE, "    observ=observe,\n")], "Game(...) has no field observ - did you mean `observe`?"),
+        ([("make = Game(", "int('x')\nmake = Game(")], "invalid literal for int() with base 10: 'x'"),
+        ([("make = Game(", "Gama\nmake = Game(")], "its import ended with NameError: name 'Gama' is not defined"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_told_with_its_line(
+    written: Written, parts: list[tuple[str, str]], told: str
+) -> None:
+    number = 1 + SKELETON[: SKELETON.index("make = Game(")].count("\n")
+    with pytest.raises(ConfigurationError) as raised:
+        written(*parts)
+    assert re.fullmatch(rf"--plugin (own\d+): \1\.py:{number}: {re.escape(told)}", str(raised.value))
 
 
 def test_a_game_without_pictures_skips_their_test(written: Written) -> None:

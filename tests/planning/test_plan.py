@@ -115,6 +115,10 @@ def test_more_workers_share_what_is_played_and_nothing_else(experiment: Experime
 def test_one_worker_is_not_counted_in_the_plural(experiment: Experiment) -> None:
     found = estimated(experiment, probed(*[generation(1.0, 0.8, 100.0)] * 2), 10**9, 10**9, [1, 4])
     one, four = plan.text(found).splitlines()[-2:]
+    head = plan.text(found).splitlines()[1]
+    assert head.endswith(" to 2,000 frames (20 generations) with 2 workers, the run ends there")
+    head = plan.text(replace(found, workers=1, goals=found.goals[:1])).splitlines()[1]
+    assert head.endswith(" to 2,000 frames (20 generations) with 1 worker")
     assert one.startswith("1 worker: ")
     assert four.startswith("4 workers: ")
 

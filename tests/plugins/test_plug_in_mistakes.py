@@ -11,7 +11,7 @@ import pytest
 
 from evo.errors import ConfigurationError
 from evo.plugins import registry
-from tests.helpers.calling import SMALL, called
+from tests.helpers.calling import SMALL, called, summary_of
 
 ENVIRONMENT = """
 import sys
@@ -128,3 +128,45 @@ def test_a_path_in_place_of_a_plug_in_s_module_is_answered_with_the_module(typed
         ConfigurationError, match=rf"--plugin {re.escape(typed)}: give the module.* {re.escape(meant)}$"
     ):
         registry.load([typed])
+
+
+CLIMBER = (Path(__file__).parent / "climber.py").read_text()
+
+
+@pytest.mark.parametrize("typed", ["sub{}/mine.py", "./sub{}/mine.py", "{here}/sub{}/mine.py"])
+def test_a_file_below_the_current_directory_is_a_plug_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str
+) -> None:
+    folder = f"sub{next(NUMBERS)}"
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "mine.py").write_text(CLIMBER)
+    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    registry.load([typed.format(folder[3:], here=tmp_path)])
+    assert registry.loaded() == (f"{folder}.mine",)  # what workers import, and suggested commands name
+    assert "mine" in registry.names("algorithms")
+
+
+def test_a_file_whose_name_is_another_module_s_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json.py").write_text(CLIMBER)
+    (tmp_path / "for.py").write_text(CLIMBER)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"--plugin json\.py: json is .*__init__\.py for Python; rename yours"):
+        registry.load(["json.py"])
+    (tmp_path / "sys.py").write_text(CLIMBER)
+    with pytest.raises(ConfigurationError, match=r"--plugin sys\.py: sys is its own for Python; rename yours"):
+        registry.load(["sys.py"])
+    with pytest.raises(ConfigurationError, match=r"--plugin for\.py: give the module, for$"):
+        registry.load(["for.py"])
+
+
+@pytest.mark.long
+def test_workers_and_a_resumed_run_find_a_plug_in_that_is_given_as_a_file(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "mine.py").write_text(CLIMBER)
+    (tmp_path / "small.toml").write_text(SMALL)
+    words = ("--plugin", "inner/mine.py", "--backend", "processes", "--workers", 1, "--generations")
+    first = summary_of(tmp_path, "small.toml", "--algorithm", "mine", *words, 1, "--run-dir", "run", apart=True)
+    assert first["generations"] == 1
+    assert summary_of(tmp_path, "--resume", "run", *words, 2, apart=True)["generations"] == 2

@@ -139,6 +139,11 @@ def test_who_wins_is_said_first_and_columns_are_explained(tmp_path: Path) -> Non
     for title, means in {**MEANINGS, **PAIR_MEANINGS}.items():
         assert f"{title}: {means}" in page.text
     assert page.sentence.startswith("better (9.25) wins over worse (1.25) on snake")
+    assert "random player" not in page.text
+    page = page_of(tmp_path / "page.html", [*made("worse", list(-9 + scores)), *made("better", list(-1 + scores))])
+    assert page.sentence.startswith("better (-0.75) wins over worse (-8.75) on snake")
+    heading = page.text[: page.text.index("What the columns mean")]
+    assert heading.count("Better and worse do not score above the random player (") == 1
 
 
 @pytest.mark.long

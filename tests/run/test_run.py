@@ -335,6 +335,8 @@ def test_a_replay_gives_what_a_port_can_be_checked_with(small: Path, environment
     assert facts["episode"] == 3
     run = evo.Run(small / "run")
     policy = run.champion
+    assert repr(policy).startswith(f"<Policy of ga for {environment}: observations ({policy.network.shape[0]}, ")
+    assert repr(policy).endswith(f" actions, {policy.network.size:,} weights>")
     env = environment_of(run.config.environment).env()
     observation, info = env.reset(seed=facts["seed"])
     outputs, total = [], 0.0

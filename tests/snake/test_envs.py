@@ -238,3 +238,11 @@ def test_what_the_package_offers_is_there() -> None:
     assert snake.play("greedy", 1, size=6) > 0
     with pytest.raises(AttributeError, match="no attribute 'Board'"):
         snake.Board  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", [gymnasium.make, gymnasium.make_vec])
+def test_an_option_that_is_unknown_is_told_with_the_close_one(kind: Any) -> None:
+    with pytest.raises(ValueError, match=r"^sise: unknown option of Snake - did you mean `size`\?$"):
+        kind("evo/Snake-v0", sise=6)
+    with pytest.raises(ValueError, match=r"^gravity: unknown option of Snake; known are size, observation, "):
+        kind("evo/Snake-v0", gravity=9.8)

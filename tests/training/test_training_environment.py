@@ -245,3 +245,15 @@ def test_rules_under_which_a_network_would_not_fit_are_refused(tmp_path: Path) -
         ConfigurationError, match=r"environment.training: the environment's shape would be \(13, 13, 5\)"
     ):
         next(train(built(training={"size": 7}), tmp_path / "run"))
+
+
+def test_boards_of_two_sizes_without_a_window_are_refused_in_a_line_of_the_file_and_leave_nothing(
+    tmp_path: Path,
+) -> None:
+    text = "[environment]\nsize = 6\n\ntraining = { size = 5 }\n"
+    (tmp_path / "sizes.toml").write_text(text)
+    _, err = called(tmp_path, "sizes.toml", "--run-dir", "run", code=2)
+    assert err.startswith("sizes.toml:4: environment.training: the environment's shape would be (9, 9, 5) in training")
+    assert err.endswith("as with environment.window = 11\n")
+    assert not (tmp_path / "run").exists()
+    called(tmp_path, "sizes.toml", "--dry-run", "--set", "environment.window=11")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evo.plugins import registry
 from evo.store.champion import read_champion
 from evo.training.validation import Validated
 from tests.helpers.calling import ROOT, SMALL, after, called, command, summary_of
@@ -446,6 +447,30 @@ def test_what_cannot_be_verified_is_told_in_a_line(run: Path, words: tuple[str, 
     out, err = called(run.parent, "verify", *words, "--json", code=code, program="evo")
     assert said in err
     assert json.loads(out.splitlines()[-1])["status"] == "failed"
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_replay_that_differs_may_be_the_fault_of_a_game_that_is_not_ours(
+    ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
+    called(tmp_path, "new", "game", "doubtful", program="evo")
+    game, plugin = ("catch", ()) if ours else ("doubtful", ("--plugin", "doubtful"))
+    (tmp_path / "any.toml").write_text(
+        f'[environment]\nid = "{game}"\n[policy]\nkind = "linear"\n[workers]\nbackend = "serial"\n'
+    )
+    summary_of(tmp_path, "any.toml", *plugin, "--run-dir", "run", "--generations", 2, "--set", "ga.population=96")
+    assert "outside its arrays" not in verified(tmp_path / "run", "--all", *plugin)[1]
+
+    def stronger(state: dict[str, Any]) -> None:
+        state["weights"] += np.float32(0.5)
+
+    forge_state(tmp_path / "run", 0, stronger)
+    *_, last, _ = verified(tmp_path / "run", "--all", *plugin, code=3)[1].splitlines()
+    tests = "run its tests, as with python -m pytest test_doubtful.py"
+    cause = "" if ours else f", or its game writes outside its arrays ({tests})"
+    assert last.startswith(f"this run is not what it says{cause}: 2 generations, state hash ")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evo.cli.arguments import add
+from evo.cli.run_directories import refuse_others
 from evo.errors import ConfigurationError, EvoError, ResourceError, counted, first_line, notice, printable_lines
 from evo.plugins import registry
 
@@ -41,7 +42,7 @@ def main(arguments: Namespace) -> int:
     _refuse_champions(files)
     if files and len(paths) > 1:
         raise ConfigurationError(f"{files[0]}: give one comparison file, or directories of runs only")
-    registry.load(arguments.plugin)
+    registry.load(arguments.plugin, files[0] if files else None)
     output, page = _destinations(arguments, files)
     usual = reach = None
     if arguments.figures is not None:
@@ -62,6 +63,7 @@ def main(arguments: Namespace) -> int:
         for flag in ("workers", "backend", "dry_run"):
             if getattr(arguments, flag):
                 raise ConfigurationError(f"--{flag.replace('_', '-')} goes with a comparison file, which trains")
+        refuse_others(arguments.what)
         from evo.comparison import outcomes
 
         found = outcomes.of_directories(paths)

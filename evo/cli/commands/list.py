@@ -43,7 +43,10 @@ def main(arguments: Namespace) -> int:
         return 0
     known = {name: entry for entries in groups.values() for name, entry in entries.items()}
     if arguments.name not in known:
-        close = did_you_mean(arguments.name, known) or f"; there are {', '.join(known)}"
+        from evo.config.plug_ins import file_here
+
+        here = file_here(arguments.name)
+        close = f"; {here}" if here else did_you_mean(arguments.name, known) or f"; there are {', '.join(known)}"
         raise ConfigurationError(f"{arguments.name}: there is nothing of this name{close}")
     sentence, options = known[arguments.name]
     print(f"{arguments.name}: {sentence}")

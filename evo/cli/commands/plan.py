@@ -39,7 +39,7 @@ def main(arguments: Namespace) -> int:
     from evo.planning.memory import available, free_disk
     from evo.planning.probe import SECONDS, probe
 
-    registry.load(arguments.plugin)
+    registry.load(arguments.plugin, arguments.experiment)
     workers = _numbers(arguments.workers)
     names = ("algorithm", "seed", "generations", "backend")
     flags = {name: getattr(arguments, name) for name in names}
@@ -62,10 +62,10 @@ def text(found: Estimate) -> str:
 
     lines = [f"probed        {found.probed}"]
     for number, goal in enumerate(found.goals):
-        also = "the run ends there" if not number and len(found.goals) > 1 else ""
-        lines.append(
-            f"{'time' if not number else '':<13} {duration(goal.seconds)} to {described(goal)}{also and f', {also}'}"
-        )
+        head = "" if number else "time"
+        playing = "" if number else f" with {counted(found.workers, 'worker')}"
+        ends = ", the run ends there" if not number and len(found.goals) > 1 else ""
+        lines.append(f"{head:<13} {duration(goal.seconds)} to {described(goal)}{playing}{ends}")
     unknown = "unknown on this system"
     memory = unknown if found.memory is None else size(found.memory)
     there = "" if found.memory_available is None else f", {size(found.memory_available)} available"

@@ -54,7 +54,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="go through the episode step by step, from step T on, with the network's outputs and what they depend on",
     )  # fmt: skip
     parser.add_argument(
-        "--generation", metavar="G", help="replay one candidate of this generation instead, alone in a new process"
+        "--generation",
+        metavar="G",
+        help="replay one candidate of this generation, from 0, instead, alone in a new process",
     )
     parser.add_argument("--candidate", metavar="N", help="its number, from 0; reports whether it crashes its worker")
     parser.add_argument("--round", metavar="R", help="which request of that generation, from 0 (default: 0)")
@@ -129,11 +131,13 @@ def _candidate(arguments: Namespace) -> Replay | None:
 
     wanted = (arguments.gif, arguments.film, arguments.step, arguments.episode) != (None,) * 4 or arguments.json
     who = f"candidate {candidate} of generation {generation}"
-    print(f"playing {who}, alone in a new process ...", flush=True)
+
+    def say(remark: str) -> None:
+        print(f"playing {who}{remark and f' ({remark})'}, alone in a new process ...", flush=True)
+
+    shown = (episode or 0) if wanted else None
     try:
-        found = replay_candidate(
-            Path(arguments.run_dir), generation, number, candidate, (episode or 0) if wanted else None
-        )
+        found = replay_candidate(Path(arguments.run_dir), generation, number, candidate, shown, say)
     except PoisonError as poison:
         raise ResourceError(f"{who} ended its worker, which {poison.why}") from poison
     print(f"{who}: {found.described}")

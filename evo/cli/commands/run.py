@@ -36,7 +36,7 @@ def main(arguments: Namespace) -> int:
         return resume.main(arguments)
     if arguments.experiment is None:
         raise ConfigurationError(
-            "give an experiment file, such as experiments/ga_snake.toml, or a run with --resume RUN_DIR"
+            "give an experiment file, such as experiments/ga_snake.toml; `evo resume RUN_DIR` continues a run"
         )
     if arguments.fork is not None or arguments.allow_drift:
         raise ConfigurationError("--fork and --allow-drift go with --resume RUN_DIR")
@@ -44,7 +44,7 @@ def main(arguments: Namespace) -> int:
     from evo.files.hashing import first_hash
     from evo.store import run_directory
 
-    registry.load(arguments.plugin)
+    registry.load(arguments.plugin, arguments.experiment)
     experiment = loading.load(arguments.experiment, arguments.set, flags(arguments))
     directory = None if arguments.run_dir is None else Path(arguments.run_dir)
     if directory is not None:

@@ -49,7 +49,7 @@ def main(arguments: Namespace) -> int:
     """Race the trials, and retest the winner."""
     from evo.sweep import search, space
 
-    registry.load(arguments.plugin)
+    registry.load(arguments.plugin, arguments.experiment)
     axes, optuna = space.axes_of(arguments.over), arguments.search == "optuna"
     count = whole("--trials", arguments.trials, 1, space.MOST_TRIALS)
     if optuna != (count is not None):

@@ -12,6 +12,7 @@ from evo.plugins import registry
 SUMMARISED = False
 SAMPLE = 64
 MOST = 1_000_000_000
+TESTS = "run its tests, as with python -m pytest test_{}.py"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -58,7 +59,8 @@ def main(arguments: Namespace) -> int:
         for text in found:
             print(f"{word:<9}" + "\n         ".join(map(printable, text.split("\n"))))
     what = "champion" if directory.is_file() else "run"
-    result = "everything that could be checked agrees" if report.ok else f"this {what} is not what it says"
+    cause = f", or its game writes outside its arrays ({TESTS.format(report.game)})" if report.game else ""
+    result = "everything that could be checked agrees" if report.ok else f"this {what} is not what it says{cause}"
     print(f"{result}: {counted(report.generations, 'generation')}, state hash {report.state_hash}")
     if arguments.json:
         print(one_line(report.numbers()))

@@ -70,7 +70,7 @@ def test_a_step_shows_the_position_the_scores_and_what_they_depend_on(small: Pat
 def test_a_candidate_of_any_generation_is_shown_and_has_the_return_that_it_had(small: Path) -> None:
     words = ("replay", "run", "--generation", 2, "--candidate", 7)
     whole = called(small, *words, program="evo")[0]
-    assert "its worker survived" in whole
+    assert "the process that played it did not crash" in whole
     scores = []
     for episode in range(4):
         out = called(small, *words, "--episode", episode, "--gif", "film.gif", program="evo")[0]
