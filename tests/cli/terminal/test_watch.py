@@ -23,7 +23,8 @@ def test_a_run_that_has_ended_is_shown_once_and_its_last_test_score_too(tmp_path
     assert f"test {last['test']:.2f}" in lines[-2]
     assert lines[-1] == "the run has ended after 4 generations"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")} == before
-    assert "not a run directory" in called(tmp_path, "watch", ".", program="evo", code=3)[1]
+    assert "choose one, such as run\n" in called(tmp_path, "watch", ".", program="evo", code=3)[1]
+    assert "not a run directory" in called(tmp_path, "watch", "run/records", program="evo", code=3)[1]
 
 
 def test_lines_come_as_they_are_appended_and_half_a_line_waits(tmp_path: Path) -> None:
