@@ -201,7 +201,8 @@ def test_a_short_run_is_not_judged_and_a_run_without_metrics_neither(tmp_path: P
     assert (found["findings"], found["notes"]) == ([], ["only 3 generations: whether it learns is examined from 10 on"])
     committed(tmp_path / "bare", "ga", [{}] * GENERATIONS)
     assert doctor(tmp_path / "bare")["healthy"]
-    assert "not a run directory" in called(tmp_path, "doctor", ".", program="evo", code=3)[1]
+    (tmp_path / "none").mkdir()
+    assert "not a run directory" in called(tmp_path, "doctor", "none", program="evo", code=3)[1]
 
 
 def test_the_takeover_of_a_population_is_that_of_its_ancestors(tmp_path: Path) -> None:
