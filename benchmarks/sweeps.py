@@ -228,7 +228,7 @@ def main() -> None:
             for name, end in zip(WAYS, ends, strict=True):
                 found[name].append(end)
             print(f"\r{number + 1}/{given.sweeps}", end="", file=sys.stderr, flush=True)
-    print("\n".join(table(found, kind(0))))
+    print("\n".join(table(found, kind(0)) if found[ALONE] else ["no search has ended"]))
 
 
 def searched(way: Callable[[Benchmark, Settings], Found], benchmark: Benchmark, number: int, folder: Path) -> Found:

@@ -271,10 +271,10 @@ class Store:
         It is where a mistake in the experiment or its game ends a run that began here before its first generation. The
         corrected experiment would else find its directory taken, by a run that cannot go on.
         """
-        self.close()
         useless = isinstance(error, ConfigurationError) and self._created and not self._lines
-        if useless:
+        if useless:  # while nobody else can go on with it
             shutil.rmtree(self.directory, ignore_errors=True)
+        self.close()
         return useless
 
     def __enter__(self) -> Store:
