@@ -223,6 +223,9 @@ def main() -> None:
     kind: Callable[[int], Benchmark] = Board if given.board else Landscape
     found: dict[str, list[Found]] = {name: [] for name in WAYS}
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
+        first = settings_of(kind(0), 0, Path(folder) / "first")
+        with contextlib.redirect_stdout(io.StringIO()):  # it compiles kernels, which no way shall be charged with
+            kind(0)(first.members(first.trial({}), SHARES[0])[:1])
         for number in range(given.sweeps):
             ends = [searched(way, kind(number), number, Path(folder)) for way in WAYS.values()]
             for name, end in zip(WAYS, ends, strict=True):

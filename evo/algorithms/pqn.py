@@ -5,13 +5,13 @@ Each generation's transitions are learned from in a few epochs; use `policy.norm
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from evo import clock
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.method import Method, Played, Stopped
 from evo.learning.observations import observed
@@ -92,21 +92,21 @@ class PQN(Method):
         transitions, environment = played.transitions, self.setup.environment_in(played.number)
         options, seed, count = self.options, self.setup.seed, len(transitions)
         rate, means, targets = options.learning_rate_at(frames), UpdateMeans(), self.targets(transitions, frames)
-        began, actions, symmetry = time.monotonic(), np.asarray(transitions.actions, np.int8), self._symmetry
+        began, actions, symmetry = clock.wall(), np.asarray(transitions.actions, np.int8), self._symmetry
         steps, threads = transitions.observations, self.setup.learner_threads
         if symmetry is None:
             inputs = learner.inputs(environment, steps, threads)
             learner.load({"observations": inputs, "actions": actions.astype(np.int32), "targets": targets})
         else:
             planes = observed(environment, steps, threads=threads)
-        moving = time.monotonic() - began
+        moving = clock.wall() - began
         for epoch in range(options.epochs):
-            began = time.monotonic()
+            began = clock.wall()
             if symmetry is not None:
                 forms = symmetry.draw(stream(seed, Purpose.MIRROR, number, epoch), count)
                 turned, moves = symmetry.planes(planes, forms), symmetry.actions(actions, forms)
                 learner.load({"observations": turned, "actions": moves.astype(np.int32), "targets": targets})
-            moving += time.monotonic() - began
+            moving += clock.wall() - began
             for rows in minibatches(seed, number, epoch, count, min(options.minibatches, count)):
                 if stopped():
                     break

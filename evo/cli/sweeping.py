@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from evo.cli.comparing import train_all
 from evo.errors import ResourceError, counted
-from evo.sweep.race import SHARES, Standing, judged, loses, mean_of
+from evo.sweep.race import SHARES, Standing, judged, mean_of, stops
 from evo.sweep.trials import Settings, Trial
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def searched(settings: Settings, search: Search, journal: Journal, train: Train 
 def _tried(
     settings: Settings, trial: Trial, runs: Mapping[str, TrialResult], journal: Journal, train: Train
 ) -> TrialResult:
-    """Train a trial until it loses to the best one."""
+    """Train a trial until it loses to the best one, or falls behind those before."""
     best, stages = winner(list(runs.values())), list[Standing]()
     for number, share in enumerate(SHARES):
         known = journal.stage(f"{trial.name} {_stage(share)}")
@@ -87,8 +87,9 @@ def _tried(
             scores, failures = _trained(settings, [trial], share, train)
             (standing,) = judged(scores, failures, last=True)
             if best is not None and standing.scores and share < SHARES[-1]:
-                why = loses(standing.scores, best.stages[number].scores)
-                standing = Standing(trial.name, standing.scores, why)
+                before = [run.stages[number].scores for run in runs.values() if len(run.stages) > number]
+                rivals = [standing.scores, *filter(None, before)]
+                standing = replace(standing, stopped=stops(standing.scores, best.stages[number].scores, rivals))
             known = [standing]
             journal.decide(f"{trial.name} {_stage(share)}", known)
             if standing.stopped:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from evo.training.testing import Baseline
     from evo.training.validation import Validated
 
+WORTH_SAYING = 1.0  # seconds of compiling
+
 
 def train_to_the_end(
     experiment: Experiment, opened: Callable[[], tuple[Store, Validated | None]], arguments: Namespace
@@ -77,6 +79,8 @@ def train_to_the_end(
                         if "start_validation" in row.metrics:
                             display.say(init_from.handed_over(experiment, row.metrics["start_validation"]))
                         display.generation(row, experiment.generations)
+                        if (compiled := row.metrics["seconds_compiling"]) >= WORTH_SAYING:
+                            display.say(f"compiled kernels for {compiled:,.0f} s; that is not training time")
                         if events is not None:
                             events = _logged(events, row)
                         if row.new_champion and session.algorithm.best is not None:

@@ -22,7 +22,10 @@ import numba
 import numpy as np
 from llvmlite import binding
 from numba import types
+from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+from evo import clock
 
 config: Any = numba.config
 KERNEL_SOURCE = b"numba"  # a source file that contains this is hashed
@@ -126,6 +129,20 @@ def _states(kinds: Iterable[Any]) -> Iterator[type]:
             yield kind.instance_class
             yield from _states(kind)
 
+
+class _Clocks(event.Listener):  # type: ignore[misc]
+    """Stops the clocks while Numba compiles; it does not where it finds machine code in the cache."""
+
+    def on_start(self, _: Any) -> None:
+        clock.wall.stop()
+        clock.cpu.stop()
+
+    def on_end(self, _: Any) -> None:
+        clock.wall.go_on()
+        clock.cpu.go_on()
+
+
+event.register("numba:compile", _Clocks())
 
 _modules: dict[type, tuple[str, ...]] = {}  # of the games that are registered, by the type of their state
 

@@ -56,7 +56,7 @@ class Signs:
         return float(values[-1]) if len(values) else math.nan
 
     def total(self, name: str) -> float:
-        """Return the sum of a metric without that of the first generation, which compiles and starts workers."""
+        """Return the sum of a metric without that of the first generation, which starts workers."""
         return float(np.nansum(self.column(name)[1:]))
 
     def option(self, name: str) -> Any:

@@ -6,10 +6,10 @@ import atexit
 import os
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from evo import clock
 from evo.errors import DeviceError
 from evo.records import Effort, Played, Player, Result, Task
 from evo.rollouts.player import RunSpec, make_player
@@ -48,9 +48,9 @@ class Serial:
 
     def map(self, tasks: Sequence[Task]) -> Played:
         """Play the tasks in order."""
-        began = time.monotonic()
+        began = clock.wall()
         results = [self._play(task) for task in tasks]
-        seconds = time.monotonic() - began
+        seconds = clock.wall() - began
         notices, self._player.notices = self._player.notices, ()
         return Played(results, Effort(seconds, [seconds]), (), notices, self._player.fingerprint)
 

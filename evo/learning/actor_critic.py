@@ -6,7 +6,6 @@ the network is the value.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from evo import clock
 from evo.learning.gradient_algorithm import GradientOptions
 from evo.learning.method import Method, Played, Stopped
 from evo.learning.observations import Snapshots
@@ -143,12 +143,12 @@ class ActorCritic(Method):
     def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make a generation's updates; schedules are evaluated at the frame where its transitions began."""
         assert played is not None
-        options, began = self.options, time.monotonic()
+        options, began = self.options, clock.wall()
         count, frames = len(played.transitions), frames - len(played.transitions)
         observations, examples = self._inputs(learner, played, frames), self.examples(played, frames)
         explained = explained_variance(examples["values"], examples["returns"])
         learner.load({"observations": observations, **examples})
-        moving, rate = time.monotonic() - began, options.learning_rate_at(frames)
+        moving, rate = clock.wall() - began, options.learning_rate_at(frames)
         entropy = options.entropy_coefficient, options.entropy_coefficient_final, options.entropy_coefficient_frames
         settings = {
             "entropy_coefficient": annealed(*entropy, frames),

@@ -6,7 +6,6 @@ al., 2016). Updates are made in proportion to the frames played.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo import clock
 from evo.learning.collecting import envs_to_arrays
 from evo.learning.method import Method, Played, Stopped
 from evo.learning.observations import observed
@@ -136,10 +136,10 @@ class DQN(Method):
         for update in range(due):
             if stopped():
                 break
-            began = time.monotonic()
+            began = clock.wall()
             sample = self.buffer.sample(stream(seed, Purpose.REPLAY, number, update), options.batch_size)
             learner.load(self.examples(sample, exponent, stream(seed, Purpose.MIRROR, number, update)))
-            moving += time.monotonic() - began
+            moving += clock.wall() - began
             values = learner.update(rows, rate, {})
             self.buffer.update_priorities(sample.slots, values["td_error"])
             target.follow(options.target_tau, options.target_every)

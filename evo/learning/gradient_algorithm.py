@@ -6,7 +6,6 @@ A method says how it acts and what it learns; the engine has the learner, the en
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from evo import clock
 from evo.errors import ConfigurationError
 from evo.learning import collecting
 from evo.learning.method import Method, MethodLearner, Played, Stopped, UpdateOptions
@@ -114,9 +114,9 @@ class GradientAlgorithm(Algorithm):
         before, background = self.collector.envs(number), self._in_background(number)
         try:
             results = yield request
-            arrived = time.monotonic()
+            arrived = clock.wall()
             transitions = self.collector.take(results, number)
-            taken = time.monotonic()
+            taken = clock.wall()
             learned = {} if background is None else background.metrics()
         except BaseException:
             if background is not None:
@@ -203,20 +203,20 @@ class Background:
         self._thread.start()
 
     def _run(self) -> None:
-        began = time.monotonic()
+        began = clock.wall()
         try:
             self._metrics = self._work(self._stop.is_set)
         except BaseException as error:
             self._error = error
-        self._seconds = time.monotonic() - began
+        self._seconds = clock.wall() - began
 
     def metrics(self) -> Metrics:
         """Wait for the metrics; "seconds_learning" is the wait, "seconds_background" the time hidden by playing."""
-        began = time.monotonic()
+        began = clock.wall()
         self._thread.join()
         if self._error is not None:
             raise self._error
-        waited = time.monotonic() - began
+        waited = clock.wall() - began
         hidden = max(self._seconds - waited, 0.0)
         return {**self._metrics, "seconds_moving": 0.0, "seconds_learning": waited, "seconds_background": hidden}
 

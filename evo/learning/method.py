@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from evo import clock
 from evo.learning.collecting import initial_weights
 from evo.learning.schedules import annealed
 from evo.plugins.options import AlgorithmOptions, Setup
@@ -132,9 +132,9 @@ class MethodLearner:
 
     def learn(self, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make a generation's updates as `Method.learn`; return its metrics with passes and "seconds_learning"."""
-        began = time.monotonic()
+        began = clock.wall()
         learned = self.method.learn(self.learner, played, number, frames, stopped)
-        seconds, examples = time.monotonic() - began, learned.pop("examples")
+        seconds, examples = clock.wall() - began, learned.pop("examples")
         passes = {"forward_passes": self.method.passes * examples, "backward_passes": examples}
         return {**learned, **passes, "seconds_learning": seconds - learned["seconds_moving"]}
 

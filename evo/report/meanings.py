@@ -75,6 +75,7 @@ METRICS = {
     "frames_validating": "environment steps of the validation episodes",
     "seconds_background": "updates that ran while workers played",
     "seconds_committing": "time to write the generation to disk",
+    "seconds_compiling": "time to compile kernels, once on a machine; not counted",
     "forward_passes": "outputs of networks computed, one per observation",
     "forward_passes_so_far": "outputs of networks computed by the run so far",
     "backward_passes": "gradients computed, one per example",

@@ -109,7 +109,7 @@ def ancestors(ancestry: Ancestry) -> Markup:
 
 
 def times(runs: Sequence[Source]) -> Markup:
-    """Return how long the runs took, and the shares of its parts after the first generation, which compiles."""
+    """Return how long the runs took, and the shares of its parts after the first generation, which starts workers."""
     rows = []
     for run in runs:
         steady = run.metrics[1:] or run.metrics

@@ -6,9 +6,10 @@
             + seconds_learning  gradient updates; 0 in evolution
             + seconds_master    everything else in the master: naming candidates, ranking, rebuilding survivors
 
-In the first two the master is idle, in the other three the workers are. Two more lie within or beside them:
-`seconds_straggling` of the first two, in which one worker played a round's last task and the others were idle, and
-`seconds_committing`, spent on the commit of the generation before.
+In the first two the master is idle, in the other three the workers are. Three more lie within or beside them:
+`seconds_straggling` of the first two, in which one worker played a round's last task and the others were idle,
+`seconds_committing`, spent on the commit of the generation before, and `seconds_compiling`, in which kernels were
+compiled. A machine does that once for a kind of network and game, so neither `seconds` nor `cpu_seconds` has it.
 
 What was spent is counted as well. A forward pass is one observation of which a network computes its outputs: one for
 every frame that is played, one for every return that is bootstrapped, and in learning one for every example and network
@@ -20,10 +21,11 @@ workers, between the same two moments as `seconds`.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+from evo import clock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,18 +47,18 @@ class Stopwatch:
 
     def __enter__(self) -> Stopwatch:
         if not self._depth:
-            self._began = time.monotonic()
+            self._began = clock.wall()
         self._depth += 1
         return self
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
         if not self._depth:
-            self._seconds += time.monotonic() - self._began
+            self._seconds += clock.wall() - self._began
 
     def take(self) -> float:
         """Return the seconds so far, and begin again from 0, also while inside."""
-        now = time.monotonic()
+        now = clock.wall()
         seconds = self._seconds + (now - self._began if self._depth else 0.0)
         self._seconds, self._began = 0.0, now
         return seconds
@@ -67,7 +69,7 @@ class Account:
 
     def __init__(self) -> None:
         self.publishing, self.playing = Stopwatch(), Stopwatch()
-        self._began, self._cpu_began = time.monotonic(), time.process_time()
+        self._began, self._cpu_began, self._stood_still = clock.wall(), clock.cpu(), clock.wall.stood_still
         self._cpu_of_workers, self._forward_passes = 0.0, 0
         self._playing = self._acting = self._straggling = 0.0
         self._workers, self._replaced = math.nan, 0
@@ -95,7 +97,7 @@ class Account:
         The algorithm's `seconds_moving` and `seconds_learning` are what it spent between its requests, and its
         `forward_passes` and `backward_passes` those of learning.
         """
-        seconds = time.monotonic() - self._began
+        seconds = clock.wall() - self._began
         moving = self.publishing.take() + metrics.get("seconds_moving", 0.0)
         learning, slots = metrics.get("seconds_learning", 0.0), metrics.get("slots", 0.0)
         return {
@@ -107,12 +109,13 @@ class Account:
             "seconds_learning": learning,
             "seconds_master": seconds - self._playing - moving - learning,
             "seconds_straggling": self._straggling,
+            "seconds_compiling": clock.wall.stood_still - self._stood_still,
             "lane_utilisation": metrics.get("frames", math.nan) / slots if slots else math.nan,
             "workers": self._workers,
             "workers_replaced": self._replaced,
             "forward_passes": self._forward_passes + metrics.get("forward_passes", 0),
             "backward_passes": metrics.get("backward_passes", 0),
-            "cpu_seconds": time.process_time() - self._cpu_began + self._cpu_of_workers,
+            "cpu_seconds": clock.cpu() - self._cpu_began + self._cpu_of_workers,
             "bytes_published": self._published,
             "bytes_sent": self._sent,
             "bytes_received": self._received,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo import clock
 from evo.errors import ConfigurationError
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Arrays, Episodes, Finalists, Generation, Request, Result, Task, WeightSource
@@ -76,7 +76,7 @@ class Validated:
         self, finalists: Finalists, number: int, spent: Metrics
     ) -> Generator[Request, Sequence[Result], list[float]]:
         """Play every finalist greedily, keep the best network, and return the mean return of each."""
-        began, count = time.monotonic(), len(finalists.weights)
+        began, count = clock.wall(), len(finalists.weights)
         parts = [self._seeds[i : i + EPISODES_PER_TASK] for i in range(0, len(self._seeds), EPISODES_PER_TASK)]
         tasks = [
             Task(WeightSource.of_row(row), Episodes(part), evaluation=True) for row in range(count) for part in parts
@@ -97,7 +97,7 @@ class Validated:
         for name in ("frames", "frames_validating"):
             spent[name] += sum(result.frames for result in results)
         spent["slots"] += sum(result.lane_slots for result in results)
-        spent["seconds_validating"] += time.monotonic() - began
+        spent["seconds_validating"] += clock.wall() - began
         return means
 
     @property

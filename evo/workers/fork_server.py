@@ -8,10 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from evo import clock
 from evo.errors import ResourceError
 from evo.workers.channel import Channel, Ending, Failed, WorkerSpec
 from evo.workers.worker import END, MASTERS_SIGNALS, START
@@ -68,10 +70,12 @@ class ForkServer:
         ForkServerLost where there is no fork server any more, and what `prepare` has raised in it, if that has failed.
         """
         if not self._ready:
-            problem = self._answer()
+            began = time.monotonic()
+            compiling = self._answer()
             self._ready = True
-            if isinstance(problem, Failed):
-                raise problem.error()
+            if isinstance(compiling, Failed):
+                raise compiling.error()
+            clock.wall.leave_out(min(compiling, time.monotonic() - began))
         ours, theirs = _sockets()
         try:
             with theirs:

@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +21,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from evo import clock
 from evo.errors import DeviceMemoryError
 from evo.workers.channel import OUT_OF_MEMORY, Channel, Ending, Failed, GivesUp, Packed, Ready, WorkerSpec
 
@@ -53,7 +53,7 @@ def serve_forks(descriptor: int) -> NoReturn:
         try:
             if spec.prepare and spec.start != "spawn":
                 named(spec.prepare)(spec.context)
-            control.send(None)
+            control.send(clock.wall.stood_still)
         except BaseException as error:
             control.send(Failed.of(error))
         while True:
@@ -132,12 +132,12 @@ def work(channel: Channel, spec: WorkerSpec, environment: dict[str, str]) -> NoR
         channel.send(Ready(player.fingerprint, player.device, os.getpid(), resident_megabytes()))
         while True:
             ticket, task = channel.receive()
-            began = time.perf_counter()
+            began = clock.wall()
             answer: object
             result = None
             try:
                 played = player.play(task)
-                seconds, before, spent = time.perf_counter() - began, spent, time.process_time()
+                seconds, before, spent = clock.wall() - began, spent, clock.cpu()
                 answer = ticket, seconds, spent - before, tuple(player.notices)
                 result = Packed.of(played)
                 player.notices = ()

@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 # Low to high: a folder imports only folders that stand before it.
 LAYERS = (
-    "errors", "records", "plugins", "compiled", "randomness", "networks", "kernels", "snake", "environments", "game",
-    "games", "files", "workers", "rollouts", "evaluators", "learning", "evolution", "algorithms", "store", "config",
-    "training", "pages", "verify", "comparison", "diagnosis", "exports", "sweep", "report", "run", "planning",
+    "errors", "clock", "records", "plugins", "compiled", "randomness", "networks", "kernels", "snake", "environments",
+    "game", "games", "files", "workers", "rollouts", "evaluators", "learning", "evolution", "algorithms", "store",
+    "config", "training", "pages", "verify", "comparison", "diagnosis", "exports", "sweep", "report", "run", "planning",
     "testing", "cli", "__main__", "__init__",
 )  # fmt: skip
 

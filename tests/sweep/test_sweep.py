@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,7 +27,8 @@ from evo.errors import ConfigurationError, DataError
 from evo.sweep import race, space
 from evo.sweep.journal import Journal
 from evo.sweep.race import Standing
-from evo.sweep.space import Axis, axis_of, grid, name_of
+from evo.sweep.search import Search
+from evo.sweep.space import Axis, Values, axis_of, grid, name_of
 from evo.sweep.trials import Settings, different, limited
 from evo.training.testing import Score
 from tests.helpers.calling import ROOT, SMALL, called
@@ -139,6 +140,44 @@ def test_only_a_trial_that_the_seeds_show_to_lose_stops() -> None:
     stopped = race.judged({"a": [9.0, 19.1, 28.9], "b": best, "c": best}, {"d": "why"}, last=False)
     assert [bool(one.stopped) for one in stopped] == [True, False, False, True]
     assert [bool(one.stopped) for one in race.judged({"a": [1, 2, 3], "b": best}, {}, last=True)] == [False, False]
+
+
+def test_a_third_of_the_trials_goes_on_but_never_fewer_than_three() -> None:
+    rivals = [[float(score)] for score in range(15)]
+    assert race.falls_behind([10.0], rivals) == ""
+    assert race.falls_behind([9.0], rivals) == "place 6 of 15, and 5 go on"
+    assert [race.falls_behind([score], [[0.0], [1.0], [2.0]]) for score in (0.0, 1.0, 2.0)] == ["", "", ""]
+    assert race.falls_behind([0.0], rivals[:4]) == "place 4 of 4, and 3 go on"
+    assert race.falls_behind([0.0], [[0.0]] * 10) == ""  # where nothing has been learned, nobody is behind
+    standings = race.judged({str(score): [score, 9.0 - 9.0 * score] for score in range(9)}, {}, last=False)
+    assert [one.name for one in standings if one.stopped] == ["3", "4", "5", "6", "7", "8"]  # whose means are lower
+
+
+def test_a_search_stops_a_trial_that_is_behind_those_before_it(settings: Settings) -> None:
+    values = ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6"]
+    scores = dict(zip(values, [6.0, 5.0, 4.0, 3.0, 7.0, 4.5], strict=True))
+    trainer = Trainer({f"ga.sigma={one}": score for one, score in scores.items()})
+    settings, left = replace(settings, seeds=(1,)), iter(values)
+
+    class Listed:
+        """Stands for Optuna: values in order."""
+
+        def tried(self) -> Iterator[Values]:
+            yield from ()
+
+        def next(self) -> Values | None:
+            return next(({"ga.sigma": one} for one in left), None)
+
+        def tell(self, stages: Sequence[Standing]) -> None:
+            pass
+
+    runs = sweeping.searched(settings, cast("Search", Listed()), Journal(settings.directory, {}), trainer)
+    assert [len(run.stages) for run in runs] == [3, 3, 3, 1, 3, 1]
+    assert runs[3].stages[-1].stopped == "place 4 of 4, and 3 go on"
+    assert runs[5].stages[-1].stopped == "place 4 of 6, and 3 go on"
+    best = sweeping.winner(runs)
+    assert best is not None
+    assert best.trial.name == "ga.sigma=0.5"
 
 
 def test_a_race_stops_the_losers_and_the_winner_is_retested_on_seeds_that_no_trial_had(
@@ -261,7 +300,7 @@ def test_a_sweep_ends_with_its_winner_on_fresh_seeds_and_starts_no_run_twice(tmp
         "--over",
         "ga.sigma=0.1,0.5",
         "--seeds",
-        "2",
+        "1",
         "--retest",
         "2",
         "--directory",
@@ -274,7 +313,7 @@ def test_a_sweep_ends_with_its_winner_on_fresh_seeds_and_starts_no_run_twice(tmp
     assert "retested on 2 fresh seeds" in out
     assert "report the last" in out
     runs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.jsonl")}
-    assert len(runs) == 2 * 2 + 2
+    assert len(runs) == 2 * 1 + 2
     again = json.loads(called(tmp_path, *words, "--json", program="evo")[0].splitlines()[-1])
     assert f"{again['winner']['name']} wins" in out
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.jsonl")} == runs

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 import evo
+from evo import clock as clocks_of
 from evo.cli.terminal.display import count, where_time_went
 from evo.config import loading
 from evo.config.sections import Budget
@@ -28,7 +31,7 @@ from evo.workers.pool import Pool
 from tests.helpers.calling import SMALL, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.run.test_resume import WAYS, written
-from tests.workers.players import Job
+from tests.workers.players import Job, compile_a_kernel
 
 
 class Clock:
@@ -47,7 +50,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(accounting, "time", clock)
+    clocks = SimpleNamespace(wall=clocks_of.Clock(clock.monotonic), cpu=clocks_of.Clock(clock.process_time))
+    monkeypatch.setattr(accounting, "clock", clocks)
     return clock
 
 
@@ -115,6 +119,53 @@ def test_a_stopwatch_counts_once_what_is_inside_twice_and_can_be_read_meanwhile(
         clock.now += 8.0
     clock.now += 16.0
     assert (watch.take(), watch.take()) == (8.0, 0.0)
+
+
+def test_what_is_compiled_meanwhile_is_no_time_of_the_generation() -> None:
+    began, cpu_began, account = time.monotonic(), time.process_time(), accounting.Account()
+    with account.playing:
+        playing = threading.Thread(target=compile_a_kernel)  # as the serial backend plays
+        playing.start()
+        playing.join()
+    account.add(Effort())
+    told = account.close({})
+    took, cpu_took = time.monotonic() - began, time.process_time() - cpu_began
+    assert told["seconds_compiling"] > took / 2
+    assert told["seconds"] + told["seconds_compiling"] <= took
+    assert told["cpu_seconds"] < cpu_took / 2
+    assert told["seconds_acting"] <= told["seconds"]
+
+
+def test_what_the_fork_server_compiles_is_no_time_of_the_generation() -> None:
+    began = time.monotonic()
+    pool = Pool(WorkerSpec("tests.workers.players:make", None, "tests.workers.players:compile_a_kernel"), [{}])
+    try:
+        account = accounting.Account()
+        with account.playing:
+            effort = pool.map([Job(0, 0.0)]).effort
+        account.add(effort)
+        told = account.close({})
+    finally:
+        pool.close()
+    assert 0.01 < told["seconds_compiling"] < time.monotonic() - began - told["seconds"]
+
+
+def test_a_clock_that_is_stopped_twice_goes_on_when_both_have_ended(clock: Clock) -> None:
+    wall = clocks_of.Clock(clock.monotonic)
+    clock.now += 1.0
+    wall.stop()
+    clock.now += 1.0
+    wall.stop()
+    clock.now += 1.0
+    assert wall() == 1.0
+    wall.go_on()
+    clock.now += 1.0
+    assert wall() == 1.0
+    wall.go_on()
+    clock.now += 1.0
+    assert (wall(), wall.stood_still) == (2.0, 3.0)
+    wall.leave_out(0.5)
+    assert wall() == 1.5
 
 
 @pytest.mark.long
