@@ -1,7 +1,8 @@
 """Sweeps beside Optuna alone: what is found, and at what cost; `python -m benchmarks.sweeps`.
 
 The same TPE sampler proposes the same number of trials, with the same seeds. Optuna alone trains every trial with the
-whole budget, or stops it by its median pruner; a sweep stops it as soon as the seeds show that it loses.
+whole budget, or stops it by its median pruner; a sweep stops it where the seeds show that it loses, or where it is not
+in the best third of those so far.
 
 The score of a trial is synthetic, so that its true mean is known: it depends on sigma and population, rises along the
 budget at a rate that depends on the population, and has noise of the seed, some of which all trials share. With

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -11,28 +12,51 @@ class Clock:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._stopped, self._depth = 0.0, 0
-        self.stood_still = 0.0  # seconds so far
+        self._lock, self._depth = threading.Lock(), 0
+        self._stopped: tuple[float | None, float] = None, 0.0  # since when, if it stands still; seconds before that
 
     def __call__(self) -> float:
         """Return what it shows."""
-        return (self._stopped if self._depth else self._now()) - self.stood_still
+        since, before = self._stopped  # read at once: another thread may change it
+        return (self._now() if since is None else since) - before
+
+    @property
+    def stood_still(self) -> float:
+        """Return the seconds in which it stood still."""
+        since, before = self._stopped
+        return before if since is None else before + self._now() - since
 
     def stop(self) -> None:
         """Stand still until `go_on` was called as often."""
-        if not self._depth:
-            self._stopped = self._now()
-        self._depth += 1
+        with self._lock:
+            if not self._depth:
+                self._stopped = self._now(), self._stopped[1]
+            self._depth += 1
 
     def go_on(self) -> None:
-        """Undo one `stop`."""
-        self._depth -= 1
-        if not self._depth:
-            self.stood_still += self._now() - self._stopped
+        """Undo one `stop`; without effect where there was none."""
+        with self._lock:
+            since, before = self._stopped
+            self._depth = max(self._depth - 1, 0)
+            if not self._depth and since is not None:
+                self._stopped = None, before + self._now() - since
 
     def leave_out(self, seconds: float) -> None:
-        """Have stood still for so many of the seconds that have just passed."""
-        self.stood_still += seconds
+        """Have stood still for so many of the seconds that it has just shown."""
+        with self._lock:
+            self._stopped = self._stopped[0], self._stopped[1] + seconds
 
 
 wall, cpu = Clock(time.monotonic), Clock(time.process_time)
+
+
+def stop(_: object = None) -> None:
+    """Stop both clocks."""
+    wall.stop()
+    cpu.stop()
+
+
+def go_on(_: object = None) -> None:
+    """Have both clocks go on."""
+    wall.go_on()
+    cpu.go_on()

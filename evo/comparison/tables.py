@@ -13,13 +13,13 @@ from evo.comparison.reaching import Reaching, reaching, score_between
 from evo.config.experiment import Experiment, environment_of
 from evo.config.sections import plural
 from evo.config.toml_text import value_text
+from evo.environments.environment import RANDOM
 from evo.errors import counted
 from evo.training.testing import baselines
 
 APART = 1.1  # frames of which the larger number is more than so many times the smaller are unequal budgets
 BASELINE_EPISODES = 100
 BASELINE_SECONDS = 1.0  # of processor time for a player
-RANDOM = "random"  # the player that draws its actions
 
 
 @dataclass(frozen=True)

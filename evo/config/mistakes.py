@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from evo.config.toml_text import value_text
 from evo.errors import counted, did_you_mean
-from evo.plugins.options import Section
+from evo.plugins.options import Section, quoted_choices
 
 MOST = 100  # mistakes that are collected of one section
 LARGEST_WHOLE = 2.0**53  # below it, a float is the number that was typed
@@ -131,7 +131,7 @@ def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[
             has = f"has {counted(count, 'item')}" if count else "is empty"
             found.append((path, f"{has}; {text}", {_table(path)}))
         elif one["type"] == "literal_error":
-            options = re.findall(r"'([^']*)'", str(context["expected"]))
+            options = quoted_choices(context)
             choices.setdefault(path, []).extend(options)
             quoted = ", ".join(f'"{option}"' for option in options)
             expected.setdefault(path, []).append(f"one of {quoted}" if len(options) > 1 else quoted)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from evo.environments.pictures import Shown
 
 
+RANDOM = "random"  # among the players that need no learning: the one that draws its actions
+
+
 class Normalisation(NamedTuple):
     """How observations are normalised: (observation - mean) / deviation, no further than `limit` from 0."""
 

@@ -180,12 +180,12 @@ class GameEnvironment(environment.Environment):
     @property
     def players(self) -> Mapping[str, Callable[[int], float]]:
         """Return the random player."""
-        return {"random": partial(play_at_random, self)}
+        return {environment.RANDOM: partial(play_at_random, self)}
 
     @property
     def player_seconds(self) -> Mapping[str, float]:
         """Return what the random player takes where every episode lasts until it is truncated."""
-        return {"random": STEP_SECONDS * self.options.max_steps}
+        return {environment.RANDOM: STEP_SECONDS * self.options.max_steps}
 
     @cached_property
     def game(self) -> CompiledGame:

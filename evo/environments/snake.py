@@ -205,7 +205,7 @@ class Environment(environment.Environment):
         """Return what the players take, as measured on boards of 36 and of 100 cells."""
         cells = self.options.size**2 / 100
         return {
-            "random": 0.001 * cells, "greedy": 0.005 * cells**1.5, "shortest": 0.55 * cells**2.6,
+            environment.RANDOM: 0.001 * cells, "greedy": 0.005 * cells**1.5, "shortest": 0.55 * cells**2.6,
             "hamiltonian": 0.06 * cells**2,
         }  # fmt: skip
 

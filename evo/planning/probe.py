@@ -30,6 +30,7 @@ SECONDS = 10.0  # of a probe, about
 SHARE = 4  # parts of a probe: no round is longer than one of them
 GENERATIONS = 2  # at least; the first one starts the workers
 MOST_GENERATIONS = 10_000_000
+COMPILING = 2.0  # times as long as any other generation: the first one had to compile
 NEVER = 10_000_000  # generations between tests
 FIRST_TASKS = 2  # of a worker, in the first part of a round
 PROGRAM = "from evo.planning.probe import main; main(sys.argv[1], sys.argv[2:])"
@@ -142,8 +143,13 @@ def probe(experiment: Experiment, seconds: float = SECONDS) -> Probe:
     Where kernels had to be compiled, which is done once on a machine, it is probed again without that.
     """
     found = _probed(experiment, seconds)
-    compiling = found.generations[0].metrics["seconds_compiling"] or 0.0
-    return _probed(experiment, seconds) if compiling > seconds / SHARE else found
+    return _probed(experiment, seconds) if _has_compiled(found, seconds) else found
+
+
+def _has_compiled(found: Probe, seconds: float) -> bool:
+    """Return whether the first generation took far longer than the others, and more than its part of a probe."""
+    first, *others = (one.wall for one in found.generations)
+    return bool(others) and first > max(seconds / SHARE, COMPILING * max(others))
 
 
 def _probed(experiment: Experiment, seconds: float) -> Probe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 
 IN_TRAINING = {"training", "training_generations"}  # options of [environment] that change training episodes alone
-CHOICE = re.compile(r"'([^']*)'")  # as pydantic quotes those of a Literal
 OF_TRAINER = IN_TRAINING | {"id"}  # that no environment is given
 
 
@@ -35,6 +35,11 @@ def described(model: type[Section], error: ValidationError) -> str:
     return "; ".join(_described(model, dict(one)) for one in error.errors())
 
 
+def quoted_choices(context: Mapping[str, Any]) -> list[str]:
+    """Return the values that an option may have, as pydantic quotes those of a Literal in the context of a mistake."""
+    return re.findall(r"'([^']*)'", str(context.get("expected", "")))
+
+
 def _described(model: type[Section], mistake: dict[str, Any]) -> str:
     """Return a mistake of pydantic in our words."""
     place, text = mistake["loc"], str(mistake["msg"]).replace("Input should be", "must be")
@@ -43,7 +48,7 @@ def _described(model: type[Section], mistake: dict[str, Any]) -> str:
         listed = f"; known are {', '.join(known)}" if known else ""
         text = f"unknown key{did_you_mean(str(place[-1]), known) or listed}"
     elif text.startswith("must be "):
-        value, choices = mistake["input"], CHOICE.findall(str(mistake.get("ctx", {}).get("expected", "")))
+        value, choices = mistake["input"], quoted_choices(mistake.get("ctx", {}))
         text += f", not {value!r:.60}{did_you_mean(value, choices) if isinstance(value, str) else ''}"
     if not place:  # of several options together
         return text.removeprefix("Value error, ")

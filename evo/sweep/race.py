@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from evo.comparison import student
 
-SHARES = (0.25, 0.5, 1.0)  # of the budget, at the end of each stage
+SHARES = (0.2, 0.4, 1.0)  # of the budget, at the end of each stage
 GOING = 3  # one of so many trials goes on
 FEWEST = 3  # trials that a place does not stop
 TWO_SIDED = 0.9  # confidence of the interval whose lower end is above 0 with 95 %: only the leader can be better

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -70,12 +69,12 @@ class ForkServer:
         ForkServerLost where there is no fork server any more, and what `prepare` has raised in it, if that has failed.
         """
         if not self._ready:
-            began = time.monotonic()
+            began = clock.wall()
             compiling = self._answer()
             self._ready = True
             if isinstance(compiling, Failed):
                 raise compiling.error()
-            clock.wall.leave_out(min(compiling, time.monotonic() - began))
+            clock.wall.leave_out(min(compiling, clock.wall() - began))
         ours, theirs = _sockets()
         try:
             with theirs:

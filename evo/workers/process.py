@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from evo import clock
 from evo.errors import SHORTAGES
 
 # The system ends it as soon as the process that started it is gone, as by SIGKILL (PR_SET_PDEATHSIG).
@@ -135,9 +136,12 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _compiles(frame: FrameType | None) -> bool:
-    """Return whether LLVM is on the stack: it cannot unwind, and ends in a segmentation fault after an exception."""
+    """Return whether LLVM is on the stack, which cannot unwind and ends in a segmentation fault after an exception.
+
+    Or what stops the clocks while it compiles, which would stand still for ever.
+    """
     while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith(COMPILER):
+        if frame.f_globals.get("__name__", "").startswith((COMPILER, clock.__name__)):
             return True
         frame = frame.f_back
     return False

@@ -82,16 +82,14 @@ def test_rules_in_turn_count_alike(experiment: Experiment) -> None:
     assert estimated(experiment, probed(cheap, dear), 10**9, 10**9).seconds_per_generation == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize(("compiling", "times"), [(9.0, 2), (0.9, 1), (0.0, 1)])
+@pytest.mark.parametrize(("walls", "times"), [((9.0, 0.1, 0.1), 2), ((0.9, 0.1), 1), ((9.0, 6.0), 1), ((9.0,), 1)])
 def test_a_probe_that_had_to_compile_is_made_again(
-    compiling: float, times: int, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+    walls: tuple[float, ...], times: int, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Probe] = []
 
     def once(_: Experiment, __: float) -> Probe:
-        first = generation(10.0, 1.0, 100.0)
-        first.metrics["seconds_compiling"] = compiling
-        made.append(probed(first, generation(1.0, 1.0, 100.0)))
+        made.append(probed(*(generation(wall, wall, 100.0) for wall in walls)))
         return made[-1]
 
     monkeypatch.setattr("evo.planning.probe._probed", once)

@@ -148,6 +148,7 @@ def test_what_the_fork_server_compiles_is_no_time_of_the_generation() -> None:
     finally:
         pool.close()
     assert 0.01 < told["seconds_compiling"] < time.monotonic() - began - told["seconds"]
+    assert min(effort.cpu_seconds, told["cpu_seconds"]) >= 0  # the worker's own, which began after that
 
 
 def test_a_clock_that_is_stopped_twice_goes_on_when_both_have_ended(clock: Clock) -> None:
@@ -166,6 +167,21 @@ def test_a_clock_that_is_stopped_twice_goes_on_when_both_have_ended(clock: Clock
     assert (wall(), wall.stood_still) == (2.0, 3.0)
     wall.leave_out(0.5)
     assert wall() == 1.5
+    wall.go_on()  # once too often, as after an interrupt
+    wall.stop()
+    clock.now += 1.0
+    wall.go_on()
+    assert (wall(), wall.stood_still) == (1.5, 4.5)
+
+
+def test_a_clock_that_stands_still_is_not_set_back_twice(clock: Clock) -> None:
+    wall = clocks_of.Clock(clock.monotonic)
+    began = wall()
+    wall.stop()  # in another thread
+    clock.now += 3.0  # while this one waits for a process that compiles for two of them
+    wall.leave_out(min(2.0, wall() - began))
+    wall.go_on()
+    assert (wall(), wall.stood_still) == (0.0, 3.0)
 
 
 @pytest.mark.long

@@ -100,6 +100,7 @@ def ending(
     diagnosis has a finding.
     """
     from evo.config.experiment import environment_of
+    from evo.environments.environment import RANDOM
     from evo.environments.gymnasium import PREFIX
 
     champion, no_better = summary.champion, False
@@ -113,7 +114,7 @@ def ending(
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
             elif experiment.environment.id.startswith(PREFIX):
                 display.say("baselines  none for Gymnasium environments")
-            random = (baselines or {}).get("random")
+            random = (baselines or {}).get(RANDOM)
             if no_better := random is not None and champion.test.ci95[0] <= random.mean:
                 display.say("           these episodes do not show that it is better than the random player")
     environment = environment_of(experiment.environment)
