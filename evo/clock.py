@@ -41,10 +41,10 @@ class Clock:
             if not self._depth and since is not None:
                 self._stopped = None, before + self._now() - since
 
-    def leave_out(self, seconds: float) -> None:
-        """Have stood still for so many of the seconds that it has just shown."""
+    def leave_out(self, seconds: float, began: float) -> None:
+        """Have stood still for so many seconds, at most those that have passed since it showed `began`."""
         with self._lock:
-            self._stopped = self._stopped[0], self._stopped[1] + seconds
+            self._stopped = self._stopped[0], self._stopped[1] + min(seconds, self() - began)
 
 
 wall, cpu = Clock(time.monotonic), Clock(time.process_time)

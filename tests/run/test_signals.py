@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import evo
-from evo.workers.process import BURST, STOPPING
+from evo.clock import Clock
+from evo.workers.process import BURST, STOPPING, interrupts_wait
 from tests.helpers.calling import ROOT, SMALL, after, called, command, summary_of
 
 SECONDS = 2.0  # that a process has to end in
@@ -243,6 +244,28 @@ def test_an_interrupt_of_a_notebook_waits_for_the_compiler_and_handlers_are_as_b
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (130, "")
+
+
+def test_an_interrupt_waits_until_the_clocks_are_stopped_or_go_on() -> None:
+    def interrupted() -> float:
+        if signals:
+            signal.raise_signal(signals.pop())
+        return time.monotonic()
+
+    def compiled() -> None:
+        clock.stop()
+        stopped.append(True)
+        clock.go_on()
+        time.sleep(60)  # the interrupt comes a moment later, and ends this
+
+    signals, stopped = [signal.SIGINT], list[bool]()
+    clock = Clock(interrupted)
+    with pytest.raises(KeyboardInterrupt), interrupts_wait():
+        compiled()
+    assert stopped
+    before = clock()
+    time.sleep(0.01)
+    assert clock() > before  # it goes on
 
 
 @pytest.mark.long

@@ -165,7 +165,7 @@ def test_a_clock_that_is_stopped_twice_goes_on_when_both_have_ended(clock: Clock
     wall.go_on()
     clock.now += 1.0
     assert (wall(), wall.stood_still) == (2.0, 3.0)
-    wall.leave_out(0.5)
+    wall.leave_out(0.5, 0.0)
     assert wall() == 1.5
     wall.go_on()  # once too often, as after an interrupt
     wall.stop()
@@ -179,7 +179,7 @@ def test_a_clock_that_stands_still_is_not_set_back_twice(clock: Clock) -> None:
     began = wall()
     wall.stop()  # in another thread
     clock.now += 3.0  # while this one waits for a process that compiles for two of them
-    wall.leave_out(min(2.0, wall() - began))
+    wall.leave_out(2.0, began)
     wall.go_on()
     assert (wall(), wall.stood_still) == (0.0, 3.0)
 
