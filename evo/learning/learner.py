@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,19 @@ Rows = NDArray[np.int32]
 
 BETAS = (0.9, 0.999)  # of Adam
 EPSILON = 1e-5
+
+
+# Outputs [B, O], the batch's arrays [B, ...] and the settings' scalars, all tensors, to named values of every example
+# [B] float32. The gradient is of "loss"; other values are returned too (an error, an entropy).
+Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
+
+
+@runtime_checkable
+class BetweenNetworks(Protocol):
+    """A loss that asks a target network too; its learner has one."""
+
+    def between(self, own: Any, target: Any) -> Loss:
+        """Return the loss for these two Keras models, the learner's network and the target network."""
 
 
 class TargetNetwork(Protocol):

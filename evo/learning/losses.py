@@ -1,4 +1,4 @@
-"""Losses of every example: of policy gradients, of DQN and of PQN; and the target network that DQN's loss asks."""
+"""Losses of every example: of policy gradients, of DQN and of PQN."""
 
 from __future__ import annotations
 
@@ -6,16 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from evo.networks.keras_form import flat_weights
+from evo.learning.learner import Loss
 from evo.rollouts.action_rules import HIGHEST, LOWEST
-
-if TYPE_CHECKING:
-    from evo.learning.tensorflow.learner import Forward, Loss, TensorFlowLearner
 
 NEVER = -1e9  # the score of an action that is not allowed: its probability is 0 exactly
 NOT_ALLOWED = -1e30  # the value of an action that is not allowed
@@ -175,41 +169,3 @@ class Regression:
 
 
 AnyLoss = PolicyLoss | QLoss | Regression
-
-
-class Target:
-    """A target network in TensorFlow: it follows the learner's by a share of the difference, or by copies."""
-
-    def __init__(self, forward: Forward, learner: TensorFlowLearner) -> None:
-        self.forward, self._learner = forward, learner
-        self._move: Any = None
-
-    def weights(self) -> NDArray[np.float32]:
-        """Return the weights.  # [P]"""
-        return flat_weights(self.forward.model)
-
-    def set(self, weights: NDArray[np.float32]) -> None:
-        """Set the weights.  # [P]"""
-        self.forward.set(weights)
-
-    def follow(self, tau: float, every: int) -> None:
-        """Move by the share `tau` towards the learner's weights; with `every`, copy them every so many updates."""
-        import tensorflow as tf
-
-        if every and self._learner.updates % every:
-            return
-        if self._move is None:
-            models = (self.forward.model, self._learner.forward.model)
-            own, ahead = ([c for v in model.weights for c in components(v.value)] for model in models)
-
-            def move(share: Any) -> None:
-                for mine, other in zip(own, ahead, strict=True):
-                    mine.assign(mine + share * (other - mine))
-
-            self._move = tf.function(move, input_signature=[tf.TensorSpec((), tf.float32)])
-        self._move(tf.constant(1.0 if every else tau, tf.float32))
-
-
-def components(variable: Any) -> list[Any]:
-    """Return a variable's copies on the devices of this process, or itself where TensorFlow keeps one."""
-    return list(getattr(variable, "values", [variable]))

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError, notice
 from evo.learning.distributed.member import END, MemberSpec, described
 from evo.learning.distributed.messages import Message, decode, encode
-from evo.learning.learner import Learner, Rows, TargetNetwork, Values
+from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, TargetNetwork, Values
 from evo.learning.options import LearnerOptions
-from evo.learning.tensorflow.learner import BetweenNetworks, Loss, part_size
+from evo.learning.tensorflow.learner import part_size
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.workers import gpus

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError
 from evo.learning.distributed import private_network
 from evo.learning.distributed.messages import Message, decode, encode
+from evo.learning.learner import BetweenNetworks, Loss
 from evo.learning.losses import PolicyLoss, QLoss, Regression
 from evo.learning.options import LearnerOptions
-from evo.learning.tensorflow.learner import BetweenNetworks, Loss, TensorFlowLearner
+from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.learning.tensorflow.setup import explained, start_tensorflow
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy

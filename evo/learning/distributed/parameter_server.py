@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evo.learning.distributed.replicas import ReplicatedLearner
-from evo.learning.learner import Rows, Values
-from evo.learning.tensorflow.learner import BetweenNetworks, Loss
+from evo.learning.learner import BetweenNetworks, Loss, Rows, Values
 from evo.networks.network import Network
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DeviceError
-from evo.learning.learner import Rows, Values
-from evo.learning.tensorflow.learner import BetweenNetworks, Loss, TensorFlowLearner, summed_gradients
+from evo.learning.learner import BetweenNetworks, Loss, Rows, Values
+from evo.learning.tensorflow.learner import TensorFlowLearner, summed_gradients
 from evo.learning.tensorflow.setup import shortages_explained, start_tensorflow
 from evo.networks.network import Network
 from evo.workers import devices

@@ -13,39 +13,25 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.learning.learner import BETAS, EPSILON, Learner, Rows, Values
-from evo.learning.losses import Target, components
+from evo.learning.learner import BETAS, EPSILON, BetweenNetworks, Learner, Loss, Rows, Values
+from evo.learning.tensorflow.networks import Forward, Target, components
 from evo.learning.tensorflow.setup import shortages_explained, start_tensorflow
-from evo.networks.keras_form import build_keras, flat_weights, set_weights
+from evo.networks.keras_form import flat_weights
 from evo.networks.network import Network
 from evo.records import Arrays
 
 if TYPE_CHECKING:
     from evo.learning.options import LearnerOptions as Options
 
-# Outputs [B, O], the batch's arrays [B, ...] and the settings' scalars, all tensors, to named values of every example
-# [B] float32. The gradient is of "loss"; other values are returned too (an error, an entropy).
-Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
-
-
-@runtime_checkable
-class BetweenNetworks(Protocol):
-    """A loss that asks a target network too; its learner has one."""
-
-    def between(self, own: Any, target: Any) -> Loss:
-        """Return the loss for these two Keras models, the learner's network and the target network."""
-
-
 EMPTY = -1  # the row of a place in a part that holds no example
 LEAST = 32  # places of a part
 PART_BYTES = 16 << 20  # of a part's activations; measured; it decides how sums are rounded
 KNOWN = 64  # examples of the step that the fingerprint is of
-CHUNK = 1024  # observations that `Forward` computes at once
 
 
 def part_size(network: Network) -> int:
@@ -63,35 +49,6 @@ def parts_at_a_time(options: Options) -> int:
 
     alone = options.strategy == "one" and not options.devices
     return options.thread_count if alone and not tf.config.list_physical_devices("GPU") else 1
-
-
-class Forward:
-    """A network's outputs for many observations at once: the learner's own, or a target network with other weights."""
-
-    def __init__(self, network: Network, options: Options) -> None:
-        tf = start_tensorflow(options)
-        self.network = network
-        self.model = build_keras(network, options.dtype)
-        self._compiled = tf.function(self.model, input_signature=[tf.TensorSpec((CHUNK, *network.shape), tf.float32)])
-
-    def set(self, weights: NDArray[np.float32]) -> None:
-        """Set the weights.  # [P]"""
-        set_weights(self.model, self.network, weights)
-
-    def __call__(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the outputs, computed in parts of one fixed size, so that they do not depend on M.
-
-        observations [M, ...] -> [M, O] float32.
-        """
-        import tensorflow as tf
-
-        out = np.empty((len(observations), self.network.outputs), np.float32)
-        for start in range(0, len(observations), CHUNK):
-            part = observations[start : start + CHUNK]
-            if len(part) < CHUNK:
-                part = np.concatenate([part, np.zeros((CHUNK - len(part), *part.shape[1:]), np.float32)])
-            out[start : start + CHUNK] = self._compiled(tf.constant(part)).numpy()[: len(out) - start]
-        return out
 
 
 def summed_gradients(
@@ -154,7 +111,7 @@ class TensorFlowLearner(Learner):
             self._first = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
             self._second = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
             if isinstance(loss, BetweenNetworks):
-                self.target = Target(Forward(network, options), self)
+                self.target = Target(Forward(network, options), self.forward, self)
                 loss = loss.between(self.forward.model, self.target.forward.model)
         self._loss = loss
         self._data: dict[str, Any] = {}
