@@ -79,13 +79,14 @@ class Options(SelectionOptions):
             raise ValueError("race: needs selection = truncation, and no islands")
         return self
 
-    def unlike(self) -> str:
-        """Return the memory of elites, or restarts, where there are any."""
+    @property
+    def needs_stationary_training(self) -> str:
+        """The memory of elites, or restarts, where there are any."""
         return "memory" if self.memory > 1 else "restart_after" if self.restart_after else ""
 
-    def given(self) -> dict[str, bool]:
-        """Return whether options matter that may be left out of a run's identity."""
-        return {**super().given(), "race": self.race > 0, "restart_after": self.restart_after > 0}
+    def in_identity(self) -> dict[str, bool]:
+        """Return whether an option is part of a run's identity; one that is not named here is."""
+        return {**super().in_identity(), "race": self.race > 0, "restart_after": self.restart_after > 0}
 
     def episodes_per_candidate(self) -> int:
         """Return how many episodes each candidate plays in a generation, before a race."""

@@ -285,7 +285,7 @@ def _fitted(policy: Policy, options: Any, algorithm: Section | None) -> tuple[Po
 
 def _trainable(options: EnvironmentOptions, environment: Environment, algorithm: AlgorithmOptions) -> None:
     """ConfigurationError: the algorithm cannot train in environments that change as they do."""
-    if len(options.changes) > 1 and (what := algorithm.unlike()):
+    if len(options.changes) > 1 and (what := algorithm.needs_stationary_training):
         raise ConfigurationError(
             f"environment.training: {what} compares the fitness of generations, which a list of tables makes unlike; "
             "give one table, or leave that out"

@@ -54,8 +54,9 @@ class ArchiveOptions(PopulationOptions):
         512, ge=1, le=100_000, description="fresh episodes of an elite in a check, which changes nothing"
     )
 
-    def unlike(self) -> str:
-        """Return the archive."""
+    @property
+    def needs_stationary_training(self) -> str:
+        """The archive."""
         return "the archive"
 
     @model_validator(mode="after")

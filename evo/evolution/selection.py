@@ -69,11 +69,11 @@ class SelectionOptions(PopulationOptions):
     @model_serializer(mode="wrap")
     def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What is not used is no key of a run's identity, so that the hashes of runs without islands stay as they are.
-        given = self.given()
-        return {key: value for key, value in dump(self).items() if given.get(key, True)}
+        in_identity = self.in_identity()
+        return {key: value for key, value in dump(self).items() if in_identity.get(key, True)}
 
-    def given(self) -> dict[str, bool]:
-        """Return whether options matter that may be left out of a run's identity."""
+    def in_identity(self) -> dict[str, bool]:
+        """Return whether an option is part of a run's identity; one that is not named here is."""
         return {
             "islands": self.islands > 1,
             "migration_every": self.islands > 1 and self.migration_every != MIGRATION_EVERY,

@@ -43,8 +43,9 @@ class StrategyOptions(PopulationOptions):
         "many, and in turn few with a smaller sigma",
     )
 
-    def unlike(self) -> str:
-        """Return restarts, where there are any."""
+    @property
+    def needs_stationary_training(self) -> str:
+        """Restarts, where there are any."""
         return "restart_after" if self.restart_after else ""
 
     @model_validator(mode="after")

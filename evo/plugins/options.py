@@ -159,8 +159,9 @@ class AlgorithmOptions(Section):
         """
         return 0
 
-    def unlike(self) -> str:
-        """Return what compares the fitness of generations, and so needs that they train alike; empty: nothing does."""
+    @property
+    def needs_stationary_training(self) -> str:
+        """The option that compares the fitness of generations, which must all train in one environment; empty: none."""
         return ""
 
     def candidates(self) -> int:
