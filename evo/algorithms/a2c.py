@@ -6,7 +6,7 @@ from pydantic import Field
 
 from evo.learning.actor_critic import ActorCritic, ActorCriticOptions, PolicyGradient
 from evo.learning.gradient_algorithm import GradientAlgorithm, SegmentOptions
-from evo.plugins.options import Setup
+from evo.setup import Setup
 
 
 class Options(ActorCriticOptions, SegmentOptions):

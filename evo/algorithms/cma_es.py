@@ -20,8 +20,8 @@ from evo.evolution.paths import Paths
 from evo.evolution.ranking import shared_by_rank
 from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
 from evo.networks.candidates import noise
-from evo.plugins.options import Setup
 from evo.records import Arrays, Metrics, WeightSource
+from evo.setup import Setup
 
 MOST_WEIGHTS = 5000
 GOLDEN = 256  # rows of the matrix whose decomposition is the fingerprint: enough for several threads

@@ -19,10 +19,10 @@ from evo.evolution.population import FITNESS_WORST
 from evo.evolution.separable import Separable, SeparableOptions
 from evo.evolution.strategy import LARGEST
 from evo.networks.candidates import Rebuilder
-from evo.plugins.options import Setup
 from evo.randomness.philox import draw
 from evo.randomness.streams import Purpose, candidate_keys, stream
 from evo.records import Arrays, Metrics, WeightSource
+from evo.setup import Setup
 
 PARTS = ("mean", "sigma", "variances", "step_path", "path")  # of an emitter's state
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from evo.learning.deep_q_learning import DQN, ReplayOptions
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.q_learning import QOptions
-from evo.plugins.options import Setup
+from evo.setup import Setup
 
 
 class Options(ReplayOptions, QOptions):

@@ -31,7 +31,6 @@ from evo.evolution.population import (
 from evo.learning.collecting import check_finite, episode_tasks, joined_transitions, metrics_of
 from evo.learning.deep_q_learning import DQN, ReplayOptions
 from evo.learning.method import MethodLearner
-from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
     Algorithm,
@@ -45,6 +44,7 @@ from evo.records import (
     Task,
     WeightSource,
 )
+from evo.setup import Setup
 
 LEARNER = "learner_"  # prefix of the learner's arrays in a state
 EXPLORING_TOGETHER = 16  # episodes per task, as many as the kernel has lanes

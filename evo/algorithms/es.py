@@ -15,10 +15,10 @@ from evo.evolution.noise_sums import noise_sum, norm
 from evo.evolution.ranking import shared_by_rank
 from evo.evolution.restarts import Size
 from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
-from evo.plugins.options import Setup
 from evo.randomness.philox_arrays import philox
 from evo.randomness.streams import Purpose, candidate_keys
 from evo.records import Arrays, Metrics, WeightSource
+from evo.setup import Setup
 
 
 class Options(StrategyOptions):

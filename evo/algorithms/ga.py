@@ -27,10 +27,10 @@ from evo.evolution.racing import race
 from evo.evolution.restarts import Stall
 from evo.evolution.selection import Selection, SelectionOptions
 from evo.evolution.sigmas import OCTAVE, STEPS, drawn_steps, sigma_table
-from evo.plugins.options import Setup
 from evo.randomness.philox_arrays import draws
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource
+from evo.setup import Setup
 
 
 class Options(SelectionOptions):

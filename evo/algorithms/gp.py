@@ -16,9 +16,9 @@ from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError
 from evo.evolution.population import LARGEST_POPULATION, Outcome, PopulationOptions, mean_returns, tasks_of
-from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
+from evo.setup import Setup
 
 TRIES = 4  # mutations of a child that is there already, at most
 

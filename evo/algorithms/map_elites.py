@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from evo.evolution.archive import Archive, ArchiveOptions
 from evo.evolution.population import Offspring, Sigma, SigmaSpread
-from evo.plugins.options import Setup
 from evo.records import WeightSource
+from evo.setup import Setup
 
 
 class Options(ArchiveOptions):

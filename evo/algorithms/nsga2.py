@@ -25,9 +25,9 @@ from evo.evolution.population import (
     metrics_of,
     tasks_of,
 )
-from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource
+from evo.setup import Setup
 
 NOVELTY = "novelty"
 

@@ -12,8 +12,8 @@ from evo.evolution.noise_sums import noise_sums, norm
 from evo.evolution.optimizers import OPTIMIZERS
 from evo.evolution.ranking import centred_ranks
 from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
-from evo.plugins.options import Setup
 from evo.records import Arrays, Metrics, WeightSource
+from evo.setup import Setup
 
 
 class Options(StrategyOptions):

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from evo.learning.actor_critic import ActorCritic, ActorCriticOptions, NormaliseAdvantages, PolicyGradient
 from evo.learning.gradient_algorithm import GradientAlgorithm, SegmentOptions
-from evo.plugins.options import Setup
+from evo.setup import Setup
 
 if TYPE_CHECKING:
     from evo.learning.learner import Rows

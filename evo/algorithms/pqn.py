@@ -17,9 +17,9 @@ from evo.learning.method import Method, Played, Stopped
 from evo.learning.observations import observed
 from evo.learning.q_learning import QOptions, UpdateMeans
 from evo.learning.schedules import annealed
-from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, stream
 from evo.records import Metrics, Transitions
+from evo.setup import Setup
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner

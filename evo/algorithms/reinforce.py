@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from evo.learning.actor_critic import ActorCritic, ActorCriticOptions, PolicyGradient, Valued
 from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.plugins.options import Setup
+from evo.setup import Setup
 
 
 class Options(ActorCriticOptions):

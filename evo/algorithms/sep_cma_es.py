@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from evo.evolution.separable import Separable, SeparableOptions
 from evo.evolution.strategy import EvolutionStrategy
-from evo.plugins.options import Setup
+from evo.setup import Setup
 
 
 class Options(SeparableOptions):

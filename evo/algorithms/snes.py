@@ -14,8 +14,8 @@ from evo.evolution.exponential import exp
 from evo.evolution.noise_sums import noise_sums, norm
 from evo.evolution.ranking import shared_by_rank
 from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
-from evo.plugins.options import Setup
 from evo.records import Arrays, Metrics, WeightSource
+from evo.setup import Setup
 
 
 class Options(StrategyOptions):

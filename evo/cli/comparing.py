@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from evo.cli.terminal.display import is_live
 from evo.errors import DataError, LockedError, ResourceError, first_line, printable
-from evo.learning.options import CLUSTERS, LearnerOptions
+from evo.setup import CLUSTERS, LearnerOptions
 
 if TYPE_CHECKING:
     from evo.comparison.outcomes import Outcome

@@ -16,7 +16,7 @@ from evo.config.experiment_file import ExperimentFile
 from evo.config.mistakes import Mistake, shown, validate
 from evo.config.sections import SPENT, amount_text
 from evo.errors import ConfigurationError, did_you_mean
-from evo.plugins.options import Section
+from evo.options import Section
 from evo.store.run_directory import file_instead
 
 SECTION = "comparison"

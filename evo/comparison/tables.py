@@ -13,7 +13,7 @@ from evo.comparison.reaching import Reaching, reaching, score_between
 from evo.config.experiment import Experiment, environment_of
 from evo.config.sections import plural
 from evo.config.toml_text import value_text
-from evo.environments.environment import RANDOM
+from evo.environment import RANDOM
 from evo.errors import counted
 from evo.training.testing import baselines
 

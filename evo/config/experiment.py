@@ -13,19 +13,18 @@ from evo.config.sections import Run, Test, Validation
 from evo.config.toml_text import section_text, value_text
 from evo.errors import ConfigurationError, EvoError, did_you_mean
 from evo.files.durable import read_file
-from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.plugins import registry
 from evo.plugins.mistakes import check_environment
-from evo.plugins.options import AlgorithmOptions, EnvironmentOptions, Section
+from evo.setup import LearnerOptions
 from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices
 
 if TYPE_CHECKING:
-    from evo.environments.curriculum import Curriculum
-    from evo.environments.environment import Environment
+    from evo.environment import Curriculum, Environment
     from evo.records import Evaluator
 
 PROVENANCE = "provenance"
@@ -149,7 +148,7 @@ class Experiment:
         if not lanes and (
             not self.learns or self.options.candidates() > 1
         ):  # as configured; how many fill a call on a GPU changes no bit
-            usual = self.options.candidates_per_task(self.network())
+            usual = self.options.candidates_per_task(self.network().flops)
             identity["candidates_per_task"] = self.workers.candidates_per_task or usual
         return identity
 
@@ -190,14 +189,14 @@ def curriculum_of(options: EnvironmentOptions, environment: Environment) -> Curr
 
     ConfigurationError: a network of the one does not fit the other.
     """
-    from evo.environments.curriculum import Curriculum
+    from evo.environment import Curriculum
 
     training = tuple(environment_of(one) for one in options.in_training())
     for one in training:
         for name in ("shape", "actions", "continuous", "episode_metrics"):
             if getattr(one, name) != getattr(environment, name):
                 what = f"{getattr(one, name)} in training, {getattr(environment, name)} in validation and test"
-                advice = options.of_one_shape if name == "shape" else ""
+                advice = options.fixed_shape_hint if name == "shape" else ""
                 raise ConfigurationError(
                     f"environment.training: the environment's {name} would be {what}{advice and f'; {advice}'}"
                 )

@@ -16,16 +16,16 @@ from evo.config.sections import Run, Test, Validation
 from evo.config.toml_text import plain
 from evo.errors import ConfigurationError, DataError, did_you_mean, printable
 from evo.files.format import check_format
-from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.plugins import registry
-from evo.plugins.options import AlgorithmOptions, EnvironmentOptions, Section
+from evo.setup import LearnerOptions
 from evo.store.paths import START
 from evo.workers.options import WorkersOptions
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Environment
+    from evo.environment import Environment
 
 __all__ = ["FIXED", "Experiment", "difference", "load"]
 
@@ -91,7 +91,7 @@ def of_champion(file: Path, about: Mapping[str, Any], flags: Mapping[str, object
     return _validated(given, file)
 
 
-def elsewhere(experiment: Experiment, sets: Sequence[str]) -> Experiment:
+def with_environment(experiment: Experiment, sets: Sequence[str]) -> Experiment:
     """Return the experiment in an environment with other options, from --set assignments of [environment].
 
     ConfigurationError: another section, or a mistake as in `load`.

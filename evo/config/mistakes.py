@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from evo.config.toml_text import value_text
 from evo.errors import counted, did_you_mean
-from evo.plugins.options import Section, quoted_choices
+from evo.options import Section, quoted_choices
 
 MOST = 100  # mistakes that are collected of one section
 LARGEST_WHOLE = 2.0**53  # below it, a float is the number that was typed

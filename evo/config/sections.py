@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pydantic import Field
 
 from evo.errors import DataError
-from evo.plugins.options import Section
+from evo.options import Section
 from evo.records import Spent
 
 ROUNDED = ", since budgets are checked between generations"

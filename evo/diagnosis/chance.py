@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from evo.diagnosis.signs import Checked, Finding, Signs, figure
-from evo.environments.environment import RANDOM
+from evo.environment import RANDOM
 from evo.errors import EvoError
 from evo.plugins.registry import command
 from evo.training.testing import BASELINE_SECONDS, Baseline, baseline

@@ -15,7 +15,7 @@ from typing import Any
 from evo.config import loading
 from evo.config.experiment import PROVENANCE, Experiment, difference, environment_of
 from evo.config.plug_ins import stored
-from evo.environments.environment import Environment
+from evo.environment import Environment
 from evo.errors import DataError, EvoError, first_line
 from evo.files.arrays import Arrays
 from evo.files.durable import read_file

@@ -10,7 +10,7 @@ from subprocess import PIPE, Popen
 
 import numpy as np
 
-from evo.environments.pictures import Frame
+from evo.environment import Frame
 from evo.errors import ConfigurationError, first_line
 from evo.plugins.extras import extra
 

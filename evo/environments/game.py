@@ -15,19 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from evo.environments import environment
+from evo.environment import RANDOM, Environment, Shown
 from evo.environments.checking import check_game, drawn, failures_named
 from evo.environments.pictures import Picture
 from evo.environments.plain import PlainEnv, PlainGame, random_action
 from evo.errors import ConfigurationError
+from evo.options import OF_TRAINER, EnvironmentOptions, mistakes_text
 from evo.plugins import mistakes
-from evo.plugins.options import OF_TRAINER, EnvironmentOptions, described
 from evo.records import GOES_ON
 
 if TYPE_CHECKING:
     from evo.compiled.game import CompiledGame
     from evo.environments.game_envs import GameEnv, GameVectorEnv
-    from evo.environments.pictures import Shown
 
 LARGEST = float(np.finfo(np.float32).max)
 STEP_SECONDS = 2e-5  # of one environment behind Gymnasium's interface
@@ -117,7 +116,7 @@ class Game:
 
 
 @dataclass(frozen=True)
-class GameEnvironment(environment.Environment):
+class GameEnvironment(Environment):
     """A game with its options."""
 
     definition: Game
@@ -180,12 +179,12 @@ class GameEnvironment(environment.Environment):
     @property
     def players(self) -> Mapping[str, Callable[[int], float]]:
         """Return the random player."""
-        return {environment.RANDOM: partial(play_at_random, self)}
+        return {RANDOM: partial(play_at_random, self)}
 
     @property
     def player_seconds(self) -> Mapping[str, float]:
         """Return what the random player takes where every episode lasts until it is truncated."""
-        return {environment.RANDOM: STEP_SECONDS * self.options.max_steps}
+        return {RANDOM: STEP_SECONDS * self.options.max_steps}
 
     @cached_property
     def game(self) -> CompiledGame:
@@ -317,7 +316,7 @@ def _made(module: str, options: dict[str, Any]) -> GameEnvironment:
     try:
         return make(make.options(id=name, **options))
     except ValidationError as error:
-        raise ConfigurationError(f"game {name}: {described(make.options, error)}") from None
+        raise ConfigurationError(f"game {name}: {mistakes_text(make.options, error)}") from None
 
 
 _checked: set[GameEnvironment] = set()

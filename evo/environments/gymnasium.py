@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from evo.environments import environment
+from evo import environment
 from evo.errors import ConfigurationError
+from evo.options import IN_TRAINING, EnvironmentOptions
 from evo.plugins import mistakes
 from evo.plugins.mistakes import MOST_CHOICES, MOST_SEEN, PASSED_ON
-from evo.plugins.options import IN_TRAINING, EnvironmentOptions
 
 if TYPE_CHECKING:
     import gymnasium
@@ -131,7 +131,9 @@ class Environment(environment.Environment):
             raise
         except (Exception, SystemExit) as error:
             key, where = "kwargs" if self.options.kwargs else "id", mistakes.place_of(error)
-            raise ConfigurationError(f"environment.{key}: making {name} {mistakes.described(error)}{where}") from error
+            raise ConfigurationError(
+                f"environment.{key}: making {name} {mistakes.exception_text(error)}{where}"
+            ) from error
         return with_known_actions(with_array_observations(env, name, self.options.stack), name)
 
     @cached_property
@@ -213,7 +215,9 @@ def normalisation_of(env: gymnasium.Env[Any, Any], steps: int) -> environment.No
         raise
     except (Exception, SystemExit) as error:
         where = mistakes.place_of(error)
-        raise ConfigurationError(f"environment.normalise: random play {mistakes.described(error)}{where}") from error
+        raise ConfigurationError(
+            f"environment.normalise: random play {mistakes.exception_text(error)}{where}"
+        ) from error
     finally:
         env.close()
     if not np.isfinite(squares).all():

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-Frame = NDArray[np.uint8]  # [H, W, 3]
+from evo.environment import Frame
 
 MOST_COLUMNS, MOST_ROWS = 76, 40  # pixels of a picture in a terminal, of which a line shows two rows
 SIDE = 320  # pixels of the longer side of a film, about
 SHADES = " .:-=+*#%@"  # from dark to light
-
-
-class Shown(Protocol):
-    """A position that can be shown."""
-
-    def text(self, colour: bool) -> str:
-        """Return lines of text, with escape sequences only where `colour` is true."""
-
-    def rgb(self) -> Frame:
-        """Return a picture for a film, uint8 [H, W, 3]."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from evo.environments import environment
-from evo.plugins.options import IN_TRAINING, OF_TRAINER, EnvironmentOptions, Section
+from evo import environment
+from evo.options import IN_TRAINING, OF_TRAINER, EnvironmentOptions, Section
 
 if TYPE_CHECKING:
     import gymnasium
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evo.compiled.game import CompiledGame
-    from evo.environments.pictures import Shown
+    from evo.environment import Shown
     from snake.render import Position
 
 
@@ -94,7 +94,7 @@ class Options(EnvironmentOptions):
             raise ValueError(f"start_length: {self.start_length} does not fit a board of side {self.size}")
         return self
 
-    def described(self) -> str:
+    def title(self) -> str:
         """Return the board and what is seen of it, as in `snake 10x10, seen as window 19x19x5`."""
         return f"snake {self.size}x{self.size}, seen as {self.observation} {'x'.join(map(str, self.shape))}"
 
@@ -110,7 +110,7 @@ class Options(EnvironmentOptions):
         return self.model_dump(exclude=IN_TRAINING | {"observation", "window", "actions", "mask", "rewards"})
 
     @property
-    def of_one_shape(self) -> str:
+    def fixed_shape_hint(self) -> str:
         """Return the width of a window that fits boards of every size."""
         if self.observation != "window" or self.window:
             return ""

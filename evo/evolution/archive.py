@@ -25,9 +25,9 @@ from evo.evolution.population import (
     metrics_of,
     tasks_of,
 )
-from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource
+from evo.setup import Setup
 
 NOWHERE = -1  # the cell of a candidate whose scores are not finite
 LARGEST_GRID = 1 << 16

@@ -11,13 +11,13 @@ from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError
 from evo.evolution.sigmas import STEPS, drawn_steps, sigma_table
-from evo.plugins.options import AlgorithmOptions
+from evo.options import AlgorithmOptions
 from evo.randomness.philox_arrays import draws
 from evo.randomness.streams import Purpose, candidate_keys
 from evo.records import WORST, Episodes, Metrics, Result, Task, WeightSource
 
 if TYPE_CHECKING:
-    from evo.networks.network import Network
+    pass
 
 FITNESS_WORST = -(1 << 62)
 LARGEST_POPULATION = 1 << 20
@@ -62,9 +62,9 @@ class PopulationOptions(AlgorithmOptions):
         """Return how many episodes each candidate plays in a generation."""
         return self.episodes
 
-    def candidates_per_task(self, network: Network) -> int:
+    def candidates_per_task(self, flops: int) -> int:
         """Return how many candidates one task holds: fewer of a larger network."""
-        return max(1, min(16, 500_000 // network.flops))
+        return max(1, min(16, 500_000 // flops))
 
 
 def metrics_of(environment: Any, first: Sequence[str], key: str, named: Sequence[str]) -> tuple[str, ...]:

@@ -17,9 +17,9 @@ from evo.errors import ResourceError
 from evo.evolution.population import LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
 from evo.evolution.restarts import Growth, Size, Sizes, Stall
 from evo.networks.candidates import Rebuilder
-from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
+from evo.setup import Setup
 
 LARGEST = 1e38  # a mean beyond it has diverged: float32 ends soon after
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError, printable
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Normalisation
+    from evo.environment import Normalisation
     from evo.networks.network import Network
     from evo.training.finished import Finished
 
@@ -44,7 +44,7 @@ def python_file(run: Finished) -> str:
 
 def _name(run: Finished) -> str:
     """Return what the champion plays, in a few words without quotes."""
-    return json.dumps(run.experiment.environment.described()).strip('"').replace('"', "'").replace("\\", "/")
+    return json.dumps(run.experiment.environment.title()).strip('"').replace('"', "'").replace("\\", "/")
 
 
 def python_of(

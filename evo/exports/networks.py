@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from evo.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Normalisation
+    from evo.environment import Normalisation
     from evo.networks.network import Network
     from evo.training.finished import Finished
 

@@ -14,7 +14,7 @@ from evo.networks.network import EPSILON
 from evo.plugins.extras import extra
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Normalisation
+    from evo.environment import Normalisation
     from evo.networks.layer import Layer
     from evo.networks.network import Network
     from evo.training.finished import Finished

@@ -18,8 +18,8 @@ from evo.learning.gradient_algorithm import GradientOptions
 from evo.learning.method import Method, Played, Stopped
 from evo.learning.observations import Snapshots
 from evo.learning.schedules import GammaPoints, annealed, value_at
-from evo.plugins.options import Setup
 from evo.records import ActionRule, Arrays, Metrics
+from evo.setup import Setup
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner, Rows

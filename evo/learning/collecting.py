@@ -28,7 +28,7 @@ from evo.rollouts.replay import joined
 
 if TYPE_CHECKING:
     from evo.learning.gradient_algorithm import GradientOptions
-    from evo.plugins.options import Setup
+    from evo.setup import Setup
 
 STATES = ("snapshots", "first", "episode", "returns_so_far")
 ENVS = "env_"  # prefix of the environments' states in a checkpoint

@@ -19,9 +19,9 @@ from evo.learning.method import Method, Played, Stopped
 from evo.learning.observations import observed
 from evo.learning.q_learning import ActionValueOptions, UpdateMeans
 from evo.learning.schedules import GammaPoints, annealed, value_at
-from evo.plugins.options import Setup
 from evo.randomness.streams import Purpose, stream
 from evo.records import Arrays, EnvStates, Metrics, Transitions
+from evo.setup import Setup
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner

@@ -17,7 +17,6 @@ from evo import clock
 from evo.errors import ConfigurationError
 from evo.learning import collecting
 from evo.learning.method import Method, MethodLearner, Played, Stopped, UpdateOptions
-from evo.plugins.options import Setup
 from evo.records import (
     ActionRule,
     Algorithm,
@@ -28,6 +27,7 @@ from evo.records import (
     Request,
     Transitions,
 )
+from evo.setup import Setup
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner

@@ -12,8 +12,9 @@ from pydantic import Field
 from evo import clock
 from evo.learning.collecting import initial_weights
 from evo.learning.schedules import annealed
-from evo.plugins.options import AlgorithmOptions, Setup
+from evo.options import AlgorithmOptions
 from evo.records import Arrays, EnvStates, Metrics, Transitions
+from evo.setup import Setup
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner

@@ -15,7 +15,7 @@ from evo.networks.strided import conv_layer
 if TYPE_CHECKING:
     import keras
 
-    from evo.environments.environment import Normalisation
+    from evo.environment import Normalisation
 
 
 def build_keras(

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from evo.errors import ConfigurationError
 from evo.networks.described import WINDOWED, Described, checked, order_mistake, parse
 from evo.networks.layer import Kind, Layer, windows
-from evo.plugins.options import Section
+from evo.options import Section
 
 Inference = Literal["auto", "lanes", "lanes-bfloat16", "tensorflow", "tensorflow-bfloat16"]
 

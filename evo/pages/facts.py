@@ -34,7 +34,7 @@ def facts(about: Mapping[str, Any], options: Snake, network: Network, command: s
     if score is not None and score.win_rate is not None:
         yield "Boards filled", _wins(score)
     yield "Algorithm", f"{about.get('algorithm')}, seed {about.get('seed')}, {_generation(about)}"
-    yield "Game", f"{options.described()}, {options.actions} actions, {_mask(options)}"
+    yield "Game", f"{options.title()}, {options.actions} actions, {_mask(options)}"
     yield "Network", f"{_layers(network)}; {network.size:,} weights"
     yield "State hash", str(about.get("state_hash", "unknown"))
     yield "Written by", f"snake-evo {_version()}"

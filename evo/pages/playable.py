@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evo.environments.snake import Options as Snake
 from evo.errors import ConfigurationError
 from evo.networks.network import Network, Options
-from evo.plugins.options import EnvironmentOptions
+from evo.options import EnvironmentOptions
 from snake.rules import LOCAL_AGE
 
 SIDES = {

@@ -50,7 +50,7 @@ def raised(error: BaseException) -> ConfigurationError | None:
         return None
     frame, line = of_plugin[-1]
     where = f"{Path(frame.f_code.co_filename).name}:{line}"
-    return _mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, f"{described(error)} ({where})")
+    return _mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, f"{exception_text(error)} ({where})")
 
 
 def _not_compiled(text: str) -> ConfigurationError | None:
@@ -72,7 +72,7 @@ def of_hook(owner: object, hook: str, error: BaseException) -> ConfigurationErro
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     file, line = frames[-1]
     where = "" if len(frames) == 1 else f" ({Path(file).name}:{line})"
-    return _mistake(kind.__module__, f"{kind.__qualname__}.{hook}", f"{described(error)}{where}")
+    return _mistake(kind.__module__, f"{kind.__qualname__}.{hook}", f"{exception_text(error)}{where}")
 
 
 def check_environment(environment: Any, module: str) -> None:
@@ -119,7 +119,7 @@ def place_of(error: BaseException) -> str:
     return f" ({Path(others[-1][0].f_code.co_filename).name}:{others[-1][1]})" if others else ""
 
 
-def described(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """Return an exception in a line."""
     if isinstance(error, SystemExit):
         return f"called sys.exit({error.code if error.code is not None else ''})"

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 from evo.errors import SHORTAGES, ConfigurationError, EvoError, did_you_mean
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Environment
-    from evo.plugins.options import EnvironmentOptions
+    from evo.environment import Environment
+    from evo.options import EnvironmentOptions
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
@@ -229,7 +229,7 @@ def _registers(module: ModuleType) -> bool:
 
 def _options_base(folder: str, make: object) -> tuple[type, str]:
     """Return the class that a plug-in's options must subclass, and where its author finds it."""
-    from evo.plugins import options
+    from evo import options
 
     if declared := _declared_by(make):
         return declared
@@ -246,7 +246,7 @@ def _declared_by(value: object) -> tuple[type, str] | None:
 
 def _taken(options: Any, base: Any) -> str:
     """Return an option of the trainer that a plug-in's options declare as something else; else nothing."""
-    from evo.plugins.options import OF_TRAINER
+    from evo.options import OF_TRAINER
 
     for name in sorted(OF_TRAINER & {*base.model_fields}):
         declared, wanted = options.model_fields[name].annotation, base.model_fields[name].annotation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evo.config import loading
 from evo.config.toml_text import section_text, value_text
 from evo.errors import EvoError
-from evo.plugins.options import Section
+from evo.options import Section
 from evo.plugins.registry import command
 
 if TYPE_CHECKING:

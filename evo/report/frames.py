@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.environments.pictures import Picture, Shown
+from evo.environment import Shown
+from evo.environments.pictures import Picture
 from evo.environments.snake import Board
 
 MOST_PIXELS = 10_000_000  # of all frames of an episode; of more, every second frame is shown, or every third, ...

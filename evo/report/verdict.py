@@ -71,7 +71,7 @@ def trained(run: Source) -> str:
     method = method_named(experiment.algorithm)
     network = NETWORKS.get(experiment.policy.called, f"a {experiment.policy.called}")
     size = f"{network} of {experiment.network().size:,} weights"
-    what = f"{method} trained {size} on {experiment.environment.described()}"
+    what = f"{method} trained {size} on {experiment.environment.title()}"
     if not done:
         return f"{what}; no generation is committed yet."
     spent = run.store.spent

@@ -18,7 +18,7 @@ from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED, ActionRu
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Environment
+    from evo.environment import Environment
 
 PROBED, PROBED_STEPS = range(1, 9), 3  # seeds and steps that show whether an environment follows its seed
 LONG = 100_000  # steps of an episode that may have no end

@@ -11,8 +11,8 @@ import numpy as np
 
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.options import EnvironmentOptions
 from evo.plugins import registry
-from evo.plugins.options import EnvironmentOptions
 from evo.records import NOT_DETERMINISTIC, ActionRule, Episodes, Player, Result, Segment, Task, WeightSource
 from evo.workers import devices
 from evo.workers.options import WorkersOptions
@@ -20,7 +20,7 @@ from evo.workers.placement import LearnerDevices
 from evo.workers.round import worst_result
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Environment
+    from evo.environment import Environment
     from evo.rollouts.rollout import Rollout
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
-from evo.environments.environment import Environment
+from evo.environment import Environment
 from evo.errors import ResourceError
 from evo.kernels import lanes, layout, multiply_add, sparse
 from evo.networks.candidates import Rebuilder

@@ -33,7 +33,7 @@ from evo.workers import devices
 from evo.workers.placement import NETWORKS_PER_CALL
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Environment
+    from evo.environment import Environment
     from evo.networks.network import Network
     from evo.rollouts.rollout import Rollout
     from evo.workers.options import WorkersOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from evo.environments.environment import Environment
+from evo.environment import Environment
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import mistakes, registry

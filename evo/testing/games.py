@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from evo.environments.environment import Environment
+from evo.environment import Environment
 from evo.environments.game import GameEnvironment
 from evo.environments.plain import random_action
 from evo.networks.network import Network

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evo.config.experiment import Experiment
-    from evo.environments.environment import Environment
+    from evo.environment import Environment
     from evo.networks.network import Network
     from evo.records import Evaluator
     from evo.store.manifest import Line

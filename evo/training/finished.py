@@ -179,12 +179,12 @@ def look_at(directory: Path, flags: Mapping[str, object] | None = None) -> Finis
     return Finished(directory, experiment, champion)
 
 
-def elsewhere(experiment: Experiment, sets: Sequence[str]) -> Experiment:
-    """Return the experiment in an environment with other options, as `loading.elsewhere`, for the same network.
+def with_environment(experiment: Experiment, sets: Sequence[str]) -> Experiment:
+    """Return the experiment in an environment with other options, as `loading.with_environment`, for the same network.
 
     ConfigurationError: the network does not fit there.
     """
-    changed = loading.elsewhere(experiment, sets)
+    changed = loading.with_environment(experiment, sets)
     ours, there = experiment.network(), changed.network()
     if network_layers(there) != network_layers(ours):
         raise ConfigurationError(

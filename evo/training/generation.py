@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evo.config.experiment import Experiment
-    from evo.environments.environment import Environment
+    from evo.environment import Environment
     from evo.records import Algorithm, Evaluator, Generation, Metrics, Request, Result, Task
     from evo.training.quarantine import Quarantine
     from evo.training.validation import Validated
@@ -34,8 +34,8 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     ConfigurationError, DataError: as `evo.training.init_from.start_of`.
     """
     from evo.config.experiment import curriculum_of, environment_of
-    from evo.plugins.options import Setup
     from evo.plugins.registry import find, loaded
+    from evo.setup import Setup
     from evo.training.init_from import start_of
     from evo.training.validation import Validated
     from evo.training.wrapped_algorithm import CheckedAlgorithm, OnCurriculum
@@ -49,7 +49,9 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         network=experiment.network(),
         environment=environment,
         candidates_per_task=_per_task(experiment, environment),
-        learner=experiment.learner.beside(min(cores(), processes(experiment.workers))) if experiment.learns else None,
+        learner=experiment.learner.with_default_threads(min(cores(), processes(experiment.workers)))
+        if experiment.learns
+        else None,
         start=None if start is None else start.weights,
         curriculum=curriculum if curriculum.training else None,
     )
@@ -65,7 +67,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
 def _per_task(experiment: Experiment, environment: Environment) -> int:
     """Return how many candidates a task holds."""
     given, candidates = experiment.workers.candidates_per_task, experiment.options.candidates()
-    usual = experiment.options.candidates_per_task(experiment.network())
+    usual = experiment.options.candidates_per_task(experiment.network().flops)
     if given or candidates == 1 or experiment.policy.player != "tensorflow" or environment.game is None:
         return given or usual
     return experiment.workers.task_size(usual, candidates)

@@ -18,7 +18,7 @@ from evo.training.quarantine import show
 from evo.training.statistics import mean_interval, rate_interval
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Environment
+    from evo.environment import Environment
 
 EPISODES_PER_TASK = 64
 BLOCK = 1_000_000  # test episodes of a block

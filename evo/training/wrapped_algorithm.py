@@ -12,7 +12,7 @@ from evo.plugins.mistakes import expect, is_named
 from evo.records import Algorithm, Finalists, Request
 
 if TYPE_CHECKING:
-    from evo.environments.curriculum import Curriculum
+    from evo.environment import Curriculum
     from evo.records import Arrays, Generation
 
 

@@ -25,7 +25,7 @@ from evo.training.generation import addressed, make_algorithm
 from evo.verify.recording import Recording, record_task
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Environment
+    from evo.environment import Environment
     from evo.records import Generation
     from evo.store.published import Published
     from evo.training.validation import Validated

@@ -17,8 +17,7 @@ from evo.records import Episodes, Task, Transitions, WeightSource
 from evo.training.testing import score_of
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Environment
-    from evo.environments.pictures import Shown
+    from evo.environment import Environment, Shown
     from evo.records import Evaluator
 
 

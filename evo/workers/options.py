@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from evo.errors import DeviceError
-from evo.plugins.options import Section
+from evo.options import Section
 from evo.workers import devices, placement
 from evo.workers.placement import LearnerDevices, Slots
 

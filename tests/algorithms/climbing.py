@@ -12,8 +12,8 @@ from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
-from evo.plugins.options import Setup
 from evo.records import Metrics, Request, Result
+from evo.setup import Setup
 
 Function = Callable[[NDArray[np.float64]], float]
 FINE = 1e12  # returns per unit of a function, so that rounding them to whole numbers hides nothing

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from evo.environments import environment
-from evo.plugins.options import EnvironmentOptions
+from evo import environment
+from evo.options import EnvironmentOptions
 
 plugs_into = "environments"
 

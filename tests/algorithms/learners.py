@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.environment import Environment
 from evo.environments import gymnasium, snake
-from evo.environments.environment import Environment
 from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.options import LearnerOptions
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.plugins.options import Setup
 from evo.records import Metrics, Request, Result
 from evo.rollouts.rollout import Rollout
+from evo.setup import LearnerOptions, Setup
 
 ONE = LearnerOptions(threads=1)
 LINEAR = Policy(kind="linear")

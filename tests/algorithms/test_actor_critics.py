@@ -431,9 +431,9 @@ def test_invalid_options_are_named(module: Any, options: dict[str, Any], name: s
 
 
 WILD = """
-from evo.environments import environment
+from evo import environment
 from evo.rollouts.gymnasium_episodes import PROBED
-from evo.plugins.options import EnvironmentOptions
+from evo.options import EnvironmentOptions
 
 plugs_into = "environments"
 

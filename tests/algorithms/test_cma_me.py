@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from evo.algorithms import cma_me, map_elites
 from evo.evolution.archive import NOWHERE, Archive, Children
 from evo.evolution.population import FITNESS_WORST
-from evo.plugins.options import Setup
 from evo.records import Result
+from evo.setup import Setup
 from evo.testing import algorithm_tests
 from tests.algorithms.climbing import candidates_of, network_of
 from tests.algorithms.test_map_elites import archive, play

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 import evo
 from evo.algorithms import erl, ga
-from evo.environments.environment import Environment
+from evo.environment import Environment
 from evo.errors import ConfigurationError, DataError, ResourceError
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.plugins.options import Setup
 from evo.records import Algorithm, Metrics, Request, Result
 from evo.rollouts.rollout import Rollout
+from evo.setup import Setup
 from evo.testing import algorithm_tests
 from tests.algorithms.climbing import candidates_of
 from tests.algorithms.learners import LINEAR, ONE, Chain, assert_same, board, frozen, without_board

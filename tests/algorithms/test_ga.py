@@ -14,11 +14,11 @@ from evo.environments import gymnasium, snake
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.plugins.options import Setup
 from evo.randomness.philox import draw, philox
 from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import WORST, Metrics, Request, Result, Task
 from evo.rollouts.rollout import Rollout
+from evo.setup import Setup
 
 NETWORK = Network.build(Policy(kind="linear"), (4,), 2)  # ten weights
 Score = Callable[[int, Task], Sequence[int]]  # candidate and task to the return of every episode

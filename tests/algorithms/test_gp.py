@@ -20,8 +20,8 @@ from evo.kernels import lanes
 from evo.kernels.layout import input_of
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
-from evo.plugins.options import Setup
 from evo.run import train
+from evo.setup import Setup
 from evo.testing import algorithm_tests
 
 NETWORK = Network.build(Options(layers=["tree 4"]), (5,), 3)

@@ -17,10 +17,10 @@ from evo.evolution.population import between_islands
 from evo.evolution.selection import Selection
 from evo.planning.estimate import estimated
 from evo.planning.probe import probe
-from evo.plugins.options import Setup
 from evo.randomness.philox import draw
 from evo.randomness.streams import Purpose, stream
 from evo.records import Request, WeightSource
+from evo.setup import Setup
 from evo.store.store import Store
 from evo.testing import algorithm_tests
 from evo.verify.candidate import replay_candidate

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from evo.algorithms import map_elites
 from evo.errors import ConfigurationError
-from evo.plugins.options import Setup
 from evo.records import WORST, Request, Result
+from evo.setup import Setup
 from evo.testing import algorithm_tests
 from tests.algorithms import climbing
 from tests.algorithms.climbing import network_of

@@ -21,8 +21,8 @@ from evo.config.loading import FIXED, load
 from evo.errors import ConfigurationError
 from evo.files.format import FORMAT
 from evo.files.hashing import first_hash
+from evo.options import Section
 from evo.plugins import registry
-from evo.plugins.options import Section
 from evo.store.run_directory import free_directory, in_free_directory
 from evo.training.summary import Champion, Summary
 from evo.training.testing import Score
@@ -196,7 +196,7 @@ def test_what_a_full_disk_has_lost_is_an_error_where_output_was_asked_for(words:
 
 PLUGIN = """
 import os, signal, time
-from evo.plugins.options import AlgorithmOptions
+from evo.options import AlgorithmOptions
 plugs_into = "algorithms"
 {trouble}
 class Options(AlgorithmOptions):

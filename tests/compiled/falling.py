@@ -12,8 +12,8 @@ from numba import njit
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.game import CompiledGame, register
-from evo.environments import environment
-from evo.plugins.options import EnvironmentOptions
+from evo.environment import Environment
+from evo.options import EnvironmentOptions
 from evo.randomness.philox import draw as plain_draw
 from evo.randomness.philox_compiled import draw
 
@@ -96,7 +96,7 @@ class Options(EnvironmentOptions):
 
 
 @dataclass(frozen=True)
-class Catch(environment.Environment):
+class Catch(Environment):
     options: Options
     shape = (3,)
     actions = 3

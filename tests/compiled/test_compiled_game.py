@@ -14,12 +14,12 @@ import pytest
 from numba import njit
 
 from evo.compiled.game import register
-from evo.environments.environment import Environment
+from evo.environment import Environment
 from evo.kernels import lanes as kernel
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.options import EnvironmentOptions
 from evo.plugins import registry
-from evo.plugins.options import EnvironmentOptions
 from evo.records import (
     SEGMENT_END,
     TERMINATED,

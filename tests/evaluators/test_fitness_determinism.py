@@ -16,9 +16,9 @@ from evo.algorithms import ga
 from evo.environments import snake
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.plugins.options import Setup
 from evo.records import Result, Task, WeightSource
 from evo.rollouts.rollout import Rollout
+from evo.setup import Setup
 from tests.evaluators.ray.ray_nodes import needs_ray
 from tests.helpers.specs import make, spec
 

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from evo.config.experiment import Experiment, environment_of
-from evo.environments.environment import Normalisation
+from evo.environment import Normalisation
 from evo.exports.decision_tree import python_of
 from evo.exports.networks import FORMATS, SUFFIXES, layers_of
 from evo.kernels import lanes

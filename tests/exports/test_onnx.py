@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import evo
 import snake  # noqa: F401
 from evo.config.experiment import Experiment
-from evo.environments.environment import Normalisation
+from evo.environment import Normalisation
 from evo.exports.onnx_model import onnx_model
 from evo.kernels import lanes
 from snake.batch import positions

@@ -22,7 +22,7 @@ from evo.game import Game, GameOptions
 from evo.games import catch
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.plugins.options import described
+from evo.options import mistakes_text
 from evo.records import WORST, Episodes, Segment, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 from evo.testing import game_tests
@@ -309,7 +309,7 @@ def test_a_choice_that_is_wrong_is_told_with_the_close_one() -> None:
 
     with pytest.raises(ValidationError) as raised:
         Options(pit="lava")
-    assert described(Options, raised.value) == "pit: must be 'water' or 'larva', not 'lava' - did you mean `larva`?"
+    assert mistakes_text(Options, raised.value) == "pit: must be 'water' or 'larva', not 'lava' - did you mean `larva`?"
 
 
 @pytest.mark.parametrize("copy", [True, False])

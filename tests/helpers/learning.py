@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evo.learning.options import LearnerOptions
+from evo.setup import LearnerOptions
 
 
 @pytest.fixture(scope="session", autouse=True)

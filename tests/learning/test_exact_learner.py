@@ -270,8 +270,8 @@ LOSSES: dict[str, tuple[Network, AnyLoss, Any, dict[str, float]]] = {
 
 @pytest.mark.parametrize("name", sampled(LOSSES, *(list(LOSSES).index(name) for name in ("ppo", "dqn", "pqn"))))
 def test_updates_are_those_of_tensorflow_but_for_rounding(name: str, tensorflow: Any) -> None:
-    from evo.learning.options import LearnerOptions
     from evo.learning.tensorflow.learner import TensorFlowLearner
+    from evo.setup import LearnerOptions
 
     network, loss, batch, numbers = LOSSES[name]
     count, weights = 70, random_weights(network, 4)
@@ -300,8 +300,8 @@ def test_updates_are_those_of_tensorflow_but_for_rounding(name: str, tensorflow:
 
 @pytest.fixture(scope="module")
 def tensorflow() -> Any:
-    from evo.learning.options import LearnerOptions
     from evo.learning.tensorflow.setup import start_tensorflow
+    from evo.setup import LearnerOptions
 
     return start_tensorflow(LearnerOptions(threads=1))
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from evo.errors import DeviceError, ResourceError
 from evo.kernels import lanes
 from evo.learning.learner import BETAS, EPSILON
-from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow.learner import LEAST, TensorFlowLearner, part_size, parts_at_a_time
 from evo.learning.tensorflow.networks import CHUNK, Forward
 from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network, Options
+from evo.setup import LearnerOptions
 from evo.workers.gpus import VISIBLE
 from evo.workers.placement import NO_GPU
 from tests.helpers.calling import ROOT

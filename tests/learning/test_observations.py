@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from evo.environment import Environment
 from evo.environments import snake
-from evo.environments.environment import Environment
 from evo.learning import observations
 from evo.learning.collecting import begin_envs
 from evo.learning.exact.learner import ExactLearner

@@ -13,12 +13,12 @@ import pytest
 
 from evo.evaluators import processes, serial
 from evo.kernels import lanes
-from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.records import WORST, ActionRule, Episodes, Task, WeightSource
 from evo.rollouts.player import RunSpec, make_player
+from evo.setup import LearnerOptions
 from evo.workers.gpus import VISIBLE
 from evo.workers.placement import NO_GPU
 from tests.helpers.specs import make, spec

@@ -14,11 +14,11 @@ from evo.compiled import cache as kernel_cache
 from evo.config import loading
 from evo.config.experiment import environment_of
 from evo.errors import DeviceError
-from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.records import ActionRule, Episodes, Task, WeightSource
 from evo.rollouts.player import make_player
+from evo.setup import LearnerOptions
 from evo.training.generation import make_algorithm
 from evo.workers.gpus import VISIBLE
 from evo.workers.placement import NO_GPU

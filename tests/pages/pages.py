@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evo.environments.environment import Environment
+from evo.environment import Environment
 from evo.networks.network import Network
 from evo.pages.page import CORE, text
 from evo.records import Episodes, Result, Task, WeightSource

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from evo.plugins.options import AlgorithmOptions, Setup
+from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import Algorithm, Arrays, Episodes, Finalists, Generation, Request, Task, WeightSource
+from evo.setup import Setup
 
 plugs_into = "algorithms"
 

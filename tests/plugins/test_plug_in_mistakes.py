@@ -17,8 +17,8 @@ ENVIRONMENT = """
 import sys
 import gymnasium
 import numpy as np
-from evo.environments import environment
-from evo.plugins.options import EnvironmentOptions
+from evo import environment
+from evo.options import EnvironmentOptions
 plugs_into = "environments"
 class Options(EnvironmentOptions):
     id: str = "here"

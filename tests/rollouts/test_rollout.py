@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evo.environment import Environment as Declared
 from evo.environments import snake
-from evo.environments.environment import Environment as Declared
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys

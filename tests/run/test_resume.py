@@ -15,8 +15,8 @@ import pytest
 
 from evo.config import loading
 from evo.config.experiment import Experiment, difference
+from evo.options import Section
 from evo.plugins import registry
-from evo.plugins.options import Section
 from evo.store.champion import read_champion
 from evo.store.run_directory import CONFIG
 from evo.store.store import Store

@@ -15,7 +15,7 @@ from evo.errors import ConfigurationError
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.networks.transfer import fit
-from evo.plugins.options import Setup
+from evo.setup import Setup
 from evo.store.champion import encode_champion, read_champion
 from evo.store.store import Store
 from evo.training.champion import network_layers

@@ -16,7 +16,7 @@ from evo.config import loading
 from evo.errors import ConfigurationError, DeviceError
 from evo.evaluators import processes, serial
 from evo.evaluators.ray import Options as RayOptions
-from evo.learning.options import CLUSTERS, LearnerOptions
+from evo.setup import CLUSTERS, LearnerOptions
 from evo.workers import gpus, placement
 from evo.workers.gpus import VISIBLE, Gpu
 from evo.workers.options import LocalOptions

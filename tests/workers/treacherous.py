@@ -20,9 +20,9 @@ import gymnasium
 import numpy as np
 from pydantic import Field
 
-from evo.environments import environment
+from evo import environment
 from evo.errors import DeviceMemoryError
-from evo.plugins.options import EnvironmentOptions
+from evo.options import EnvironmentOptions
 
 plugs_into = "environments"
 

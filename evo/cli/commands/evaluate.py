@@ -45,7 +45,7 @@ def main(arguments: Namespace) -> int:
     from evo.config.experiment import environment_of
     from evo.store.metrics import looked_at
     from evo.training import testing
-    from evo.training.finished import elsewhere, look_at, playing
+    from evo.training.finished import look_at, playing, with_environment
     from evo.training.summary import one_line
 
     episodes = whole("--episodes", arguments.episodes, 1, testing.BLOCK)
@@ -55,7 +55,7 @@ def main(arguments: Namespace) -> int:
     run = look_at(Path(arguments.run_dir), flags)
     episodes = episodes or run.experiment.test.episodes
     block = run.experiment.test.block if block is None else block
-    experiment = elsewhere(run.experiment, arguments.set) if arguments.set else run.experiment
+    experiment = with_environment(run.experiment, arguments.set) if arguments.set else run.experiment
     environment, network = environment_of(experiment.environment), experiment.network()
     rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
     with playing(experiment) as (evaluator, published):
@@ -68,7 +68,7 @@ def main(arguments: Namespace) -> int:
         print(one_line({**asdict(score), "mode": arguments.mode, **changed}))
     else:
         if arguments.set:
-            print(experiment.environment.described())
+            print(experiment.environment.title())
             print(printable_lines("\n".join(_changed(run.experiment, experiment))))
         print(show.described(score))
         baselines = testing.baselines(environment, score.episodes, score.block, testing.BASELINE_SECONDS)

@@ -15,7 +15,7 @@ from evo.plugins import registry
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from evo.plugins.options import Section
+    from evo.options import Section
 
 SUMMARISED = False
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}  # as annotated_types names them, in words
@@ -93,7 +93,7 @@ def _without(options: type[Section], shared: Collection[str]) -> dict[str, Field
 
 def _rows(options: Mapping[str, FieldInfo], name: str) -> Iterator[tuple[str, FieldInfo]]:
     """Yield every option as `key = default`; after an option that is a table, also each of its keys."""
-    from evo.plugins.options import Section
+    from evo.options import Section
 
     for key, info in options.items():
         default = None if info.is_required() else info.get_default(call_default_factory=True)

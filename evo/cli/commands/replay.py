@@ -15,7 +15,7 @@ from evo.files.destination import destination
 from evo.plugins import registry
 
 if TYPE_CHECKING:
-    from evo.environments.environment import Environment
+    from evo.environment import Environment
     from evo.training.finished import Policy
     from evo.verify.recording import Recording
 

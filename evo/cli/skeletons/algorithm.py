@@ -8,9 +8,10 @@ import numpy as np
 from pydantic import Field
 
 from evo.networks.candidates import Rebuilder
-from evo.plugins.options import AlgorithmOptions, Setup
+from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys
 from evo.records import WORST, Algorithm, Arrays, Episodes, Finalists, Generation, Request, Task, WeightSource
+from evo.setup import Setup
 
 plugs_into = "algorithms"
 

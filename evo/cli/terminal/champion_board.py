@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from evo.config.experiment import Experiment
-    from evo.environments.environment import Environment
-    from evo.environments.pictures import Shown
+    from evo.environment import Environment, Shown
     from evo.rollouts.rollout import Rollout
 
 STEPS_PER_SECOND = 10.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from evo.cli.terminal.keys import keys
 
 if TYPE_CHECKING:
-    from evo.environments.pictures import Shown
+    from evo.environment import Shown
 
 HIDE, SHOW, UP = "\x1b[?25l", "\x1b[?25h", "\x1b[{}A\r"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from evo.cli.terminal.keys import Read, keys, names
-from evo.environments.pictures import Shown
+from evo.environment import Shown
 from snake.render import position, text
 from snake.rules import HEADINGS, Game
 

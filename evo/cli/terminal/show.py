@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evo.config.experiment import Experiment
-    from evo.environments.environment import Environment
+    from evo.environment import Environment
     from evo.run import Session
     from evo.training.summary import Summary
     from evo.training.testing import Baseline, Score
@@ -26,7 +26,7 @@ FRAMES_PER_SECOND = 30.0
 def headline(experiment: Experiment) -> str:
     """Return what will be done, in two lines that fit into 80 columns."""
     return (
-        f"{experiment.algorithm} on {experiment.environment.described()}\n"
+        f"{experiment.algorithm} on {experiment.environment.title()}\n"
         f"{experiment.policy.called} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
         f"{counted(experiment.generations, 'generation')}"
     )
@@ -100,7 +100,7 @@ def ending(
     diagnosis has a finding.
     """
     from evo.config.experiment import environment_of
-    from evo.environments.environment import RANDOM
+    from evo.environment import RANDOM
     from evo.environments.gymnasium import PREFIX
 
     champion, no_better = summary.champion, False

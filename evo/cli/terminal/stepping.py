@@ -17,8 +17,7 @@ from evo.networks.occlusion import occlusion
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from evo.environments.environment import Environment
-    from evo.environments.pictures import Shown
+    from evo.environment import Environment, Shown
     from evo.training.finished import Policy
     from evo.verify.recording import Recording
 

@@ -6,15 +6,15 @@ import os
 from typing import TYPE_CHECKING
 
 from evo.errors import notice
-from evo.learning.options import CLUSTERS
+from evo.setup import CLUSTERS
 from evo.workers import devices, gpus
 from evo.workers.gpus import VISIBLE
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner
     from evo.learning.losses import AnyLoss
-    from evo.learning.options import LearnerOptions
     from evo.networks.network import Network
+    from evo.setup import LearnerOptions
 
 
 def make_learner(network: Network, options: LearnerOptions, loss: AnyLoss, max_gradient_norm: float = 0.0) -> Learner:

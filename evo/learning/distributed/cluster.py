@@ -22,10 +22,10 @@ from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, Resou
 from evo.learning.distributed.member import END, MemberSpec, described
 from evo.learning.distributed.messages import Message, decode, encode
 from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, TargetNetwork, Values
-from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow.learner import part_size
 from evo.networks.network import Network
 from evo.records import Arrays
+from evo.setup import LearnerOptions
 from evo.workers import gpus
 from evo.workers.channel import Answer, Channel, Failed, GivesUp, WorkerSpec
 from evo.workers.fork_server import ForkServer, ForkServerLost

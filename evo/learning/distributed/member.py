@@ -23,12 +23,12 @@ from evo.learning.distributed import private_network
 from evo.learning.distributed.messages import Message, decode, encode
 from evo.learning.learner import BetweenNetworks, Loss
 from evo.learning.losses import PolicyLoss, QLoss, Regression
-from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.learning.tensorflow.setup import explained, start_tensorflow
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Player
+from evo.setup import LearnerOptions
 from evo.workers import devices
 from evo.workers.gpus import VISIBLE
 from evo.workers.placement import NO_GPU

@@ -21,7 +21,7 @@ from evo.learning.learner import BetweenNetworks, Loss, Rows, Values
 from evo.networks.network import Network
 
 if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions
+    from evo.setup import LearnerOptions
 
 
 class Served:

@@ -23,7 +23,7 @@ from evo.networks.network import Network
 from evo.workers import devices
 
 if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions
+    from evo.setup import LearnerOptions
 
 Share = dict[str, NDArray[Any]]  # a replica's arrays [N, part, ...], and "place" [N, part]: their rows in the batch
 

@@ -26,7 +26,7 @@ from evo.networks.network import Network
 from evo.records import Arrays
 
 if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions as Options
+    from evo.setup import LearnerOptions as Options
 
 EMPTY = -1  # the row of a place in a part that holds no example
 LEAST = 32  # places of a part

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.learning.learner import Learner
-from evo.learning.options import LearnerOptions as Options
 from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.keras_form import build_keras, flat_weights, set_weights
 from evo.networks.network import Network
+from evo.setup import LearnerOptions as Options
 
 CHUNK = 1024  # observations that `Forward` computes at once
 

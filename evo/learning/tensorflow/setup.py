@@ -13,7 +13,7 @@ from evo.workers import devices
 from evo.workers.placement import GROWTH
 
 if TYPE_CHECKING:
-    from evo.learning.options import LearnerOptions as Options
+    from evo.setup import LearnerOptions as Options
 
 RESUME = "the last commit is intact: resume the run"
 PREFIX = re.compile(r"^\{\{[^}]*\}\} *")  # TensorFlow's name of a node

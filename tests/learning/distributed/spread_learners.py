@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from evo.learning.distributed import make_learner
 from evo.learning.losses import PolicyLoss, QLoss
-from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
+from evo.setup import LearnerOptions
 
 NETWORK = Network.build(Policy(conv=[[4, 3, 1]], dense=[8]), (5, 5, 3), 3, 1)
 SIZES = (33, 3, 50, 1, 40)  # of batches, which no number of devices divides

@@ -13,8 +13,8 @@ import pytest
 from evo.errors import DeviceMemoryError, ResourceError
 from evo.learning.distributed.cluster import Cluster, Process
 from evo.learning.distributed.messages import Message
-from evo.learning.options import LearnerOptions
 from evo.learning.tensorflow.setup import explained, shortages_explained
+from evo.setup import LearnerOptions
 from evo.workers.channel import GivesUp, WorkerSpec
 from evo.workers.fork_server import ForkServer
 from tests.helpers.learning import tensorflow  # noqa: F401

@@ -23,7 +23,7 @@ from evo.learning.distributed import make_learner
 from evo.learning.distributed.cluster import environments
 from evo.learning.distributed.member import described
 from evo.learning.distributed.messages import KINDS, Message, decode, encode
-from evo.learning.options import LearnerOptions
+from evo.setup import LearnerOptions
 from evo.workers import gpus
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.learning.distributed import spread_learners

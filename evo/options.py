@@ -1,24 +1,14 @@
-"""What every section of an experiment file has in common, and what the trainer asks of an algorithm's section."""
+"""The base classes of the sections of an experiment file: of any, of [environment], of an algorithm's."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from evo.errors import did_you_mean
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from evo.environments.curriculum import Curriculum
-    from evo.learning.options import LearnerOptions
-    from evo.networks.network import Network
-
 
 IN_TRAINING = {"training", "training_generations"}  # options of [environment] that change training episodes alone
 OF_TRAINER = IN_TRAINING | {"id"}  # that no environment is given
@@ -30,9 +20,9 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-def described(model: type[Section], error: ValidationError) -> str:
+def mistakes_text(model: type[Section], error: ValidationError) -> str:
     """Return what is wrong with the options of a section, in a line."""
-    return "; ".join(_described(model, dict(one)) for one in error.errors())
+    return "; ".join(_mistake_text(model, dict(one)) for one in error.errors())
 
 
 def quoted_choices(context: Mapping[str, Any]) -> list[str]:
@@ -40,7 +30,7 @@ def quoted_choices(context: Mapping[str, Any]) -> list[str]:
     return re.findall(r"'([^']*)'", str(context.get("expected", "")))
 
 
-def _described(model: type[Section], mistake: dict[str, Any]) -> str:
+def _mistake_text(model: type[Section], mistake: dict[str, Any]) -> str:
     """Return a mistake of pydantic in our words."""
     place, text = mistake["loc"], str(mistake["msg"]).replace("Input should be", "must be")
     if mistake["type"] == "extra_forbidden":
@@ -94,7 +84,7 @@ class EnvironmentOptions(Section):
             try:
                 self._changed(changes)
             except ValidationError as error:
-                raise ValueError(f"{name}: {described(type(self), error)}") from None
+                raise ValueError(f"{name}: {mistakes_text(type(self), error)}") from None
         return self
 
     @property
@@ -115,7 +105,7 @@ class EnvironmentOptions(Section):
             options[name] = before | value if isinstance(value, dict) and isinstance(before, dict) else value
         return type(self).model_validate(options)
 
-    def described(self) -> str:
+    def title(self) -> str:
         """Return the environment in a few words, for the first line of a run."""
         return self.id
 
@@ -125,7 +115,7 @@ class EnvironmentOptions(Section):
         return {}
 
     @property
-    def of_one_shape(self) -> str:
+    def fixed_shape_hint(self) -> str:
         """Return what makes observations of one shape where other options differ; empty: nothing does."""
         return ""
 
@@ -172,32 +162,6 @@ class AlgorithmOptions(Section):
         """Return over how many episodes a candidate's recorded return is summed."""
         return 1
 
-    def candidates_per_task(self, network: Network) -> int:
-        """Return how many candidates one task holds, independent of the number of workers."""
+    def candidates_per_task(self, flops: int) -> int:
+        """Return how many candidates one task holds, by the operations of a forward pass, not by the workers."""
         return 1
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What an algorithm is made from, besides its own options."""
-
-    seed: int
-    network: Network
-    environment: Any  # in which training begins; all others have its shape and actions
-    candidates_per_task: int = 1
-    learner: LearnerOptions | None = None  # where its options say that it learns
-    start: NDArray[np.float32] | None = None  # [P] weights to start from
-    curriculum: Curriculum | None = None  # where training is not as validation
-
-    @property
-    def learner_threads(self) -> int:
-        """The CPU threads that a learner has."""
-        return 1 if self.learner is None else self.learner.thread_count
-
-    def environment_in(self, number: int) -> Any:
-        """Return the environment in which a generation trains."""
-        return self.environment if self.curriculum is None else self.curriculum.environment(number)
-
-    def slot(self, number: int) -> int:
-        """Return which set of environments side by side a generation plays in, as `Curriculum.slot`."""
-        return 0 if self.curriculum is None else self.curriculum.slot(number)

@@ -1,13 +1,18 @@
-"""The options of [learner]: how gradient methods compute their updates."""
+"""What an algorithm is made from: its `Setup`, with the options of [learner]."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.plugins.options import Section
+from evo.environment import Curriculum
+from evo.networks.network import Network
+from evo.options import Section
 from evo.workers import gpus
 from evo.workers.placement import LearnerDevices
 
@@ -101,15 +106,15 @@ class LearnerOptions(Section):
             return not self._only_tensorflow() and not gpus.visible()
         return self.arithmetic == "exact"
 
-    def beside(self, workers: int) -> LearnerOptions:
-        """Return these options with a number of threads, of a run with so many workers that wait while it learns."""
+    def with_default_threads(self, workers: int) -> LearnerOptions:
+        """Return these options with as many threads as `workers`, unless threads are set or TensorFlow computes."""
         if self.threads != "auto" or not self.is_exact:
             return self
         return self.model_copy(update={"threads": workers})
 
     @property
     def thread_count(self) -> int:
-        """Return the CPU threads of an update; before `beside`, those that TensorFlow has."""
+        """Return the CPU threads of an update; before `with_default_threads`, TensorFlow's."""
         return TENSORFLOW_THREADS if self.threads == "auto" else self.threads
 
     @property
@@ -149,3 +154,29 @@ class LearnerOptions(Section):
         if self.is_exact:
             return {"arithmetic": GRADIENT}
         return self.model_dump(exclude={"arithmetic", "weight", "log_placement"}) | {"threads": self.thread_count}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an algorithm is made from, besides its own options."""
+
+    seed: int
+    network: Network
+    environment: Any  # in which training begins; all others have its shape and actions
+    candidates_per_task: int = 1
+    learner: LearnerOptions | None = None  # where its options say that it learns
+    start: NDArray[np.float32] | None = None  # [P] weights to start from
+    curriculum: Curriculum | None = None  # where training is not as validation
+
+    @property
+    def learner_threads(self) -> int:
+        """The CPU threads that a learner has."""
+        return 1 if self.learner is None else self.learner.thread_count
+
+    def environment_in(self, number: int) -> Any:
+        """Return the environment in which a generation trains."""
+        return self.environment if self.curriculum is None else self.curriculum.environment(number)
+
+    def slot(self, number: int) -> int:
+        """Return which set of environments side by side a generation plays in, as `Curriculum.slot`."""
+        return 0 if self.curriculum is None else self.curriculum.slot(number)

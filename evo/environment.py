@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.records import Task
 
 if TYPE_CHECKING:
     import gymnasium
-    import numpy as np
-    from numpy.typing import NDArray
 
-    from evo.compiled.game import CompiledGame
-    from evo.environments.pictures import Shown
-
-
+Frame = NDArray[np.uint8]  # [H, W, 3]
 RANDOM = "random"  # among the players that need no learning: the one that draws its actions
 
 
@@ -24,6 +25,16 @@ class Normalisation(NamedTuple):
     mean: NDArray[np.float64]  # of the shape of an observation
     deviation: NDArray[np.float64]
     limit: float
+
+
+class Shown(Protocol):
+    """A position that can be shown."""
+
+    def text(self, colour: bool) -> str:
+        """Return lines of text, with escape sequences only where `colour` is true."""
+
+    def rgb(self) -> Frame:
+        """Return a picture for a film, uint8 [H, W, 3]."""
 
 
 class Environment(Protocol):
@@ -88,8 +99,8 @@ class Environment(Protocol):
         return ""
 
     @property
-    def game(self) -> CompiledGame | None:
-        """The compiled game, where there is one; None: it is played through Gymnasium's interface."""
+    def game(self) -> Any:
+        """The `CompiledGame`, where there is one; None: it is played through Gymnasium's interface."""
         return None
 
     @property
@@ -119,3 +130,46 @@ class Environment(Protocol):
     def metrics_of_episode(self, info: Mapping[str, Any], truncated: bool) -> tuple[int, ...]:
         """Return the metrics of an episode whose last step had this `info`; a compiled game has its own."""
         return ()
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """Environments of training, each for a generation in turn, and from some generation on that of validation."""
+
+    evaluation: Environment  # of validation and test
+    training: tuple[Environment, ...] = ()  # empty: as validation
+    generations: int = 0  # after which training is as validation; 0: never
+
+    def turn(self, number: int) -> int | None:
+        """Return the place in `training` of a generation's environment; None: it is that of validation."""
+        over = bool(self.generations) and number >= self.generations
+        return None if over or not self.training else number % len(self.training)
+
+    def environment(self, number: int) -> Environment:
+        """Return the environment in which a generation trains."""
+        turn = self.turn(number)
+        return self.evaluation if turn is None else self.training[turn]
+
+    def environments(self) -> Iterator[Environment]:
+        """Yield every environment in which training may take place."""
+        yield from self.training
+        if self.generations or not self.training:
+            yield self.evaluation
+
+    def slot(self, number: int) -> int:
+        """Return which set of environments side by side a generation plays in.
+
+        The one of a single table goes on where training becomes as validation; of several, each has its own.
+        """
+        turn, several = self.turn(number), len(self.training) > 1
+        return turn if turn is not None else several * len(self.training)
+
+    def metrics(self, number: int) -> dict[str, float]:
+        """Return which of several tables a generation trains by, counted from 0; nothing where there is no choice."""
+        turn = self.turn(number)
+        return {} if turn is None or len(self.training) < 2 else {"training_table": float(turn)}
+
+    def placed(self, task: Task, number: int) -> Task:
+        """Return a generation's task for its environment."""
+        turn = self.turn(number)
+        return replace(task, evaluation=True) if turn is None else replace(task, training=turn)
