@@ -2,8 +2,8 @@
 
 `python tests/imports/import_picture.py [--dot]` prints it.
 
-Imports inside of functions count. Those under `if TYPE_CHECKING` do not, nor those of a program's entry point under
-`if __name__ == "__main__"`.
+Imports inside of functions and under `if TYPE_CHECKING` count; those of a program's entry point under
+`if __name__ == "__main__"` do not.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ def parsed(path: Path) -> ast.Module:
 
 
 def names_imported(path: Path, *, only_at_import: bool = False) -> Iterator[str]:
-    """Yield the dotted name of everything that a file imports; `only_at_import` leaves out functions."""
+    """Yield the dotted name of everything that a file imports; `only_at_import`: what importing it imports too."""
     nodes: list[ast.AST] = [parsed(path)]
+    skipped = ["__name__ == '__main__'", *(["TYPE_CHECKING"] if only_at_import else [])]
     while nodes:
         node = nodes.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'"):
+        if isinstance(node, ast.If) and ast.unparse(node.test) in skipped:
             continue
         if only_at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
