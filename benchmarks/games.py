@@ -16,8 +16,8 @@ import numpy as np
 from benchmarks.peers import Peer, interpreter, missing
 from benchmarks.rollout import fresh
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.environments.game import GameEnvironment
-from evo.environments.game_envs import GameVectorEnv
+from evo.games.envs import GameVectorEnv
+from evo.games.game import GameEnvironment
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.peers import Peer, interpreter, missing
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.environments.game_envs import GameVectorEnv
+from evo.games.envs import GameVectorEnv
 from evo.plugins import registry
 
 LEAST = 1.0  # times gymnax's steps

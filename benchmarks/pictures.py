@@ -24,7 +24,7 @@ from evo.cli.terminal.following import Champions, MetricsTail
 from evo.cli.terminal.screen import Screen
 from evo.config import loading
 from evo.config.experiment import environment_of
-from evo.environments.films import save_film
+from evo.games.films import save_film
 from evo.run import Row
 from evo.training.finished import look_at, playing
 from evo.verify.recording import record

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.compiled.game import GOES_ON
 from evo.environments.snake import Environment
+from evo.games.contract import GOES_ON
 from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network
 from evo.workers.devices import import_tensorflow

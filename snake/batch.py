@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.arguments import whole
 from evo.compiled.bits import popcount
-from evo.compiled.game import GOES_ON, TERMINATED, TRUNCATED
+from evo.games.contract import GOES_ON, TERMINATED, TRUNCATED
 from evo.randomness.philox_compiled import draw
 from snake.rules import LARGEST, SMALLEST, Game
 

@@ -1,4 +1,4 @@
-"""Snake as a compiled game: which of its functions stand for those of the contract in `evo.compiled.game`."""
+"""Snake as a compiled game: which of its functions stand for those of the contract in `evo.games.contract`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.game import TRUNCATED, CompiledGame, register
+from evo.games.contract import TRUNCATED, CompiledGame, register
 from snake import observe, snapshots
 from snake.batch import LEAN, Boards, Rules, make_boards, make_rules, reset_board, step_board
 from snake.rules import ACTIONS, EGO, EPISODE_METRICS, MASKS, OBSERVATIONS, one_of, shape

@@ -16,9 +16,9 @@ from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AutoresetMode
 
 from evo.compiled.arguments import whole
-from evo.compiled.game import GOES_ON, TERMINATED, TRUNCATED, CompiledGame
-from evo.compiled.vector_env import MODES, CompiledVectorEnv, Info, Observation
-from evo.randomness.episodes import Batch
+from evo.games.batch import Batch
+from evo.games.contract import GOES_ON, TERMINATED, TRUNCATED, CompiledGame
+from evo.games.vector_env import MODES, CompiledVectorEnv, Info, Observation
 from snake.batch import Boards, Rules, positions, reset_board, step_board
 from snake.compiled import make_game
 from snake.observe import HIGHEST, LOWEST, mask, observe_board

@@ -17,7 +17,7 @@ from numba import njit
 from benchmarks.peers import answer
 from benchmarks.peers.torch_network import network, translated
 from evo.compiled import cache as kernel_cache
-from evo.compiled.game import GOES_ON
+from evo.games.contract import GOES_ON
 from snake.batch import Rules, make_boards, reset_board, step_board
 from snake.observe import observe_many
 

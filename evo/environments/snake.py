@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from evo.compiled.game import CompiledGame
     from evo.environment import Shown
+    from evo.games.contract import CompiledGame
     from snake.render import Position
 
 

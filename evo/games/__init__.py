@@ -1,11 +1,59 @@
-"""Games, each of them one file of plain Python; importing this registers them with Gymnasium, as "evo/catch-v0"."""
+"""Games in plain Python, which Numba compiles, and all that the file of a game imports from the trainer.
+
+Importing this registers the games of the catalogue with Gymnasium, as "evo/catch-v0"; the rest loads when it is used.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from evo.environments.game import register
+import gymnasium.envs.registration as gymnasium_registry
 
-for _file in sorted(Path(__file__).parent.glob("[!_]*.py")):
-    if b"\nmake = Game(" in _file.read_bytes():
-        register(f"evo.games.{_file.stem}")
+if TYPE_CHECKING:
+    from evo.compiled.exact import cos, exp, sin, tanh
+    from evo.games.drawing import below, normal, uniform
+    from evo.games.game import Game, GameOptions
+    from evo.records import GOES_ON, TERMINATED, TRUNCATED
+
+__all__ = [
+    "GOES_ON", "TERMINATED", "TRUNCATED", "Game", "GameOptions", "below", "cos", "exp", "normal", "register",
+    "sin", "tanh", "uniform",
+]  # fmt: skip
+
+PLACES = {
+    "evo.compiled.exact": {"cos", "exp", "sin", "tanh"},
+    "evo.games.drawing": {"below", "normal", "uniform"},
+    "evo.games.game": {"Game", "GameOptions"},
+    "evo.records": {"GOES_ON", "TERMINATED", "TRUNCATED"},
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in PLACES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'evo.games' has no attribute {name!r}")
+
+
+def register(module: str, version: int = 0) -> None:
+    """Register the game in a module with Gymnasium, as "evo/NAME-v0"; `gymnasium.make` takes the game's options.
+
+    ModuleNotFoundError where there is no such module.
+    """
+    name = f"evo/{module.rpartition('.')[2]}-v{version}"
+    if find_spec(module) is None:
+        raise ModuleNotFoundError(f"no module {module}")
+    gymnasium_registry.registry.pop(name, None)
+    gymnasium_registry.register(
+        id=name,
+        entry_point="evo.games.game:make_env",
+        vector_entry_point="evo.games.game:make_vector_env",
+        kwargs={"module": module},
+    )
+
+
+for _file in sorted((Path(__file__).parent / "catalogue").glob("[!_]*.py")):
+    register(f"evo.games.catalogue.{_file.stem}")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from evo.compiled.game import CompiledGame
+    from evo.games.contract import CompiledGame
 
 PART = 4096  # observations that a thread rebuilds, at least
 

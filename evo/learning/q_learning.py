@@ -16,7 +16,7 @@ from evo.learning.schedules import Points, check_points, value_at
 from evo.records import ActionRule, Metrics
 
 if TYPE_CHECKING:
-    from evo.environments.symmetry import Symmetry
+    from evo.games.symmetry import Symmetry
 
 
 class ActionValueOptions(UpdateOptions):
@@ -58,7 +58,7 @@ class ActionValueOptions(UpdateOptions):
 
     def symmetry_of(self, environment: Any) -> Symmetry | None:
         """Return the environment's symmetry where examples are augmented by it."""
-        from evo.environments.symmetry import Symmetry
+        from evo.games.symmetry import Symmetry
 
         return Symmetry(environment.symmetry, environment.actions) if self.symmetry else None
 

@@ -57,7 +57,7 @@ def _not_compiled(text: str) -> ConfigurationError | None:
     """Return the line of a game that Numba's message is about; None: it is about none."""
     for file, number in [*FILE_FROM_NUMBA.findall(text), *PLACE_FROM_NUMBA.findall(text)]:
         path = Path(file).resolve()
-        if "site-packages" not in path.parts and (registry.ROOT not in path.parents or path.parent.name == "games"):
+        if "site-packages" not in path.parts and (registry.ROOT not in path.parents or path.parent.name == "catalogue"):
             line = linecache.getline(str(path), int(number)).strip()
             return ConfigurationError(
                 f"{path.name}:{number}: Numba cannot compile `{line}`; functions of a game use numbers and arrays of "

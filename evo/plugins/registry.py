@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
-PLACES = {"environments": ("environments", "games")}  # of a kind of plug-in, where that is not only its own folder
+PLACES = {"environments": ("environments", "games.catalogue")}  # of a kind that has several folders
 
 FIELDS = "__dataclass_fields__"
 UNTYPED = ("model-field-missing-annotation", "model-field-overridden")  # pydantic's codes

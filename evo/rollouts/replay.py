@@ -13,8 +13,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled import game as contract
-from evo.compiled.game import CompiledGame
+from evo.games import contract
+from evo.games.contract import CompiledGame
 from evo.records import GOES_ON, SEGMENT_END, TRUNCATED, EnvStates, Segment, Transitions
 from evo.rollouts.action_rules import read_action
 from evo.rollouts.segments import SegmentBuffers, begin_next, save_following

@@ -13,9 +13,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled import game as contract
-from evo.compiled.game import CompiledGame
 from evo.compiled.views import shaped
+from evo.games import contract
+from evo.games.contract import CompiledGame
 from evo.kernels.lanes import forward
 from evo.randomness.philox_compiled import episode_seed
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Transitions

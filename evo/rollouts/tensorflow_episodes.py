@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled import game as contract
-from evo.compiled.game import CompiledGame, observe_many
+from evo.games import contract
+from evo.games.contract import CompiledGame, observe_many
 from evo.records import GOES_ON, LARGEST_RETURN, ActionRule
 from evo.rollouts.action_rules import RULES, decide, write_action
 

@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.game import CompiledGame, observe_many
+from evo.games.contract import CompiledGame, observe_many
 from evo.records import GOES_ON, TRUNCATED, ActionRule, Result, Segment
 from evo.rollouts.action_rules import RULES
 from evo.rollouts.segments import SegmentBuffers, begin_next, save_following, step_env

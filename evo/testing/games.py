@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from evo.environment import Environment
-from evo.environments.game import GameEnvironment
-from evo.environments.plain import random_action
+from evo.games.game import GameEnvironment
+from evo.games.plain import random_action
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry

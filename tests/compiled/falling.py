@@ -11,8 +11,8 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.game import CompiledGame, register
 from evo.environment import Environment
+from evo.games.contract import CompiledGame, register
 from evo.options import EnvironmentOptions
 from evo.randomness.philox import draw as plain_draw
 from evo.randomness.philox_compiled import draw

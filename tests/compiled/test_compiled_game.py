@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from evo.compiled.game import register
 from evo.environment import Environment
+from evo.games.contract import register
 from evo.kernels import lanes as kernel
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy

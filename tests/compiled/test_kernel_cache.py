@@ -183,7 +183,7 @@ GAME = """
 from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
-from evo.compiled.game import CompiledGame, register
+from evo.games.contract import CompiledGame, register
 PAID = 0
 
 class State(NamedTuple):
@@ -204,7 +204,7 @@ game = CompiledGame(lambda count: State(np.zeros(count, np.int64)), None, (1,), 
 PLAYED = """
 import numpy as np
 import toy
-from evo.compiled import game
+from evo.games import contract as game
 print(toy.game.begin(np.zeros(1, np.uint64)).snapshots[0, 0], sum(game._begin_many.stats.cache_hits.values()))
 state = toy.game.make_state(1)
 print(game.kernel_cache.is_kept(game._begin_many, state), game.kernel_cache.is_kept(game.observe_many, state))

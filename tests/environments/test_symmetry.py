@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evo.environments import snake
-from evo.environments.symmetry import Symmetry
+from evo.games.symmetry import Symmetry
 from snake.batch import load
 from snake.rules import Game
 from tests.snake.saved_boards import snapshots

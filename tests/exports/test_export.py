@@ -154,7 +154,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_decision_tree_is_exported_as_a_function_that_plays_the_same_episode(tree: Path, tmp_path: Path) -> None:
-    from evo.games import cartpole
+    from evo.games.catalogue import cartpole
 
     file = tmp_path / "balance.py"
     out, _ = called(tree.parent, "export", "run", "--to", "python", file, program="evo")

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from evo.environments.game_envs import GameVectorEnv
 from evo.errors import ConfigurationError
-from evo.game import Game, GameOptions
-from evo.games import catch
+from evo.games import Game, GameOptions
+from evo.games.catalogue import catch
+from evo.games.envs import GameVectorEnv
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import mistakes_text
@@ -28,7 +28,7 @@ from evo.rollouts.rollout import Rollout
 from evo.testing import game_tests
 from tests.helpers.calling import ROOT, command, summary_of
 
-GAMES = sorted(path.stem for path in (Path(__file__).parents[2] / "evo" / "games").glob("[!_]*.py"))
+GAMES = sorted(path.stem for path in (Path(__file__).parents[2] / "evo" / "games" / "catalogue").glob("[!_]*.py"))
 
 QUICK = ("catch",)  # the others in the long tests: each is compiled for a quarter of a minute
 
@@ -85,7 +85,7 @@ LATE = """
 from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
-from evo.game import Game, GameOptions
+from evo.games import Game, GameOptions
 
 class Options(GameOptions):
     pass

@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from evo.environments.plain import PlainGame
-from evo.games import acrobot, cartpole, game_2048
+from evo.games.catalogue import acrobot, cartpole, game_2048
+from evo.games.plain import PlainGame
 from evo.randomness.philox import draw
 from evo.randomness.streams import Purpose
 from evo.records import GOES_ON, TERMINATED, TRUNCATED

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from evo.games import pendulum, swingup
+from evo.games.catalogue import pendulum, swingup
 
 SWINGUP = json.loads((Path(__file__).parent / "swingup_steps.json").read_text())
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evo.games import _minatar
+from evo.games.catalogue import _minatar
 
 GAMES = ("breakout", "freeway", "asterix", "space_invaders")
 TRACES = json.loads(gzip.decompress((Path(__file__).parent / "minatar_traces.json.gz").read_bytes()))
@@ -39,7 +39,7 @@ class Draws:
 
 @pytest.mark.parametrize("name", GAMES)
 def test_every_step_is_that_of_minatar(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    game = import_module(f"evo.games.{name}")
+    game = import_module(f"evo.games.catalogue.{name}")
     draws = Draws(game, monkeypatch)
     for case in TRACES["games"][name]:
         plain = game.make(game.Options(id=name, **case["options"])).plain()
@@ -68,7 +68,7 @@ def digest_of(plain: Any, before: int = 0) -> int:
 @pytest.mark.long
 @pytest.mark.parametrize("name", GAMES)
 def test_compiled_equals_plain(name: str) -> None:
-    game = import_module(f"evo.games.{name}")
+    game = import_module(f"evo.games.catalogue.{name}")
     for actions, sticky in (("minimal", 0.1), ("full", 0.0)):
         environment = game.make(game.Options(id=name, actions=actions, sticky=sticky, max_steps=300))
         compiled, plain = environment.env(), environment.plain_env()
@@ -92,7 +92,7 @@ def test_compiled_equals_plain(name: str) -> None:
 
 @pytest.mark.parametrize("name", GAMES)
 def test_pictures_have_the_colours_of_minatar(name: str) -> None:
-    game = import_module(f"evo.games.{name}")
+    game = import_module(f"evo.games.catalogue.{name}")
     environment = game.make(game.Options(id=name))
     plain, channels = environment.plain(), environment.shape[2]
     palette = np.array(TRACES["palettes"][str(channels)])

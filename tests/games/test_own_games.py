@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-import evo.game
+import evo.games
 from evo.cli.terminal import show
-from evo.environments import checking, game_envs
-from evo.environments.game import GameEnvironment
 from evo.errors import ConfigurationError
+from evo.games import checking, envs
+from evo.games.game import GameEnvironment
 from evo.plugins import mistakes
 from evo.records import NEXT_STEP
 from evo.testing import game_tests
@@ -173,7 +173,7 @@ CELLS = 'cells: int = Field(11, ge=3, le=101, description="length of the corrido
         ("max_steps: int = Field(50,", "max_steps = Field(50,", "the option max_steps has no type; write one"),
         (CELLS, "cells: int = 11\n    id: int = 3", "the option id is the trainer's; name yours otherwise"),
         (CELLS, "cells: int = 11\n    training: float = 3.0", "the option training is the trainer's"),
-        ("Options(GameOptions)", "Options", "define `Options`, a subclass of evo.game.GameOptions"),
+        ("Options(GameOptions)", "Options", "define `Options`, a subclass of evo.games.GameOptions"),
         ("\nmake = Game(", "\ngame = Game(", "name it make, as in `make = Game(...)`, not game"),
         (
             "    actions=2,",
@@ -199,7 +199,7 @@ MOVE = "    state.walker[b] += 1 if action == 1 else -1\n"
     [
         (
             [(MOVE, f"{MOVE}    if options.cells > 11:\n        return uniform(random, 0.0, 1.0), True\n")],
-            "step (FILE:45) uses uniform, which is not defined; add `from evo.game import uniform`",
+            "step (FILE:45) uses uniform, which is not defined; add `from evo.games import uniform`",
         ),
         (
             [(MOVE, f"{MOVE}    if options.cells > 11:\n        return 1.0, Stat is None\n")],
@@ -221,7 +221,7 @@ def test_a_name_that_is_not_defined_is_told_where_no_episode_uses_it(
 
 
 def test_names_that_hints_say_the_module_of_games_has_are_there() -> None:
-    assert {*evo.game.__all__} >= checking.FROM_GAME
+    assert {*evo.games.__all__} >= checking.FROM_GAME
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_the_test_of_a_vector_fails_where_one_mode_of_resets_is_wrong(
 ) -> None:
     tests = type("Tests", (GameTests,), {"environment": written()})()
     tests.test_environments_of_a_vector_are_single_ones()
-    kinds = {**game_envs.MODES, AutoresetMode[mode]: NEXT_STEP}
-    monkeypatch.setattr(game_envs, "MODES", kinds)
+    kinds = {**envs.MODES, AutoresetMode[mode]: NEXT_STEP}
+    monkeypatch.setattr(envs, "MODES", kinds)
     with pytest.raises((AssertionError, KeyError)):
         tests.test_environments_of_a_vector_are_single_ones()

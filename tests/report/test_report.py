@@ -18,9 +18,9 @@ import pytest
 import evo
 from evo.diagnosis.examination import diagnosis
 from evo.diagnosis.source import newest_records, read_source
-from evo.environments.pictures import Picture
 from evo.environments.snake import Board
 from evo.errors import ConfigurationError, DataError
+from evo.games.pictures import Picture
 from evo.plugins import registry
 from evo.report import differences, frames, meanings, writing
 from evo.report.ancestry import ancestry_of

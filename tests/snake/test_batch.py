@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evo.compiled.game import GOES_ON, TERMINATED, TRUNCATED
+from evo.games.contract import GOES_ON, TERMINATED, TRUNCATED
 from evo.randomness.philox_compiled import draw as compiled_draw
 from snake.batch import (
     Boards,

@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageSequence
 
-from evo.environments.films import save_film
 from evo.errors import ConfigurationError
+from evo.games.films import save_film
 from snake.players import greedy_player
 from snake.render import BORDER, FRUIT, HEAD, Position, position, rgb, text
 from snake.rules import Game

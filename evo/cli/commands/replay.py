@@ -157,8 +157,8 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
     title, environment, recording = replay.title, replay.environment, replay.recording
     shown, filmed = recording.positions(environment), ""
     if film is not None:
-        from evo.environments.films import FASTEST, save_film
         from evo.files.durable import resources
+        from evo.games.films import FASTEST, save_film
 
         with resources("write", film):
             save_film(film, [one.rgb() for one in shown], min(speed, FASTEST))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from evo.game import Game, GameOptions, below
+from evo.games import Game, GameOptions, below
 
 
 # The state of one environment. Every field is an array with a place for each environment first: state.walker[b].
@@ -29,7 +29,7 @@ class Options(GameOptions):
 # These functions are plain Python, and are compiled by Numba. Numbers and arrays of numbers are fine; lists,
 # dictionaries, texts and exceptions are not. Random numbers come from below(random, n), uniform(random, low, high) and
 # normal(random, mean, deviation) alone. For the same results on every machine, take sin, cos, exp and tanh from
-# evo.game, and write x * x for a square.
+# evo.games, and write x * x for a square.
 
 
 def begin(state, options, b, random):

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evo.game import Game, below, uniform
-from evo.games._minatar import DOWN, NONE, UP, Options, count, picture, played
+from evo.games import Game, below, uniform
+from evo.games.catalogue._minatar import DOWN, NONE, UP, Options, count, picture, played
 
 MINIMAL = (NONE, UP, DOWN)
 CHICKEN, CAR, SPEED = range(3)  # channels; from SPEED on one for each speed, where cars of that speed come from

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.environments.drawing import Random
-from evo.environments.endless import endless_named
-from evo.environments.plain import PlainGame, random_action
 from evo.errors import ConfigurationError, EvoError, did_you_mean, notice
+from evo.games.drawing import Random
+from evo.games.endless import endless_named
+from evo.games.plain import PlainGame, random_action
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
@@ -79,19 +79,19 @@ def _notice_faint(module: str, rewards: Sequence[float]) -> None:
 
 def _check_names(game: PlainGame) -> None:
     """Find global names that nothing defines, also on branches that no episode here reaches."""
-    from evo.environments.compiling import Functions, undefined_in
+    from evo.games.compiling import Functions, undefined_in
 
     functions = Functions(*(getattr(game.definition, name) for name in Functions._fields))
     if found := undefined_in(functions):
         function, where, name = found
         known = game.definition.step.__globals__
-        hint = f"; add `from evo.game import {name}`" if name in FROM_GAME else did_you_mean(name, known)
+        hint = f"; add `from evo.games import {name}`" if name in FROM_GAME else did_you_mean(name, known)
         raise _broken(game.definition.module, function, f"({where}) uses {name}, which is not defined{hint}")
 
 
 def _check_randomness(game: PlainGame) -> None:
     """Find random numbers from elsewhere in the source: compiled code does not repeat them, whatever is seen here."""
-    from evo.environments.compiling import Functions, random_elsewhere
+    from evo.games.compiling import Functions, random_elsewhere
 
     functions = Functions(*(getattr(game.definition, name) for name in Functions._fields))
     if found := random_elsewhere(functions):

@@ -10,9 +10,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled import game as contract
 from evo.compiled.arguments import whole
-from evo.compiled.game import CompiledGame
+from evo.games import contract
+from evo.games.contract import CompiledGame
 from evo.randomness.philox_compiled import episode_seed
 from evo.randomness.streams import SEED_LIMIT
 from evo.records import DISABLED, GOES_ON, NEXT_STEP, SAME_STEP

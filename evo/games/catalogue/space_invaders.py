@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evo.game import Game
-from evo.games._minatar import FIRE, LEFT, NONE, RIGHT, count, picture, played
-from evo.games._minatar import RampingOptions as Options
+from evo.games import Game
+from evo.games.catalogue._minatar import FIRE, LEFT, NONE, RIGHT, count, picture, played
+from evo.games.catalogue._minatar import RampingOptions as Options
 
 MINIMAL = (NONE, LEFT, RIGHT, FIRE)
 CANNON, ALIEN, LEFTWARD, RIGHTWARD, SHOT, BOMB = range(6)  # channels

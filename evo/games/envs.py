@@ -11,14 +11,14 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from evo.compiled.arguments import whole
-from evo.compiled.vector_env import MODES, CompiledVectorEnv, Info, Observation
-from evo.environments.plain import action_space
-from evo.randomness.episodes import Batch
+from evo.games.batch import Batch
+from evo.games.plain import action_space
+from evo.games.vector_env import MODES, CompiledVectorEnv, Info, Observation
 from evo.randomness.streams import SEED_LIMIT
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
-    from evo.environments.game import GameEnvironment
+    from evo.games.game import GameEnvironment
 
 
 class GameEnv(gymnasium.Env[Observation, Any]):

@@ -15,7 +15,7 @@ from evo.compiled.arguments import whole
 from evo.records import DISABLED, NEXT_STEP, SAME_STEP, TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
-    from evo.randomness.episodes import Batch
+    from evo.games.batch import Batch
 
 Observation = NDArray[np.float32]
 Info = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from evo.game import Game, GameOptions, below
+from evo.games import Game, GameOptions, below
 
 UP, RIGHT, DOWN, LEFT = range(4)
 PLANES = 16  # of an observation; the last one has the tiles of 65536 and 131072 too

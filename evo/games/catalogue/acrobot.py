@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from evo.game import Game, GameOptions, cos, sin, uniform
+from evo.games import Game, GameOptions, cos, sin, uniform
 
 GRAVITY, SECONDS = 9.8, 0.2  # the latter for one step; links weigh 1, are 1 long, and have a moment of inertia of 1
 MIDDLE = 0.5  # of a link: where its mass is

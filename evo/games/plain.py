@@ -10,14 +10,14 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from evo.environments.drawing import Random, clock_of
 from evo.errors import did_you_mean
+from evo.games.drawing import Random, clock_of
 from evo.randomness.philox import draw
 from evo.randomness.streams import Purpose
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 if TYPE_CHECKING:
-    from evo.environments.game import Game, GameOptions
+    from evo.games.game import Game, GameOptions
 
 
 ACTION = int(Purpose.ACTION)

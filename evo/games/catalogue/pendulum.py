@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from evo.game import Game, GameOptions, cos, sin, uniform
+from evo.games import Game, GameOptions, cos, sin, uniform
 
 STEP, MOST_SPEED, MOST_TORQUE, GRAVITY = 0.05, 8.0, 2.0, 10.0  # of a pendulum of one kilogram and one metre
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from evo.game import Game, GameOptions, cos, sin, uniform
+from evo.games import Game, GameOptions, cos, sin, uniform
 
 GRAVITY, FORCE, SECONDS = 9.8, 10.0, 0.02  # the last for one step
 POLE_MASS, MASS = 0.1, 1.1  # of the pole, and of the cart with it

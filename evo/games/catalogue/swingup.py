@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from evo.game import Game, GameOptions, cos, normal, sin, uniform
+from evo.games import Game, GameOptions, cos, normal, sin, uniform
 
 GRAVITY, CART, POLE, LENGTH, FRICTION = 9.82, 0.5, 0.5, 0.6, 0.1  # metres, kilograms, seconds
 FORCE, STEP, EDGE = 10.0, 0.01, 2.4

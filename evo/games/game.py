@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
@@ -16,17 +15,17 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from evo.environment import RANDOM, Environment, Shown
-from evo.environments.checking import check_game, drawn, failures_named
-from evo.environments.pictures import Picture
-from evo.environments.plain import PlainEnv, PlainGame, random_action
 from evo.errors import ConfigurationError
+from evo.games.checking import check_game, drawn, failures_named
+from evo.games.pictures import Picture
+from evo.games.plain import PlainEnv, PlainGame, random_action
 from evo.options import OF_TRAINER, EnvironmentOptions, mistakes_text
 from evo.plugins import mistakes
 from evo.records import GOES_ON
 
 if TYPE_CHECKING:
-    from evo.compiled.game import CompiledGame
-    from evo.environments.game_envs import GameEnv, GameVectorEnv
+    from evo.games.contract import CompiledGame
+    from evo.games.envs import GameEnv, GameVectorEnv
 
 LARGEST = float(np.finfo(np.float32).max)
 STEP_SECONDS = 2e-5  # of one environment behind Gymnasium's interface
@@ -73,7 +72,7 @@ class Game:
     """
 
     plugs_into: ClassVar[str] = "environments"
-    options_base: ClassVar[tuple[type, str]] = GameOptions, "evo.game.GameOptions"
+    options_base: ClassVar[tuple[type, str]] = GameOptions, "evo.games.GameOptions"
 
     options: type[GameOptions]
     arrays: Callable[[Any], Any]
@@ -165,14 +164,14 @@ class GameEnvironment(Environment):
     @property
     def sources(self) -> str:
         """Return a hash of the files of a game that is not ours, less `render`, which changes no result."""
-        from evo.environments.compiling import sources_of
+        from evo.games.compiling import sources_of
 
         ours = self.definition.module.partition(".")[0] in mistakes.OURS
         return "" if ours else sources_of(self._functions, self.definition.render)
 
     @property
     def _functions(self) -> Any:
-        from evo.environments.compiling import Functions
+        from evo.games.compiling import Functions
 
         return Functions(*(getattr(self.definition, name) for name in Functions._fields))
 
@@ -189,8 +188,8 @@ class GameEnvironment(Environment):
     @cached_property
     def game(self) -> CompiledGame:
         """Return the compiled game."""
-        from evo.compiled.game import CompiledGame
-        from evo.environments.compiling import adapt, batch_of, rules_of
+        from evo.games.compiling import adapt, batch_of, rules_of
+        from evo.games.contract import CompiledGame
 
         definition, example = self.definition, self.definition.arrays(self.options)
         bounds = (definition.action_low, definition.action_high) if definition.continuous else None
@@ -221,13 +220,13 @@ class GameEnvironment(Environment):
 
     def env(self) -> GameEnv:
         """Return the compiled game behind Gymnasium's interface."""
-        from evo.environments.game_envs import GameEnv
+        from evo.games.envs import GameEnv
 
         return GameEnv(self)
 
     def vector_env(self, num_envs: int, **how: Any) -> GameVectorEnv:
         """Return so many environments behind Gymnasium's interface for vectors; `how` is as there."""
-        from evo.environments.game_envs import GameVectorEnv
+        from evo.games.envs import GameVectorEnv
 
         return GameVectorEnv(self, num_envs, **how)
 
@@ -266,31 +265,12 @@ class GameEnvironment(Environment):
         return tuple(int(info[name]) for name in self.episode_metrics)
 
 
-def register(module: str, version: int = 0) -> None:
-    """Register the game in a module with Gymnasium, as "evo/NAME-v0"; `gymnasium.make` takes the game's options.
-
-    ModuleNotFoundError where there is no such module.
-    """
-    from gymnasium.envs.registration import register, registry
-
-    name = f"evo/{module.rpartition('.')[2]}-v{version}"
-    if find_spec(module) is None:
-        raise ModuleNotFoundError(f"no module {module}")
-    registry.pop(name, None)
-    register(
-        id=name,
-        entry_point="evo.environments.game:make_env",
-        vector_entry_point="evo.environments.game:make_vector_env",
-        kwargs={"module": module},
-    )
-
-
 def make_env(module: str, render_mode: str | None = None, **options: Any) -> GameEnv:
     """Return the game in a module, with these options, behind Gymnasium's interface.
 
     ConfigurationError names options that are wrong.
     """
-    from evo.environments.game_envs import GameEnv
+    from evo.games.envs import GameEnv
 
     return GameEnv(_made(module, options), render_mode)
 
@@ -304,7 +284,7 @@ def make_vector_env(
     **options: Any,
 ) -> GameVectorEnv:
     """Return so many environments of the game in a module behind Gymnasium's interface for vectors."""
-    from evo.environments.game_envs import GameVectorEnv
+    from evo.games.envs import GameVectorEnv
 
     environment = _made(module, options)
     return GameVectorEnv(environment, num_envs, render_mode=render_mode, autoreset_mode=autoreset_mode, copy=copy)

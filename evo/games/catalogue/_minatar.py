@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from evo.game import GameOptions, uniform
+from evo.games import GameOptions, uniform
 
 NONE, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from evo.game import Game, GameOptions, below
+from evo.games import Game, GameOptions, below
 
 
 class State(NamedTuple):

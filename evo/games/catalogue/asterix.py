@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evo.game import Game, below, uniform
-from evo.games._minatar import DOWN, LEFT, NONE, RIGHT, UP, count, picture, played
-from evo.games._minatar import RampingOptions as Options
+from evo.games import Game, below, uniform
+from evo.games.catalogue._minatar import DOWN, LEFT, NONE, RIGHT, UP, count, picture, played
+from evo.games.catalogue._minatar import RampingOptions as Options
 
 MINIMAL = (NONE, LEFT, UP, RIGHT, DOWN)
 PLAYER, ENEMY, TRAIL, GOLD = range(4)  # channels

@@ -17,10 +17,10 @@ import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
-from evo.compiled.game import Playing, register
 from evo.compiled.views import clear_row, flat_of
-from evo.environments import drawing
-from evo.environments.drawing import Random
+from evo.games import drawing
+from evo.games.contract import Playing, register
+from evo.games.drawing import Random
 from evo.randomness.philox_compiled import draw
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 

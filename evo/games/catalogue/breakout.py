@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evo.game import Game, below
-from evo.games._minatar import LEFT, NONE, RIGHT, Options, count, picture, played
+from evo.games import Game, below
+from evo.games.catalogue._minatar import LEFT, NONE, RIGHT, Options, count, picture, played
 
 MINIMAL = (NONE, LEFT, RIGHT)
 PADDLE, BALL, TRAIL, BRICK = range(4)  # channels

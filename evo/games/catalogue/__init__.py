@@ -1,0 +1,1 @@
+"""The games, a file each or a folder."""
