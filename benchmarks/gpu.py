@@ -1,9 +1,9 @@
-"""What a GPU adds: updates, and several networks per TensorFlow call, compared with exact kernels and with JAX.
+"""What a GPU adds: updates and episodes in TensorFlow, compared with the exact kernels.
 
-    python -m benchmarks.gpu [--cpu] [--candidates N] [--most N]
+    python -m benchmarks.gpu [--cpu] [--candidates N]
 
 Workers are those of a run, pinned as a run pins them. Without a GPU there is nothing to measure, and it says so;
-`--cpu` measures the same on one core, which shows that the benchmark works and what batches do there.
+`--cpu` measures the same on one core, which shows that the benchmark works.
 """
 
 from __future__ import annotations
@@ -15,32 +15,24 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks import learner
 from benchmarks.peers import ROOT
 from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Table, machine, number, seconds
 from evo.errors import DeviceError
-from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
-from evo.records import Episodes, Player, Result, Task, empty_result
+from evo.records import Episodes, Result, Task
 from evo.rollouts.player import RunSpec
-from evo.rollouts.tensorflow_episodes import play_episodes
-from evo.rollouts.tensorflow_player import BATCH
 from evo.workers import devices, gpus, placement
 from evo.workers.channel import WorkerSpec
 from evo.workers.options import LocalOptions, WorkersOptions
 from evo.workers.pool import Pool
 
 EPISODES = 32
-PER_CALL = (1, 4, 16, 64, 256)
 WORKERS = (1, 2, 4, 8)
 LIMIT = 2048  # megabytes
 TURNS = 5
@@ -54,81 +46,14 @@ LEARNERS = {
     "float32": ["learner.arithmetic=tensorflow"],
     "bfloat16": ["learner.arithmetic=tensorflow", "learner.dtype=bfloat16"],
 }
-JAX = "benchmarks.gpu:JaxPlayer"
-OURS = "evo.rollouts.player:make_player"
 
 
-class JaxPlayer(Player):
-    """The same networks and the same game, scored by `jax.vmap` over candidates, the way of EvoJAX and evosax."""
-
-    def __init__(self, spec: RunSpec) -> None:
-        import jax
-        from jax import lax
-
-        case = next(case for case in cases() if case.network.options == spec.policy)
-        self._network, self._environment = case.network, case.environment
-        self._networks = spec.workers.candidates_per_call
-        jax.config.update("jax_default_matmul_precision", "highest")  # no TF32, as in ours
-        self.device = jax.devices()[0].device_kind
-        padding = case.network.options.padding.upper()
-
-        def scores(weights: Any, x: Any) -> Any:  # [P], [B, ...] -> [B, A]
-            for layer in case.network.layers:
-                end = layer.offset + layer.fan_in * layer.filters
-                kernel, bias = (
-                    weights[layer.offset : end].reshape(layer.kernel_shape),
-                    weights[end : end + layer.filters],
-                )
-                if layer.kind == "conv":
-                    dimensions = ("NHWC", "HWIO", "NHWC")
-                    x = lax.conv_general_dilated(x, kernel, (layer.stride,) * 2, padding, dimension_numbers=dimensions)
-                else:
-                    x = x.reshape(len(x), -1) @ kernel
-                x = jax.nn.relu(x + bias) if layer.activation else x + bias
-            return x
-
-        self._scores, self._put = jax.jit(jax.vmap(scores)), jax.device_put
-
-    def play(self, task: Task) -> Result:
-        """Play every candidate, so many side by side."""
-        arrays = empty_result(len(task.weights), EPISODES, len(self._environment.episode_metrics))
-        rebuilder, parents = Rebuilder(self._network), np.empty((0, self._network.size), np.float32)
-        frames = slots = 0
-        for first in range(0, len(task.weights), self._networks):
-            count = min(self._networks, len(task.weights) - first)
-            weights = np.zeros((self._networks, self._network.size), np.float32)
-            for k in range(count):
-                rebuilder.rebuild(parents, task.weights, first + k, weights[k])
-            here = {name: array[first : first + count] for name, array in arrays.items()}
-            here["finite"][:] = True
-            there = self._put(weights)
-
-            def score(x: NDArray[np.float32], there: Any = there) -> NDArray[np.float32]:
-                return np.asarray(self._scores(there, x))
-
-            lanes = self._networks, BATCH
-            seeds = task.play.seeds  # type: ignore[union-attr]
-            played, used, _ = play_episodes(
-                score, self._environment.game, seeds, task.action_rule, here["finite"], here, lanes
-            )
-            frames, slots = frames + played, slots + used
-        return Result(**arrays, frames=frames, lane_slots=slots)
-
-
-def pool(
-    case: Case, player: str, slots: list[dict[str, str]], per_call: int, workers: Mapping[str, Any] | None = None
-) -> Pool:
-    """Return workers of this kind, one a slot."""
-    inference = {OURS: "tensorflow", JAX: "lanes"}[player] if per_call else "lanes"
+def pool(case: Case, slots: list[dict[str, str]], inference: str, workers: Mapping[str, Any] | None = None) -> Pool:
+    """Return workers, one a slot, that play with TensorFlow or with the exact kernel."""
     policy = case.network.options.model_copy(update={"inference": inference})
-    prepare = "evo.rollouts.player:prepare"
-    if player == JAX:
-        policy, prepare = case.network.options, ""
-    options = WorkersOptions(candidates_per_call=per_call, **(workers or {}))
-    told = "tensorflow" if inference == "tensorflow" else "lanes"
-    place = Path(tempfile.gettempdir())
-    spec = RunSpec(place, case.environment.options, policy, options, told)  # type: ignore[arg-type]
-    return Pool(WorkerSpec(player, spec, prepare), slots)
+    place, options = Path(tempfile.gettempdir()), WorkersOptions(**(workers or {}))
+    spec = RunSpec(place, case.environment.options, policy, options, inference)  # type: ignore[arg-type]
+    return Pool(WorkerSpec("evo.rollouts.player:make_player", spec, "evo.rollouts.player:prepare"), slots)
 
 
 def speed(workers: Pool, tasks: list[Task]) -> float:
@@ -149,32 +74,22 @@ def used(slot: Mapping[str, str]) -> int | None:
     return int(told) if told.isdecimal() else None
 
 
-def together(slot: dict[str, str], candidates: int, most: int) -> Table:
-    """Return frames a second by how many networks a call computes."""
+def frames(slot: dict[str, str], candidates: int) -> Table:
+    """Return frames a second of one worker, and of one CPU core with the exact kernel."""
     table = Table(
-        "Networks in one call of TensorFlow",
+        "Episodes in TensorFlow",
         f"Useful frames a second of one worker, {EPISODES} episodes a candidate, game and transfers included, the same "
-        "fresh networks everywhere. *Core* is the exact kernel on one CPU core; JAX is `vmap` over as many networks.",
-        ("network, in a call", "TensorFlow", "core", "of the core's", "JAX vmap", "of JAX's"),
+        "fresh networks everywhere. *Core* is the exact kernel on one CPU core.",
+        ("network", "TensorFlow", "core", "of the core's"),
     )
     for case in cases():
         tasks = [Task(fresh(candidates, 0), Episodes(episode_keys(0, Purpose.TRAINING, 0, EPISODES)))]
-        with pool(case, OURS, [{}], 0) as workers:
+        with pool(case, [{}], "lanes") as workers:
             core = speed(workers, tasks)
-        for per_call in (count for count in PER_CALL if count <= min(most, candidates)):
-            with pool(case, OURS, [slot], per_call) as workers:
-                ours = speed(workers, tasks)
-            jax = float("nan")
-            if find_spec("jax"):
-                flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-                with pool(
-                    case, JAX, [{**slot, "XLA_FLAGS": flags, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}], per_call
-                ) as workers:
-                    jax = speed(workers, tasks)
-            shown = [number(jax), f"{ours / jax:.2f}"] if jax == jax else ["no jax", ""]
-            row = [f"{case.name}, {per_call}", number(ours), number(core), f"{ours / core:.2f}", *shown]
-            table.rows.append(row)
-            print(" ".join(row), file=sys.stderr, flush=True)
+        with pool(case, [slot], "tensorflow") as workers:
+            ours = speed(workers, tasks)
+        table.rows.append([case.name, number(ours), number(core), f"{ours / core:.2f}"])
+        print(" ".join(table.rows[-1]), file=sys.stderr, flush=True)
     return table
 
 
@@ -195,7 +110,7 @@ def memory(options: Mapping[str, Any], visible: str | None) -> Table:
         for policy in ({"memory": "growth"}, {"memory": "limit", "memory_limit_mb": LIMIT}):
             (slot,) = planned({**options, **policy}, visible)
             before = used(slot)
-            with pool(case, OURS, [slot], 64, policy) as workers:
+            with pool(case, [slot], "tensorflow", policy) as workers:
                 workers.map([Task(fresh(64, 0), Episodes(episode_keys(0, Purpose.TRAINING, 0, EPISODES)))])
                 after = used(slot)
                 told = f"limit {LIMIT} MB" if "memory_limit_mb" in policy else "growth"
@@ -208,17 +123,17 @@ def shared(slot: dict[str, str], candidates: int) -> Table:
     """Return what more workers on one GPU add."""
     table = Table(
         "Workers on one GPU",
-        "Useful frames a second of all of them, tiny network, 64 in a call. Without NVIDIA MPS they take turns.",
+        "Useful frames a second of all of them, tiny network. Without NVIDIA MPS they take turns.",
         ("workers", "frames/s", "of one's"),
     )
     case, first = cases()[0], 0.0
     for count in WORKERS:
         seeds = episode_keys(0, Purpose.TRAINING, 0, EPISODES)
         tasks = [Task(fresh(candidates, candidates * i), Episodes(seeds)) for i in range(4 * max(WORKERS))]
-        with pool(case, OURS, [slot] * count, 64) as workers:
-            frames = speed(workers, tasks)
-        first = first or frames
-        table.rows.append([str(count), number(frames), f"{frames / first:.2f}"])
+        with pool(case, [slot] * count, "tensorflow") as workers:
+            found = speed(workers, tasks)
+        first = first or found
+        table.rows.append([str(count), number(found), f"{found / first:.2f}"])
     return table
 
 
@@ -256,7 +171,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description="What a GPU adds.")
     parser.add_argument("--cpu", action="store_true", help="measure on one core what would be measured on a GPU")
     parser.add_argument("--candidates", type=int, default=256, help="of a task (256)")
-    parser.add_argument("--most", type=int, default=max(PER_CALL), help="networks in a call (256)")
     parser.add_argument("--updates", choices=UPDATES, help=argparse.SUPPRESS)  # in a process of its own
     arguments = parser.parse_args()
     if arguments.updates:
@@ -274,7 +188,7 @@ def main() -> int:
         slot = {gpus.VISIBLE: placement.NO_GPU} if arguments.cpu else planned(options, shown)[0]
         if not arguments.cpu:
             print(updates(slot).markdown(), flush=True)
-        print(together(slot, arguments.candidates, arguments.most).markdown(), flush=True)
+        print(frames(slot, arguments.candidates).markdown(), flush=True)
         if not arguments.cpu:
             print(memory(options, shown).markdown(), flush=True)
             print(shared(slot, arguments.candidates).markdown(), flush=True)

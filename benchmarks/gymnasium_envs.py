@@ -59,7 +59,7 @@ def run(form: Form) -> Table:
     frames = generations * STEPS * loading.load(EXPERIMENT).options.model_dump()["episodes"]
     for _ in range(1 if form.smoke else TURNS):
         done["Stable-Baselines3"].append(theirs(python, frames))
-        done["ours"].append(ours(generations, "float32", SAME, experiment=EXPERIMENT))
+        done["ours"].append(ours(generations, SAME, experiment=EXPERIMENT))
     for who, turns in done.items():
         for lines in turns:
             checked(who, lines, frames, (-2000, 0))

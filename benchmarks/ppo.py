@@ -3,7 +3,6 @@
     python -m benchmarks --only ppo [--peers DIR]
 
 Frames per second count everything: playing, moving, learning. Without the peers' environment ours is measured alone.
-In bfloat16 it is measured only where the processor has instructions for it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from typing import Any
 from benchmarks.peers import ROOT, interpreter, missing
 from benchmarks.tables import Form, Limit, Table, number
 from evo.config import loading
-from evo.kernels.multiply_add import NATIVE
 
 EXPERIMENT = ROOT / "experiments" / "ppo_snake.toml"
 # 415,000 weights, three epochs of eight batches: followed on, whatever the experiment has become.
@@ -35,9 +33,8 @@ THREE_EPOCHS = (
     "learner.threads=2", "workers.count=2",
 )  # fmt: skip
 QUIET = ("validation.every=1000000", "test.every=1000000", "test.episodes=1", "validation.episodes=1")
-TARGETS = {"float32": 2.3, "bfloat16": 3.0}
-DTYPES = [dtype for dtype in TARGETS if dtype == "float32" or NATIVE]  # without its instructions, bfloat16 is slow
-CROSS = {"bfloat16": " (cross-precision)"}  # the peers learn in float32
+TARGET = 2.3
+OURS = "ours, float32"
 TIMEOUT = 1800.0  # seconds that a peer may take for it
 WARM = 1  # generations that are not counted: compiling, caches
 COUNTED = {"three epochs": 2, "as published": 8}  # generations of a turn that are, seven seconds of ours or more
@@ -73,7 +70,6 @@ def told(
 
 def ours(
     generations: int,
-    dtype: str,
     setting: Setting,
     good: float = math.inf,
     seed: int = 1,
@@ -87,8 +83,7 @@ def ours(
         run = Path(directory) / "run"
         command = [sys.executable, "-u", "-m", "evo.run", str(experiment), "--run-dir", str(run)]
         command += ["--generations", str(generations), "--seed", str(seed)]
-        inference = "lanes" if dtype == "float32" else f"lanes-{dtype}"
-        for words in (*setting, *QUIET, f"learner.dtype={dtype}", f"policy.inference={inference}"):
+        for words in (*setting, *QUIET, "learner.arithmetic=exact"):
             command += ["--set", words]
         ends = told(command, "generation ", dict(os.environ), good)
         metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -114,11 +109,6 @@ def theirs(python: Path, module: str, frames: int, good: float, setting: Setting
     return [{**json.loads(line), "seconds": seconds} for seconds, line in lines]
 
 
-def named(dtype: str) -> str:
-    """Return what ours is called in this arithmetic."""
-    return f"ours, {dtype}{CROSS.get(dtype, '')}"
-
-
 def speed(lines: Lines) -> float:
     """Return frames a second, the median over generations that are counted."""
     pairs = list(zip(lines[WARM:], lines[WARM + 1 :], strict=False))
@@ -138,11 +128,9 @@ def run(form: Form) -> Table:
         "Learning with PPO",
         f"Frames per second, learning included, on two threads: {512 * 64:,} frames per generation in 512 "
         "environments. *Three epochs*: eight minibatches each, 415,000 weights, the `ego` observation. *As published*: "
-        "`experiments/ppo_snake.toml` unchanged, one epoch of 32 minibatches. The other libraries learn and act in "
-        "float32. *Cross-precision*: ours learns and acts in bfloat16, with "
-        '`policy.inference = "lanes-bfloat16"`, so its ratio compares arithmetic too. Medians over generations and '
-        "alternating runs. *Ratio* is relative to Stable-Baselines3 in the same setting. The other libraries step our "
-        "compiled boards.",
+        "`experiments/ppo_snake.toml` unchanged, one epoch of 32 minibatches. All learn and act in float32. Medians "
+        "over generations and alternating runs. *Ratio* is relative to Stable-Baselines3 in the same setting. The "
+        "other libraries step our compiled boards.",
         ("setting, library", "frames/s", "ratio"),
     )
     python = form.peers and interpreter(form.peers, "torch")
@@ -161,7 +149,7 @@ def turn(python: Path | None, setting: Setting, generations: int) -> dict[str, L
     """Let everybody learn once, one after the other."""
     frames = generations * 512 * 64
     done = {who: theirs(python, module, frames, 1e9, setting) for who, module in PEERS.items()} if python else {}
-    done |= {named(dtype): ours(generations, dtype, setting) for dtype in DTYPES}
+    done[OURS] = ours(generations, setting)
     return {who: checked(who, lines, frames) for who, lines in done.items()}
 
 
@@ -173,8 +161,7 @@ def add(table: Table, name: str, done: dict[str, list[Lines]]) -> None:
         if first in done:
             ratio = median(speed(a) / speed(b) for a, b in zip(turns, done[first], strict=True))
             row[-1] = f"{ratio:.2f}"
-            target = {named(dtype): ratio for dtype, ratio in TARGETS.items()}.get(who)
-            if target:
+            if who == OURS:
                 what = f"{name}, {who}: times Stable-Baselines3's frames"
-                table.limits.append(Limit(what, ratio, target, ratio=True))
+                table.limits.append(Limit(what, ratio, TARGET, ratio=True))
         table.rows.append(row)

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.peers import interpreter, missing
-from benchmarks.ppo import DTYPES, PEERS, Lines, named, ours, speed, theirs
+from benchmarks.ppo import OURS, PEERS, Lines, ours, speed, theirs
 from benchmarks.tables import Form, Limit, Table, number
 
 SOONER = 3.0  # times, to the same return
@@ -34,7 +34,7 @@ def run(form: Form) -> Table:
         "`experiments/ppo_snake.toml` and schedules of 24 million frames, on two threads, one after the other. "
         "Stable-Baselines3 learns the "
         "same network in float32 on our compiled boards with the same algorithm, and with the initial values of the "
-        "schedules. *Cross-precision*: ours in bfloat16. "
+        "schedules. "
         f"Medians of {len(SEEDS)} seeds, with the time of each seed.",
         ("library", "seconds", "per seed", "frames", "frames/s", "speed-up"),
     )
@@ -46,8 +46,7 @@ def run(form: Form) -> Table:
     learned_by: dict[str, list[Lines]] = {}
     for seed in SEEDS:
         learned_by.setdefault(first, []).append(theirs(python, module, 1 << 40, GOOD, SCHEDULES, seed))
-        for dtype in DTYPES:
-            learned_by.setdefault(named(dtype), []).append(ours(ENOUGH, dtype, SCHEDULES, GOOD, seed))
+        learned_by.setdefault(OURS, []).append(ours(ENOUGH, SCHEDULES, GOOD, seed))
     seconds = 0.0
     for who, runs in learned_by.items():
         there = [arrival(who, lines) for lines in runs]

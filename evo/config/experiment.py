@@ -125,12 +125,12 @@ class Experiment:
 
     def identity(self) -> dict[str, Any]:
         """Return every key that can change a result; ConfigurationError where `init_from` cannot be read."""
-        from evo.kernels.lanes import arithmetic
+        from evo.kernels.lanes import ARITHMETIC as LANES
 
         lanes = self.policy.player == "lanes"
         identity: dict[str, Any] = {
             "algorithm": self.algorithm,
-            "arithmetic": arithmetic(self.policy) if lanes else "tensorflow",
+            "arithmetic": LANES if lanes else "tensorflow",
             "environment": self.environment.model_dump(),
             "init_from": _content(self.run.init_from),
             "noise": self.options.noise_recipe,

@@ -6,14 +6,10 @@ weights the bits of a lane do not depend on the other lanes, on the vector width
 with zero are skipped.
 
 `evo.kernels.tiles` computes layers, `sparse` large layers that skip zeros, `weightless` what has no weights.
-`bfloat16_pairs` has an order of its own.
-`forward` is the kernel; `forward_plain` is the same float32 arithmetic in plain loops, to read and to test against.
+`forward` is the kernel; `forward_plain` is the same arithmetic in plain loops, to read and to test against.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -21,16 +17,15 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
-from evo.kernels import bfloat16_pairs, sparse, weightless
+from evo.kernels import sparse, weightless
 from evo.kernels.layer_norm import normalise, normalise_plain
 from evo.kernels.layout import WIDE, activation_size, is_weighted, pack, packed_size, table
 from evo.kernels.tiles import compute
-from evo.networks.network import Network, Options
+from evo.networks.network import Network
 
 kernel_cache.use(__name__)
 
 ARITHMETIC = "muladd-1"  # the version of the order of operations: part of the state hash of runs that use it
-BFLOAT16_PAIRS = "pairs-1"  # the version for hidden layers in bfloat16 pairs
 WIDTHS = (16, 8, 4, 2)
 
 
@@ -39,27 +34,23 @@ def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, liv
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.
 
     `first` and `second` are buffers of `activation_size` float32 per lane. `lanes` is one of WIDTHS; only the first `live`
-    are defined. `large` comes from `sparse.buffers_for`, `nonzero` from `nonzero_mask`. Where `packed` holds words, hidden
-    layers compute in bfloat16 pairs (`evo.kernels.bfloat16_pairs`), and `x` is overwritten.
+    are defined. `large` comes from `sparse.buffers_for`, `nonzero` from `nonzero_mask`.
     """
-    floats = bfloat16_pairs.view_as(packed, x)
     last = layers.shape[0] - 1
     for i in range(last):
         source = x if i == 0 else (first if i % 2 == 1 else second)
         target = first if i % 2 == 0 else second
         if is_weighted(layers[i]):  # type: ignore[no-untyped-call]
-            inputs = bfloat16_pairs.view_as(source, packed)
-            bfloat16_pairs.pack_inputs(layers[i], inputs, lanes)  # type: ignore[no-untyped-call]
             if large is not None and layers[i].group == WIDE:  # None by its type: Numba prunes the branch
-                sparse.compute(layers[i], packed, inputs, target, lanes, live, large)
+                sparse.compute(layers[i], packed, source, target, lanes, live, large)
             else:
-                compute(layers[i], packed, inputs, target, lanes, nonzero)
+                compute(layers[i], packed, source, target, lanes, nonzero)
         else:
-            weightless.transform(layers[i], floats, source, target, lanes)  # type: ignore[no-untyped-call]
+            weightless.transform(layers[i], packed, source, target, lanes)  # type: ignore[no-untyped-call]
         if layers[i].norm >= 0:
-            normalise(layers[i], floats, target, lanes)
+            normalise(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
-    compute(layers[last], floats, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
+    compute(layers[last], packed, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -92,7 +83,7 @@ def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def forward_plain(layers, packed, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
-    """Compute the bits of `forward` in float32, in plain loops, for any number of lanes."""
+    """Compute the bits of `forward` in plain loops, for any number of lanes."""
     last = layers.shape[0] - 1
     for i in range(last + 1):
         source = x if i == 0 else (first if i % 2 == 1 else second)
@@ -106,25 +97,8 @@ def forward_plain(layers, packed, large, nonzero, x, first, second, scores, lane
         weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
 
 
-def arithmetic(options: Options) -> str:
-    """Return the version of the arithmetic that plays such a network."""
-    return BFLOAT16_PAIRS if options.bfloat16_pairs else ARITHMETIC
-
-
-def packing(network: Network) -> tuple[NDArray[np.void], NDArray[Any], Callable[..., None]]:
-    """Return the layer table, a buffer for packed weights, and the function pack(layers, weights, buffer)."""
-    if network.options.bfloat16_pairs:
-        return bfloat16_pairs.table(network), aligned(packed_size(network), np.uint32), bfloat16_pairs.pack
-    return table(network), aligned(packed_size(network)), pack
-
-
-def nonzero_mask(network: Network) -> NDArray[np.uint64] | None:
-    """Return a buffer for a bit per input of the first weights, and one word more; None with bfloat16 pairs.
-
-    There, adding a product with zero may flush a subnormal sum.
-    """
-    if network.options.bfloat16_pairs:
-        return None
+def nonzero_mask(network: Network) -> NDArray[np.uint64]:
+    """Return a buffer for a bit per input of the first weights, and one word more."""
     first = next(layer for layer in network.layers if layer.weighted)
     return aligned(-(-first.height * first.width * first.channels // 64) + 1, np.uint64)
 
@@ -136,9 +110,9 @@ def scores(
 
     `width`, one of WIDTHS, is the number of lanes; it changes no bit.
     """
-    layers, packed, pack_weights = packing(network)
+    layers, packed = table(network), aligned(packed_size(network))
     large, nonzero = sparse.buffers_for(layers), nonzero_mask(network)
-    pack_weights(layers, np.ascontiguousarray(weights, np.float32), packed)
+    pack(layers, np.ascontiguousarray(weights, np.float32), packed)
     size, most = int(np.prod(network.shape)), activation_size(network)
     first, second = np.empty(most * width, np.float32), np.empty(most * width, np.float32)
     out = np.empty((len(observations), network.outputs), np.float32)

@@ -26,9 +26,9 @@ FAR = np.float32(1 << 24)  # from where on float32 knows no neighbouring whole n
 LEAST = 3 * WIDE + 1  # filters of such a layer, at least: four blocks, whose sums advance together
 
 # A layer as the kernels read it. packed: its offset in the packed weights. norm: the offset of gamma, which beta
-# follows; -1: no layer norm. group: filters packed together, BLOCK or WIDE. unpaired: channels before pairing.
+# follows; -1: no layer norm. group: filters packed together, BLOCK or WIDE.
 SHAPE = ("height", "width", "channels", "filters", "kernel", "stride", "pad", "pad_left", "out_height", "out_width")
-LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, "packed", "relu", "norm", "group", "unpaired")])
+LAYER = np.dtype([(name, np.int64) for name in (*SHAPE, "packed", "relu", "norm", "group")])
 # A layer of a network that has more than convolutions, dense layers and a ReLU behind each. By this type Numba compiles
 # other kernels, so those of the usual networks are free of what follows. kind: a place in KINDS; activation: one in
 # ACTIVATIONS, of what is left to do when the sums are taken (a ReLU without normalisation is done with them). They come
@@ -49,7 +49,7 @@ def table(network: Network) -> NDArray[np.void]:
         norm = packed + _blocks_size(layer, group)
         shape = (getattr(layer, name) for name in SHAPE)
         fused = layer.weighted and not layer.norm and layer.activation == "relu"
-        row = (*shape, packed, fused, norm if layer.norm else -1, group, layer.channels)
+        row = (*shape, packed, fused, norm if layer.norm else -1, group)
         kind = KINDS.index("weighted" if layer.weighted else layer.kind)
         rows.append(row if usual else (kind, ACTIVATIONS.index("" if fused else layer.activation), *row))
         packed = norm + layer.norm_size
@@ -101,7 +101,7 @@ def _group(network: Network, i: int) -> int:
     """Return how many filters of layer `i` are packed together: WIDE for a large layer behind zeros, else BLOCK."""
     layer = network.layers[i]
     large = layer.weighted and layer.filters >= LEAST and layer.kernel_size >= LARGE
-    skips = large and i < len(network.layers) - 1 and not network.options.bfloat16_pairs
+    skips = large and i < len(network.layers) - 1
     return WIDE if skips and _gives_zeros(network, i - 1) else BLOCK
 
 

@@ -117,7 +117,7 @@ def _add_chunk(typing, blocks, arguments):  # type: ignore[no-untyped-def]
             inputs = builder.gep(rows, [builder.add(rows_at, builder.mul(lane.index, stride))])
 
             def add(k: Any, inputs: Any = inputs) -> None:
-                x, row = broadcast(builder, inputs, k, ir.FloatType(), WIDE), builder.mul(k, integer(WIDE))
+                x, row = broadcast(builder, inputs, k, WIDE), builder.mul(k, integer(WIDE))
                 for total, weight in zip(totals, weights, strict=True):
                     product = builder.fmul(load(builder, weight, row, vector), x)
                     builder.store(builder.fadd(builder.load(total), product), total)

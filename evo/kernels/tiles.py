@@ -18,7 +18,6 @@ from numba.extending import intrinsic
 
 from evo.compiled import cache as kernel_cache
 from evo.kernels.layout import BLOCK
-from evo.kernels.multiply_add import multiply_add
 from evo.kernels.vectors import bits_from, broadcast, each_bit, interleave, load, rectify, shuffle
 
 kernel_cache.use(__name__)
@@ -37,8 +36,7 @@ def _tile(typing, lanes, pixels, blocks, masked, arguments):  # type: ignore[no-
     `row_pixels`, of which `row_left` are left. Behind the `left` pixels the last one is repeated. `store` filters are
     written.
 
-    `x` and `w` hold float32 or bfloat16 pairs; biases and `out` are float32. With `masked` = 1, input i of row r is
-    added only if bit mask_at + r * mask_row + i of `nonzero` is set.
+    With `masked` = 1, input i of row r is added only if bit mask_at + r * mask_row + i of `nonzero` is set.
 
     `arguments` is (x, x_at, x_row, x_step, x_jump), (w, w_at, w_row, w_block, bias), (out, out_at, out_step, out_jump),
     (rows, count, store, relu, left, row_left, row_pixels), (nonzero, mask_at, mask_row).
@@ -62,15 +60,14 @@ def _tile(typing, lanes, pixels, blocks, masked, arguments):  # type: ignore[no-
         w_at, w_row, w_block, bias = parts[1][1:]
         out_at, out_step, out_jump = parts[2][1:]
         rows, count, store, relu, left, row_left, row_pixels = parts[3]
-        element = context.get_value_type(signature.args[4][0][0].dtype)  # float32, or the word of a bfloat16 pair
         floats = ir.VectorType(ir.FloatType(), width)
         i64 = x_at.type
 
         def integer(value: int) -> Any:
             return ir.Constant(i64, value)
 
-        def filter_vector(at: Any, kind: Any) -> Any:
-            part = ir.VectorType(kind, BLOCK)
+        def filter_vector(at: Any) -> Any:
+            part = ir.VectorType(ir.FloatType(), BLOCK)
             first = load(builder, w_data, at, part)
             if block_count == 1:
                 return first
@@ -90,9 +87,9 @@ def _tile(typing, lanes, pixels, blocks, masked, arguments):  # type: ignore[no-
                 offsets.append(builder.add(offsets[-1], builder.select(more, advance, integer(0))))
 
         if over_lanes:
-            begin = [broadcast(builder, w_data, at, ir.FloatType(), width) for at in each(bias, filters)]
+            begin = [broadcast(builder, w_data, at, width) for at in each(bias, filters)]
         else:
-            begin = [filter_vector(bias, ir.FloatType())] * (pixel_count * lane_count)
+            begin = [filter_vector(bias)] * (pixel_count * lane_count)
         sums = [cgutils.alloca_once_value(builder, value) for value in begin]
         with cgutils.for_range(builder, rows) as row:
             x_first = builder.mul(row.index, x_row)
@@ -104,17 +101,14 @@ def _tile(typing, lanes, pixels, blocks, masked, arguments):  # type: ignore[no-
                 inputs_at = each(builder.mul(k, integer(lane_count)), 1 if over_lanes else lane_count)
                 weights = builder.add(w_first, builder.mul(k, integer(BLOCK)))
                 if over_lanes:
-                    inputs = load(builder, pointers[0], inputs_at[0], ir.VectorType(element, width))
-                    factors = [
-                        (inputs, broadcast(builder, w_data, at, element, width)) for at in each(weights, filters)
-                    ]
+                    inputs = load(builder, pointers[0], inputs_at[0], floats)
+                    factors = [(inputs, broadcast(builder, w_data, at, width)) for at in each(weights, filters)]
                 else:
-                    vector = filter_vector(weights, element)
-                    factors = [
-                        (vector, broadcast(builder, p, at, element, width)) for p in pointers for at in inputs_at
-                    ]
+                    vector = filter_vector(weights)
+                    factors = [(vector, broadcast(builder, p, at, width)) for p in pointers for at in inputs_at]
                 for total, (left_factor, right_factor) in zip(sums, factors, strict=True):
-                    builder.store(multiply_add(builder, builder.load(total), left_factor, right_factor), total)
+                    product = builder.fmul(left_factor, right_factor)
+                    builder.store(builder.fadd(builder.load(total), product), total)
 
             if by_mask:
                 nonzero = context.make_array(signature.args[4][4][0])(context, builder, parts[4][0]).data

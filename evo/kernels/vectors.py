@@ -26,12 +26,12 @@ def shuffle(builder: Any, one: Any, other: Any, mask: list[int]) -> Any:
     return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(ir.IntType(32), len(mask)), mask))
 
 
-def broadcast(builder: Any, pointer: Any, at: Any, element: Any, width: int) -> Any:
+def broadcast(builder: Any, pointer: Any, at: Any, width: int) -> Any:
     """Return a vector whose elements all equal pointer[at].
 
     LLVM folds the load into the multiplication, as a broadcast memory operand.
     """
-    value = load(builder, pointer, at, ir.VectorType(element, 1))
+    value = load(builder, pointer, at, ir.VectorType(ir.FloatType(), 1))
     return shuffle(builder, value, ir.Constant(value.type, ir.Undefined), [0] * width)
 
 

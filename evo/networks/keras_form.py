@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from evo.networks.layer import Layer
 from evo.networks.network import EPSILON, Network
-from evo.networks.strided import conv_layer
 
 if TYPE_CHECKING:
     import keras
@@ -22,33 +21,30 @@ def build_keras(
     network: Network,
     dtype: Literal["float32", "bfloat16"] = "float32",
     *,
-    learns: bool = True,
     normalisation: Normalisation | None = None,
 ) -> keras.Model:
     """Return a Keras model from observations [B, ...] to outputs [B, O], with weights in the order of `network.split`.
 
     Hidden layers have the activations and normalisations of the network's options; the output is linear. Layers are
     named as in `network.names()`; `0_norm` normalises layer 0. With `dtype` bfloat16 hidden layers compute in bfloat16;
-    the output layer stays float32, and so do all weights of a model that `learns`. With `normalisation` the model takes
-    observations as they are before it.
+    the output layer and all weights stay float32. With `normalisation` the model takes observations as they are before
+    it.
     """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
 
-    low = "mixed_bfloat16" if learns else "bfloat16"  # mixed: float32 weights, rounded in every call
     inputs = keras.Input(network.shape, name="observation")
     x = inputs if normalisation is None else _normalised(inputs, normalisation)
     flat = False
     for i, layer in enumerate(network.layers):
         hidden, name = layer is not network.layers[-1], f"{i}_{layer.kind}"
-        policy = low if dtype == "bfloat16" and hidden else "float32"
+        policy = "mixed_bfloat16" if dtype == "bfloat16" and hidden else "float32"  # weights stay float32
         if not flat and (layer.kind == "dense" or len(network.shape) != 3):
             x, flat = keras.layers.Flatten(name="flatten", dtype=policy)(x), True
         activation = layer.activation or None
         fused = activation if layer.weighted and not layer.norm else None
         if layer.kind == "conv":
-            conv = conv_layer() if policy == "mixed_bfloat16" and layer.stride > 1 else keras.layers.Conv2D
-            x = conv(
+            x = keras.layers.Conv2D(
                 layer.filters, layer.kernel, layer.stride, layer.padding, activation=fused, name=name,
                 dtype=policy,
             )(x)  # fmt: skip

@@ -14,7 +14,7 @@ from evo.networks.described import WINDOWED, Described, checked, order_mistake, 
 from evo.networks.layer import Kind, Layer, windows
 from evo.options import Section
 
-Inference = Literal["auto", "lanes", "lanes-bfloat16", "tensorflow", "tensorflow-bfloat16"]
+Inference = Literal["auto", "lanes", "tensorflow"]
 
 # What `preset = "seed"` expands to: the network of the snake-rl project that this one succeeds.
 PRESETS = {"seed": {"conv": [[100, 4, 1], [200, 3, 1]], "dense": [200], "padding": "valid"}}
@@ -67,8 +67,7 @@ class Options(Section):
     )
     inference: Inference = Field(
         "auto",
-        description="engine of the forward pass; only lanes gives the same bits on every machine; lanes-bfloat16 is "
-        "for large networks on processors with AVX512-BF16; auto: lanes",
+        description="engine of the forward pass; only lanes gives the same bits on every machine; auto: lanes",
     )
 
     @model_validator(mode="after")
@@ -116,17 +115,7 @@ class Options(Section):
     @property
     def player(self) -> Literal["lanes", "tensorflow"]:
         """Return the engine of the forward pass."""
-        return "tensorflow" if self.inference.startswith("tensorflow") else "lanes"
-
-    @property
-    def dtype(self) -> Literal["float32", "bfloat16"]:
-        """Return the precision of the forward pass."""
-        return "bfloat16" if self.inference.endswith("bfloat16") else "float32"
-
-    @property
-    def bfloat16_pairs(self) -> bool:
-        """Return whether the lanes kernel computes hidden layers in bfloat16 pairs."""
-        return self.inference == "lanes-bfloat16"
+        return "lanes" if self.inference == "auto" else self.inference
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -151,8 +140,7 @@ class Options(Section):
         if self.layers:
             described = [self._completed(parse(text), codes) for text in self.layers]
             layers = {**UNUSED, "layers": list(map(str, described))}
-            hidden = any(layer.kind in ("conv", "dense") for layer in described)
-            return Options.model_construct(inference=self._engine(hidden), **layers)  # type: ignore[arg-type]
+            return Options.model_construct(inference=self.player, **layers)  # type: ignore[arg-type]
         layers = self.expanded()
         if self.kind != "cnn":
             layers = {**layers, "conv": []}
@@ -166,14 +154,9 @@ class Options(Section):
             preset="",
             norm="none" if plain else self.norm,
             activation="relu" if plain else self.activation,
-            inference=self._engine(bool(layers["conv"] or layers["dense"])),
+            inference=self.player,
             **layers,  # type: ignore[arg-type]
         )
-
-    def _engine(self, hidden: bool) -> Inference:
-        """Return `inference` where it is decided; without a hidden layer of weights there is nothing to round."""
-        exact = self.inference == "auto" or (self.inference == "lanes-bfloat16" and not hidden)
-        return "lanes" if exact else self.inference
 
     def _completed(self, layer: Described, codes: int) -> Described:
         """Return a layer with its padding, and with its codes if the environment says how many there are."""

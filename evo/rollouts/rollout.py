@@ -15,7 +15,7 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
 from evo.environment import Environment
 from evo.errors import ResourceError
-from evo.kernels import lanes, layout, multiply_add, sparse
+from evo.kernels import lanes, layout, sparse
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.records import WORST, ActionRule, Player, Result, Segment, Task, Transitions, empty_result
@@ -69,7 +69,7 @@ class Rollout:
     def __init__(self, network: Network, environment: Environment) -> None:
         self.network, self.environment = network, environment
         self.rebuilder = Rebuilder(network)
-        self._layers, self._packed, self._pack = lanes.packing(network)
+        self._layers, self._packed = layout.table(network), aligned(layout.packed_size(network))
         self._large = sparse.buffers_for(self._layers)
         self._weights = aligned(network.size)
         activations = layout.activation_size(network) * 16
@@ -78,11 +78,6 @@ class Rollout:
         self._x, self._nonzero = aligned(int(np.prod(network.shape)) * 16), lanes.nonzero_mask(network)
         self._game = environment.game
         self._episodes = None if self._game is None else GameEpisodes(self._game, network.outputs)
-
-    @property
-    def fingerprint(self) -> str:
-        """Return what the arithmetic depends on; nothing where it is exact."""
-        return multiply_add.fingerprint() if self.network.options.bfloat16_pairs else ""
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
@@ -107,7 +102,7 @@ class Rollout:
                 traces += [NOTHING] * len(seeds)
                 continue
             one = {name: array[k] for name, array in arrays.items() if name != "finite"}
-            self._pack(self._layers, self._weights, self._packed)
+            layout.pack(self._layers, self._weights, self._packed)
             if self._episodes is not None:
                 played, slots_played, finite, trace, steps = self._episodes.play(
                     self.kernel_arguments(), task, one, self.score
@@ -140,7 +135,7 @@ class Rollout:
         self.rebuilder.rebuild(parents, task.weights, 0, self._weights)
         if not np.isfinite(self._weights).all():
             return SegmentBuffers(self._game, segment, outputs).result(0, 0, False)
-        self._pack(self._layers, self._weights, self._packed)
+        layout.pack(self._layers, self._weights, self._packed)
         return play_segment(self.kernel_arguments(), self._game, segment, outputs, task.action_rule)
 
     def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -155,11 +150,10 @@ class Rollout:
 
 
 class LanesPlayer(Player):
-    """Plays on the CPU with the lanes kernel: exactly in float32; bfloat16 pairs depend on the processor."""
+    """Plays on the CPU with the lanes kernel, with the same bits on every machine."""
 
     def __init__(self, rollout: Rollout, files: Any) -> None:
         self._rollout, self._files = rollout, files
-        self.fingerprint = rollout.fingerprint
 
     def play(self, task: Task) -> Result:
         """Play the task's episodes with each of its candidates."""

@@ -48,7 +48,8 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         seed=experiment.run.seed,
         network=experiment.network(),
         environment=environment,
-        candidates_per_task=_per_task(experiment, environment),
+        candidates_per_task=experiment.workers.candidates_per_task
+        or experiment.options.candidates_per_task(experiment.network().flops),
         learner=experiment.learner.with_default_threads(min(cores(), processes(experiment.workers)))
         if experiment.learns
         else None,
@@ -62,15 +63,6 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     if setup.curriculum is not None:
         algorithm = OnCurriculum(algorithm, setup.curriculum)
     return Validated(algorithm, experiment.validation, experiment.run.seed, setup.start)
-
-
-def _per_task(experiment: Experiment, environment: Environment) -> int:
-    """Return how many candidates a task holds."""
-    given, candidates = experiment.workers.candidates_per_task, experiment.options.candidates()
-    usual = experiment.options.candidates_per_task(experiment.network().flops)
-    if given or candidates == 1 or experiment.policy.player != "tensorflow" or environment.game is None:
-        return given or usual
-    return experiment.workers.task_size(usual, candidates)
 
 
 class AskTell:

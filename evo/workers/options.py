@@ -54,10 +54,7 @@ class WorkersOptions(Section):
         0,
         ge=0,
         le=1_000_000,
-        description="candidates per task; 0 = from the network's size, or on a GPU those of a call",
-    )
-    candidates_per_call: int = Field(
-        0, ge=0, le=4096, description="candidates per TensorFlow call; 0 = 1 on a CPU, 64 on a GPU"
+        description="candidates per task; 0 = from the network's size",
     )
     on_poison: Literal["stop", "worst"] = Field(
         "stop", description="if a candidate crashes every worker that plays it: stop the run, or rank it worst"
@@ -82,10 +79,6 @@ class WorkersOptions(Section):
         DeviceError where a device is missing, unless the plan is for a machine `elsewhere`: then a second line says so.
         """
         return f"workers of {self.backend}{placement.describe_learner(learner)}"
-
-    def task_size(self, usual: int, population: int) -> int:
-        """Return how many candidates a task holds where TensorFlow plays; `usual` follows from the network's size."""
-        return usual
 
 
 class LocalOptions(WorkersOptions):
@@ -135,11 +128,3 @@ class LocalOptions(WorkersOptions):
             if not elsewhere:
                 raise
             return f"{placement.describe_elsewhere(self, inference, learner)}\n# not on this machine: {absent}"
-
-    def task_size(self, usual: int, population: int) -> int:
-        """Return how many candidates a task holds: the `usual` number where a device is missing."""
-        try:
-            slots = self.slots("tensorflow")
-        except DeviceError:
-            return usual
-        return placement.candidates_per_task(self.candidates_per_call, slots, usual, population)

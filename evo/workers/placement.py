@@ -18,7 +18,6 @@ BY_BUS = "PCI_BUS_ID"  # the order of nvidia-smi; by default CUDA numbers the fa
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 ALLOCATOR = "TF_GPU_ALLOCATOR"
 NO_GPU = "-1"
-NETWORKS_PER_CALL = 64  # of TensorFlow on a GPU by default; on a CPU one is fastest
 PER_GPU = 2  # workers by default: one computes while the other steps its environments
 Slots = list[dict[str, str]]
 
@@ -137,16 +136,6 @@ def describe_learner(learner: LearnerDevices | None) -> str:
     if learner.gpus is None:
         return f"; the learner on {'all GPUs' if learner.all_found else 'the first GPU'} that it sees, else the CPU"
     return f"; the learner on {' and '.join(f'GPU {number}' for number in learner.gpus) or 'the CPU'}"
-
-
-def candidates_per_task(per_call: int, slots: Slots, usual: int, population: int) -> int:
-    """Return how many candidates a task holds where TensorFlow plays: as many as a call computes, if that is more.
-
-    `usual` follows from the network's size; `per_call` of 0 is the default. Every worker has a task. A call has one
-    shape, however many candidates fill it, so no result depends on this.
-    """
-    per_call = per_call or (NETWORKS_PER_CALL if any(place(slot) != "the CPU" for slot in slots) else 1)
-    return max(usual, min(per_call, -(-population // len(slots))))
 
 
 def place(slot: Mapping[str, str]) -> str:

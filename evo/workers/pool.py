@@ -289,8 +289,7 @@ class Pool:
         self._slots = [other for other in self._slots if other is not slot]
         if not self._slots:
             raise DeviceMemoryError(
-                f"{who}; no worker is left. Give each more memory (fewer of them on a device, or another "
-                "workers.memory), or let it compute less at once (workers.candidates_per_call)"
+                f"{who}; no worker is left. Give each more memory: fewer of them on a device, or another workers.memory"
             )
         self._notices.append(f"{who}; {len(self._slots)} go on without it")
 

@@ -28,7 +28,6 @@ def test_every_module_with_kernels_says_where_they_are_kept() -> None:
     assert {path.name for path in compiled} >= {
         "lanes.py",
         "tiles.py",
-        "bfloat16_pairs.py",
         "episodes.py",
         "batch.py",
         "observe.py",
@@ -50,7 +49,7 @@ def sources(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "edited",
     ["evo/randomness/philox_compiled.py", "evo/rollouts/episodes.py"]
-    + [f"evo/kernels/{name}.py" for name in ("lanes", "layout", "bfloat16_pairs", "multiply_add", "tiles")],
+    + [f"evo/kernels/{name}.py" for name in ("lanes", "layout", "tiles")],
 )
 def test_an_edited_kernel_is_kept_elsewhere(sources: Path, edited: str) -> None:
     folders = [sources / "evo", sources / "snake"]

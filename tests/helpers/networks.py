@@ -37,7 +37,7 @@ def networks(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW) -> Network:
 def layered(draw: st.DrawFn, filters: st.SearchStrategy[int] = FEW, trees: bool = False) -> Network:
     """Draw a network of hidden layers in any order that is allowed, for an image or a row of numbers.
 
-    Decision trees, which have no gradients and no bfloat16, are among them where `trees` says so.
+    Decision trees, which have no gradients, are among them where `trees` says so.
     """
     shape = draw(st.sampled_from(((7, 8, 3), (9, 4, 1), (1, 5, 2), (3, 3, 17), (11,))))
     side, image = st.integers(1, 4), len(shape) == 3
@@ -85,24 +85,17 @@ def random_observations(network: Network, count: int, seed: int, zeros: float = 
     return observations
 
 
-def rounded(values: np.ndarray) -> np.ndarray:
-    """Return the nearest bfloat16, the even one of two, as float32."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + (bits >> 16 & np.uint32(1))) & np.uint32(0xFFFF0000)).view(np.float32)
-
-
-def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray, *, pairs: bool = False) -> np.ndarray:
+def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray) -> np.ndarray:
     """Return the scores by float32 loops in the order that the kernel promises.  # [E, ...] -> [E, A]
 
-    Bias first, then kernel rows, columns, channels, each a product that is rounded before it is added. With `pairs`,
-    hidden layers round their inputs and weights to bfloat16, and of two channels the second comes first.
+    Bias first, then kernel rows, columns, channels, each a product that is rounded before it is added.
     """
     arrays = iter(network.split(weights))
     x = observations
     for layer in network.layers:
         x = x.reshape(len(x), layer.height, layer.width, layer.channels)
         if layer.weighted:
-            out = plain_sums(x, layer, next(arrays), next(arrays), pairs=pairs and layer is not network.layers[-1])
+            out = plain_sums(x, layer, next(arrays), next(arrays))
         elif layer.kind == "one_hot":
             out = np.repeat(x, layer.filters // layer.channels, -1)
             codes = np.tile(np.arange(layer.filters // layer.channels), layer.channels)
@@ -121,19 +114,15 @@ def plain_scores(network: Network, weights: np.ndarray, observations: np.ndarray
     return x.reshape(len(x), network.actions)
 
 
-def plain_sums(x: np.ndarray, layer: Layer, kernel: np.ndarray, bias: np.ndarray, *, pairs: bool) -> np.ndarray:
+def plain_sums(x: np.ndarray, layer: Layer, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Return the sums of a convolution or a dense layer, as `plain_scores` says.  # [E, H, W, C] -> [E, h, w, F]"""
     kernel = kernel.reshape(layer.kernel, layer.kernel, layer.channels, layer.filters)
-    order = list(range(layer.channels))
-    if pairs:
-        x, kernel = rounded(x), rounded(kernel)
-        order.sort(key=lambda channel: (channel // 2, -channel))
     out = np.empty((len(x), layer.out_height, layer.out_width, layer.filters), np.float32)
     for i in range(layer.out_height):
         for j in range(layer.out_width):
             total = np.tile(bias + np.float32(0), (len(x), 1))  # -0 counts as 0
             for row, column, r, c in cells(layer, i, j):
-                for channel in order:
+                for channel in range(layer.channels):
                     product = kernel[r, c, channel][None, :] * x[:, row, column, channel][:, None]
                     total = total + product
             out[:, i, j] = total

@@ -68,12 +68,6 @@ def golden(networks: Sequence[tuple[Options, tuple[int, ...], int]] = NETWORKS, 
     return digest.hexdigest()
 
 
-def paired() -> list[tuple[Options, tuple[int, ...], int]]:
-    """Return all the networks, played in pairs of bfloat16."""
-    options = [(options.model_dump(), *rest) for options, *rest in (*NETWORKS, *NORMED)]
-    return [(Options(**{**kept, "inference": "lanes-bfloat16"}), *rest) for kept, *rest in options]
-
-
 def chosen() -> str:
     """Return the SHA-256 of actions that are drawn by scores, as choices and as numbers, and of the exponential."""
     scores = np.empty(4000, np.float32)
@@ -88,8 +82,7 @@ def chosen() -> str:
 
 
 if __name__ == "__main__":
-    told = {"golden": golden(), "normed": golden(NORMED), "paired": golden(paired())}
-    told |= {"large": golden(LARGE, 0.65), "chosen": chosen()}
+    hashes = {"golden": golden(), "normed": golden(NORMED), "large": golden(LARGE, 0.65), "chosen": chosen()}
     assembly = "".join(lanes.forward.inspect_asm().values())
-    wide = {name: assembly.count(name) for name in ("%xmm", "%ymm", "%zmm", "fmadd", "vdpbf16ps")}
-    print(json.dumps({**told, "block": layout.BLOCK, "length": len(assembly), **wide}))
+    wide = {name: assembly.count(name) for name in ("%xmm", "%ymm", "%zmm", "fmadd")}
+    print(json.dumps({**hashes, "block": layout.BLOCK, "length": len(assembly), **wide}))

@@ -16,17 +16,15 @@ from llvmlite import binding
 
 from evo.compiled.buffers import LINE, aligned
 from evo.kernels import lanes, layout, sparse
-from evo.kernels.multiply_add import NATIVE
 from evo.kernels.tiles import mask_nonzero
 from evo.networks.network import Network, Options
 from tests.helpers.networks import networks, plain_scores, random_observations, random_weights
-from tests.kernels.golden_scores import LARGE, NORMED, chosen, golden, paired
+from tests.kernels.golden_scores import LARGE, NORMED, chosen, golden
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = "f024d19c062434fb4aae74ec2cd141963aa603b98b0f0ea7cbf9ce2a60f862cb"  # arithmetic muladd-1
 GOLDEN_NORMED = "37a60bb5ecbe55b6d3b61735b6bbf107baf694a3f01ca68f28094047c1241156"
 GOLDEN_LARGE = "951eb01bc8256b122751bafae2e53771b41798d9b7d6a3f754bca52c4dbf5db1"
-GOLDEN_PAIRED = "5e13f3fb80214fd4881557fabc7bba98451fb5145f18bdf2ab61c33ef7eadbb2"  # arithmetic pairs-1
 ZEROS = st.sampled_from((0.0, 0.7, 1.0))
 GOLDEN_CHOSEN = "f8bfc13cf19ef26cf9d1092cac40d4480108bf31e9b0b1df3507529faa050fdf"  # how actions are drawn from scores
 
@@ -197,9 +195,8 @@ def test_what_is_not_zero_is_not_left_out(value: float, monkeypatch: pytest.Monk
     assert found[:, 0].tolist()[::2] == [0.0, 2.0**100]
 
 
-@pytest.mark.parametrize("inference", ["lanes", pytest.param("lanes-bfloat16", marks=pytest.mark.long)])
-def test_a_bias_of_minus_zero_is_zero_so_that_no_zero_is_told_from_another(inference: str) -> None:
-    network = Network.build(Options(conv=[[3, 3, 1]], dense=[5], padding="same", inference=inference), (6, 6, 2), 2)
+def test_a_bias_of_minus_zero_is_zero_so_that_the_sign_of_a_zero_never_shows() -> None:
+    network = Network.build(Options(conv=[[3, 3, 1]], dense=[5], padding="same"), (6, 6, 2), 2)
     weights = np.full(network.size, -0.0, np.float32)
     for observation in (np.zeros((6, 6, 2), np.float32), np.ones((6, 6, 2), np.float32)):
         beside = np.concatenate([observation[None], random_observations(network, 15, 1)])
@@ -210,8 +207,6 @@ def test_a_bias_of_minus_zero_is_zero_so_that_no_zero_is_told_from_another(infer
 def test_the_largest_layers_behind_a_relu_are_those_without_their_zeros() -> None:
     seed = Network.build(Options(preset="seed"), (10, 10, 1), 4)
     assert (layout.table(seed)["group"] == layout.WIDE).tolist() == [False, True, True, False]
-    paired = Network.build(Options(preset="seed", inference="lanes-bfloat16"), (10, 10, 1), 4)
-    assert sparse.buffers_for(layout.table(paired)) is None
     wide = Network.build(Options(kind="mlp", dense=[2000, 48, 2000]), (100,), 4)  # the first, few filters, the last
     assert (layout.table(wide)["group"] == layout.WIDE).tolist() == [False, False, True, False]
 
@@ -254,11 +249,6 @@ def test_scores_have_the_pinned_bits() -> None:
     assert chosen() == GOLDEN_CHOSEN
     for options, shape, actions in LARGE:
         assert sparse.buffers_for(layout.table(Network.build(options, shape, actions))) is not None
-
-
-@pytest.mark.long
-def test_scores_of_bfloat16_pairs_have_the_pinned_bits() -> None:
-    assert golden(paired()) == GOLDEN_PAIRED
 
 
 @pytest.mark.parametrize("filters", [*range(1, 10), 16, 23])
@@ -331,8 +321,6 @@ def test_every_instruction_set_gives_the_pinned_bits(
     assert found["golden"] == GOLDEN
     assert found["normed"] == GOLDEN_NORMED
     assert found["large"] == GOLDEN_LARGE
-    assert found["paired"] == GOLDEN_PAIRED
-    assert (found["vdpbf16ps"] > 0) == (not settings and NATIVE)
     assert found["chosen"] == GOLDEN_CHOSEN
 
 

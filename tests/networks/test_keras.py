@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -11,28 +12,17 @@ import h5py
 import numpy as np
 import pytest
 
+from evo.config import loading
 from evo.evaluators import processes, serial
 from evo.kernels import lanes
 from evo.learning.tensorflow.setup import start_tensorflow
-from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.records import WORST, ActionRule, Episodes, Task, WeightSource
-from evo.rollouts.player import RunSpec, make_player
 from evo.setup import LearnerOptions
 from evo.workers.gpus import VISIBLE
 from evo.workers.placement import NO_GPU
+from tests.helpers.calling import summary_of
 from tests.helpers.specs import make, spec
-
-STRIDED = [  # rows and columns, side of the kernel, stride, padding, channels, filters
-    ((10, 10), 3, 2, "SAME", 16, 32),
-    ((19, 19), 3, 2, "SAME", 5, 16),
-    ((10, 7), 3, 2, "VALID", 4, 8),
-    ((11, 8), 5, 3, "SAME", 2, 3),
-    ((11, 11), 5, 3, "VALID", 2, 3),
-    ((12, 12), 4, 4, "SAME", 2, 3),  # no two strides share an input
-    ((9, 9), 1, 2, "SAME", 2, 3),  # most inputs are never looked at
-    ((13, 13), 2, 3, "VALID", 2, 3),
-]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -86,56 +76,6 @@ def test_layers_in_any_order_are_saved_and_loaded_without_our_code(tmp_path: Pat
         np.testing.assert_array_equal(array, part)
     np.testing.assert_array_equal(loaded(observations), model(observations))
     np.testing.assert_allclose(loaded(observations), lanes.scores(network, weights, observations), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("size", "side", "stride", "padding", "channels", "filters"), STRIDED)
-def test_the_gradient_of_a_strided_convolutions_input_is_that_of_tensorflows_convolution(
-    size: tuple[int, int], side: int, stride: int, padding: str, channels: int, filters: int
-) -> None:
-    import tensorflow as tf
-
-    from evo.networks.strided import input_gradient
-
-    draws = np.random.default_rng(1)
-    kernel = tf.constant(draws.integers(-3, 4, (side, side, channels, filters)), tf.float32)  # no sum is rounded
-    outputs = tf.nn.conv2d(tf.zeros((2, *size, channels)), kernel, stride, padding).shape
-    of_outputs = tf.constant(draws.integers(-3, 4, outputs), tf.float32)
-    own = tf.raw_ops.Conv2DBackpropInput(
-        input_sizes=(2, *size, channels), filter=kernel, out_backprop=of_outputs,
-        strides=(1, stride, stride, 1), padding=padding,
-    )  # fmt: skip
-    assert np.array_equal(input_gradient(of_outputs, kernel, size, stride, padding), own)
-
-
-def test_a_network_of_strided_convolutions_in_bfloat16_has_the_outputs_and_gradients_of_kerass_own() -> None:
-    import keras
-    import tensorflow as tf
-
-    from evo.networks.keras_form import build_keras, set_weights
-    from evo.networks.strided import conv_layer
-
-    network = Network.build(Options(conv=[[4, 3, 2], [8, 3, 2]], dense=[16], padding="same"), (19, 19, 3), 4)
-    ours = build_keras(network, "bfloat16")
-    assert [type(layer) for layer in ours.layers].count(conv_layer()) == 2
-
-    def plain(layer: keras.Layer) -> keras.Layer:
-        kind = keras.layers.Conv2D if isinstance(layer, conv_layer()) else type(layer)
-        return kind.from_config(layer.get_config())
-
-    keras_own = keras.models.clone_model(ours, clone_function=plain)
-    weights = np.random.default_rng(3).normal(0, 0.1, network.size).astype(np.float32)
-    for model in (ours, keras_own):
-        set_weights(model, network, weights)
-    seen = tf.constant(np.random.default_rng(1).random((32, 19, 19, 3)) < 0.1, tf.float32)
-    found = []
-    for model in (ours, keras_own):
-        with tf.GradientTape() as tape:
-            outputs = model(seen)
-            loss = tf.reduce_sum(tf.square(outputs - 1.0))
-        found.append([np.asarray(array) for array in (outputs, *tape.gradient(loss, model.trainable_variables))])
-    for one, other in zip(*found, strict=True):
-        assert np.abs(other).max() > 0
-        np.testing.assert_allclose(one, other, atol=0.02 * np.abs(other).max())  # bfloat16 has eight bits
 
 
 def publish(run_dir: Path, rows: list[np.ndarray]) -> str:
@@ -197,32 +137,6 @@ def test_the_tensorflow_player_plays_what_the_lanes_kernel_plays(tmp_path: Path)
 
 
 @pytest.mark.long
-def test_bfloat16_is_played_by_rounded_weights_alike_in_every_process_and_close_to_the_exact_kernel(
-    tmp_path: Path,
-) -> None:
-    def context(inference: str) -> RunSpec:
-        return spec(tmp_path, SNAKE, {**POLICY, "inference": inference}, {"count": 1}, "tensorflow")
-
-    rounded, single = make_player(context("tensorflow-bfloat16")), make_player(context("tensorflow"))
-    (exact,) = make(serial, spec(tmp_path, SNAKE, POLICY)).map([WHOLE]).results
-    results = [player.play(WHOLE) for player in (rounded, single)]
-    assert (results[0].lengths == exact.lengths).mean() > 0.8
-    assert rounded.fingerprint != single.fingerprint
-    network = Network.build(Options(**POLICY), (7, 7, 5), 3)
-    observations = np.random.default_rng(4).random((8, 7, 7, 5), np.float32)
-    scores = rounded.score(observations)  # type: ignore[attr-defined]
-    weights = np.empty(network.size, np.float32)
-    Rebuilder(network).rebuild(np.empty((0, network.size), np.float32), WHOLE.weights, 1, weights)
-    wanted = lanes.scores(network, weights, observations)
-    assert 0 < np.abs(scores - wanted).max() < 0.05 * np.abs(wanted).max()
-    with make(processes, context("tensorflow-bfloat16")) as pool:
-        played = pool.map([WHOLE])
-    (again,) = played.results
-    np.testing.assert_array_equal(again.lengths, results[0].lengths)
-    assert played.fingerprint == rounded.fingerprint
-
-
-@pytest.mark.long
 def test_the_tensorflow_player_plays_other_environments_too(tmp_path: Path) -> None:
     environment, policy = {"id": "gymnasium:CartPole-v1"}, {"kind": "mlp", "dense": [16]}
     context = spec(tmp_path, environment, {**policy, "inference": "tensorflow"}, {"count": 1}, "tensorflow")
@@ -233,3 +147,58 @@ def test_the_tensorflow_player_plays_other_environments_too(tmp_path: Path) -> N
     assert (result.returns == exact.returns).mean() > 0.97
     assert (result.returns == 1000 * result.lengths).all()
     assert result.finite.all()
+
+
+def test_auto_plays_every_activation_with_the_exact_kernel(tmp_path: Path) -> None:
+    path = tmp_path / "experiment.toml"
+    path.write_text("")
+    plain, tanh = (loading.load(path, [f'policy.activation="{name}"']) for name in ("relu", "tanh"))
+    assert (plain.policy.player, tanh.policy.player) == ("lanes", "lanes")
+    assert plain.identity() == loading.load(path).identity()
+    assert "activation" not in plain.identity()["policy"]
+    assert tanh.identity()["policy"]["activation"] == "tanh"
+    path.write_text(tanh.to_toml())
+    assert loading.load(path).identity() == tanh.identity()
+    assert loading.load(path, ['policy.inference="tensorflow"']).policy.player == "tensorflow"
+
+
+SMALL = """
+[run]
+generations = 2
+[environment]
+size = 5
+window = 5
+starvation = 15
+[policy]
+conv = [[4, 3, 2]]
+dense = [8]
+inference = "tensorflow"
+[workers]
+backend = "serial"
+[validation]
+every = 1
+episodes = 8
+finalists = 2
+[test]
+every = 9
+episodes = 8
+[ga]
+population = 20
+parents = 4
+elites = 2
+episodes = 4
+"""
+
+
+@pytest.mark.long
+def test_how_candidates_are_cut_into_tasks_shows_in_no_result(tmp_path: Path) -> None:
+    (tmp_path / "cut.toml").write_text(SMALL)
+    summaries = {
+        size: summary_of(
+            tmp_path, "cut.toml", "--run-dir", f"cut-{size}", "--set", f"workers.candidates_per_task={size}"
+        )
+        for size in (0, 3, 7)
+    }
+    files = [tmp_path / f"cut-{size}" / "champion.json" for size in summaries]
+    assert len({json.loads(file.read_text())["weights_sha256"] for file in files}) == 1
+    assert len({str(summary["champion"]) for summary in summaries.values()}) == 1

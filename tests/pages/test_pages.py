@@ -142,7 +142,6 @@ def test_scripts_hold_nothing_that_ends_or_comments_out_their_element(written: s
         ({"policy": {"layers": ["max_pool 2", "dense 4"]}}, "the network has max_pool; only"),
         ({"policy": {"layers": ["dense 4", "norm"]}}, "the network has normalisation without relu; only"),
         ({"policy": {"inference": "tensorflow"}}, 'policy.inference is "tensorflow"'),
-        ({"policy": {"inference": "lanes-bfloat16"}}, 'policy.inference is "lanes-bfloat16"'),
     ],
 )
 def test_what_a_browser_cannot_repeat_is_refused(changes: dict[str, Any], told: str) -> None:
@@ -163,7 +162,7 @@ def test_weights_that_are_not_finite_are_refused() -> None:
 
 
 def test_a_linear_network_has_no_inference_to_refuse() -> None:
-    refuse_inference(Policy(kind="linear", inference="lanes-bfloat16", activation="tanh").resolved())
+    refuse_inference(Policy(kind="linear", activation="tanh").resolved())
 
 
 def test_mistakes_of_the_command_are_a_line_and_write_nothing(run: Path, tmp_path: Path) -> None:

@@ -135,35 +135,12 @@ def fresh(count: int) -> Task:
     return Task(source, Episodes(np.arange(8, dtype=np.uint64)))
 
 
-@pytest.fixture
-def limited(pools: Pools, tmp_path: Path) -> Callable[..., Pool]:
-    """Open a pool of one worker of TensorFlow with a real limit on its memory of the CPU, 0 for none."""
-
-    def opening(megabytes: int, units: int) -> Pool:
-        limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(megabytes)} if megabytes else {}
-        policy = {"conv": [[32, 3, 1], [32, 3, 1]], "dense": [units], "inference": "tensorflow"}
-        environment = {"id": "snake", "size": 6, "starvation": 12, "window": 7}
-        context = spec(tmp_path, environment, policy, {"candidates_per_call": 16}, "tensorflow")
-        return pools("evo.rollouts.player:make_player", [{VISIBLE: "-1", **limit}], context=context)
-
-    return opening
-
-
 @pytest.mark.long
-def test_out_of_memory_halves_what_is_computed_at_once_without_a_trace_in_results(
-    limited: Callable[..., Pool],
-) -> None:
-    (reference,) = limited(0, 64).map([fresh(16)]).results
-    short = limited(30, 64)
-    played = short.map([fresh(16)])
-    (halved,) = played.results
-    assert any("memory is short, so it computes " in note and "in a call, not 16" in note for note in played.notices)
-    np.testing.assert_array_equal(halved.returns, reference.returns)
-    np.testing.assert_array_equal(halved.lengths, reference.lengths)
-
-
-@pytest.mark.long
-def test_a_device_that_cannot_hold_one_network_is_given_up(limited: Callable[..., Pool]) -> None:
-    told = "worker 0 .* on the CPU gives up: out of memory on the CPU: OOM when allocating tensor with shape"
-    with pytest.raises(DeviceMemoryError, match=told):
-        limited(16, 4096).map([fresh(16)])
+def test_a_device_that_cannot_hold_the_network_is_given_up(pools: Pools, tmp_path: Path) -> None:
+    limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "16"}  # a real limit
+    policy = {"conv": [[32, 3, 1], [32, 3, 1]], "dense": [4096], "inference": "tensorflow"}
+    context = spec(tmp_path, {"id": "snake", "size": 6, "starvation": 12, "window": 7}, policy, None, "tensorflow")
+    pool = pools("evo.rollouts.player:make_player", [{VISIBLE: "-1", **limit}], context=context)
+    message = "worker 0 .* on the CPU gives up: out of memory on the CPU: OOM when allocating tensor with shape"
+    with pytest.raises(DeviceMemoryError, match=message):
+        pool.map([fresh(16)])

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from evo.cli.main import main
 from evo.config import loading
 from evo.errors import ConfigurationError, DeviceError
-from evo.evaluators import processes, serial
-from evo.evaluators.ray import Options as RayOptions
+from evo.evaluators import serial
 from evo.setup import CLUSTERS, LearnerOptions
 from evo.workers import gpus, placement
 from evo.workers.gpus import VISIBLE, Gpu
 from evo.workers.options import LocalOptions
-from evo.workers.placement import GROWTH, LearnerDevices, candidates_per_task, describe
+from evo.workers.placement import GROWTH, LearnerDevices, describe
 
 TENSORFLOW = "learner.arithmetic=tensorflow"
 FOUR = [Gpu(i, "Tesla V100-SXM2-16GB", f"GPU-{i}{i}{i}{i}-abc") for i in range(4)]
@@ -134,34 +133,6 @@ def test_instances_of_a_gpu_and_ids_are_devices_like_others(workers: dict[str, A
 )
 def test_what_the_user_has_hidden_stays_hidden(workers: dict[str, Any], visible: str, wanted: list[str]) -> None:
     assert pinned(workers, visible, found=FOUR) == wanted
-
-
-@pytest.mark.parametrize(
-    ("workers", "population", "wanted"),
-    [
-        ({"gpus": [1]}, 400, 64),
-        ({"gpus": [1]}, 40, 40),
-        ({"gpus": [1, 2, 2, 2]}, 256, 37),  # each of seven workers has a task
-        ({"gpus": [2, 10, 10, 10]}, 256, 16),  # tasks are never smaller than they are without GPUs
-        ({"gpus": [1], "candidates_per_call": 128}, 400, 128),
-        ({"gpus": [1], "candidates_per_call": 8}, 400, 16),
-        ({"kind": "cpu", "count": 2}, 400, 16),
-        ({"kind": "cpu", "count": 2, "candidates_per_call": 32}, 400, 32),
-    ],
-)
-def test_a_task_fills_a_call_and_leaves_every_worker_one(workers: dict[str, Any], population: int, wanted: int) -> None:
-    slots = plan(workers, "tensorflow", found=FOUR)
-    assert candidates_per_task(LocalOptions(**workers).candidates_per_call, slots, 16, population) == wanted
-
-
-def test_tasks_are_cut_as_always_where_no_gpu_of_ours_plays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VISIBLE, raising=False)
-    monkeypatch.setattr(gpus, "found", lambda: FOUR)
-    assert processes.Options(count=1).task_size(16, 400) == 64
-    assert serial.Options().task_size(16, 400) == 64
-    assert RayOptions().task_size(16, 400) == 16
-    monkeypatch.setattr(gpus, "found", list)
-    assert processes.Options(gpus=[1]).task_size(16, 400) == 16
 
 
 def test_a_machine_without_gpus_and_workers_that_want_none_have_them_hidden() -> None:

@@ -208,8 +208,8 @@ class Ray:
         who = f"{answer.who} gives up: {answer.why}"
         if at_a_time <= 1:
             raise DeviceMemoryError(
-                f"{who}; no worker is left. Give each more memory (a larger part of a GPU in workers.resources, or "
-                "another workers.memory), or let it compute less at once (workers.candidates_per_call)"
+                f"{who}; no worker is left. Give each more memory: a larger part of a GPU in workers.resources, or "
+                "another workers.memory"
             )
         self._most = at_a_time - 1
         plays = "play" if self._most > 1 else "plays"

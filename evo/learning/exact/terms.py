@@ -47,7 +47,7 @@ def add_terms(typing, vectors, c, start, a, masks, b, rows):  # type: ignore[no-
                 builder.store(load(builder, begin, at, VECTOR), total)
 
             def add(k: Any, terms: Any = terms, place: Any = place) -> None:
-                factor = broadcast(builder, terms, k, ir.FloatType(), WIDTH)
+                factor = broadcast(builder, terms, k, WIDTH)
                 line = builder.gep(bases[4], [builder.mul(k, parts[4][2])])
                 for total, at in zip(totals, place, strict=True):
                     product = builder.fmul(load(builder, line, at, VECTOR), factor)
@@ -94,7 +94,7 @@ def add_all(typing, vectors, c, start, a, b, terms, rows):  # type: ignore[no-un
                 line = builder.gep(bases[3], [builder.mul(k.index, parts[3][2])])
                 weights = [load(builder, line, at, VECTOR) for at in place]
                 for factors, sums in zip(lines[2], totals, strict=True):
-                    factor = broadcast(builder, factors, k.index, ir.FloatType(), WIDTH)
+                    factor = broadcast(builder, factors, k.index, WIDTH)
                     for total, weight in zip(sums, weights, strict=True):
                         builder.store(builder.fadd(builder.load(total), builder.fmul(weight, factor)), total)
             for target, sums in zip(lines[0], totals, strict=True):
