@@ -24,8 +24,8 @@ from benchmarks.peers import ROOT
 from evo.config import loading
 from evo.config.experiment import environment_of
 from evo.files.durable import replace_file
+from evo.statistics import percentage
 from evo.store.champion import encode_champion, read_champion
-from evo.training.statistics import percentage
 from evo.training.testing import LAST_BLOCK, baselines
 
 # What is published: with which seeds, and scored on how many episodes. The short ones come first.

@@ -29,16 +29,13 @@ from typing import Any, Protocol
 import numpy as np
 
 import evo
-from evo.cli import sweeping
-from evo.cli.comparing import train_all
-from evo.comparison import student
-from evo.comparison.outcomes import Outcome
-from evo.comparison.plan import Member
-from evo.sweep.journal import Journal
-from evo.sweep.race import SHARES, mean_of
+from evo import statistics
+from evo.comparison.runs import ComparedRun, PlannedRun
+from evo.comparison.training import described, train
+from evo.sweep.race import SHARES, Journal, mean_of
 from evo.sweep.search import Search, library
-from evo.sweep.space import axes_of
-from evo.sweep.trials import Settings, Trial
+from evo.sweep.sweeping import Race
+from evo.sweep.trials import SweepSettings, Trial, axes_of
 from evo.training.testing import Score
 
 ROOT = Path(__file__).parent.parent
@@ -61,13 +58,15 @@ class Benchmark(Protocol):
     generations: int
     unit: str  # of costs
 
-    def __call__(self, members: Sequence[Member], *, describe: Callable[[Outcome], str] | None = None) -> list[Outcome]:
-        """Return an outcome for each member."""
+    def __call__(
+        self, planned: Sequence[PlannedRun], *, describe: Callable[[ComparedRun], str] = described
+    ) -> list[ComparedRun]:
+        """Return what came of each run."""
 
     def cost(self) -> float:
         """Return what was spent so far."""
 
-    def judge(self, settings: Settings, trial: Trial) -> float:
+    def judge(self, settings: SweepSettings, trial: Trial) -> float:
         """Return the score that the winner is worth."""
 
 
@@ -91,25 +90,25 @@ class Landscape(Benchmark):
         slow = 0.15 * 2.0 ** (0.25 * (place[1] - 9.0))  # large populations rise later
         return final * (1.0 - math.exp(-share / slow))
 
-    def __call__(self, members: Sequence[Member], *, describe: object = None) -> list[Outcome]:
-        """Return the outcomes, and count what they cost."""
-        return [self._outcome(member) for member in members]
+    def __call__(self, planned: Sequence[PlannedRun], *, describe: object = None) -> list[ComparedRun]:
+        """Return what came of each run, and count what they cost."""
+        return [self._result(run) for run in planned]
 
-    def _outcome(self, member: Member) -> Outcome:
-        experiment = member.experiment
+    def _result(self, run: PlannedRun) -> ComparedRun:
+        experiment = run.experiment
         seed, share = experiment.run.seed, experiment.generations / self.generations
-        done = self._trained.get((member.method, seed), 0)
-        self._trained[member.method, seed] = max(experiment.generations, done)
-        luck = OF_SEED * noise(self.number, seed) + OF_TRIAL * noise(self.number, seed, member.method)
+        done = self._trained.get((run.method, seed), 0)
+        self._trained[run.method, seed] = max(experiment.generations, done)
+        luck = OF_SEED * noise(self.number, seed) + OF_TRIAL * noise(self.number, seed, run.method)
         value = self.true(experiment, share) + luck * math.sqrt(share)
         score = Score(1000, value, (value, value), value, value, None, None, 1.0)
-        return Outcome(member.method, experiment, member.directory, score=score, validation=value)
+        return ComparedRun(run.method, experiment, run.directory, score=score, validation=value)
 
     def cost(self) -> float:
         """Return the generations of all runs."""
         return sum(self._trained.values())
 
-    def judge(self, settings: Settings, trial: Trial) -> float:
+    def judge(self, settings: SweepSettings, trial: Trial) -> float:
         """Return the mean score over all seeds."""
         return self.true(trial.experiment)
 
@@ -125,10 +124,12 @@ class Board(Benchmark):
     unit = "CPU-seconds"
     _spent: float = 0.0
 
-    def __call__(self, members: Sequence[Member], *, describe: Callable[[Outcome], str] | None = None) -> list[Outcome]:
+    def __call__(
+        self, planned: Sequence[PlannedRun], *, describe: Callable[[ComparedRun], str] = described
+    ) -> list[ComparedRun]:
         """Train in this process."""
         began = time.process_time()
-        found = train_all(members, _here, describe)
+        found = train(planned, describe=describe, trainer=_here)
         self._spent += time.process_time() - began
         return found
 
@@ -136,14 +137,14 @@ class Board(Benchmark):
         """Return the processor time of all training."""
         return self._spent
 
-    def judge(self, settings: Settings, trial: Trial) -> float:
+    def judge(self, settings: SweepSettings, trial: Trial) -> float:
         """Return the mean test score on fresh seeds."""
-        scores = [outcome.score for outcome in train_all(settings.retests(trial), _here)]
+        scores = [run.score for run in train(settings.retests(trial), trainer=_here)]
         return fmean(score.mean for score in scores if score is not None)
 
 
-def _here(member: Member) -> str:
-    *_, _ = evo.train(member.experiment, member.directory)
+def _here(run: PlannedRun) -> str:
+    *_, _ = evo.train(run.experiment, run.directory)
     return ""
 
 
@@ -157,25 +158,24 @@ class Found:
     retest: tuple[float, float] | None = None  # 95 % interval between fresh seeds
 
 
-def settings_of(benchmark: Benchmark, number: int, directory: Path) -> Settings:
+def settings_of(benchmark: Benchmark, number: int, directory: Path) -> SweepSettings:
     """Return the settings of a sweep with seeds of its own."""
     first, count = 1 + 1000 * number, str(benchmark.generations)
     flags = {"generations": count, "seed": None, "workers": "1", "backend": None, "algorithm": None}
-    return Settings(EXPERIMENT, benchmark.sets, flags, tuple(range(first, first + SEEDS)), RETESTS, directory)
+    return SweepSettings(EXPERIMENT, benchmark.sets, flags, tuple(range(first, first + SEEDS)), RETESTS, directory)
 
 
-def by_race(benchmark: Benchmark, settings: Settings) -> Found:
+def by_race(benchmark: Benchmark, settings: SweepSettings) -> Found:
     """Return what `evo sweep --search optuna` finds."""
     search = Search(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)
-    best = sweeping.winner(sweeping.searched(settings, search, Journal(settings.directory, {}), benchmark))
-    cost = benchmark.cost()
-    assert best is not None
-    method, _ = sweeping.retested(settings, best, benchmark)
-    _, interval = student.t_interval(method.scores)
-    return Found(benchmark.judge(settings, best.trial), mean_of(best.stages[-1].scores), cost, interval)
+    race = Race(settings, Journal(settings.directory, {}), benchmark)
+    trials, cost = race.searched(search), benchmark.cost()
+    result = race.retested(trials)
+    best, (_, interval) = result.winner, statistics.t_interval(result.retest.scores)
+    return Found(benchmark.judge(settings, best.trial), mean_of(best.scores), cost, interval)
 
 
-def by_optuna(benchmark: Benchmark, settings: Settings, pruner: Callable[[Any], Any]) -> Found:
+def by_optuna(benchmark: Benchmark, settings: SweepSettings, pruner: Callable[[Any], Any]) -> Found:
     """Return what Optuna finds with a pruner of its own, which sees the mean over seeds at the end of each stage."""
     optuna = library()
     search = Search(settings.directory, axes_of(benchmark.over), settings.seeds[0], TRIALS)  # for its axes alone
@@ -186,7 +186,7 @@ def by_optuna(benchmark: Benchmark, settings: Settings, pruner: Callable[[Any], 
             one._suggest(axis.key, search._distribution(axis))
         trial, value = settings.trial(search._values(one)), 0.0
         for stage, share in enumerate(SHARES):
-            value = fmean(outcome.validation or 0.0 for outcome in benchmark(settings.members(trial, share)))
+            value = fmean(run.validation or 0.0 for run in benchmark(settings.planned(trial, share)))
             one.report(value, stage)
             if share < SHARES[-1] and one.should_prune():
                 raise optuna.TrialPruned
@@ -202,7 +202,7 @@ def by_optuna(benchmark: Benchmark, settings: Settings, pruner: Callable[[Any], 
 
 
 ALONE = "Optuna, every trial to its end"
-WAYS: dict[str, Callable[[Benchmark, Settings], Found]] = {
+WAYS: dict[str, Callable[[Benchmark, SweepSettings], Found]] = {
     "`evo sweep`": by_race,
     ALONE: lambda benchmark, settings: by_optuna(benchmark, settings, lambda pruners: pruners.NopPruner()),
     "Optuna, median pruner": lambda benchmark, settings: by_optuna(
@@ -226,7 +226,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
         first = settings_of(kind(0), 0, Path(folder) / "first")
         with contextlib.redirect_stdout(io.StringIO()):  # it compiles kernels, which no way shall be charged with
-            kind(0)(first.members(first.trial({}), SHARES[0])[:1])
+            kind(0)(first.planned(first.trial({}), SHARES[0])[:1])
         for number in range(given.sweeps):
             ends = [searched(way, kind(number), number, Path(folder)) for way in WAYS.values()]
             for name, end in zip(WAYS, ends, strict=True):
@@ -235,7 +235,9 @@ def main() -> None:
     print("\n".join(table(found, kind(0)) if found[ALONE] else ["no search has ended"]))
 
 
-def searched(way: Callable[[Benchmark, Settings], Found], benchmark: Benchmark, number: int, folder: Path) -> Found:
+def searched(
+    way: Callable[[Benchmark, SweepSettings], Found], benchmark: Benchmark, number: int, folder: Path
+) -> Found:
     """Return what one way finds, in a directory of its own, without what it prints."""
     with contextlib.redirect_stdout(io.StringIO()):
         return way(benchmark, settings_of(benchmark, number, Path(tempfile.mkdtemp(dir=folder))))
@@ -249,7 +251,9 @@ def table(found: dict[str, list[Found]], benchmark: Benchmark) -> list[str]:
     lines += [f"| search | {benchmark.unit} | of all | score of the winner | Optuna's, minus this | it won with |"]
     lines += ["|---|--:|--:|--:|--:|--:|"]
     for name, ends in found.items():
-        mean, interval = student.t_interval([other.worth - one.worth for one, other in zip(ends, whole, strict=True)])
+        mean, interval = statistics.t_interval(
+            [other.worth - one.worth for one, other in zip(ends, whole, strict=True)]
+        )
         less = "-" if ends is whole or interval is None else f"{mean:.2f} ({interval[0]:.2f} to {interval[1]:.2f})"
         cost, worth, won = (fmean(getattr(one, of) for one in ends) for of in ("cost", "worth", "won_with"))
         lines.append(f"| {name} | {cost:,.0f} | {cost / all_of_it:.0%} | {worth:.2f} | {less} | {won:.2f} |")

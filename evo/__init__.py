@@ -6,36 +6,47 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from evo.comparison.tables import Comparison
+    from evo.comparison.training import compare
     from evo.config.experiment import Experiment
     from evo.errors import EvoError
     from evo.report.writing import write_report
     from evo.run import Row, train
+    from evo.sweep.sweeping import SweepResult, sweep
     from evo.training.finished import Policy, Run
     from evo.training.generation import AskTell, make_algorithm
     from evo.training.testing import Score
 
 __all__ = [
     "AskTell",
+    "Comparison",
     "EvoError",
     "Experiment",
     "Policy",
     "Row",
     "Run",
     "Score",
+    "SweepResult",
+    "compare",
     "make_algorithm",
+    "sweep",
     "train",
     "write_report",
 ]
 
 _HOMES = {
     "AskTell": "evo.training.generation",
+    "Comparison": "evo.comparison.tables",
     "EvoError": "evo.errors",
     "Experiment": "evo.config.experiment",
     "Policy": "evo.training.finished",
     "Row": "evo.run",
     "Run": "evo.training.finished",
     "Score": "evo.training.testing",
+    "SweepResult": "evo.sweep.sweeping",
+    "compare": "evo.comparison.training",
     "make_algorithm": "evo.training.generation",
+    "sweep": "evo.sweep.sweeping",
     "train": "evo.run",
     "write_report": "evo.report.writing",
 }

@@ -1,18 +1,29 @@
-"""Arguments that several commands have, and what they mean."""
+"""Arguments that several commands have, and what they mean; which run is meant by a path that is none."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.errors import ConfigurationError, notice
+from evo.errors import ConfigurationError, DataError, closest, notice
+from evo.store.paths import MANIFEST
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
 
+FLAGS = ("algorithm", "seed", "generations", "workers", "backend")  # that override options
 SHARED: dict[str, dict[str, Any]] = {
     "run_dir": {"metavar": "RUN_DIR", "help": "the run's directory, or a champion.h5"},
+    "--algorithm": {"metavar": "NAME", "help": "the algorithm; see `evo list`"},
+    "--set": {
+        "action": "append", "default": [], "metavar": "SECTION.KEY=VALUE",
+        "help": "change any option of the file; without a value: back to its default; may be repeated",
+    },
+    "--seed": {"metavar": "N", "help": "random seed of training and validation"},
+    "--generations": {"metavar": "N", "help": "number of generations in total"},
     "--workers": {"metavar": "N", "help": "number of worker processes; results do not depend on it"},
     "--backend": {"metavar": "NAME", "help": "which backend plays tasks; see `evo list`"},
     "--plugin": {
@@ -31,12 +42,8 @@ def add(parser: ArgumentParser, *names: str, **changes: Any) -> None:
 
 def add_of_training(parser: ArgumentParser) -> None:
     """Declare what can be said of a new run and of one that goes on."""
-    parser.add_argument("--algorithm", metavar="NAME", help="the algorithm; see `evo list`")
-    more = "change any option of the file; without a value: back to its default; may be repeated"
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help=more)
-    add(parser, "--workers", "--backend")
-    parser.add_argument("--seed", metavar="N", help="random seed of training and validation")
-    parser.add_argument("--generations", metavar="N", help="number of generations in total, those done included")
+    add(parser, "--algorithm", "--set", "--workers", "--backend", "--seed")
+    add(parser, "--generations", help="number of generations in total, those done included")
     add(parser, "--plugin", help="a module with an algorithm, environment or backend; may be repeated")
     parser.add_argument(
         "--fork", metavar="NAME", help="when resuming: continue in a new run, runs/NAME, whose options may differ"
@@ -52,8 +59,7 @@ def add_of_training(parser: ArgumentParser) -> None:
 
 def flags(arguments: Namespace) -> dict[str, str | None]:
     """Return the named flags that override options."""
-    names = ("algorithm", "seed", "generations", "workers", "backend")
-    return {name: getattr(arguments, name) for name in names}
+    return {name: getattr(arguments, name) for name in FLAGS}
 
 
 def notice_unused(assignments: Sequence[str], experiment: Experiment) -> None:
@@ -75,3 +81,37 @@ def whole(flag: str, text: str | None, lowest: int, highest: int) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 20 and lowest <= int(text) <= highest):
         raise ConfigurationError(f"{flag}: must be a whole number from {lowest} to {highest}, not {text!r}")
     return int(text)
+
+
+def refuse_others(words: Iterable[str]) -> None:
+    """Raise a DataError that names the run that may be meant, where one of these paths is none but such a run is near.
+
+    Other paths that are no runs pass: the command says what it needs.
+    """
+    for word in words:
+        with suppress(OSError):  # of which the command says more
+            if said := _meant(Path(word)):
+                raise DataError(f"{word}: {said}")
+
+
+def opened(command: str, arguments: Namespace) -> list[str]:
+    """Return the paths of runs that a command opens."""
+    found = getattr(arguments, "resume" if command == "run" else "run_dir", None)
+    return [found] if isinstance(found, str) else found or []
+
+
+def _meant(path: Path) -> str:
+    """Return what is wrong with a path and which run may be meant, or nothing."""
+    if not path.exists():
+        close = closest(path.name, runs := _runs_in(path.parent))
+        return f"no such file or directory - did you mean `{runs[close]}`?" if close else ""
+    if not path.is_dir() or (path / MANIFEST).exists():
+        return ""
+    runs = _runs_in(path)
+    return f"is a folder of runs; choose one, such as {min(runs.values())}" if runs else ""
+
+
+def _runs_in(folder: Path) -> dict[str, Path]:
+    """Return the run directories of a folder, by their names."""
+    runs = (file.parent for file in folder.glob(f"*/{MANIFEST}"))
+    return {one.name: one for one in runs if str(one).isprintable()}

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from evo.cli.run_directories import opened, refuse_others
+from evo.cli.arguments import opened, refuse_others
 from evo.errors import (
     CONTROL,
     SHORTAGES,

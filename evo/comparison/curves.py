@@ -1,24 +1,29 @@
-"""Curves of a comparison: the score of every method against what was spent, and performance profiles."""
+"""What methods score for what they spend: curves, performance profiles, and how much it takes to reach a score.
+
+A run that ends below the score is censored: it would have taken longer, nobody knows how long. The median is that of
+the Kaplan-Meier estimator (Kaplan and Meier, 1958), which uses what is known of these runs; a mean of the others would
+make a method look fast that seldom gets there.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.comparison import bootstrap, student
+from evo.comparison.methods import Method, RunRow
+from evo.statistics import kaplan_meier_median, performance_profile, t_interval
 from evo.store.metrics import MetricsFile
-from evo.training.accounting import SO_FAR
-
-if TYPE_CHECKING:
-    from evo.comparison.tables import Table
+from evo.training.accounting import COUNTED, SO_FAR
 
 POINTS = 200  # of a curve
-Points = tuple[NDArray[np.float64], NDArray[np.float64]]  # spent, score
+WAY = 0.75  # from the weakest player that needs no learning to the best method, where no score to reach is named
+Points = tuple[NDArray[np.float64], NDArray[np.float64]]  # spent [T], score [T]
 
 
 class Curve(NamedTuple):
@@ -32,33 +37,46 @@ class Curve(NamedTuple):
     high: NDArray[np.float64]
 
 
-def scores_of(table: Table, amount: str) -> list[Curve]:
+@dataclass(frozen=True)
+class Reached:
+    """What a method spent until it reached the score."""
+
+    method: str
+    runs: int  # those that failed too
+    reached: int
+    medians: dict[str, float | None]  # of each amount; None where fewer than half of the runs are known to reach it
+    spent: dict[str, float]  # the most that a run has spent, which a median that is None lies above
+
+
+@dataclass(frozen=True)
+class Reaching:
+    """The score that is to be reached, and how fast methods do."""
+
+    score: float
+    methods: tuple[Reached, ...]
+
+
+def score_curves(methods: Sequence[Method], amount: str) -> list[Curve]:
     """Return the test score of every method against an amount, with Student's interval over its seeds."""
     found = []
-    for method in table.methods:
+    for method in methods:
         runs = [points_of(Path(run.run_dir), amount) for run in method.runs if run.score is not None]
         known = [points for points in runs if points is not None]
         if known:
-            x, (mean, low, high) = together(known)
+            x, (mean, low, high) = mean_over_seeds(known)
             found.append(Curve(method.name, len(known), x, mean, low, high))
     return found
 
 
-def profiles_of(table: Table) -> list[Curve]:
-    """Return the share of runs above each score, of every method that has one, with bootstrap intervals.
-
-    Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", section 4.2.
-    """
-    scored = [method for method in table.methods if method.scores]
-    every = [score for method in scored for score in method.scores]
+def profiles(methods: Sequence[Method]) -> list[Curve]:
+    """Return the share of runs above each score, of every method that has one, with bootstrap intervals."""
+    every = [score for method in methods for score in method.scores]
     if not every:
         return []
     margin = 0.05 * (max(every) - min(every)) or 1.0
     x = np.linspace(min(every) - margin, max(every) + margin, POINTS)
-    return [
-        Curve(method.name, len(method.scores), x, *map(np.asarray, bootstrap.profile(method.scores, x)))
-        for method in scored
-    ]
+    scored = [method for method in methods if method.scores]
+    return [Curve(one.name, len(one.scores), x, *performance_profile(one.scores, x)) for one in scored]
 
 
 def points_of(directory: Path, amount: str) -> Points | None:
@@ -70,7 +88,7 @@ def points_of(directory: Path, amount: str) -> Points | None:
     return np.array(spent, np.float64), np.array([line["test"] for line in lines], np.float64)
 
 
-def together(curves: Sequence[Points]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def mean_over_seeds(curves: Sequence[Points]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return where curves of several seeds are known, and there the mean with Student's interval.  # [X], [3, X]
 
     A run keeps a score until its next test, and its last one to the end, so every point has all seeds. With one seed
@@ -79,5 +97,54 @@ def together(curves: Sequence[Points]) -> tuple[NDArray[np.float64], NDArray[np.
     first, last = (max(spent[end] for spent, _ in curves) for end in (0, -1))
     grid = np.linspace(first, last, POINTS)
     scores = np.array([values[np.searchsorted(spent, grid, side="right") - 1] for spent, values in curves])  # [S, X]
-    found = [student.t_interval(column) for column in scores.T.tolist()]
+    found = [t_interval(column) for column in scores.T.tolist()]
     return grid, np.array([(mean, *(ends or (math.nan, math.nan))) for mean, ends in found]).T
+
+
+def score_between(methods: Sequence[Method], players: Mapping[str, float]) -> float | None:
+    """Return the score on three quarters of the way from the weakest player to the best method, rounded.
+
+    None where there is no player, or no method is better.
+    """
+    means = [method.mean for method in methods if method.mean is not None]
+    if not means or not players or max(means) <= min(players.values()):
+        return None
+    weakest, best = min(players.values()), max(means)
+    digits = 2 - math.floor(math.log10(best - weakest))  # of which the difference has three
+    return round(weakest + WAY * (best - weakest), digits)
+
+
+def reaching(methods: Sequence[Method], score: float) -> Reaching:
+    """Return what every method spent until a test of its best network so far had this score or more."""
+    return Reaching(score, tuple(found for method in methods if (found := _reached(method, score)) is not None))
+
+
+def _reached(method: Method, score: float) -> Reached | None:
+    medians: dict[str, float | None] = {}
+    spent: dict[str, float] = {}
+    counts = (0, 0)
+    for amount in COUNTED:
+        ends = [end for run in method.runs if (end := _end(run, amount, score)) is not None]
+        if ends and any(time for time, _ in ends):
+            medians[amount] = kaplan_meier_median(ends)
+            spent[amount] = max(time for time, _ in ends)
+            counts = len(ends), sum(there for _, there in ends)
+    return Reached(method.name, *counts, medians, spent) if medians else None
+
+
+def _end(run: RunRow, amount: str, score: float) -> tuple[float, bool] | None:
+    """Return what a run had spent when it reached the score, or in all; a run that failed had not reached it before.
+
+    None where it was not counted, or nothing was tested.
+    """
+    points = points_of(Path(run.run_dir), amount)
+    if points is not None:
+        return first_reaching(*points, score)
+    spent: float | None = getattr(run, amount)
+    return None if run.score is not None or spent is None else (float(spent), False)
+
+
+def first_reaching(spent: NDArray[np.float64], scores: NDArray[np.float64], score: float) -> tuple[float, bool]:
+    """Return what was spent at the first test with this score, or in all; and whether there is one.  # [T], [T]"""
+    above = np.flatnonzero(scores >= score)
+    return (float(spent[above[0]]), True) if len(above) else (float(spent[-1]), False)

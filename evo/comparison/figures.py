@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evo.comparison.curves import Curve, profiles_of, scores_of
-from evo.comparison.tables import Report, Table
+from evo.comparison.curves import Curve, profiles, score_curves
+from evo.comparison.tables import Comparison, Table
 from evo.config.sections import plural
 from evo.files.durable import resources
 from evo.plugins.extras import extra
@@ -24,39 +24,34 @@ def library() -> Any:
     return extra("matplotlib", "--figures")
 
 
-def write(report: Report, folder: Path) -> list[Path]:
-    """Write all figures of a report into a folder, and return their paths; ResourceError where that fails."""
+def write_figures(comparison: Comparison, folder: Path) -> list[Path]:
+    """Write all figures of a comparison into a folder, and return their paths; ResourceError where that fails."""
     matplotlib, written = library(), list[Path]()
-    with resources("write to", folder):
+    with resources("write to", folder), matplotlib.rc_context({"svg.hashsalt": "evo"}):  # equal data, equal files
         folder.mkdir(parents=True, exist_ok=True)
-        for number, table in enumerate(report.tables, 1):
-            suffix = f"-{number}" if len(report.tables) > 1 else ""
-            profiles = _drawn(
-                matplotlib, table, profiles_of(table), "test score", "share of runs above the score, 95 %"
-            )
-            figures = {f"score-{name}{suffix}": _of_scores(matplotlib, table, name) for name in COUNTED}
-            figures[f"profiles{suffix}"] = profiles
-            for name, figure in figures.items():
-                if figure is None:
+        for number, table in enumerate(comparison.tables, 1):
+            suffix = f"-{number}" if len(comparison.tables) > 1 else ""
+            for name, curves, across, up in _curves(table):
+                if not curves:
                     continue
+                figure = _drawn(matplotlib, table, curves, across, up)
                 for kind in FORMATS:
-                    path = folder / f"{name}.{kind}"
-                    with matplotlib.rc_context({"svg.hashsalt": "evo"}):  # equal data, equal files
-                        figure.savefig(path, dpi=DOTS, metadata={"Date": None} if kind == "svg" else None)
+                    path = folder / f"{name}{suffix}.{kind}"
+                    figure.savefig(path, dpi=DOTS, metadata={"Date": None} if kind == "svg" else None)
                     written.append(path)
     return written
 
 
-def _of_scores(matplotlib: Any, table: Table, amount: str) -> Any:
-    """Return the figure of scores against an amount; None where no run has both."""
-    curves = scores_of(table, amount)
-    return _drawn(matplotlib, table, curves, f"{plural(amount)} of a run", "test score, mean over seeds, 95 %")
+def _curves(table: Table) -> Iterator[tuple[str, Sequence[Curve], str, str]]:
+    """Yield the name, the curves and the labels of both axes of every figure."""
+    for amount in COUNTED:
+        curves = score_curves(table.methods, amount)
+        yield f"score-{amount}", curves, f"{plural(amount)} of a run", "test score, mean over seeds, 95 %"
+    yield "profiles", profiles(table.methods), "test score", "share of runs above the score, 95 %"
 
 
 def _drawn(matplotlib: Any, table: Table, curves: Sequence[Curve], across: str, up: str) -> Any:
-    """Return a figure of these curves and their intervals; None where there are none."""
-    if not curves:
-        return None
+    """Return a figure of these curves and their intervals."""
     figure = matplotlib.figure.Figure(figsize=SIZE, layout="constrained")
     axes = figure.subplots()
     for curve in curves:

@@ -1,15 +1,17 @@
-"""A report as text: Markdown, CSV or LaTeX."""
+"""A comparison as text: Markdown, CSV or LaTeX."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from evo.comparison.methods import Interval, Method, Pair
-from evo.comparison.reaching import Reached, Reaching
-from evo.comparison.tables import Report, Table
+from evo.comparison.curves import Reached, Reaching
+from evo.comparison.methods import Method, Pair
+from evo.comparison.tables import Comparison, Table
+from evo.statistics import Interval
 from evo.training.accounting import COUNTED
 
 UNKNOWN = "-"
@@ -58,70 +60,69 @@ NOT_IN_LATEX = {
     ">": r"$>$", **{character: f"\\{character}" for character in "&%$#_{}"},
 }  # fmt: skip
 
-Rows = Sequence[Sequence[str]]
+
+def parts_of(table: Table) -> Iterator[tuple[str, Sequence[str], list[list[str]]]]:
+    """Yield the grids of a table: a sentence about it or nothing, its titles and its rows."""
+    yield "", TITLES, [*map(cells, table.methods)]
+    if table.pairs:
+        yield "", PAIR_TITLES, [*map(pair_cells, table.pairs)]
+    if table.reaching and table.reaching.methods:
+        yield about_reaching(table.reaching), REACHED_TITLES, [*map(reached_cells, table.reaching.methods)]
 
 
-def markdown(report: Report) -> str:
-    """Return a heading, two tables and notes for every table."""
-    parts = []
-    for table in report.tables:
-        parts += [f"### {title_of(table)}", _grid(TITLES, map(cells, table.methods))]
-        if table.pairs:
-            parts.append(_grid(PAIR_TITLES, map(pair_cells, table.pairs)))
-        if table.reaching and table.reaching.methods:
-            parts += [about_reaching(table.reaching), _grid(REACHED_TITLES, map(reached_cells, table.reaching.methods))]
-        if notes := _notes(table):
-            parts.append("\n".join(f"- {_escaped(note)}" for note in notes))
-    if report.notes:
-        parts.append("\n".join(f"- {_escaped(note)}" for note in report.notes))
-    return "\n\n".join(parts) + "\n"
-
-
-def latex(report: Report) -> str:
-    """Return plain tabulars, which need no package, with the notes below."""
-    parts = []
-    for table in report.tables:
-        parts += [rf"\paragraph{{{_tex(title_of(table))}}}", _tabular(TITLES, map(cells, table.methods))]
-        if table.pairs:
-            parts.append(_tabular(PAIR_TITLES, map(pair_cells, table.pairs)))
-        if table.reaching and table.reaching.methods:
-            rows = map(reached_cells, table.reaching.methods)
-            parts += [_tex(about_reaching(table.reaching)), _tabular(REACHED_TITLES, rows)]
-        parts += [_tex(sentence(note)) for note in _notes(table)]
-    parts += [_tex(sentence(note)) for note in report.notes]
-    return "\n\n".join(parts) + "\n"
-
-
-def comma_separated(report: Report) -> str:
-    """Return all methods, all pairs and all notes, each with a header of its own and an empty line between them."""
-    methods = [
-        [
-            table.environment, table.league, method.name, method.algorithm, len(method.scores), len(method.runs),
-            method.mean, *_ends(method.ci95), method.interquartile_mean, *_ends(method.interquartile_ci95),
-            method.lowest, method.highest, method.within, method.frames, method.forward_passes, method.multiply_adds,
-            method.cpu_seconds, method.seconds, method.weights,
-        ]
-        for table in report.tables
-        for method in table.methods
-    ]  # fmt: skip
-    pairs = [
-        [
-            pair.first, pair.second, pair.probability, *_ends(pair.probability_ci95), pair.p_value, pair.p_adjusted,
-            pair.winner, pair.verdict,
-        ]
-        for table in report.tables
-        for pair in table.pairs
-    ]  # fmt: skip
-    notes = [[note] for table in report.tables for note in _notes(table)] + [[note] for note in report.notes]
-    reached = [
-        [one.method, table.reaching.score, one.runs, one.reached, *(one.medians.get(name) for name in COUNTED)]
-        for table in report.tables
-        if table.reaching
-        for one in table.reaching.methods
-    ]
-    blocks = [(COLUMNS, methods), (PAIR_COLUMNS, pairs), (REACHED_COLUMNS, reached), (("note",), notes)]
+def markdown(comparison: Comparison) -> str:
+    """Return a heading, the grids and the notes of every table."""
     texts = []
-    for titles, rows in blocks:
+    for table in comparison.tables:
+        texts.append(f"### {table.title}")
+        for about, titles, rows in parts_of(table):
+            texts += [about, _grid(titles, rows)] if about else [_grid(titles, rows)]
+        texts.append("\n".join(f"- {_escaped(note)}" for note in _notes(table)))
+    texts.append("\n".join(f"- {_escaped(note)}" for note in comparison.notes))
+    return "\n\n".join(filter(None, texts)) + "\n"
+
+
+def latex(comparison: Comparison) -> str:
+    """Return plain tabulars, which need no package, with the notes below."""
+    texts = []
+    for table in comparison.tables:
+        texts.append(rf"\paragraph{{{_tex(table.title)}}}")
+        for about, titles, rows in parts_of(table):
+            texts += [_tex(about), _tabular(titles, rows)] if about else [_tabular(titles, rows)]
+        texts += [_tex(sentence(note)) for note in _notes(table)]
+    texts += [_tex(sentence(note)) for note in comparison.notes]
+    return "\n\n".join(texts) + "\n"
+
+
+def comma_separated(comparison: Comparison) -> str:
+    """Return all methods, all pairs and all notes, each with a header of its own and an empty line between them."""
+    methods, pairs, reached, notes = list[Any](), list[Any](), list[Any](), list[Any]()
+    for table in comparison.tables:
+        methods += [
+            [
+                table.environment, table.league, method.name, method.algorithm, len(method.scores), len(method.runs),
+                method.mean, *_ends(method.ci95), method.interquartile_mean, *_ends(method.interquartile_ci95),
+                method.lowest, method.highest, method.within, method.frames, method.forward_passes,
+                method.multiply_adds, method.cpu_seconds, method.seconds, method.weights,
+            ]
+            for method in table.methods
+        ]  # fmt: skip
+        pairs += [
+            [
+                pair.first, pair.second, pair.probability, *_ends(pair.probability_ci95), pair.p_value,
+                pair.p_adjusted, pair.winner, pair.verdict,
+            ]
+            for pair in table.pairs
+        ]  # fmt: skip
+        if table.reaching:
+            reached += [
+                [one.method, table.reaching.score, one.runs, one.reached, *(one.medians.get(name) for name in COUNTED)]
+                for one in table.reaching.methods
+            ]
+        notes += [[note] for note in _notes(table)]
+    notes += [[note] for note in comparison.notes]
+    texts = []
+    for titles, rows in ((COLUMNS, methods), (PAIR_COLUMNS, pairs), (REACHED_COLUMNS, reached), (("note",), notes)):
         if rows:
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows([titles, *rows])
@@ -129,7 +130,7 @@ def comma_separated(report: Report) -> str:
     return "\n".join(texts)
 
 
-FORMATS: dict[str, Callable[[Report], str]] = {"markdown": markdown, "csv": comma_separated, "latex": latex}
+FORMATS: dict[str, Callable[[Comparison], str]] = {"markdown": markdown, "csv": comma_separated, "latex": latex}
 
 
 def cells(method: Method) -> list[str]:
@@ -206,11 +207,6 @@ def _ends(ends: Interval | None) -> Interval | tuple[None, None]:
     return ends or (None, None)
 
 
-def title_of(table: Table) -> str:
-    """Return what is played, and what is seen of it."""
-    return f"{table.environment}; {table.league}" if table.league else table.environment
-
-
 def _notes(table: Table) -> list[str]:
     """Return the notes of a table, the baselines first."""
     players = [
@@ -221,7 +217,7 @@ def _notes(table: Table) -> list[str]:
     return [*lines, *table.notes]
 
 
-def _grid(titles: Sequence[str], rows: map[list[str]]) -> str:
+def _grid(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [titles, ["---", *["--:"] * (len(titles) - 1)], *([_escaped(cell) for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -230,7 +226,7 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _tabular(titles: Sequence[str], rows: map[list[str]]) -> str:
+def _tabular(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [" & ".join(map(_tex, row)) + r" \\" for row in [titles, *rows]]
     columns = "l" + "r" * (len(titles) - 1)
     body = "\n".join([r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"])

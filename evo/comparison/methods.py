@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
 
-from evo.comparison import bootstrap, permutation, student
+from evo import statistics
+from evo.comparison.runs import ComparedRun
 from evo.config.sections import SPENT
 from evo.errors import counted
+from evo.statistics import LEAST_SEEDS, LEVEL, Interval, holm, least_p_value, seeds_needed
 
-if TYPE_CHECKING:
-    from evo.comparison.outcomes import Outcome
-
-Interval = tuple[float, float]
 UNDECIDED = "not distinguishable with these seeds"
 TOO_FEW = "too few seeds"
-FEW = f"a verdict needs at least {permutation.LEAST_SEEDS} seeds each"
+FEW = f"a verdict needs at least {LEAST_SEEDS} seeds each"
 
 
 @dataclass(frozen=True)
-class RunSummary:
-    """A run as the report shows it."""
+class RunRow:
+    """A run as the comparison shows it."""
 
     seed: int
     run_dir: str
@@ -58,7 +55,7 @@ class Method:
     forward_passes: float | None  # None also where one of these runs did not count them
     multiply_adds: float | None
     cpu_seconds: float | None
-    runs: tuple[RunSummary, ...]
+    runs: tuple[RunRow, ...]
 
 
 @dataclass(frozen=True)
@@ -75,29 +72,48 @@ class Pair:
     verdict: str
 
 
-def method_of(name: str, outcomes: Sequence[Outcome]) -> Method:
+def method_of(name: str, runs: Sequence[ComparedRun]) -> Method:
     """Return the row of a method; runs that failed are in no mean."""
-    good = [(outcome, outcome.score) for outcome in outcomes if outcome.score is not None]
+    good = [(run, run.score) for run in runs if run.score is not None]
     scores = [score.mean for _, score in good]
-    mean, interval = student.t_interval(scores) if scores else (None, None)
-    enough = len(scores) >= bootstrap.LEAST_SEEDS
-    widths = [(score.ci95[1] - score.ci95[0]) / 2 for _, score in good]
-    experiment = outcomes[0].experiment
+    mean, interval = statistics.t_interval(scores) if scores else (None, None)
+    enough = len(scores) >= LEAST_SEEDS
     return Method(
         name=name,
-        algorithm=experiment.algorithm,
-        weights=experiment.network().size,
+        algorithm=runs[0].experiment.algorithm,
+        weights=runs[0].experiment.network().size,
         scores=tuple(scores),
         mean=mean,
         ci95=interval,
-        interquartile_mean=bootstrap.interquartile_mean(scores) if enough else None,
-        interquartile_ci95=bootstrap.interquartile_interval(scores) if enough else None,
+        interquartile_mean=statistics.interquartile_mean(scores) if enough else None,
+        interquartile_ci95=statistics.interquartile_interval(scores) if enough else None,
         lowest=min(scores, default=None),
         highest=max(scores, default=None),
-        within=_mean(widths),
-        **{name: _mean_of([asdict(outcome.spent)[name] for outcome, _ in good]) for name in SPENT},
-        runs=tuple(_run(outcome) for outcome in outcomes),
+        within=_mean([(score.ci95[1] - score.ci95[0]) / 2 for _, score in good]),
+        **{name: _mean([asdict(run.spent)[name] for run, _ in good]) for name in SPENT},
+        runs=tuple(map(_row, runs)),
     )
+
+
+def _row(run: ComparedRun) -> RunRow:
+    score = run.score
+    return RunRow(
+        seed=run.seed,
+        run_dir=str(run.directory),
+        generations=run.generations,
+        **asdict(run.spent),
+        score=score.mean if score else None,
+        ci95=(score.ci95[0], score.ci95[1]) if score else None,
+        test_episodes=score.episodes if score else None,
+        test_block=score.block if score else None,
+        failure=run.failure or run.remark or None,
+    )
+
+
+def _mean(amounts: Sequence[float | None]) -> float | None:
+    """Return the mean; None where there is none, or one run did not count its amount."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) / len(known) if known and len(known) == len(amounts) else None
 
 
 def pair_of(first: Method, second: Method) -> Pair:
@@ -107,37 +123,42 @@ def pair_of(first: Method, second: Method) -> Pair:
     return Pair(
         first=first.name,
         second=second.name,
-        probability=bootstrap.probability_of_improvement(ours, theirs) if known else None,
-        probability_ci95=bootstrap.improvement_interval(ours, theirs) if few >= bootstrap.LEAST_SEEDS else None,
-        p_value=permutation.p_value(ours, theirs) if few >= permutation.LEAST_SEEDS else None,
+        probability=statistics.probability_of_improvement(ours, theirs) if known else None,
+        probability_ci95=statistics.improvement_interval(ours, theirs) if few >= LEAST_SEEDS else None,
+        p_value=statistics.permutation_p_value(ours, theirs) if few >= LEAST_SEEDS else None,
         p_adjusted=None,
         winner=None,
         verdict=f"{FEW}; there are {len(ours)} and {len(theirs)}",
     )
 
 
-def judged(pairs: Sequence[Pair], methods: Sequence[Method]) -> list[Pair]:
-    """Return all pairs of a comparison with their verdicts; `methods` are those that they are of."""
+def judged(pairs: Sequence[Pair], methods: Sequence[Method]) -> tuple[list[Pair], str]:
+    """Return all pairs of a comparison with their verdicts, and a sentence where none can have a winner.
+
+    `methods` are those that the pairs are of. The sentence is empty where scores could have given a winner.
+    """
     means = {method.name: method.mean for method in methods if method.mean is not None}
-    adjusted = permutation.holm([pair.p_value for pair in pairs if pair.p_value is not None])
-    least = _least_p_values(pairs, methods)
-    both = iter(zip(adjusted, permutation.holm(least), strict=True))
-    few = f"{TOO_FEW}: {_needed(len(least))}"
-    return [pair if pair.p_value is None else _verdict(pair, *next(both), means=means, few=few) for pair in pairs]
-
-
-def possible(pairs: Sequence[Pair], methods: Sequence[Method]) -> str:
-    """Return a sentence where no pair of the comparison can have a winner, whatever the scores are; else nothing."""
-    least = _least_p_values(pairs, methods)
-    return impossible(len(least)) if least and min(least) * len(least) > permutation.LEVEL else ""
+    seeds = {method.name: len(method.scores) for method in methods}
+    tested = [pair for pair in pairs if pair.p_value is not None]
+    least = [least_p_value(seeds[pair.first], seeds[pair.second]) for pair in tested]  # that any scores could have had
+    adjusted = holm([pair.p_value for pair in tested if pair.p_value is not None])
+    verb = "needs" if len(tested) == 1 else "need"
+    few = f"{TOO_FEW}: {counted(len(tested), 'pair')} {verb} {seeds_needed(len(tested))} of each"
+    found = []
+    for pair, p_adjusted, possible in zip(tested, adjusted, holm(least), strict=True):
+        winner = max(pair.first, pair.second, key=means.__getitem__) if p_adjusted <= LEVEL else None
+        verdict = f"{winner} wins" if winner else UNDECIDED if possible <= LEVEL else few
+        found.append(replace(pair, p_adjusted=p_adjusted, winner=winner, verdict=verdict))
+    with_verdicts = iter(found)
+    none = impossible(len(least)) if least and min(least) * len(least) > LEVEL else ""
+    return [pair if pair.p_value is None else next(with_verdicts) for pair in pairs], none
 
 
 def impossible(pairs: int) -> str:
-    """Return that so many pairs need more seeds than there are."""
-    needed = permutation.seeds_needed(pairs)
+    """Return that this number of pairs needs more seeds than there are."""
     return (
         f"no winner can be named for {counted(pairs, 'pair')} with so few seeds, whatever the scores: "
-        f"it takes at least {needed} seeds of each method"
+        f"it takes at least {seeds_needed(pairs)} seeds of each method"
     )
 
 
@@ -154,50 +175,3 @@ def ahead(methods: Sequence[Method]) -> str:
 
 def _above(ours: float | None, theirs: float | None) -> bool:
     return ours is not None and theirs is not None and ours > theirs
-
-
-def _least_p_values(pairs: Sequence[Pair], methods: Sequence[Method]) -> list[float]:
-    """Return the lowest p value that each tested pair could have had with its numbers of seeds."""
-    seeds = {method.name: len(method.scores) for method in methods}
-    tested = [pair for pair in pairs if pair.p_value is not None]
-    return [permutation.least_p_value(seeds[pair.first], seeds[pair.second]) for pair in tested]
-
-
-def _needed(pairs: int) -> str:
-    """Return how many seeds so many pairs need."""
-    verb = "needs" if pairs == 1 else "need"
-    return f"{counted(pairs, 'pair')} {verb} {permutation.seeds_needed(pairs)} of each"
-
-
-def _verdict(pair: Pair, adjusted: float, least: float, *, means: dict[str, float], few: str) -> Pair:
-    """Return a pair with its verdict; `least` is the lowest adjusted p value that any scores could have had."""
-    winner = None
-    if adjusted <= permutation.LEVEL:
-        winner = max(pair.first, pair.second, key=means.__getitem__)
-    verdict = f"{winner} wins" if winner else UNDECIDED if least <= permutation.LEVEL else few
-    return replace(pair, p_adjusted=adjusted, winner=winner, verdict=verdict)
-
-
-def _run(outcome: Outcome) -> RunSummary:
-    score = outcome.score
-    return RunSummary(
-        seed=outcome.seed,
-        run_dir=str(outcome.directory),
-        generations=outcome.generations,
-        **asdict(outcome.spent),
-        score=score.mean if score else None,
-        ci95=(score.ci95[0], score.ci95[1]) if score else None,
-        test_episodes=score.episodes if score else None,
-        test_block=score.block if score else None,
-        failure=outcome.failure or outcome.remark or None,
-    )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
-
-
-def _mean_of(amounts: Sequence[float | None]) -> float | None:
-    """Return the mean of what was spent; None where one run did not count it."""
-    known = [amount for amount in amounts if amount is not None]
-    return _mean(known) if len(known) == len(amounts) else None

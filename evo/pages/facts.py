@@ -9,8 +9,8 @@ from typing import Any
 from evo.environments.snake import Options as Snake
 from evo.errors import counted
 from evo.networks.network import Network
+from evo.statistics import percentage
 from evo.training.champion import score_of_champion
-from evo.training.statistics import percentage
 from evo.training.testing import Score
 
 ALGORITHMS = {

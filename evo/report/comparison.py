@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evo.comparison.curves import Curve, profiles_of, scores_of
+from evo.comparison.curves import Curve, profiles, score_curves
 from evo.comparison.formats import (
     MEANINGS,
     PAIR_MEANINGS,
@@ -21,11 +21,9 @@ from evo.comparison.formats import (
     pair_cells,
     reached_cells,
     sentence,
-    title_of,
 )
 from evo.comparison.methods import TOO_FEW, UNDECIDED, ahead
-from evo.comparison.permutation import LEVEL
-from evo.comparison.tables import Report, Table, no_better_than_random
+from evo.comparison.tables import Comparison, Table, no_better_than_random
 from evo.config.sections import plural
 from evo.errors import counted
 from evo.files.durable import replace_file, resources
@@ -33,14 +31,15 @@ from evo.report.charts import Chart
 from evo.report.curves import rounded
 from evo.report.markup import LONGEST, Markup, breakable, details, element, joined, quiet, section, table
 from evo.report.shell import CHARTS, Drawn, whole_page
+from evo.statistics import LEVEL
 from evo.training.accounting import COUNTED
 
 COLOURS, DASHES = 8, 3  # of lines
 
 
-def write(report: Report, path: Path) -> Path:
+def write_comparison_page(comparison: Comparison, path: Path) -> Path:
     """Write the page, whole or not at all; ResourceError where that fails."""
-    data = ComparisonPage(report).html()
+    data = ComparisonPage(comparison).html()
     with resources("write", path):
         replace_file(path, data, durable=False)
     return path
@@ -49,27 +48,27 @@ def write(report: Report, path: Path) -> Path:
 class ComparisonPage:
     """Collects the sections of a comparison, and the charts in them."""
 
-    def __init__(self, report: Report) -> None:
-        self.report, self.drawn = report, Drawn()
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison, self.drawn = comparison, Drawn()
 
     def html(self) -> bytes:
         """Return the whole file."""
-        body = joined([self._header(), *map(self._section, self.report.tables)])
+        body = joined([self._header(), *map(self._section, self.comparison.tables)])
         title = f"Comparison of {', '.join(self._names()[:4])}"
         return whole_page(title, body, {"runs": [], "charts": self.drawn.charts, "replays": []}, CHARTS)
 
     def _names(self) -> list[str]:
-        return [method.name for one in self.report.tables for method in one.methods]
+        return [method.name for one in self.comparison.tables for method in one.methods]
 
     def _header(self) -> Markup:
-        sentences = [found for one in self.report.tables for found in verdicts(one)]
+        sentences = [found for one in self.comparison.tables for found in verdicts(one)]
         if len(self._names()) > 1:
             alone = "No two of these methods see and play the same, so they are not compared with each other."
         else:
             alone = "There is only one method, so there is nothing to compare."
         first, *others = sentences or [alone]
-        others += [sentence(found) for one in self.report.tables for found in _unlearned(one)]
-        notes = [element("li", breakable(sentence(note))) for note in self.report.notes]
+        others += [sentence(found) for one in self.comparison.tables for found in _unlearned(one)]
+        notes = [element("li", breakable(sentence(note))) for note in self.comparison.notes]
         return element(
             "header",
             element("h1", f"{counted(len(self._names()), 'method')} compared"),
@@ -109,17 +108,17 @@ class ComparisonPage:
         if players:
             heads = ("player that needs no learning", "mean score", "95 %", "episodes")
             parts += [element("h3", "Baselines"), table(heads, players, numbers=(1, 2, 3))]
-        return section(title_of(one), *parts)
+        return section(one.title, *parts)
 
     def _charts(self, one: Table) -> Iterator[Markup]:
         levels = [{"label": name, "value": rounded(player.mean)} for name, player in one.baselines.items()]
         for amount in COUNTED:
-            chart = lines(one, scores_of(one, amount), plural(amount), "test score")
+            chart = lines(one, score_curves(one.methods, amount), plural(amount), "test score")
             about = "mean over seeds with its 95 % interval"
             over = f"Score over {plural(amount)}"
             yield self.drawn.figure(None if chart is None else {**chart, "levels": levels}, over, about)
-        profiles = lines(one, profiles_of(one), "test score", "share of runs")
-        yield self.drawn.figure(profiles, "Performance profile", "the share of runs above a score, with 95 % intervals")
+        chart = lines(one, profiles(one.methods), "test score", "share of runs")
+        yield self.drawn.figure(chart, "Performance profile", "the share of runs above a score, with 95 % intervals")
 
 
 def verdicts(one: Table) -> Iterator[str]:

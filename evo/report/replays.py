@@ -14,9 +14,9 @@ from evo.errors import DataError, PoisonError
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Result, Task, WeightSource
 from evo.report.frames import packed
+from evo.statistics import mean_interval
 from evo.store.run_directory import CONFIG
 from evo.training.finished import playing
-from evo.training.statistics import mean_interval
 from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, score_of
 from evo.training.validation import WEIGHTS
 from evo.verify.recording import Recording

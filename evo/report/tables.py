@@ -16,7 +16,7 @@ from evo.report.differences import differences, repeating
 from evo.report.markup import Markup, details, element, joined, quiet, table
 from evo.report.replays import Replays
 from evo.report.verdict import duration, figure, large
-from evo.training.statistics import percentage
+from evo.statistics import percentage
 from evo.training.testing import Baseline, Score
 
 MOST_ANCESTORS = 200  # rows of the lineage, newest first

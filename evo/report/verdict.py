@@ -6,14 +6,14 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 
-from evo.comparison.tables import place_of
+from evo.comparison.runs import place_of
 from evo.diagnosis.progress import still_rising
 from evo.diagnosis.signs import Signs
 from evo.diagnosis.source import Source
 from evo.errors import counted
 from evo.plugins import registry
 from evo.report.curves import rising
-from evo.training.statistics import percentage
+from evo.statistics import percentage
 from evo.training.testing import Baseline
 
 LONGEST = 40  # characters of a method's name; a longer one is a sentence

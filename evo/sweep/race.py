@@ -4,18 +4,28 @@ As in successive halving (Jamieson and Talwalkar, 2016), budgets grow from one s
 goes on, as in Hyperband (Li et al., 2018); where trials are trained one after the other, the best third of those so far
 (Li et al., 2020). More stop where the seeds show that they lose, as in the t-race of irace (López-Ibáñez et al., 2016):
 by paired differences, since all trials have the same seeds, and so the same validation episodes.
+
+Every decision is kept in a file of the sweep's directory before the next stage begins, with the scores of the stage,
+since the runs go on and their champions change.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from evo.comparison import student
+from evo.errors import ConfigurationError, DataError
+from evo.files.durable import read_file, replace_file, resources, sync_directory
+from evo.statistics import t_interval
 
+FILE = "sweep.json"
+LARGEST = 1 << 28
 SHARES = (0.2, 0.4, 1.0)  # of the budget, at the end of each stage
-GOING = 3  # one of so many trials goes on
+GOING = 3  # one of this many trials goes on
 FEWEST = 3  # trials that a place does not stop
 TWO_SIDED = 0.9  # confidence of the interval whose lower end is above 0 with 95 %: only the leader can be better
 
@@ -45,7 +55,7 @@ def loses(ours: Sequence[float], best: Sequence[float]) -> str:
     It loses where the mean difference is above 0 with 95 %, by Student's t, so never with a single seed.
     """
     differences = [theirs - our for our, theirs in zip(ours, best, strict=True)]
-    mean, interval = student.t_interval(differences, TWO_SIDED)
+    mean, interval = t_interval(differences, TWO_SIDED)
     if interval is None or interval[0] <= 0:
         return ""
     return f"{mean:.2f} below the leader (at 90 %, {interval[0]:.2f} to {interval[1]:.2f})"
@@ -71,3 +81,55 @@ def judged(scores: Mapping[str, Sequence[float]], failures: Mapping[str, str], l
 def stops(ours: Sequence[float], best: Sequence[float], rivals: Sequence[Sequence[float]]) -> str:
     """Return why a trial stops at the end of a stage that is not the last; empty where it goes on."""
     return loses(ours, best) or falls_behind(ours, rivals)
+
+
+class Journal:
+    """The decisions of a sweep."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, Any]) -> None:
+        """Read what is there; ConfigurationError: it is of a sweep with other settings. DataError: it is damaged."""
+        self._path, self._settings = directory / FILE, json.loads(json.dumps(settings))
+        self._stages: dict[str, dict[str, Any]] = {}  # by name and number
+        if not self._path.exists():
+            return
+        try:
+            found = json.loads(read_file(self._path, most=LARGEST))
+            known, self._stages = found["settings"], dict(found["stages"])
+            [Standing(**one) for stage in self._stages.values() for one in stage.values()]
+            changed = [_typed(name, known) for name in self._settings if known.get(name) != self._settings[name]]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise DataError(f"{self._path}: is damaged; move it away to race the trials again") from error
+        if changed:
+            what = " and ".join(changed)
+            raise ConfigurationError(f"{directory}: is a sweep with {what}; choose another --directory")
+
+    def stage(self, name: str) -> list[Standing] | None:
+        """Return what was decided in a stage; None where it has not ended."""
+        found = self._stages.get(name)
+        if found is None:
+            return None
+        return [Standing(one["name"], tuple(one["scores"]), one["stopped"]) for one in found.values()]
+
+    def decide(self, name: str, standings: Sequence[Standing]) -> None:
+        """Keep how a stage has ended, durably; ResourceError where that cannot be written."""
+        self._stages[name] = {one.name: {**vars(one), "scores": list(one.scores)} for one in standings}
+        self.begin()
+
+    def begin(self) -> None:
+        """Write the file, so that no other sweep takes the directory; ResourceError where that is not possible."""
+        data = json.dumps({"settings": self._settings, "stages": self._stages}, indent=1).encode()
+        with resources("write", self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._path, data + b"\n")
+            sync_directory(self._path.parent)
+
+
+def _typed(name: str, known: Mapping[str, Any]) -> str:
+    """Return what a sweep has in one of its settings, as it is typed where it is."""
+    value = known[name]
+    if name == "over":
+        return " ".join(f"--over {one}" for one in value)
+    if name == "seeds":
+        return f"--seed {value[0]} --seeds {len(value)}"
+    said = {"search": f"--search {value}", "budget": f"a budget of {value}"}
+    return said.get(name, "other options of the experiment")

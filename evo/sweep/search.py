@@ -13,7 +13,7 @@ from typing import Any
 from evo.errors import DataError, first_line
 from evo.plugins.extras import extra
 from evo.sweep.race import Standing, mean_of
-from evo.sweep.space import Axis, Values
+from evo.sweep.trials import Axis, Values
 
 FILE = "optuna.log"
 SEEDS = 1 << 32

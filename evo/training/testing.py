@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from evo.errors import DataError, notice
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import ActionRule, Episodes, Evaluator, Result, Task, WeightSource
+from evo.statistics import mean_interval, rate_interval
 from evo.training.quarantine import show
-from evo.training.statistics import mean_interval, rate_interval
 
 if TYPE_CHECKING:
     from evo.environment import Environment

@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 import evo
-from evo.cli import comparing
+from evo import statistics
 from evo.cli.commands import compare
-from evo.comparison import bootstrap, curves, figures, formats, outcomes, plan, tables
-from evo.comparison.outcomes import Outcome
-from evo.comparison.plan import Member
-from evo.comparison.reaching import score_between
+from evo.comparison import curves, figures, formats, tables, training
+from evo.comparison.curves import score_between
+from evo.comparison.file import MOST_GENERATIONS, ComparisonFile
+from evo.comparison.runs import ComparedRun, PlannedRun, runs_in
 from evo.config import loading
 from evo.errors import ConfigurationError, LockedError
 from evo.records import Spent
@@ -52,17 +52,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def in_this_process(member: Member) -> str:
-    list(evo.train(member.experiment, member.directory))
+def in_this_process(run: PlannedRun) -> str:
+    list(evo.train(run.experiment, run.directory))
     return ""
 
 
-def compared(planned: plan.Plan) -> dict[str, Any]:
+def compared(planned: ComparisonFile) -> dict[str, Any]:
     """Train in this process; return the report without seconds, which no two trainings share."""
-    return timeless(formats_of(comparing.train_all(planned.members, in_this_process)))
+    return timeless(formats_of(training.train(planned.runs, progress=print, trainer=in_this_process)))
 
 
-def formats_of(found: Sequence[Outcome]) -> Any:
+def formats_of(found: Sequence[ComparedRun]) -> Any:
     return json.loads(json.dumps(asdict(report_of(found))))
 
 
@@ -72,11 +72,11 @@ def timeless(value: Any) -> Any:
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
-def made(method: str, scores: Sequence[float], *sets: str, frames: int = 1000, **of_test: int) -> list[Outcome]:
+def made(method: str, scores: Sequence[float], *sets: str, frames: int = 1000, **of_test: int) -> list[ComparedRun]:
     """Outcomes of runs that are not trained, for what is said of scores."""
     experiment = loading.load("one.toml", sets)
     return [
-        Outcome(
+        ComparedRun(
             method,
             replace(experiment, run=experiment.run.model_copy(update={"seed": seed})),
             Path(f"{method}-seed{seed}"),
@@ -88,21 +88,21 @@ def made(method: str, scores: Sequence[float], *sets: str, frames: int = 1000, *
     ]  # fmt: skip
 
 
-def report_of(found: Sequence[Outcome]) -> tables.Report:
+def report_of(found: Sequence[ComparedRun]) -> tables.Comparison:
     """The report with one episode of every player that needs no learning."""
-    return tables.report_of(found, 0.0)
+    return tables.comparison_of(found, seconds=0.0)
 
 
 def mistakes(path: Path, text: str) -> list[str]:
     path.write_text(text)
     with pytest.raises(ConfigurationError) as caught:
-        plan.read(path)
+        ComparisonFile.read(path)
     return str(caught.value).replace(f"{path}:", "").replace(f"{path.parent}/", "").splitlines()
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
 def test_a_published_comparison_loads_and_can_name_a_winner(path: Path) -> None:
-    told = compare.described(plan.read(path))
+    told = ComparisonFile.read(path).summary()
     assert "no winner" not in told
     assert "tables" not in told
 
@@ -169,8 +169,8 @@ set = ["policy.layers=[]"]
 """
     )
     (folder / "three.toml").write_text(SMALL)
-    members = plan.read(Path("both.toml")).members
-    assert [member.method for member in members] == ["one-ga", "one-snes", "two-ppo", "three-ppo"]
+    members = ComparisonFile.read(Path("both.toml")).runs
+    assert [run.method for run in members] == ["one-ga", "one-snes", "two-ppo", "three-ppo"]
 
 
 def test_mistakes_in_the_table_of_an_experiment_are_named(tmp_path: Path) -> None:
@@ -232,28 +232,28 @@ def test_a_plan_names_every_run_and_says_where_no_winner_is_possible(folder: Pat
 
 def test_a_budget_ends_every_run_and_its_own_limits_do_not(folder: Path) -> None:
     (folder / "both.toml").write_text(COMPARISON.replace('set = ["run.generations=2", ', "frames = 9_000\nset = ["))
-    experiment = plan.read(folder / "both.toml").members[0].experiment
-    assert (experiment.run.budget.frames, experiment.generations) == (9_000, plan.MOST_GENERATIONS)
+    experiment = ComparisonFile.read(folder / "both.toml").runs[0].experiment
+    assert (experiment.run.budget.frames, experiment.generations) == (9_000, MOST_GENERATIONS)
     for name, amount in (("forward_passes", 9_000), ("multiply_adds", 9_000), ("cpu_seconds", 9.5), ("seconds", 9.5)):
         text = COMPARISON.replace('set = ["run.generations=2", ', f"{name} = {amount}\nset = [")
         (folder / "both.toml").write_text(text)
-        assert plan.read(folder / "both.toml").members[0].experiment.run.budget.limits() == {name: amount}
+        assert ComparisonFile.read(folder / "both.toml").runs[0].experiment.run.budget.limits() == {name: amount}
 
 
 def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    straight = compared(replace_directory(plan.read(folder / "both.toml"), folder / "straight"))
-    planned = replace_directory(plan.read(folder / "both.toml"), folder / "halves")
+    straight = compared(replace_directory(ComparisonFile.read(folder / "both.toml"), folder / "straight"))
+    planned = replace_directory(ComparisonFile.read(folder / "both.toml"), folder / "halves")
 
-    def stopped(member: Member) -> str:
-        if member.directory.name == "one-ga-seed2":
-            next(iter(evo.train(member.experiment, member.directory)))
+    def stopped(run: PlannedRun) -> str:
+        if run.directory.name == "one-ga-seed2":
+            next(iter(evo.train(run.experiment, run.directory)))
             raise KeyboardInterrupt
-        return in_this_process(member)
+        return in_this_process(run)
 
     with pytest.raises(KeyboardInterrupt):
-        comparing.train_all(planned.members, stopped)
+        training.train(planned.runs, trainer=stopped)
     began = (folder / "halves" / "one-ga-seed2" / "manifest.jsonl").read_text().splitlines()
     assert len(began) == 2
     resumed = compared(planned)
@@ -261,44 +261,44 @@ def test_a_comparison_that_was_stopped_goes_on_and_ends_with_the_same_report(
     assert json.loads(json.dumps(resumed).replace("halves", "straight")) == straight
     assert compared_without_training(planned) == resumed
     assert "4/4  two-ga  seed 2  " in capsys.readouterr().out
-    by_runs = formats_of(outcomes.of_directories([member.directory for member in planned.members]))
+    by_runs = formats_of(runs_in([run.directory for run in planned.runs]))
     assert timeless(by_runs) == resumed
     with pytest.raises(ConfigurationError, match="halves/one-ga-seed1 is the same run again: equal options"):
-        outcomes.of_directories([planned.members[0].directory] * 2)
-    changed = replace_directory(plan.read(folder / "both.toml"), folder / "halves")
+        runs_in([planned.runs[0].directory] * 2)
+    changed = replace_directory(ComparisonFile.read(folder / "both.toml"), folder / "halves")
     (folder / "two.toml").write_text(SMALL + "sigma = 0.25\n")
-    changed = replace_directory(plan.read(folder / "both.toml"), folder / "halves")
+    changed = replace_directory(ComparisonFile.read(folder / "both.toml"), folder / "halves")
     with pytest.raises(ConfigurationError) as caught:
-        comparing.train_all(changed.members, must_not_train)
+        training.train(changed.runs, trainer=must_not_train)
     lines = str(caught.value).splitlines()
     assert "choose another comparison.directory" in lines[0]
     assert len(lines) == 3
     assert "two-ga-seed1: a run with other options: ga.sigma: 0.5 in the run, 0.25 now" in lines[1]
 
 
-def replace_directory(planned: plan.Plan, directory: Path) -> plan.Plan:
-    members = [replace(member, directory=directory / member.directory.name) for member in planned.members]
-    return replace(planned, members=tuple(members))
+def replace_directory(planned: ComparisonFile, directory: Path) -> ComparisonFile:
+    members = [replace(run, directory=directory / run.directory.name) for run in planned.runs]
+    return replace(planned, runs=tuple(members))
 
 
-def must_not_train(member: Member) -> str:
-    raise AssertionError(f"{member.directory} is trained again")
+def must_not_train(run: PlannedRun) -> str:
+    raise AssertionError(f"{run.directory} is trained again")
 
 
-def compared_without_training(planned: plan.Plan) -> dict[str, Any]:
-    return timeless(formats_of(comparing.train_all(planned.members, must_not_train)))
+def compared_without_training(planned: ComparisonFile) -> dict[str, Any]:
+    return timeless(formats_of(training.train(planned.runs, trainer=must_not_train)))
 
 
 def test_a_run_that_fails_is_said_in_words_and_is_in_no_mean(folder: Path) -> None:
-    planned = plan.read(folder / "both.toml")
+    planned = ComparisonFile.read(folder / "both.toml")
 
-    def trainer(member: Member) -> str:
-        return "a loss is NaN" if member.directory.name == "two-ga-seed2" else in_this_process(member)
+    def trainer(run: PlannedRun) -> str:
+        return "a loss is NaN" if run.directory.name == "two-ga-seed2" else in_this_process(run)
 
-    damaged = planned.members[1].directory
+    damaged = planned.runs[1].directory
     damaged.mkdir(parents=True)
     (damaged / "manifest.jsonl").write_text("nonsense\n")
-    found = comparing.train_all(planned.members, trainer)
+    found = training.train(planned.runs, trainer=trainer)
     (table,) = report_of(found).tables
     assert [(method.name, len(method.scores)) for method in table.methods].count(("two-ga", 1)) == 1
     by_name = {method.name: method for method in table.methods}
@@ -310,20 +310,20 @@ def test_a_run_that_fails_is_said_in_words_and_is_in_no_mean(folder: Path) -> No
 
 
 def test_a_comparison_that_another_process_trains_stops(folder: Path) -> None:
-    planned = plan.read(folder / "both.toml")
+    planned = ComparisonFile.read(folder / "both.toml")
 
-    def locked(member: Member) -> str:
+    def locked(run: PlannedRun) -> str:
         raise LockedError("locked")
 
     with pytest.raises(LockedError):
-        comparing.train_all(planned.members, locked)
+        training.train(planned.runs, trainer=locked)
 
 
 def test_as_many_runs_train_at_a_time_as_there_are_cores_for(folder: Path) -> None:
     def at_once(*sets: str) -> int:
         text = COMPARISON.replace("set = [", f"set = [{''.join(f'{json.dumps(one)}, ' for one in sets)}")
         (folder / "both.toml").write_text(text)
-        return comparing.at_once(plan.read(folder / "both.toml").members)
+        return training.at_once(ComparisonFile.read(folder / "both.toml").runs)
 
     assert at_once() == cores()  # the serial backend takes one
     assert at_once('workers.backend="processes"') == 1
@@ -336,11 +336,11 @@ def test_as_many_runs_train_at_a_time_as_there_are_cores_for(folder: Path) -> No
 @pytest.mark.skipif(cores() < 2, reason="one core")
 def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> None:
     (folder / "both.toml").write_text(COMPARISON.replace("generations=2", "generations=20"))
-    members = plan.read(folder / "both.toml").members[:2]
-    found = comparing.train_all(members)
-    assert [outcome.directory for outcome in found] == [member.directory for member in members]
-    ends = [(member.directory / "champion.h5").stat().st_mtime for member in members]
-    begins = [(member.directory / "config.resolved.toml").stat().st_mtime for member in members]
+    members = ComparisonFile.read(folder / "both.toml").runs[:2]
+    found = training.train(members)
+    assert [run.directory for run in found] == [run.directory for run in members]
+    ends = [(run.directory / "champion.h5").stat().st_mtime for run in members]
+    begins = [(run.directory / "config.resolved.toml").stat().st_mtime for run in members]
     assert begins[1] < ends[0]
 
 
@@ -353,7 +353,7 @@ def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> No
     ],
 )
 def test_why_a_run_ended_is_said_in_words(code: int, out: str, said: str) -> None:
-    assert comparing._why(code, out) == said
+    assert training._failure(code, out, "") == said
 
 
 def test_a_large_difference_has_a_winner_and_a_small_one_has_none(folder: Path) -> None:
@@ -378,7 +378,7 @@ def test_so_few_seeds_that_nobody_can_win_have_no_interval_that_looks_like_a_pro
 
 def test_many_pairs_need_more_than_a_p_value_below_one_in_twenty(folder: Path) -> None:
     four = [made(name, [start, start + 1, start + 2, start + 3]) for name, start in (("a", 0), ("b", 10), ("c", 20))]
-    report = report_of([outcome for runs in four for outcome in runs])
+    report = report_of([run for runs in four for run in runs])
     assert {pair.p_value for pair in report.tables[0].pairs} == {2 / 70}
     assert {pair.winner for pair in report.tables[0].pairs} == {None}
     assert {pair.verdict for pair in report.tables[0].pairs} == {"too few seeds: 3 pairs need 5 of each"}
@@ -396,15 +396,15 @@ def test_fewer_than_four_seeds_have_no_verdict_and_one_has_no_interval(folder: P
 
 
 def test_methods_that_score_no_more_than_the_random_player_are_named(folder: Path) -> None:
-    found = tables.report_of(
+    found = tables.comparison_of(
         made("a", [-2, -3]) + made("b", [9, 8]) + made("c", [-4, -5]) + made("d", [-6, -7])
     ).tables[0]
     chance = found.baselines["random"].mean
     above = f"not score above the random player ({chance:.2f}): nothing shows that"
     assert found.notes == (f"a, c and d do {above} they have learned the game",)
-    alone = tables.report_of(made("a", [chance, chance]) + made("b", [9, 8])).tables[0].notes
+    alone = tables.comparison_of(made("a", [chance, chance]) + made("b", [9, 8])).tables[0].notes
     assert alone == (f"a does {above} it has learned the game",)
-    assert tables.report_of(made("a", [chance, chance + 1])).tables[0].notes == ()
+    assert tables.comparison_of(made("a", [chance, chance + 1])).tables[0].notes == ()
     assert tables.no_better_than_random(found.methods, {"greedy": 99.0}) == []
 
 
@@ -476,10 +476,10 @@ def test_every_format_has_every_method_every_verdict_and_every_note(folder: Path
 def test_the_time_to_a_score_is_that_of_the_first_test_that_has_it(folder: Path) -> None:
     sets = 'set = ["run.generations=3", "test.episodes=20", "test.every=1"]'
     (folder / "both.toml").write_text(COMPARISON.replace(COMPARISON.splitlines()[-1], sets) + "reach = 1000.0\n")
-    planned = plan.read(folder / "both.toml")
+    planned = ComparisonFile.read(folder / "both.toml")
     assert planned.section.reach == 1000
-    found = comparing.train_all(planned.members, in_this_process)
-    never, at_once = (tables.report_of(found, 0.0, reach) for reach in (1000.0, -100.0))
+    found = training.train(planned.runs, trainer=in_this_process)
+    never, at_once = (tables.comparison_of(found, reach, 0.0) for reach in (1000.0, -100.0))
     (table,) = at_once.tables
     assert table.reaching is not None
     for reached, method in zip(table.reaching.methods, table.methods, strict=True):
@@ -494,21 +494,21 @@ def test_the_time_to_a_score_is_that_of_the_first_test_that_has_it(folder: Path)
         assert f"{method.name},1000.0,2,0,,,," in formats.comma_separated(never)
     assert "had -100.00 in a test of the run" in formats.latex(at_once)
     failed = [replace(found[0], score=None, failure="lost"), *found[1:]]
-    (table,) = tables.report_of(failed, 0.0, 1000.0).tables
+    (table,) = tables.comparison_of(failed, 1000.0, 0.0).tables
     assert table.reaching is not None
     assert [reached.runs for reached in table.reaching.methods] == [2, 2]  # a run that failed has not reached it
     gone = replace(found[0], directory=folder / "nowhere", score=None, failure="lost", spent=Spent(5, 1.0, 5, 5, 1.0))
-    (table,) = tables.report_of([gone, *found[1:]], 0.0, -100.0).tables
+    (table,) = tables.comparison_of([gone, *found[1:]], -100.0, 0.0).tables
     assert table.reaching is not None
     assert sorted((one.runs, one.reached) for one in table.reaching.methods) == [(2, 1), (2, 2)]
     assert b"Time to -100.00" in ComparisonPage(at_once).html()
 
 
 def test_the_score_to_reach_lies_between_the_weakest_player_and_the_best_method(folder: Path) -> None:
-    methods = tables.report_of(made("a", [1, 2, 3]) + made("b", [10.0, 20.0]), 0.0).tables[0].methods
+    methods = tables.comparison_of(made("a", [1, 2, 3]) + made("b", [10.0, 20.0]), seconds=0.0).tables[0].methods
     assert score_between(methods, {"random": 5.0, "greedy": 90.0}) == 12.5
     assert score_between(methods, {"random": 15.0}) is None
-    close = tables.report_of(made("a", [499.9, 499.9]), 0.0).tables[0].methods
+    close = tables.comparison_of(made("a", [499.9, 499.9]), seconds=0.0).tables[0].methods
     assert score_between(close, {"random": 499.0}) == 499.675
     assert score_between(methods, {}) is None
 
@@ -541,10 +541,10 @@ def test_runs_whose_directories_have_one_name_are_told_apart_by_the_shortest_pat
     for number, place in enumerate(places):
         sets = ["run.generations=1", "test.episodes=2", f"ga.sigma=0.{number + 1}"]
         list(evo.train(loading.load("one.toml", sets), place))
-    found = outcomes.of_directories([Path(place) for place in places])
-    assert [outcome.method for outcome in found] == ["a/s", "b/s", "t-seed1", "t-seed2", "u"]
-    several = outcomes.of_directories([folder / "here" / "b" / "t-seed1", folder / "u"])
-    assert [outcome.method for outcome in several] == ["t", "u"]
+    found = runs_in([Path(place) for place in places])
+    assert [run.method for run in found] == ["a/s", "b/s", "t-seed1", "t-seed2", "u"]
+    several = runs_in([folder / "here" / "b" / "t-seed1", folder / "u"])
+    assert [run.method for run in several] == ["t", "u"]
 
 
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
@@ -597,14 +597,14 @@ def test_with_fewer_generations_a_run_that_has_more_is_only_tested_as_is_asked_f
     (folder / "both.toml").write_text(
         COMPARISON.replace("generations=2", "generations=5").replace("episodes=20", "episodes=30")
     )
-    found = comparing.train_all(plan.read(folder / "both.toml").members[:2])
-    assert [outcome.generations for outcome in found] == [5, 5]
+    found = training.train(ComparisonFile.read(folder / "both.toml").runs[:2])
+    assert [run.generations for run in found] == [5, 5]
     (folder / "both.toml").write_text(COMPARISON)
-    for outcome in comparing.train_all(plan.read(folder / "both.toml").members[:2]):
-        assert outcome.score is not None, outcome.failure
-        assert (outcome.generations, outcome.score.episodes) == (5, 20)
-        assert MetricsFile(outcome.directory).read()[-1]["test"] == outcome.score.mean
-        kept = loading.load(outcome.directory / "config.resolved.toml", resolved=True)
+    for run in training.train(ComparisonFile.read(folder / "both.toml").runs[:2]):
+        assert run.score is not None, run.failure
+        assert (run.generations, run.score.episodes) == (5, 20)
+        assert MetricsFile(run.directory).read()[-1]["test"] == run.score.mean
+        kept = loading.load(run.directory / "config.resolved.toml", resolved=True)
         assert (kept.run.generations, kept.test.episodes) == (5, 20)
 
 
@@ -694,16 +694,16 @@ def test_a_comparison_takes_the_run_that_trains_with_it_and_the_same_command_goe
 def test_a_curve_of_several_seeds_has_all_of_them_at_every_point() -> None:
     one = np.array([10.0, 20.0, 40.0]), np.array([1.0, 2.0, 3.0])
     other = np.array([20.0, 30.0]), np.array([4.0, 8.0])
-    grid, (mean, low, high) = curves.together([one, other])
+    grid, (mean, low, high) = curves.mean_over_seeds([one, other])
     assert (grid[0], grid[-1]) == (20.0, 40.0)
     assert (mean[0], mean[-2], mean[-1]) == ((2 + 4) / 2, (2 + 8) / 2, (3 + 8) / 2)
     assert (low < mean).all()
     assert (mean < high).all()
-    assert np.isnan(curves.together([one])[1][1:]).all()
+    assert np.isnan(curves.mean_over_seeds([one])[1][1:]).all()
 
 
 def test_a_profile_is_the_share_of_runs_above_a_score() -> None:
-    share, low, high = bootstrap.profile([1.0, 2.0, 2.0, 3.0], np.array([0.0, 1.0, 2.5, 3.0]))
+    share, low, high = statistics.performance_profile([1.0, 2.0, 2.0, 3.0], np.array([0.0, 1.0, 2.5, 3.0]))
     assert share.tolist() == [1.0, 0.75, 0.25, 0.0]
     assert (low <= share).all()
     assert (share <= high).all()
@@ -723,11 +723,11 @@ def test_figures_without_matplotlib_say_what_to_install_and_nothing_is_trained(f
 @pytest.mark.long
 def test_figures_of_trained_runs_are_drawn_and_are_the_same_again(folder: Path) -> None:
     pytest.importorskip("matplotlib")
-    report = report_of(comparing.train_all(plan.read(folder / "both.toml").members, in_this_process))
-    written = figures.write(report, folder / "figures")
+    report = report_of(training.train(ComparisonFile.read(folder / "both.toml").runs, in_this_process))
+    written = figures.write_figures(report, folder / "figures")
     amounts = ("frames", "forward_passes", "multiply_adds", "cpu_seconds")
     names = [*(f"score-{name}" for name in amounts), "profiles"]
     assert [path.name for path in written] == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
     before = [path.read_bytes() for path in written]
-    assert [path.read_bytes() for path in figures.write(report, folder / "figures")] == before
+    assert [path.read_bytes() for path in figures.write_figures(report, folder / "figures")] == before
     assert b"one-ga (2)" in before[1] or b"<svg" in before[1]

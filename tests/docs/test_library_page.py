@@ -16,13 +16,17 @@ from evo.store.store import Store
 ROOT = Path(__file__).parents[2]
 EXPORTED = {
     "AskTell",
+    "Comparison",
     "EvoError",
     "Experiment",
     "Policy",
     "Row",
     "Run",
     "Score",
+    "SweepResult",
+    "compare",
     "make_algorithm",
+    "sweep",
     "train",
     "write_report",
 }
@@ -31,7 +35,7 @@ EXPORTED = {
 def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), re.DOTALL)
-    assert len(examples) == 11
+    assert len(examples) == 13
     namespace: dict[str, object] = {}
     for number, example in enumerate(examples, 1):
         exec(compile(example, f"example {number}", "exec"), namespace)

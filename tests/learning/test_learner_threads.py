@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.comparing import at_once
-from evo.comparison.plan import Member
+from evo.comparison.runs import PlannedRun
+from evo.comparison.training import at_once
 from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.training.generation import make_algorithm
@@ -50,8 +50,8 @@ def test_the_number_is_a_part_of_what_tensorflow_computes_alone() -> None:
 def test_runs_of_one_worker_train_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "cores", lambda: 6)
 
-    def members(*sets: str) -> list[Member]:
-        return [Member("ppo", experiment(*sets), Path("ppo"))]
+    def members(*sets: str) -> list[PlannedRun]:
+        return [PlannedRun("ppo", experiment(*sets), Path("ppo"))]
 
     assert at_once(members("workers.count=1")) == 6
     assert at_once(members("workers.count=1", "learner.threads=3")) == 2

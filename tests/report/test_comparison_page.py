@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks.browser import chromium, missing, opened
-from evo.comparison import outcomes
 from evo.comparison.formats import MEANINGS, PAIR_MEANINGS
-from evo.comparison.outcomes import Outcome
-from evo.comparison.tables import report_of
-from evo.report import comparison
+from evo.comparison.runs import ComparedRun, runs_in
+from evo.comparison.tables import comparison_of
+from evo.report.comparison import write_comparison_page
 from tests.comparison.test_comparison import folder, made  # noqa: F401
 from tests.helpers.calling import SMALL, called
 from tests.report.reports import Page
@@ -41,12 +40,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def found(trained: Path) -> list[Outcome]:
-    return outcomes.of_directories(sorted((trained / "runs" / "both").glob("one-*")))
+def found(trained: Path) -> list[ComparedRun]:
+    return runs_in(sorted((trained / "runs" / "both").glob("one-*")))
 
 
-def page_of(path: Path, runs: Sequence[Outcome]) -> Page:
-    return Page(comparison.write(report_of(runs), path))
+def page_of(path: Path, runs: Sequence[ComparedRun]) -> Page:
+    return Page(write_comparison_page(comparison_of(runs), path))
 
 
 @pytest.mark.long
@@ -164,7 +163,7 @@ def test_charts_are_drawn_in_a_browser(trained: Path, width: int) -> None:
 def test_names_of_sixty_characters_leave_room_for_the_numbers(tmp_path: Path, width: int) -> None:
     names = [f"{start}/{'an_experiment_with_many_words_' * 2}_ga"[:60] for start in ("one", "two")]
     runs = [run for i, name in enumerate(names) for run in made(name, [10.0 * i + seed for seed in range(5)])]
-    path = comparison.write(report_of(runs), tmp_path / "page.html")
+    path = write_comparison_page(comparison_of(runs), tmp_path / "page.html")
     with chromium() as browser, opened(browser, path, width) as (page, complaints):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         cells = page.evaluate("[...document.querySelectorAll('.methods td:first-child')].map((one) => one.offsetWidth)")

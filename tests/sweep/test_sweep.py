@@ -18,18 +18,14 @@ from typing import Any, cast
 import pytest
 
 import evo
-from evo.cli import sweeping
-from evo.cli.commands.sweep import journal_of
-from evo.cli.comparing import train_all
-from evo.comparison.outcomes import Outcome
-from evo.comparison.plan import Member
+from evo.comparison.runs import ComparedRun, PlannedRun
+from evo.comparison.training import train
 from evo.errors import ConfigurationError, DataError
-from evo.sweep import race, space
-from evo.sweep.journal import Journal
-from evo.sweep.race import Standing
+from evo.sweep import race
+from evo.sweep.race import Journal, Standing
 from evo.sweep.search import Search
-from evo.sweep.space import Axis, Values, axis_of, grid, name_of
-from evo.sweep.trials import Settings, different, limited
+from evo.sweep.sweeping import PlannedSweep, Race, winner
+from evo.sweep.trials import Axis, SweepSettings, Values, axes_of, axis_of, different, grid, limited, name_of
 from evo.training.testing import Score
 from tests.helpers.calling import ROOT, SMALL, called
 
@@ -37,14 +33,14 @@ TINY = SMALL.replace("episodes = 70", "episodes = 4")
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepSettings:
     (tmp_path / "tiny.toml").write_text(TINY)
     monkeypatch.chdir(tmp_path)
-    return Settings(Path("tiny.toml"), (), {}, (1, 2, 3), 2, Path("runs/sweep-tiny"))
+    return SweepSettings(Path("tiny.toml"), (), {}, (1, 2, 3), 2, Path("runs/sweep-tiny"))
 
 
-def trial_of(settings: Settings, *texts: str) -> list[Any]:
-    return [settings.trial(values) for values in grid(space.axes_of(texts))]
+def trial_of(settings: SweepSettings, *texts: str) -> list[Any]:
+    return [settings.trial(values) for values in grid(axes_of(texts))]
 
 
 class Trainer:
@@ -54,15 +50,15 @@ class Trainer:
         self.scores, self.noise = scores, noise
         self.trained: list[tuple[str, int, int]] = []  # name, seed, generations
 
-    def __call__(self, members: Sequence[Member], *, describe: object = None) -> list[Outcome]:
-        return [self._outcome(member) for member in members]
+    def __call__(self, planned: Sequence[PlannedRun], *, describe: object = None) -> list[ComparedRun]:
+        return [self._trained(run) for run in planned]
 
-    def _outcome(self, member: Member) -> Outcome:
-        seed = member.experiment.run.seed
-        self.trained.append((member.method, seed, member.experiment.generations))
-        score = self.scores[member.method] + 10 * seed + self.noise * (-1) ** seed * len(member.method)
+    def _trained(self, run: PlannedRun) -> ComparedRun:
+        seed = run.experiment.run.seed
+        self.trained.append((run.method, seed, run.experiment.generations))
+        score = self.scores[run.method] + 10 * seed + self.noise * (-1) ** seed * len(run.method)
         test = Score(4, score, (score, score), score, score, None, None, 1.0)
-        return Outcome(member.method, member.experiment, member.directory, score=test, validation=score)
+        return ComparedRun(run.method, run.experiment, run.directory, score=test, validation=score)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +104,10 @@ def test_what_cannot_be_varied_is_refused_in_one_line(text: str, said: str) -> N
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_trial_is_named_by_what_was_changed(settings: Settings) -> None:
+def test_a_trial_is_named_by_what_was_changed(settings: SweepSettings) -> None:
     first, *_, last = trial_of(settings, "ga.sigma=0.1,0.2", "ga.parents=4,8")
     assert (first.name, last.name) == ("ga.sigma=0.1,ga.parents=4", "ga.sigma=0.2,ga.parents=8")
-    assert settings.members(first, 1.0)[2].directory == Path("runs/sweep-tiny/ga.sigma=0.1,ga.parents=4-seed3")
+    assert settings.planned(first, 1.0)[2].directory == Path("runs/sweep-tiny/ga.sigma=0.1,ga.parents=4-seed3")
     assert len(name_of({"policy.conv": "[[8, 3, 2]], " * 40})) == 120
     assert name_of({"policy.conv": "[[8,3,1]]"}) != name_of({"policy.conv": "[8,3,1]"})
     with pytest.raises(ConfigurationError, match=r"needs --search optuna"):
@@ -122,7 +118,7 @@ def test_a_trial_is_named_by_what_was_changed(settings: Settings) -> None:
         different(trial_of(settings, "ppo.clip_range=0.1,0.2"))
 
 
-def test_a_share_of_the_budget_is_a_share_of_everything_that_ends_a_run(settings: Settings) -> None:
+def test_a_share_of_the_budget_is_a_share_of_everything_that_ends_a_run(settings: SweepSettings) -> None:
     (trial,) = trial_of(settings, "ga.sigma=0.1")
     experiment = limited(trial.experiment, 0.5)
     assert experiment.generations == 2
@@ -153,7 +149,7 @@ def test_a_third_of_the_trials_goes_on_but_never_fewer_than_three() -> None:
     assert [one.name for one in standings if one.stopped] == ["3", "4", "5", "6", "7", "8"]  # whose means are lower
 
 
-def test_a_search_stops_a_trial_that_is_behind_those_before_it(settings: Settings) -> None:
+def test_a_search_stops_a_trial_that_is_behind_those_before_it(settings: SweepSettings) -> None:
     values = ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6"]
     scores = dict(zip(values, [6.0, 5.0, 4.0, 3.0, 7.0, 4.5], strict=True))
     trainer = Trainer({f"ga.sigma={one}": score for one, score in scores.items()})
@@ -171,42 +167,42 @@ def test_a_search_stops_a_trial_that_is_behind_those_before_it(settings: Setting
         def tell(self, stages: Sequence[Standing]) -> None:
             pass
 
-    runs = sweeping.searched(settings, cast("Search", Listed()), Journal(settings.directory, {}), trainer)
+    runs = Race(settings, Journal(settings.directory, {}), trainer).searched(cast("Search", Listed()))
     assert [len(run.stages) for run in runs] == [3, 3, 3, 1, 3, 1]
     assert runs[3].stages[-1].stopped == "place 4 of 4, and 3 go on"
     assert runs[5].stages[-1].stopped == "place 4 of 6, and 3 go on"
-    best = sweeping.winner(runs)
+    best = winner(runs)
     assert best is not None
     assert best.trial.name == "ga.sigma=0.5"
 
 
 def test_a_race_stops_the_losers_and_the_winner_is_retested_on_seeds_that_no_trial_had(
-    settings: Settings,
+    settings: SweepSettings,
 ) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2,0.5")
     scores = {"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0, "ga.sigma=0.5": 1.0}
     trainer = Trainer(scores)
-    runs = sweeping.race(settings, trials, Journal(settings.directory, {}), trainer)
+    runs = Race(settings, Journal(settings.directory, {}), trainer).side_by_side(trials)
     assert [len(run.stages) for run in runs] == [1, 3, 1]
-    best = sweeping.winner(runs)
+    best = winner(runs)
     assert best is not None
     assert best.trial.name == "ga.sigma=0.2"
     assert [(seed, done) for _, seed, done in trainer.trained[9:]] == [
         (1, 2), (2, 2), (3, 2), (1, 4), (2, 4), (3, 4)
     ]  # fmt: skip
     trainer.trained.clear()
-    method, found = sweeping.retested(settings, best, trainer)
+    found = Race(settings, Journal(settings.directory, {}), trainer).retested(runs)
     assert trainer.trained == [("ga.sigma=0.2", 4, 4), ("ga.sigma=0.2", 5, 4)]
-    assert method.mean == 7.0 + 45.0
-    assert found[0].directory == Path("runs/sweep-tiny/retest/ga.sigma=0.2-seed4")
+    assert (found.winner, found.retest.mean, found.validation) == (best, 7.0 + 45.0, (47.0, 57.0))
+    assert found.retest.runs[0].run_dir == "runs/sweep-tiny/retest/ga.sigma=0.2-seed4"
 
 
-def test_what_was_decided_is_not_decided_again(settings: Settings) -> None:
+def test_what_was_decided_is_not_decided_again(settings: SweepSettings) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
     trainer = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
-    first = sweeping.race(settings, trials, Journal(settings.directory, {"seeds": [1, 2, 3]}), trainer)
+    first = Race(settings, Journal(settings.directory, {"seeds": [1, 2, 3]}), trainer).side_by_side(trials)
     changed = Trainer({"ga.sigma=0.1": 500.0, "ga.sigma=0.2": 7.0})
-    again = sweeping.race(settings, trials, Journal(settings.directory, {"seeds": [1, 2, 3]}), changed)
+    again = Race(settings, Journal(settings.directory, {"seeds": [1, 2, 3]}), changed).side_by_side(trials)
     assert (again, changed.trained) == (first, [])
     with pytest.raises(ConfigurationError, match="is a sweep with --seed 1 --seeds 3; choose another --directory"):
         Journal(settings.directory, {"seeds": [1]})
@@ -218,20 +214,20 @@ def test_what_was_decided_is_not_decided_again(settings: Settings) -> None:
         Journal(settings.directory, {"seeds": [1, 2, 3]})
 
 
-def test_a_trial_that_fails_is_out_and_is_named(settings: Settings) -> None:
+def test_a_trial_that_fails_is_out_and_is_named(settings: SweepSettings) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.2")
     good = Trainer({"ga.sigma=0.1": 5.0, "ga.sigma=0.2": 7.0})
 
-    def train(members: Sequence[Member], *, describe: object = None) -> list[Outcome]:
+    def train(planned: Sequence[PlannedRun], *, describe: object = None) -> list[ComparedRun]:
         failed = {"ga.sigma=0.2": "no memory"}
         return [
-            replace(outcome, validation=None, failure=failed[outcome.method]) if outcome.method in failed else outcome
-            for outcome in good(members)
+            replace(run, validation=None, failure=failed[run.method]) if run.method in failed else run
+            for run in good(planned)
         ]
 
-    runs = sweeping.race(settings, trials, Journal(settings.directory, {}), train)
+    runs = Race(settings, Journal(settings.directory, {}), train).side_by_side(trials)
     assert runs[1].stages == (Standing("ga.sigma=0.2", (), "failed: seed 1: no memory"),)
-    best = sweeping.winner(runs)
+    best = winner(runs)
     assert best is not None
     assert best.trial.name == "ga.sigma=0.1"
 
@@ -250,21 +246,21 @@ def test_a_search_without_optuna_says_what_to_install(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def trained(member: Member) -> str:
-    list(evo.train(member.experiment, member.directory))
+def trained(run: PlannedRun) -> str:
+    list(evo.train(run.experiment, run.directory))
     return ""
 
 
-in_this_process = partial(train_all, trainer=trained)
+in_this_process = partial(train, trainer=trained)
 
 
 @pytest.mark.long
-def test_a_race_of_real_runs_goes_on_from_one_stage_to_the_next(settings: Settings) -> None:
+def test_a_race_of_real_runs_goes_on_from_one_stage_to_the_next(settings: SweepSettings) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.5")
-    runs = sweeping.race(settings, trials, Journal(settings.directory, {}), in_this_process)
-    best = sweeping.winner(runs)
+    runs = Race(settings, Journal(settings.directory, {}), in_this_process).side_by_side(trials)
+    best = winner(runs)
     assert best is not None
-    straight = [member.experiment for member in settings.members(best.trial, 1.0)]
+    straight = [run.experiment for run in settings.planned(best.trial, 1.0)]
     for experiment, score in zip(straight, best.stages[-1].scores, strict=True):
         *_, row = evo.train(experiment, f"straight-{experiment.run.seed}")
         assert row.champion is not None
@@ -272,23 +268,23 @@ def test_a_race_of_real_runs_goes_on_from_one_stage_to_the_next(settings: Settin
 
 
 @pytest.mark.long
-def test_a_race_that_is_killed_at_any_moment_is_decided_as_one_that_is_not(settings: Settings) -> None:
+def test_a_race_that_is_killed_at_any_moment_is_decided_as_one_that_is_not(settings: SweepSettings) -> None:
     trials = trial_of(settings, "ga.sigma=0.1,0.5")
-    whole = sweeping.race(settings, trials, Journal(Path("whole"), {}), in_this_process)
-    for member in (member for trial in trials for member in settings.members(trial, 1.0)):
-        shutil.rmtree(member.directory)
+    whole = Race(settings, Journal(Path("whole"), {}), in_this_process).side_by_side(trials)
+    for run in (run for trial in trials for run in settings.planned(trial, 1.0)):
+        shutil.rmtree(run.directory)
     kills, done = 0, False
     while not done:
         child = os.fork()
         if not child:
-            sweeping.race(settings, trials, Journal(settings.directory, {}), in_this_process)
+            Race(settings, Journal(settings.directory, {}), in_this_process).side_by_side(trials)
             os._exit(0)
         time.sleep(0.3 + 0.1 * kills)
         os.kill(child, signal.SIGKILL)
         done = not os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         kills += not done
     assert kills > 2
-    assert sweeping.race(settings, trials, Journal(settings.directory, {}), in_this_process) == whole
+    assert Race(settings, Journal(settings.directory, {}), in_this_process).side_by_side(trials) == whole
 
 
 @pytest.mark.long
@@ -332,9 +328,8 @@ def test_a_sweep_ends_with_its_winner_on_fresh_seeds_and_starts_no_run_twice(tmp
 def test_what_another_sweep_of_the_directory_has_is_said(tmp_path: Path, changed: list[str], said: str) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     words = ("sweep", "tiny.toml", "--seeds", "2", "--directory", "trials")
-    settings = Settings(tmp_path / "tiny.toml", (), {}, (1, 2), 2, tmp_path / "trials")
-    kept = journal_of(settings, ["ga.sigma=0.1,0.5"], "grid")
-    kept.begin()
+    planned = PlannedSweep.of(tmp_path / "tiny.toml", ["ga.sigma=0.1,0.5"], seeds=2, directory=tmp_path / "trials")
+    planned.journal().begin()
     _, err = called(tmp_path, *words, *changed, program="evo", code=2)
     assert err == f"trials: is a sweep with {said}; choose another --directory\n"
 

@@ -18,9 +18,9 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task, WeightSource
+from evo.statistics import mean_interval, rate_interval
 from evo.store.store import Store
 from evo.training import statistics
-from evo.training.statistics import mean_interval, rate_interval
 from evo.training.testing import BLOCK, LAST_BLOCK, baselines, measure
 from snake.players import play
 from tests.helpers.specs import make, spec

@@ -22,11 +22,7 @@ MOST_WORKERS = 100_000
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="the experiment file")
-    parser.add_argument("--algorithm", metavar="NAME", help="the algorithm; see `evo list`")
-    more = "change any option of the file; without a value: back to its default; may be repeated"
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help=more)
-    parser.add_argument("--generations", metavar="N", help="number of generations in total")
-    parser.add_argument("--seed", metavar="N", help="random seed of training and validation")
+    add(parser, "--algorithm", "--set", "--seed", "--generations")
     text = "also estimate the time with so many workers, as in 8,64, each on a core of its own"
     add(parser, "--workers", metavar="N,N,...", help=text)
     add(parser, "--backend", "--plugin", "--json")

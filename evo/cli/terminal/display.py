@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from evo.errors import printable_lines
@@ -109,6 +110,23 @@ def is_live(output: TextIO) -> bool:
     """Return whether an output is an interactive terminal whose lines can be overwritten."""
     able = output.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     return able and not os.environ.get("CI")
+
+
+def print_line(text: str) -> None:
+    """Print a line that stays, over one that `show_in_place` has shown."""
+    print(("\r\x1b[K" if is_live(sys.stdout) else "") + printable_lines(text), flush=True)
+
+
+def show_in_place() -> Callable[[str], None] | None:
+    """Return a function that shows a line in place of the last one; None where the output is no terminal."""
+    if not is_live(sys.stdout):
+        return None
+
+    def show(text: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{printable_lines(text)[:width]}", end="", flush=True)
+
+    return show
 
 
 def figures(row: Row, before: Mapping[str, str]) -> dict[str, str]:

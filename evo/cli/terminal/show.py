@@ -141,7 +141,7 @@ def ending(
 
 def described(score: Score) -> str:
     """Return a test score in two lines, which fit into 80 columns."""
-    from evo.training.statistics import percentage
+    from evo.statistics import percentage
 
     low, high = score.ci95
     interval = f", 95 % interval {low:z.2f} to {high:z.2f}" if score.episodes > 1 else ""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import Field, model_validator
 
+from evo.comparison.methods import FEW, impossible
+from evo.comparison.runs import Place, PlannedRun, place_of
 from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.config.experiment_file import ExperimentFile
 from evo.config.mistakes import Mistake, shown, validate
 from evo.config.sections import SPENT, amount_text
-from evo.errors import ConfigurationError, did_you_mean
+from evo.errors import ConfigurationError, counted, did_you_mean
 from evo.options import Section
+from evo.statistics import LEAST_SEEDS, LEVEL, least_p_value
 from evo.store.run_directory import file_instead
 
 SECTION = "comparison"
@@ -25,7 +28,7 @@ OF_BUDGET = ("run.budget", "run.generations")
 MOST_GENERATIONS = 10_000_000  # so that the budget ends a run
 
 
-class Trained(Section):
+class ComparedExperiment(Section):
     """An experiment file, and the algorithms that it is trained with."""
 
     file: str = Field(description="experiment file, from this file's folder")
@@ -37,16 +40,16 @@ class Trained(Section):
         return {"file": given} if isinstance(given, str) else given
 
     @model_validator(mode="after")
-    def _each_once(self) -> Trained:
+    def _each_once(self) -> ComparedExperiment:
         if twice := _twice(self.algorithms):
             raise ValueError(f"algorithms: {twice}")
         return self
 
 
-class Comparison(Section):
+class ComparisonSection(Section):
     """The [comparison] section: what is compared, with how many seeds, and on what budget."""
 
-    experiments: list[Trained] = Field(
+    experiments: list[ComparedExperiment] = Field(
         min_length=1,
         max_length=100,
         description="experiment files, from this file's folder: names, or tables { file, algorithms }",
@@ -65,7 +68,7 @@ class Comparison(Section):
     directory: str = Field("", description="where the runs are; empty = runs/ and the name of this file")
 
     @model_validator(mode="after")
-    def _consistent(self) -> Comparison:
+    def _consistent(self) -> ComparisonSection:
         wrong: list[str] = []
         named: dict[str, list[Any]] = {"experiments": [trained.file for trained in self.experiments]}
         named |= {"algorithms": self.algorithms, "seeds": self.seeds}
@@ -100,57 +103,60 @@ class Comparison(Section):
 
 
 @dataclass(frozen=True)
-class Member:
-    """A run of a comparison."""
+class ComparisonFile:
+    """A comparison file, with all runs in the order in which they are trained."""
 
-    method: str  # its experiment and algorithm
-    experiment: Experiment
+    path: Path
+    section: ComparisonSection
     directory: Path
+    runs: tuple[PlannedRun, ...]
 
-
-@dataclass(frozen=True)
-class Plan:
-    """All runs of a comparison, in the order in which they are trained."""
-
-    file: Path
-    section: Comparison
-    directory: Path
-    members: tuple[Member, ...]
+    @classmethod
+    def read(cls, path: Path, flags: Mapping[str, str | None] | None = None) -> ComparisonFile:
+        """Read a file, with flags as in `loading.load`; ConfigurationError: all mistakes, a line each."""
+        given = ExperimentFile.read(path)
+        section, mistakes = _section(given.tables)
+        if section is None or mistakes:
+            raise ConfigurationError("\n".join(given.lines_of(mistakes)))
+        directory = Path(section.directory) if section.directory else Path("runs") / _plain(path.stem)
+        if name := file_instead(directory):
+            mistakes.append(Mistake((SECTION, "directory"), f"{name} is a file; choose another folder"))
+        methods, of_files = _methods(path, section, flags or {}, mistakes)
+        if lines := [*given.lines_of(mistakes), *dict.fromkeys(of_files)]:
+            raise ConfigurationError("\n".join(lines))
+        seeds = section.seeds
+        runs = [PlannedRun.of_seed(*method, seed, directory) for method in methods.items() for seed in seeds]
+        return cls(path, section, directory, tuple(runs))
 
     @property
-    def methods(self) -> Mapping[str, Experiment]:
-        """Return the experiment of the first run of every method."""
-        first: dict[str, Experiment] = {}
-        for member in self.members:
-            first.setdefault(member.method, member.experiment)
-        return first
+    def page(self) -> Path:
+        """Return where the page goes if no other place is named: next to the folder of the runs."""
+        return self.directory.with_name(f"{self.directory.name}.html")
+
+    def summary(self) -> str:
+        """Return what will be trained, and whether it can name a winner, in a few lines."""
+        seeds, methods, places = len(self.section.seeds), dict[str, None](), dict[Place, dict[str, None]]()
+        for run in self.runs:
+            if run.method not in methods:
+                places.setdefault(place_of(run.experiment), {})[run.method] = methods[run.method] = None
+        lines = [
+            f"{counted(len(self.runs), 'run')}: {counted(len(methods), 'method')}, {counted(seeds, 'seed')} each",
+            f"budget: {self.section.budget}",
+            f"runs in {self.directory}",
+            *(f"  {name}" for name in methods),
+        ]
+        if len(places) > 1:
+            lines.append(f"they see or play different things, so there will be {len(places)} tables:")
+            lines += [f"  {', '.join(names)}" for names in places.values()]
+        pairs = sum(len(names) * (len(names) - 1) // 2 for names in places.values())
+        if pairs and seeds < LEAST_SEEDS:
+            lines.append(f"no winner can be named: {FEW}")
+        elif pairs and pairs * least_p_value(seeds, seeds) > LEVEL:
+            lines.append(impossible(pairs))
+        return "\n".join(lines)
 
 
-def read(path: Path, flags: Mapping[str, str | None] | None = None) -> Plan:
-    """Return the plan of a file, with flags as in `loading.load`; ConfigurationError: all mistakes, a line each."""
-    given = ExperimentFile.read(path)
-    section, mistakes = _section(given.tables)
-    if section is None or mistakes:
-        raise ConfigurationError("\n".join(given.lines_of(mistakes)))
-    directory = Path(section.directory) if section.directory else Path("runs") / _plain(path.stem)
-    if name := file_instead(directory):
-        mistakes.append(Mistake((SECTION, "directory"), f"{name} is a file; choose another folder"))
-    methods, of_files = _methods(path, section, flags or {}, mistakes)
-    if lines := [*given.lines_of(mistakes), *dict.fromkeys(of_files)]:
-        raise ConfigurationError("\n".join(lines))
-    members = [
-        Member(
-            method,
-            replace(experiment, run=experiment.run.model_copy(update={"seed": seed})),
-            directory / f"{method}-seed{seed}",
-        )
-        for method, experiment in methods.items()
-        for seed in section.seeds
-    ]
-    return Plan(path, section, directory, tuple(members))
-
-
-def _section(tables: Mapping[str, Any]) -> tuple[Comparison | None, list[Mistake]]:
+def _section(tables: Mapping[str, Any]) -> tuple[ComparisonSection | None, list[Mistake]]:
     """Return the validated section, and all mistakes."""
     mistakes = []
     for name, value in tables.items():
@@ -163,12 +169,12 @@ def _section(tables: Mapping[str, Any]) -> tuple[Comparison | None, list[Mistake
         return None, [*mistakes, Mistake((SECTION,), f"must be a section [{SECTION}], not {shown(values)}")]
     if SECTION not in tables and mistakes:
         return None, mistakes
-    section, wrong = validate(Comparison, SECTION, values)
-    return cast(Comparison | None, section), mistakes + wrong
+    section, wrong = validate(ComparisonSection, SECTION, values)
+    return cast(ComparisonSection | None, section), mistakes + wrong
 
 
 def _methods(
-    path: Path, section: Comparison, flags: Mapping[str, str | None], mistakes: list[Mistake]
+    path: Path, section: ComparisonSection, flags: Mapping[str, str | None], mistakes: list[Mistake]
 ) -> tuple[dict[str, Experiment], list[str]]:
     """Return the experiment of every method, and the lines of mistakes in other files; add those of this one."""
     methods: dict[str, Experiment] = {}
@@ -193,7 +199,7 @@ def _methods(
     return methods, lines
 
 
-def _loaded(file: Path, section: Comparison, flags: Mapping[str, str | None]) -> Experiment:
+def _loaded(file: Path, section: ComparisonSection, flags: Mapping[str, str | None]) -> Experiment:
     if not section.limits:
         return loading.load(file, section.set, flags)
     limits = ", ".join(f"{name} = {amount}" for name, amount in section.limits.items())
@@ -201,7 +207,9 @@ def _loaded(file: Path, section: Comparison, flags: Mapping[str, str | None]) ->
     return loading.load(file, [*section.set, budget], {**flags, "generations": str(MOST_GENERATIONS)})
 
 
-def _of_this_file(line: str, file: Path, section: Comparison, number: int, algorithm: str | None) -> Mistake | None:
+def _of_this_file(
+    line: str, file: Path, section: ComparisonSection, number: int, algorithm: str | None
+) -> Mistake | None:
     """Return the mistake of the comparison that a line about an experiment comes from; None: it is the experiment's."""
     for assignment in section.set:
         option = f"--set {assignment.partition('=')[0].strip()}"
@@ -226,13 +234,3 @@ def _twice(values: Sequence[object]) -> str:
 def _plain(stem: str) -> str:
     """Return a file's name as a part of a directory's name."""
     return re.sub(r"[^A-Za-z0-9._]+", "-", stem).strip("-.")[:80] or "run"
-
-
-def leagues(plan: Plan) -> Iterator[list[str]]:
-    """Yield the methods of every league."""
-    from evo.comparison.tables import place_of
-
-    groups: dict[str, list[str]] = {}
-    for method, experiment in plan.methods.items():
-        groups.setdefault(place_of(experiment).key, []).append(method)
-    yield from groups.values()

@@ -1,0 +1,180 @@
+"""The runs of a comparison: which are to be trained, what came of each, and which can be compared with each other."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evo.config import loading
+from evo.config.experiment import Experiment, difference, environment_of
+from evo.config.plug_ins import stored
+from evo.config.toml_text import value_text
+from evo.errors import ConfigurationError, DataError, counted, first_line
+from evo.records import NOTHING, Spent
+from evo.store.paths import MANIFEST, distinguished
+from evo.store.run_directory import CONFIG
+from evo.store.store import Store
+from evo.training.champion import known_champion, score_of_champion
+from evo.training.finished import look_at
+
+if TYPE_CHECKING:
+    from evo.training.testing import Score
+
+SEED = re.compile(r"-seed\d+(-\d{3,})?$")  # at the end of a run directory's name
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that is to be trained."""
+
+    method: str  # its experiment and algorithm, or the values of its trial
+    experiment: Experiment
+    directory: Path
+
+    @classmethod
+    def of_seed(cls, method: str, experiment: Experiment, seed: int, folder: Path) -> PlannedRun:
+        """Return the run of a method with this seed, in a folder of runs."""
+        run = experiment.run.model_copy(update={"seed": seed})
+        return cls(method, replace(experiment, run=run), folder / f"{method}-seed{seed}")
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """What came of a run: the champion's test score, or in words why there is none."""
+
+    method: str
+    experiment: Experiment
+    directory: Path
+    generations: int = 0
+    spent: Spent = NOTHING
+    score: Score | None = None
+    validation: float | None = None  # the champion's mean return on validation episodes
+    failure: str = ""  # why there is no score
+    remark: str = ""  # what a reader should know of the score
+
+    @property
+    def seed(self) -> int:
+        """Return the run's seed."""
+        return self.experiment.run.seed
+
+
+class Place(NamedTuple):
+    """Where methods can be compared: one game, and one league."""
+
+    game: str
+    league: str
+
+
+def place_of(experiment: Experiment) -> Place:
+    """Return where an experiment's score can be compared."""
+    options = experiment.environment
+    game = {key: value for key, value in options.scored.items() if key != "id"}
+    if sources := environment_of(options).sources:
+        game["sources"] = sources[:12]
+    return Place(f"{options.id}{_listed(game, ' (', ')')}", _listed(options.league))
+
+
+def _listed(options: dict[str, Any], before: str = "", after: str = "") -> str:
+    listed = ", ".join(
+        f"{key} {value if isinstance(value, str) else value_text(value)}" for key, value in options.items()
+    )
+    return f"{before}{listed}{after}" if listed else ""
+
+
+def trained_run(run: PlannedRun) -> ComparedRun | None:
+    """Return what came of a run; None where training has not ended, or its champion is not tested.
+
+    DataError: its files are damaged.
+    """
+    if not (run.directory / MANIFEST).exists():
+        return None
+    store = Store.read(run.directory)
+    champion = known_champion(store, run.experiment) if store.next_generation else None
+    if champion is None or not _ended(store, run.experiment, champion.fitness):
+        return None
+    return ComparedRun(
+        run.method, run.experiment, run.directory, store.next_generation, store.spent, champion.test, champion.fitness
+    )
+
+
+def failed_run(run: PlannedRun, why: str) -> ComparedRun:
+    """Return that a run failed, with what it had played."""
+    failed = ComparedRun(run.method, run.experiment, run.directory, failure=why)
+    try:
+        store = Store.read(run.directory)
+    except DataError:
+        return failed
+    return replace(failed, generations=store.next_generation, spent=store.spent)
+
+
+def refuse_other_runs(planned: Sequence[PlannedRun]) -> None:
+    """Raise a ConfigurationError that names every place where something else is than a run of the comparison."""
+    lines = []
+    for run in planned:
+        if (run.directory / MANIFEST).exists():
+            try:
+                changed = difference(Store.read(run.directory).identity, run.experiment.identity())
+            except DataError:
+                continue  # reported when its turn comes
+            lines += [f"{run.directory}: a run with other options: {line}" for line in changed]
+        elif run.directory.exists() and not (run.directory.is_dir() and not any(run.directory.iterdir())):
+            lines.append(f"{run.directory}: exists and is not a run")
+    if lines:
+        advice = "choose another comparison.directory, or move these away:"
+        raise ConfigurationError("\n".join([advice, *lines]))
+
+
+def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
+    """Return what came of the runs in these directories; those whose options differ in the seed only are of one method.
+
+    DataError: one is no run directory. ConfigurationError: one is named twice, or another run of the same seed.
+    """
+    first: dict[str, Path] = {}  # run directory of a method, by its options
+    seen: dict[tuple[str, int], Path] = {}
+    found = []
+    for directory in directories:
+        store = Store.read(directory)
+        with stored():
+            experiment = loading.load(directory / CONFIG, resolved=True)
+        budget = experiment.run.budget.model_dump()
+        options = json.dumps([{**experiment.identity(), "seed": 0}, experiment.generations, budget], sort_keys=True)
+        if other := seen.get((options, experiment.run.seed)):
+            text = "is the same run again: equal options and an equal seed add no evidence; leave one out"
+            raise ConfigurationError(f"{directory} {text} ({other})")
+        seen[options, experiment.run.seed] = directory
+        first.setdefault(options, directory.resolve())
+        found.append((options, ComparedRun("", experiment, directory, store.next_generation, store.spent), store))
+    names = dict(zip(first, _names(list(first.values())), strict=True))
+    return [_with_score(replace(run, method=names[options]), store) for options, run, store in found]
+
+
+def _names(directories: Sequence[Path]) -> list[str]:
+    """Return names of methods that differ: of their first run directories, without the seed where they differ so."""
+    plain = [path.with_name(SEED.sub("", path.name) or path.name) for path in directories]
+    clear = [one if plain.count(one) == 1 else path for one, path in zip(plain, directories, strict=True)]
+    names = distinguished(clear)
+    return names if len({*names}) == len(names) else distinguished(directories)
+
+
+def _with_score(run: ComparedRun, store: Store) -> ComparedRun:
+    """Return a run with its champion's test score."""
+    try:
+        about = look_at(run.directory).champion.about
+    except DataError as error:
+        return replace(run, failure=first_line(error))
+    score, fitness = score_of_champion(about), about.get("fitness")
+    if score is None:
+        return replace(run, failure="its champion is not tested")
+    ended = _ended(store, run.experiment, fitness if isinstance(fitness, int | float) else None)
+    done = f"trained {store.next_generation} of {counted(run.experiment.generations, 'generation')}"
+    return replace(run, score=score, remark="" if ended else done)
+
+
+def _ended(store: Store, experiment: Experiment, fitness: float | None) -> bool:
+    """Return whether a run has nothing left to train."""
+    spent = experiment.run.budget.reached(store.spent, fitness)
+    return store.next_generation >= experiment.generations or bool(spent)

@@ -1,0 +1,241 @@
+"""Trains the runs of a comparison or a sweep, each in a process of its own, as many at a time as there are cores for.
+
+TensorFlow is set up once in a process, so runs with other threads cannot share one. A run that crashes a library, or
+that the system ends for memory, ends itself only. A run that was begun is continued, and one that has ended is only
+read, so a comparison that was stopped in any way goes on by the same call.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from evo.comparison.file import ComparisonFile
+from evo.comparison.runs import ComparedRun, PlannedRun, failed_run, refuse_other_runs, runs_in, trained_run
+from evo.comparison.tables import Comparison, comparison_of
+from evo.config.experiment import Experiment
+from evo.errors import ConfigurationError, DataError, LockedError, ResourceError, first_line
+from evo.files.lock import held
+from evo.plugins import registry
+from evo.setup import CLUSTERS, LearnerOptions
+from evo.store.metrics import MetricsFile
+from evo.store.paths import MANIFEST
+from evo.training.resuming import open_or_begin
+from evo.workers import devices, gpus
+from evo.workers.process import ignored, interpreter
+
+Begun = TypeVar("Begun")
+Show = Callable[[str], object]  # shows a line
+Trainer = Callable[[PlannedRun], str]  # trains a run to its end; returns why it failed, or nothing
+
+PROGRAM = "from evo.cli.main import main_run; sys.exit(main_run())"
+FAILURES = (DataError, ResourceError, MemoryError)  # of one run, which leave the others alone
+NO_CHAMPION = "it has no champion: nothing was validated, or no finalist had finite scores"
+SHOWN_EVERY = 1.0  # seconds
+LOOK_EVERY = 0.05  # seconds for each of several runs
+
+
+def compare(
+    *what: str | Path,
+    workers: int | str | None = None,
+    backend: str | None = None,
+    plugins: Sequence[str] = (),
+    progress: Show | None = None,
+) -> Comparison:
+    """Train what is left to train of a comparison file, or read run directories; return tables and verdicts.
+
+    `progress` gets a line when a run ends. `workers`, `backend` and `plugins` are as the flags of a run.
+    ConfigurationError: all mistakes of the file, a line each. LockedError: another process trains it.
+    """
+    file = comparison_file_among(paths := [Path(one) for one in what])
+    registry.load(plugins, file)
+    if file is None:
+        return comparison_of(runs_in(paths))
+    flags = {"workers": None if workers is None else str(workers), "backend": backend}
+    return compared(ComparisonFile.read(file, flags), progress)
+
+
+def compared(file: ComparisonFile, progress: Show | None = None, live: Show | None = None) -> Comparison:
+    """Train what is left to train of a comparison, and return its tables and verdicts; see `train`."""
+    with held(file.directory):
+        runs = train(file.runs, progress=progress, live=live)
+    return comparison_of(runs, file.section.reach)
+
+
+def comparison_file_among(paths: Sequence[Path]) -> Path | None:
+    """Return the comparison file where one was named, None for run directories; ConfigurationError: neither."""
+    files = [path for path in paths if path.is_file() or path.suffix == ".toml"]
+    for file in files:
+        if (file.parent / MANIFEST).exists():
+            raise ConfigurationError(f"{file}: is a file of a run; give its directory, {file.parent}")
+        if file.suffix == ".h5":
+            raise ConfigurationError(f"{file}: is a champion; give the directory of its run")
+    if files and len(paths) > 1:
+        raise ConfigurationError(f"{files[0]}: give one comparison file, or directories of runs only")
+    return files[0] if files else None
+
+
+def described(run: ComparedRun) -> str:
+    """Return what came of a run, in words."""
+    if run.score is None:
+        return f"failed: {run.failure}"
+    low, high = run.score.ci95
+    scored = f"score {run.score.mean:z.2f} ({low:z.2f} to {high:z.2f})"
+    return f"{run.spent.frames:,} frames  {scored}  {run.spent.seconds:,.0f} s"
+
+
+def train(
+    planned: Sequence[PlannedRun],
+    *,
+    progress: Show | None = None,
+    live: Show | None = None,
+    describe: Callable[[ComparedRun], str] = described,
+    trainer: Trainer | None = None,
+) -> list[ComparedRun]:
+    """Train what is not yet trained, and return what came of each run.
+
+    `progress` gets a line in the words of `describe` when a run ends; `live` gets one about once a second that says
+    how far the others are. Without a trainer, each run has a process of its own, and as many train side by side as
+    there are cores for. ConfigurationError: a directory has another run.
+    """
+    refuse_other_runs(planned)
+    found: dict[int, ComparedRun] = {}
+    for number, run in _side_by_side(planned, live) if trainer is None else _one_by_one(planned, trainer):
+        found[number] = run
+        if progress is not None:
+            progress(f"{len(found)}/{len(planned)}  {run.method}  seed {run.seed}  {describe(run)}")
+    return [found[number] for number in range(len(planned))]
+
+
+def at_once(planned: Sequence[PlannedRun]) -> int:
+    """Return how many of these runs there are cores for at a time; 1 where one of them takes all, or uses a GPU."""
+    if gpus.visible() and any(_may_use_a_gpu(run.experiment) for run in planned):
+        return 1
+    most = 1
+    for experiment in (run.experiment for run in planned):
+        learning = _cores_of(experiment.learner) if experiment.learns else 1
+        most = max(most, devices.processes(experiment.workers), learning)
+    return max(1, devices.cores() // most)
+
+
+def _cores_of(learner: LearnerOptions) -> int:
+    if learner.threads == "auto" and learner.is_exact:
+        return 1  # those of the workers
+    return learner.thread_count * (learner.processes if learner.strategy in CLUSTERS else 1)
+
+
+def _may_use_a_gpu(experiment: Experiment) -> bool:
+    return experiment.learns_in_tensorflow or experiment.policy.player == "tensorflow"
+
+
+def _one_by_one(planned: Sequence[PlannedRun], trainer: Trainer) -> Iterator[tuple[int, ComparedRun]]:
+    """Yield the number and the result of every run, which `trainer` trains."""
+    for number, run in enumerate(planned):
+        begun = _begin(run, trainer)
+        yield number, _ended(run, begun) if isinstance(begun, str) else begun
+
+
+def _side_by_side(planned: Sequence[PlannedRun], live: Show | None) -> Iterator[tuple[int, ComparedRun]]:
+    """Yield the number and the result of every run as it ends, each in a process of its own.
+
+    LockedError: another process trains one of them; then all others stop too.
+    """
+    most, waiting = at_once(planned), deque(enumerate(planned))
+    running: dict[int, subprocess.Popen[str]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < most:
+                number, run = waiting.popleft()
+                begun = _begin(run, _process_of)
+                if isinstance(begun, subprocess.Popen):
+                    running[number] = begun
+                else:
+                    yield number, begun
+            if running:
+                number, out, err = _first_to_end(planned, running, live)
+                code = running.pop(number).returncode
+                yield number, _ended(planned[number], _failure(code, out, err))
+    finally:
+        _stop(running.values())
+
+
+def _begin(run: PlannedRun, begin: Callable[[PlannedRun], Begun]) -> Begun | ComparedRun:
+    """Begin to train, or return what came of a run that has ended before, or that cannot begin."""
+    try:
+        found = trained_run(run)
+        return begin(run) if found is None else found
+    except FAILURES as error:
+        return failed_run(run, first_line(error))
+
+
+def _ended(run: PlannedRun, failure: str) -> ComparedRun:
+    """Return what came of a run that has just ended, and may have failed."""
+    try:
+        found = None if failure else trained_run(run)
+    except FAILURES as error:
+        found, failure = None, first_line(error)
+    return found or failed_run(run, failure or NO_CHAMPION)
+
+
+def _process_of(run: PlannedRun) -> subprocess.Popen[str]:
+    """Begin or continue a run as `evo resume` does, in a process of its own."""
+    open_or_begin(run.experiment, run.directory).close()
+    total = str(run.experiment.generations)  # one that was begun for more only has its champion tested
+    words = ["--resume", str(run.directory), "--generations", total, "--quiet", "--json"]
+    plugins = [word for name in registry.loaded() for word in ("--plugin", name)]
+    return interpreter(PROGRAM, [*words, *plugins])  # one that lived on would hold the lock
+
+
+def _first_to_end(
+    planned: Sequence[PlannedRun], running: Mapping[int, subprocess.Popen[str]], live: Show | None
+) -> tuple[int, str, str]:
+    """Wait for one of these runs; return its number and its output."""
+    shown = time.monotonic()
+    while True:
+        for number, process in running.items():
+            try:
+                return number, *process.communicate(timeout=None if len(running) == 1 and not live else LOOK_EVERY)
+            except subprocess.TimeoutExpired:
+                pass
+        if live and time.monotonic() - shown > SHOWN_EVERY:
+            shown = time.monotonic()
+            live("  |  ".join(_how_far(planned[number]) for number in running))
+
+
+def _how_far(run: PlannedRun) -> str:
+    lines = MetricsFile(run.directory).read()
+    frames = sum(line.get("frames") or 0 for line in lines)
+    return f"{run.method}  seed {run.experiment.run.seed}  {len(lines)} generations, {frames:,.0f} frames"
+
+
+def _failure(code: int, out: str, err: str) -> str:
+    """Return in words why a run ended with an exit code, or nothing; LockedError: another process trains it."""
+    if code == 0:
+        return ""
+    if code == LockedError.exit_code:
+        raise LockedError(first_line(err))
+    if code in (1, *(-number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL))):
+        print(err.rstrip("\n"), file=sys.stderr, flush=True)
+    if code < 0:
+        return f"its process was ended by {signal.Signals(-code).name}"
+    try:
+        error = json.loads(out.splitlines()[-1])["error"]
+    except (IndexError, KeyError, TypeError, ValueError):
+        error = None
+    return first_line(error) if error else f"its process ended with exit code {code}"
+
+
+def _stop(processes: Collection[subprocess.Popen[str]]) -> None:
+    """Have runs stop at their last commits, and wait for them."""
+    with ignored():
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.communicate()
