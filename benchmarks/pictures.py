@@ -23,10 +23,10 @@ from benchmarks.peers import ROOT
 from evo.cli.terminal.following import Champions, MetricsTail
 from evo.cli.terminal.screen import Screen
 from evo.config import loading
-from evo.config.experiment import environment_of
 from evo.games.films import save_film
 from evo.run import Row
-from evo.training.finished import look_at, playing
+from evo.store.run import Run
+from evo.training.testing import playing
 from evo.verify.recording import record
 
 EXPERIMENT, CHAMPION = ROOT / "experiments" / "ga_snake_6x6.toml", ROOT / "champions" / "ppo_snake_full.h5"
@@ -73,9 +73,9 @@ def draw_screen(directory: Path, file: Path) -> None:
 
 def film_champion(file: Path) -> None:
     """Film the end of a test episode."""
-    run = look_at(CHAMPION, {"backend": "serial"})
-    environment = environment_of(run.experiment.environment)
-    with playing(run.experiment) as (evaluator, published):
+    run = Run(CHAMPION, flags={"backend": "serial"})
+    environment = run.environment
+    with playing(run.config) as (evaluator, published):
         game = record(published.publish(run.champion.weights[None]), evaluator, EPISODE, environment.episode_metrics)
     save_film(file, [shown.rgb() for shown in game.positions(environment)[-STEPS:]], STEPS_PER_SECOND)
 

@@ -195,7 +195,7 @@ def of_run(run_dir: Path, rounds: int) -> list[list[str]]:
     """Return rows for the last population of a run: its parents' children, by the run's own options."""
     from evo.config import loading
     from evo.config.experiment import environment_of
-    from evo.store.run_directory import CONFIG
+    from evo.files.layout import CONFIG
     from evo.store.store import Store
 
     experiment = loading.load(run_dir / CONFIG, resolved=True)

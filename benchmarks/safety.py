@@ -19,8 +19,9 @@ import numpy as np
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.config import loading
 from evo.config.experiment import environment_of, evaluator_of
+from evo.files.layout import CHAMPION
 from evo.store import sandbox
-from evo.store.champion import WEIGHTS, encode_champion, read_champion
+from evo.store.champion import encode_champion, read_champion
 from evo.store.store import Store
 from evo.training.generation import make_algorithm, play_out
 
@@ -72,7 +73,7 @@ def generations(count: int, directory: Path, *, each: bool = False) -> tuple[flo
 def reading(directory: Path, rounds: int) -> tuple[float, float]:
     """Return the seconds to read a champion of 1.2 million weights, in a process of its own and in ours."""
     weights = np.ones(1_200_000, np.float32)
-    (directory / WEIGHTS).write_bytes(encode_champion(weights, [("kernel", (1_200_000,))], {})[0])
+    (directory / CHAMPION).write_bytes(encode_champion(weights, [("kernel", (1_200_000,))], {})[0])
     apart, ours = [], []
     for _ in range(rounds):
         apart.append(seconds(lambda: sandbox.read_champion(directory)))

@@ -32,11 +32,11 @@ import evo
 from evo import statistics
 from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import described, train
+from evo.store.champion import Score
 from evo.sweep.race import SHARES, Journal, mean_of
 from evo.sweep.search import Search, library
 from evo.sweep.sweeping import Race
 from evo.sweep.trials import SweepSettings, Trial, axes_of
-from evo.training.testing import Score
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENT = ROOT / "experiments" / "ga_snake_6x6.toml"

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from evo.errors import EvoError
     from evo.report.writing import write_report
     from evo.run import Row, train
+    from evo.store.champion import Score
+    from evo.store.policy import Policy
+    from evo.store.run import Run
     from evo.sweep.sweeping import SweepResult, sweep
-    from evo.training.finished import Policy, Run
     from evo.training.generation import AskTell, make_algorithm
-    from evo.training.testing import Score
 
 __all__ = [
     "AskTell",
@@ -39,10 +40,10 @@ _HOMES = {
     "Comparison": "evo.comparison.tables",
     "EvoError": "evo.errors",
     "Experiment": "evo.config.experiment",
-    "Policy": "evo.training.finished",
+    "Policy": "evo.store.policy",
     "Row": "evo.run",
-    "Run": "evo.training.finished",
-    "Score": "evo.training.testing",
+    "Run": "evo.store.run",
+    "Score": "evo.store.champion",
     "SweepResult": "evo.sweep.sweeping",
     "compare": "evo.comparison.training",
     "make_algorithm": "evo.training.generation",

@@ -124,12 +124,13 @@ class Session:
 
     def check_fingerprints(self) -> None:
         """Raise DataError where this machine computes other bits than the one that began the run."""
-        from evo.store.fingerprint import LEARNING, hold_to
+        from evo.files.layout import LEARNING_FINGERPRINT
+        from evo.store.provenance import keep_fingerprint
 
-        hold_to(self.store.directory, self.quarantine.fingerprint, self._allow_drift)
+        keep_fingerprint(self.store.directory, self.quarantine.fingerprint, self._allow_drift)
         if self._learning is None:  # it takes a compilation, and stays the same while this process learns
             self._learning = self.algorithm.fingerprint()
-            hold_to(self.store.directory, self._learning, self._allow_drift, LEARNING)
+            keep_fingerprint(self.store.directory, self._learning, self._allow_drift, LEARNING_FINGERPRINT)
 
     def report_champion(self, generation: int, metrics: Metrics) -> None:
         """Write the champion if it has changed, and test it if a test is due; the metrics then get the test score."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evo.errors import ConfigurationError, DataError, closest, notice
-from evo.store.paths import MANIFEST
+from evo.files.layout import MANIFEST
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment

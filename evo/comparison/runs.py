@@ -14,15 +14,15 @@ from evo.config.experiment import Experiment, difference, environment_of
 from evo.config.plug_ins import stored
 from evo.config.toml_text import value_text
 from evo.errors import ConfigurationError, DataError, counted, first_line
+from evo.files.layout import CONFIG, MANIFEST, distinguished
 from evo.records import NOTHING, Spent
-from evo.store.paths import MANIFEST, distinguished
-from evo.store.run_directory import CONFIG
+from evo.store.champion import score_in
+from evo.store.run import Run
 from evo.store.store import Store
-from evo.training.champion import known_champion, score_of_champion
-from evo.training.finished import look_at
+from evo.training.champion import known_champion
 
 if TYPE_CHECKING:
-    from evo.training.testing import Score
+    from evo.store.champion import Score
 
 SEED = re.compile(r"-seed\d+(-\d{3,})?$")  # at the end of a run directory's name
 
@@ -163,10 +163,10 @@ def _names(directories: Sequence[Path]) -> list[str]:
 def _with_score(run: ComparedRun, store: Store) -> ComparedRun:
     """Return a run with its champion's test score."""
     try:
-        about = look_at(run.directory).champion.about
+        about = Run(run.directory).champion.about
     except DataError as error:
         return replace(run, failure=first_line(error))
-    score, fitness = score_of_champion(about), about.get("fitness")
+    score, fitness = score_in(about), about.get("fitness")
     if score is None:
         return replace(run, failure="its champion is not tested")
     ended = _ended(store, run.experiment, fitness if isinstance(fitness, int | float) else None)

@@ -22,11 +22,11 @@ from evo.comparison.runs import ComparedRun, PlannedRun, failed_run, refuse_othe
 from evo.comparison.tables import Comparison, comparison_of
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, DataError, LockedError, ResourceError, first_line
+from evo.files.layout import MANIFEST
 from evo.files.lock import held
 from evo.plugins import registry
 from evo.setup import CLUSTERS, LearnerOptions
 from evo.store.metrics import MetricsFile
-from evo.store.paths import MANIFEST
 from evo.training.resuming import open_or_begin
 from evo.workers import devices, gpus
 from evo.workers.process import ignored, interpreter

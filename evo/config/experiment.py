@@ -13,13 +13,13 @@ from evo.config.sections import Run, Test, Validation
 from evo.config.toml_text import section_text, value_text
 from evo.errors import ConfigurationError, EvoError, did_you_mean
 from evo.files.durable import read_file
+from evo.files.layout import CHAMPION, LARGEST_CHAMPION
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.plugins import registry
 from evo.plugins.mistakes import check_environment
 from evo.setup import LearnerOptions
-from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices
 

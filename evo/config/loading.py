@@ -15,13 +15,12 @@ from evo.config.plug_ins import file_here, require_plug_ins
 from evo.config.sections import Run, Test, Validation
 from evo.config.toml_text import plain
 from evo.errors import ConfigurationError, DataError, did_you_mean, printable
-from evo.files.format import check_format
+from evo.files.layout import START, check_format
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.plugins import registry
 from evo.setup import LearnerOptions
-from evo.store.paths import START
 from evo.workers.options import WorkersOptions
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from evo.diagnosis.signs import Checked, Finding, Signs, figure, found, percent, power_of_two
-from evo.diagnosis.source import Source, newest_records
 from evo.errors import DataError, counted
+from evo.store.run import Run
 
 LEAST_SIGNAL, ENOUGH_SIGNAL = 2.5, 5.0  # variance between candidates over that of luck; healthy runs have 5 and more
 FEW_EPISODES = 4  # with fewer it is itself known so badly that it must be enough
@@ -69,12 +69,12 @@ def near_copies(signs: Signs) -> Checked | None:
     )
 
 
-def takeover(run: Source) -> int | None:
+def takeover(run: Run) -> int | None:
     """Return how many generations ago all survivors had one ancestor; None where that is unknown."""
     rows = None  # of the ancestors, among the survivors of the generation looked at
     last = run.store.next_generation - 1
     try:
-        for generation, record in newest_records(run, []):
+        for generation, record in run.newest_records([]):
             survivors, parents = record.get("survivors"), record.get("parent")
             if survivors is None or parents is None or survivors.ndim != 1 or not len(survivors):
                 return None
@@ -151,7 +151,7 @@ def noisy_selection(signs: Signs) -> Checked | None:
 
 def first_step(signs: Signs) -> Checked | None:
     """Look for mutations that are larger than the weights that they change."""
-    sizes, sigmas = signs.column("weight_rms"), signs.column("sigma")
+    sizes, sigmas = signs.run.column("weight_rms"), signs.run.column("sigma")
     known = np.flatnonzero(np.isfinite(sizes[:-1]) & (sigmas[1:] > 0))
     if not len(known):
         return None

@@ -14,9 +14,9 @@ from evo.diagnosis.gradients import gradients
 from evo.diagnosis.optimism import optimism
 from evo.diagnosis.progress import still_rising
 from evo.diagnosis.signs import LEAST_GENERATIONS, Finding, Signs, found
-from evo.diagnosis.source import Source, read_source
 from evo.diagnosis.times import times
 from evo.errors import counted
+from evo.store.run import Run
 from evo.training.testing import Baseline
 
 NUMBER = re.compile(r"--set ([\w.]+)=(\d+)(?!\w|\.\d)")
@@ -52,10 +52,10 @@ def examine(directory: Path) -> Diagnosis:
 
     Raises DataError where it is no run, or its configuration or all of its checkpoints are damaged.
     """
-    return diagnosis(read_source(directory))
+    return diagnosis(Run(directory))
 
 
-def diagnosis(run: Source, players: Mapping[str, Baseline] | None = None) -> Diagnosis:
+def diagnosis(run: Run, players: Mapping[str, Baseline] | None = None) -> Diagnosis:
     """Examine a run that was read; `players` are those that need no learning, where they have played already."""
     signs, notes = Signs(run), list(run.notes)
     done = run.store.next_generation

@@ -37,7 +37,7 @@ def divergence(signs: Signs) -> Checked | None:
     label = f"approximate KL divergence {figure(kl)}, clipped {percent(clipped)}"
     rate = signs.late("learning_rate")
     norm, limit = signs.late("gradient_norm"), signs.option("max_gradient_norm")
-    highest = float(np.nanmax(signs.column("gradient_norm")))
+    highest = float(np.nanmax(signs.run.column("gradient_norm")))
     if kl <= MOST_KL and constant_values(signs):
         return Checked(
             label,
@@ -66,7 +66,7 @@ def divergence(signs: Signs) -> Checked | None:
 
 def constant_values(signs: Signs) -> bool:
     """Return whether values depend on nothing at the end of a run: they then explain no variance at all."""
-    explained = signs.column("explained_variance")
+    explained = signs.run.column("explained_variance")
     late = explained[len(explained) - math.ceil(LATE * len(explained)) :]
     return bool((np.abs(late[np.isfinite(late)]) < CONSTANT).all() and np.isfinite(late).any())
 
@@ -84,9 +84,9 @@ def lower_rate(signs: Signs, factor: float) -> str:
 
 def explosion(signs: Signs) -> Checked | None:
     """Look for gradients that grow without bound."""
-    norms = signs.column("gradient_norm")
+    norms = signs.run.column("gradient_norm")
     late, early = signs.late("gradient_norm", LATE), mean(norms[: math.ceil(LATE * len(norms))])
-    broken = int((~np.isfinite(norms) & (signs.column("updates") > 0)).sum()) if np.isfinite(norms).any() else 0
+    broken = int((~np.isfinite(norms) & (signs.run.column("updates") > 0)).sum()) if np.isfinite(norms).any() else 0
     if math.isnan(late):
         return None
     label, limit = f"gradient norm {figure(late)}", float(signs.option("max_gradient_norm") or 0.0)
@@ -136,7 +136,7 @@ def values(signs: Signs) -> Checked | None:
     if math.isnan(explained):
         return None
     label = f"explained variance {figure(explained)}"
-    if explained >= LEAST_EXPLAINED or np.nansum(signs.column("updates")) < LEAST_UPDATES:
+    if explained >= LEAST_EXPLAINED or np.nansum(signs.run.column("updates")) < LEAST_UPDATES:
         return Checked(label)
     coefficient = float(signs.option("value_coefficient") or 0.0)
     changes = [signs.set("value_coefficient", f"{max(2 * coefficient, 0.5):g}")]

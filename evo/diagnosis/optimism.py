@@ -11,7 +11,7 @@ MOST_OPTIMISM = 0.3  # of the validation return
 
 def optimism(signs: Signs) -> Checked | None:
     """Look for finalists whose training returns were luck, and for a champion whose validation return was."""
-    if signs.run.experiment.environment.training:
+    if signs.run.config.environment.training:
         return None  # training episodes are others, and their returns too
     gap, validation = signs.late("optimism"), signs.last("validation")
     test = signs.last("test_return")
@@ -31,7 +31,7 @@ def optimism(signs: Signs) -> Checked | None:
         return Checked(label)
     changes = {
         "training": signs.more_episodes(2 * signs.episodes),
-        "validation": f"--set validation.episodes={4 * signs.run.experiment.validation.episodes}",
+        "validation": f"--set validation.episodes={4 * signs.run.config.validation.episodes}",
     }
     return Checked(
         label,

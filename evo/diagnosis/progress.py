@@ -15,7 +15,7 @@ LEAST = 3  # generations of a quarter
 
 def still_rising(signs: Signs) -> str:
     """Return a note where the mean return of the last quarter of a run is above that of the third; else nothing."""
-    returns = signs.column("mean")
+    returns = signs.run.column("mean")
     quarter = len(returns) // 4
     third, last = returns[-2 * quarter : -quarter], returns[-quarter:]
     if quarter < LEAST or not np.isfinite([*third, *last]).all():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.diagnosis.source import Source
+from evo.store.run import Run
 
 LEAST_GENERATIONS = 10  # a shorter run shows its beginning only
 
@@ -36,28 +36,24 @@ class Checked:
 class Signs:
     """The metrics of a run: those of its last half say how it does, those of its first generations how it began."""
 
-    def __init__(self, run: Source) -> None:
-        self.run, self.options = run, run.experiment.options
-        self.section = run.experiment.algorithm
-
-    def column(self, name: str) -> NDArray[np.float64]:
-        """Return a metric of every generation, NaN where there is no value.  # [G]"""
-        return np.array([row.get(name, math.nan) for row in self.run.metrics], np.float64)
+    def __init__(self, run: Run) -> None:
+        self.run, self.options = run, run.config.options
+        self.section = run.config.algorithm
 
     def late(self, name: str, share: float = 0.5) -> float:
         """Return the mean of a metric over the last share of the generations, NaN where there is none."""
-        values = self.column(name)
+        values = self.run.column(name)
         return mean(values[len(values) - math.ceil(share * len(values)) :])
 
     def last(self, name: str) -> float:
         """Return the last value of a metric, NaN where there is none."""
-        values = self.column(name)
+        values = self.run.column(name)
         values = values[np.isfinite(values)]
         return float(values[-1]) if len(values) else math.nan
 
     def total(self, name: str) -> float:
         """Return the sum of a metric without that of the first generation, which starts workers."""
-        return float(np.nansum(self.column(name)[1:]))
+        return float(np.nansum(self.run.column(name)[1:]))
 
     def option(self, name: str) -> Any:
         """Return a number among the options of the algorithm's section, or None where it has no such option."""

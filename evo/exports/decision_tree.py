@@ -15,17 +15,17 @@ from evo.errors import ConfigurationError, printable
 if TYPE_CHECKING:
     from evo.environment import Normalisation
     from evo.networks.network import Network
-    from evo.training.finished import Finished
+    from evo.store.run import Run
 
 
 TAKEN = ("observation", "min", "max", "float")  # names that the function uses itself
 
 
-def python_file(run: Finished) -> str:
+def python_file(run: Run) -> str:
     """Return a file with the champion as a function; ConfigurationError where it is no decision tree."""
     from evo.config.experiment import environment_of
 
-    network, environment = run.experiment.network(), environment_of(run.experiment.environment)
+    network, environment = run.config.network(), environment_of(run.config.environment)
     try:
         text = python_of(
             network,
@@ -42,9 +42,9 @@ def python_file(run: Finished) -> str:
     return f'"""A decision tree that plays {_name(run)} ({about})."""\n\n\n{text}'
 
 
-def _name(run: Finished) -> str:
+def _name(run: Run) -> str:
     """Return what the champion plays, in a few words without quotes."""
-    return json.dumps(run.experiment.environment.title()).strip('"').replace('"', "'").replace("\\", "/")
+    return json.dumps(run.config.environment.title()).strip('"').replace('"', "'").replace("\\", "/")
 
 
 def python_of(

@@ -10,18 +10,18 @@ from evo.errors import ConfigurationError
 if TYPE_CHECKING:
     from evo.environment import Normalisation
     from evo.networks.network import Network
-    from evo.training.finished import Finished
+    from evo.store.run import Run
 
 FORMATS = ("savedmodel", "keras", "checkpoint", "npz", "onnx", "python")
 SUFFIXES = {"keras": ".keras", "npz": ".npz", "onnx": ".onnx", "python": ".py"}  # which those who read them insist on
 
 
-def write_network(file: Path, kind: str, run: Finished) -> None:
+def write_network(file: Path, kind: str, run: Run) -> None:
     """Write the champion in one of FORMATS.
 
     Raises ConfigurationError where the library that it needs is not installed, or the champion has no such form.
     """
-    if kind not in ("npz", "python") and not run.experiment.network().differentiable:
+    if kind not in ("npz", "python") and not run.config.network().differentiable:
         raise ConfigurationError(f"--to {kind}: a decision tree has no such form; use --to python or --to npz")
     if kind == "savedmodel":
         _model(run, kind).export(str(file), verbose=False)
@@ -41,19 +41,19 @@ def write_network(file: Path, kind: str, run: Finished) -> None:
         _npz(file, run)
 
 
-def _npz(file: Path, run: Finished) -> None:
+def _npz(file: Path, run: Run) -> None:
     import numpy as np
 
-    network = run.experiment.network()
+    network = run.config.network()
     arrays: dict[str, Any] = dict(zip(network.names(), network.split(run.champion.weights), strict=True))
     np.savez(file, **arrays, **layers_of(network, normalisation_of(run)))
 
 
-def normalisation_of(run: Finished) -> Normalisation | None:
+def normalisation_of(run: Run) -> Normalisation | None:
     """Return how the environment of a run normalises observations; None where it does not."""
     from evo.config.experiment import environment_of
 
-    return environment_of(run.experiment.environment).normalisation
+    return environment_of(run.config.environment).normalisation
 
 
 def layers_of(network: Network, normalisation: Normalisation | None = None) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def layers_of(network: Network, normalisation: Normalisation | None = None) -> d
     return about
 
 
-def _checkpoint(file: Path, run: Finished) -> None:
+def _checkpoint(file: Path, run: Run) -> None:
     model = _model(run, "checkpoint")
     import tensorflow as tf
 
@@ -94,7 +94,7 @@ def _checkpoint(file: Path, run: Finished) -> None:
     manager.save(int(run.champion.about.get("generation", 0)))
 
 
-def _model(run: Finished, kind: str) -> Any:
+def _model(run: Run, kind: str) -> Any:
     """Return the champion as a Keras model, on the CPU."""
     import os
 
@@ -105,7 +105,7 @@ def _model(run: Finished, kind: str) -> Any:
 
     os.environ.setdefault(VISIBLE, NO_GPU)
     devices.import_tensorflow(on_gpu=False, wanted=f"--to {kind}", otherwise=", or use --to npz, which needs neither")
-    network = run.experiment.network()
+    network = run.config.network()
     model = build_keras(network, normalisation=normalisation_of(run))
     set_weights(model, network, run.champion.weights)
     return model

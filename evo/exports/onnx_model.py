@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from evo.environment import Normalisation
     from evo.networks.layer import Layer
     from evo.networks.network import Network
-    from evo.training.finished import Finished
+    from evo.store.run import Run
 
 OPSET, FORMAT = 18, 9  # of operators; of the file (IR version): runtimes since 2023 read both
 INPUT, SCORES, ACTIONS = "observations", "scores", "actions"
 FACTS = ("algorithm", "seed", "environment", "generations", "state_hash")  # of the champion, kept as properties
 
 
-def write_onnx(file: Path, run: Finished) -> None:
+def write_onnx(file: Path, run: Run) -> None:
     """Write the champion with its facts; ConfigurationError where onnx is not installed."""
     from evo.config.experiment import environment_of
 
-    environment = environment_of(run.experiment.environment)
+    environment = environment_of(run.config.environment)
     facts = {name: run.champion.about[name] for name in FACTS if name in run.champion.about}
     model = onnx_model(
-        run.experiment.network(),
+        run.config.network(),
         run.champion.weights,
         facts,
         discrete=not environment.continuous,

@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from evo.errors import LockedError
@@ -56,6 +56,18 @@ def _holder(descriptor: int) -> int:
                 return int(text)
         time.sleep(0.01)
     return 0
+
+
+def is_running(directory: Path) -> bool:
+    """Return whether the process that the lock file names is there; one on another machine is not seen."""
+    with suppress(OSError, ValueError, OverflowError):
+        process = int((directory / LOCK).read_text()[:20])
+        try:
+            os.kill(process, 0)
+        except PermissionError:
+            return True
+        return True
+    return False
 
 
 def release(descriptor: int) -> None:

@@ -10,8 +10,7 @@ from evo.environments.snake import Options as Snake
 from evo.errors import counted
 from evo.networks.network import Network
 from evo.statistics import percentage
-from evo.training.champion import score_of_champion
-from evo.training.testing import Score
+from evo.store.champion import Score, score_in
 
 ALGORITHMS = {
     "ga": "a genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
@@ -21,7 +20,7 @@ ALGORITHMS = {
 
 def summary(about: Mapping[str, Any], options: Snake, network: Network, algorithm: str) -> str:
     """Return what plays here and how well, in a sentence."""
-    score = score_of_champion(about)
+    score = score_in(about)
     how_well = "" if score is None else f": {score.mean:.1f} of {_most(options)} fruits on average"
     who = f"A neural network of {network.size:,} weights, trained by {ALGORITHMS.get(algorithm, algorithm)}"
     return f"{who}, plays Snake{how_well}."
@@ -29,7 +28,7 @@ def summary(about: Mapping[str, Any], options: Snake, network: Network, algorith
 
 def facts(about: Mapping[str, Any], options: Snake, network: Network, command: str) -> Iterator[tuple[str, str]]:
     """Yield names and values; `about` are the facts of the champion's file."""
-    score = score_of_champion(about)
+    score = score_in(about)
     yield "Score", "not tested yet" if score is None else _score(score, options)
     if score is not None and score.win_rate is not None:
         yield "Boards filled", _wins(score)

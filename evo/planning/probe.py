@@ -19,10 +19,10 @@ from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.config.sections import Budget
 from evo.errors import ResourceError, first_line
+from evo.files.layout import CONFIG
 from evo.planning.memory import Peak, Watch
 from evo.plugins import registry
 from evo.records import Effort, Episodes, Evaluator, Played, Result, Task
-from evo.store.run_directory import CONFIG
 from evo.workers.devices import cores, processes
 from evo.workers.process import interpreter
 

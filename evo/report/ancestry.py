@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.diagnosis.source import Source, newest_records
 from evo.errors import DataError
 from evo.files.arrays import Arrays
 from evo.records import WORST
 from evo.report.curves import rounded
+from evo.store.run import Run
 
 COLUMNS, BINS = 160, 40  # of the histogram, at most
 
@@ -49,13 +49,13 @@ class Ancestry:
     notes: list[str] = field(default_factory=list)
 
 
-def ancestry_of(run: Source) -> Ancestry:
+def ancestry_of(run: Run) -> Ancestry:
     """Read the records of a run, newest first, as far as their size allows."""
     found, returns, what = Ancestry(), dict[int, NDArray[np.float64]](), ""
     trail = Trail(run, found)
     try:
-        for generation, record in newest_records(run, found.notes, COLUMNS):
-            what = "candidates" if run.experiment.options.candidates() > 1 else "episodes"
+        for generation, record in run.newest_records(found.notes, COLUMNS):
+            what = "candidates" if run.config.options.candidates() > 1 else "episodes"
             values = _returns(run, record)
             trail.follow(generation, record, values)
             finite = values[np.isfinite(values)]
@@ -70,7 +70,7 @@ def ancestry_of(run: Source) -> Ancestry:
 class Trail:
     """Follows the champion from parent to parent, newest generation first."""
 
-    def __init__(self, run: Source, found: Ancestry) -> None:
+    def __init__(self, run: Run, found: Ancestry) -> None:
         self._found = found
         self._generation, self._candidate = run.origin, run.fact("candidate")
         self._row: int | None = None  # of the parent, among those that survived the generation looked for
@@ -102,12 +102,12 @@ def _of_evolution(record: Arrays) -> bool:
     return {record[name].shape for name in names} == {(len(record["parent"]),)}
 
 
-def _returns(run: Source, record: Arrays) -> NDArray[np.float64]:
+def _returns(run: Run, record: Arrays) -> NDArray[np.float64]:
     """Return the mean return of every candidate, or the return of every episode; NaN where it was not finite."""
     summed = np.asarray(record["return"])
     if summed.ndim != 1 or summed.dtype.kind != "i":
         return np.empty(0)
-    options = run.experiment.options
+    options = run.config.options
     episodes = options.episodes_per_candidate() if options.candidates() > 1 else 1
     return np.where(summed == WORST, np.nan, summed.astype(np.float64) / (1000.0 * episodes))
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.diagnosis.signs import figure
-from evo.diagnosis.source import Source, newest_records
 from evo.errors import DataError
 from evo.report.markup import Markup, element, quiet, section
+from evo.store.run import Run
 
 NAMES = ("cell", "fitness", "elites", "contenders")  # of a record of an archive
 WIDTH, BARS, CELL = 800, 160, 24  # of a picture, of the bars in one, of a square
@@ -25,15 +25,15 @@ class Archived:
     fitness: NDArray[np.float64]  # [C] of an episode, on average, when it entered
 
 
-def archived(run: Source) -> Archived | None:
+def archived(run: Run) -> Archived | None:
     """Return the elites at the end of a run; None where it has no archive, or not all of its records."""
-    options: Any = run.experiment.options
+    options: Any = run.config.options
     if not hasattr(options, "descriptors"):
         return None
     cells, fitness = np.empty(0, np.int64), np.empty(0, np.int64)
-    again, notes = 1 if run.experiment.run.init_from else 0, list[str]()
+    again, notes = 1 if run.config.run.init_from else 0, list[str]()
     try:
-        records = list(newest_records(run, notes))[::-1]
+        records = list(run.newest_records(notes))[::-1]
         for number, (generation, record) in enumerate(records):
             cell, value, elites, contenders = (np.asarray(record[name], np.int64) for name in NAMES)
             if generation != number:
@@ -48,12 +48,12 @@ def archived(run: Source) -> Archived | None:
     return Archived(cells, fitness / (1000.0 * options.episodes))
 
 
-def archive_section(run: Source) -> Markup:
+def archive_section(run: Run) -> Markup:
     """Return the archive in words and as a picture; nothing where there is none."""
     found = archived(run)
     if found is None:
         return Markup("")
-    options: Any = run.experiment.options
+    options: Any = run.config.options
     best = int(np.argmax(found.fitness))
     told = (
         f"{len(found.cells)} of {int(np.prod(options.bins))} cells are taken. The best elite has a fitness of "
@@ -71,7 +71,7 @@ def archive_section(run: Source) -> Markup:
     )
 
 
-def _checked(run: Source) -> str:
+def _checked(run: Run) -> str:
     """Return what the last check on fresh episodes found."""
     checks = [row for row in run.metrics if {"qd_score", "qd_score_checked"} <= row.keys()]
     if not checks:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evo.diagnosis.source import Source
 from evo.report.ancestry import Ancestry
 from evo.report.curves import POINTS, Curves, curves_of, rounded
+from evo.store.run import Run
 from evo.training.accounting import PARTS
 from evo.training.testing import Baseline
 
@@ -30,7 +30,7 @@ assert set(TIMES) == set(PARTS)
 class Charts:
     """The charts of runs that are overlaid."""
 
-    def __init__(self, runs: Sequence[Source]) -> None:
+    def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
         self.curves = [curves_of(run, max(FEWEST_POINTS, POINTS // len(runs))) for run in runs]
         self.several = len(runs) > 1

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evo.diagnosis.source import Source
+from evo.store.run import Run
 
 POINTS = 400  # of a curve on a page of one run
 RISING = 0.1  # share of all gain that the last quarter of a run brings while it is still rising
@@ -29,7 +28,7 @@ class Curves:
     each: int  # generations of a point
 
 
-def curves_of(run: Source, points: int = POINTS) -> Curves:
+def curves_of(run: Run, points: int = POINTS) -> Curves:
     """Return the curves of a run with at most so many points."""
     count = run.store.next_generation
     each = max(1, -(-count // points))
@@ -46,7 +45,7 @@ def curves_of(run: Source, points: int = POINTS) -> Curves:
     )
 
 
-def _together(run: Source, name: str, group: Sequence[int]) -> Number:
+def _together(run: Run, name: str, group: Sequence[int]) -> Number:
     values = [run.metrics[generation][name] for generation in group if name in run.metrics[generation]]
     if not values:
         return None
@@ -61,14 +60,9 @@ def rounded(value: float, digits: int = 6) -> Number:
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
 
 
-def column(run: Source, name: str) -> NDArray[np.float64]:
-    """Return a column of the metrics, NaN where there is no value.  # [G]"""
-    return np.array([row.get(name, math.nan) for row in run.metrics], np.float64)
-
-
-def rising(run: Source) -> bool | None:
+def rising(run: Run) -> bool | None:
     """Return whether validation was still rising in the last quarter of the run; None where too little is known."""
-    values = column(run, "validation")
+    values = run.column("validation")
     values = values[np.isfinite(values)]
     if len(np.unique(values)) < 2:
         return None if len(values) < LEAST else False

@@ -10,7 +10,6 @@ from typing import Any
 
 from evo.comparison.formats import sentence
 from evo.diagnosis.examination import Diagnosis, diagnosis
-from evo.diagnosis.source import Source
 from evo.errors import ConfigurationError, printable_lines
 from evo.report import charts, meanings, tables
 from evo.report.ancestry import Ancestry
@@ -20,6 +19,7 @@ from evo.report.markup import Markup, details, element, joined, quiet, section
 from evo.report.replays import Replays
 from evo.report.shell import CHARTS, Drawn, whole_page
 from evo.report.verdict import duration, verdict, verdict_of_several
+from evo.store.run import Run
 from evo.training.testing import Baseline
 
 SCRIPTS = (*CHARTS, "replays.js")
@@ -29,7 +29,7 @@ SCRIPTS = (*CHARTS, "replays.js")
 class Reported:
     """Everything that a page says of one run."""
 
-    run: Source
+    run: Run
     replays: Replays
     ancestry: Ancestry
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
@@ -135,16 +135,16 @@ class Page:
         place = element("div", id="replays")
         return section("Replays", quiet(about, "."), place, element("noscript", "Replays need JavaScript."))
 
-    def _tree(self, run: Source) -> Markup:
+    def _tree(self, run: Run) -> Markup:
         """Return the champion in words, where it is a decision tree."""
         from evo.exports.decision_tree import python_of
 
-        if run.champion is None or run.experiment.policy.called != "decision tree":
+        if run.champion_file is None or run.config.policy.called != "decision tree":
             return Markup("")
-        network, environment = run.experiment.network(), run.environment
+        network, environment = run.config.network(), run.environment
         names = environment.observation_names, environment.action_names
         try:
-            tree = python_of(network, run.champion.weights, *names, environment.normalisation)
+            tree = python_of(network, run.champion_file.weights, *names, environment.normalisation)
         except ConfigurationError as error:  # of an environment that is not installed here
             return section("Decision tree", quiet(f"It cannot be shown here: {error}"))
         text = Markup(html.escape(printable_lines(tree)))

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config import loading
 from evo.errors import DataError, PoisonError
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Result, Task, WeightSource
 from evo.report.frames import packed
 from evo.statistics import mean_interval
-from evo.store.run_directory import CONFIG
-from evo.training.finished import playing
-from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, score_of
+from evo.store.run import Run
+from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing, score_of
 from evo.training.validation import WEIGHTS
 from evo.verify.recording import Recording
 
 if TYPE_CHECKING:
-    from evo.diagnosis.source import Source
     from evo.records import Evaluator
 
 MOST_STEPS = 20_000  # of an episode that is shown
@@ -50,25 +47,24 @@ class Replays:
     note: str = ""  # why there is nothing to see
 
 
-def replays_of(run: Source) -> Replays:
+def replays_of(run: Run) -> Replays:
     """Play in this process; nothing where the networks of the run cannot be played here in a moment."""
-    if run.experiment.policy.player == "tensorflow":
+    if run.config.policy.player == "tensorflow":
         return Replays(note="TensorFlow plays this run, so its report shows an episode only where the run has made it.")
-    serial = loading.load(run.directory / CONFIG, (), {"backend": "serial"}, resolved=True)
-    with playing(serial) as (evaluator, published):
+    with playing(Run(run.directory, flags={"backend": "serial"}).config) as (evaluator, published):
         return play(run, evaluator, published.publish)
 
 
-def play(run: Source, evaluator: Evaluator, publish: Callable[[NDArray[np.float32]], str]) -> Replays:
+def play(run: Run, evaluator: Evaluator, publish: Callable[[NDArray[np.float32]], str]) -> Replays:
     """Play the first test episodes, and return the one of the champion's median score with all networks in it."""
-    if run.champion is None or not run.environment.visible:
+    if run.champion_file is None or not run.environment.visible:
         return Replays(
-            note="There is no champion yet." if run.champion is None else "This environment draws no pictures."
+            note="There is no champion yet." if run.champion_file is None else "This environment draws no pictures."
         )
-    networks = [("Champion", run.champion.weights), *_others(run)]
+    networks = [("Champion", run.champion_file.weights), *_others(run)]
     published = publish(np.stack([weights for _, weights in networks]))
-    block = (run.score.block if run.score else run.experiment.test.block) * BLOCK
-    episodes = min(TYPICAL_OF, run.experiment.test.episodes)
+    block = (run.score.block if run.score else run.config.test.block) * BLOCK
+    episodes = min(TYPICAL_OF, run.config.test.episodes)
     seeds = seeds_of_test_episodes(episodes, block)
     champion, *_ = _played(evaluator, [WeightSource.of_row(published=published)], seeds)
     scores = score_of(champion, run.environment.episode_metrics)
@@ -103,7 +99,7 @@ def _played(
     return list(played.results)
 
 
-def _shown(run: Source, label: str, result: Result, seed: int) -> Shown | None:
+def _shown(run: Run, label: str, result: Result, seed: int) -> Shown | None:
     """Return the only episode of a result; None where it cannot be shown."""
     if result.actions is None or not result.finite[0] or len(result.actions[0]) > MOST_STEPS:
         return None
@@ -112,9 +108,9 @@ def _shown(run: Source, label: str, result: Result, seed: int) -> Shown | None:
     return Shown(label, score, len(result.actions[0]), packed(recording.positions(run.environment)))
 
 
-def _others(run: Source) -> Iterator[tuple[str, NDArray[np.float32]]]:
+def _others(run: Run) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Yield the best network of the first generation, and a median parent of the newest, where they are kept."""
-    size = run.experiment.network().size
+    size = run.config.network().size
     for label, find in (("Best of the first generation", _first), ("Median parent of the last generation", _median)):
         try:
             weights = find(run)
@@ -124,7 +120,7 @@ def _others(run: Source) -> Iterator[tuple[str, NDArray[np.float32]]]:
             yield label, weights
 
 
-def _first(run: Source) -> NDArray[np.float32] | None:
+def _first(run: Run) -> NDArray[np.float32] | None:
     """Return the champion that the first generation had.  # [P]"""
     if run.origin == 0 or run.store.next_generation < 2:
         return None
@@ -132,7 +128,7 @@ def _first(run: Source) -> NDArray[np.float32] | None:
     return champions[0] if len(champions) else None
 
 
-def _median(run: Source) -> NDArray[np.float32] | None:
+def _median(run: Run) -> NDArray[np.float32] | None:
     """Return the median of the parents that the newest generation left; None where it left none.  # [P]"""
     newest = run.store.next_generation - 1
     if "record/survivors" not in run.store.lines[newest].arrays:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evo.diagnosis.source import Source
 from evo.errors import counted, printable_lines
 from evo.plugins.registry import command
 from evo.report.ancestry import Ancestry
@@ -17,13 +16,15 @@ from evo.report.markup import Markup, details, element, joined, quiet, table
 from evo.report.replays import Replays
 from evo.report.verdict import duration, figure, large
 from evo.statistics import percentage
-from evo.training.testing import Baseline, Score
+from evo.store.champion import Score
+from evo.store.run import Run
+from evo.training.testing import Baseline
 
 MOST_ANCESTORS = 200  # rows of the lineage, newest first
 UNKNOWN = "-"
 
 
-def scores(runs: Sequence[Source], baselines: Mapping[str, Baseline]) -> Markup:
+def scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Markup:
     """Return the test scores of champions and of players that need no learning."""
     heads = ["player", "mean score", "95 % interval", "episodes", "median", "best", "won", "mean steps"]
     tested = [(run.name, run.score) for run in runs if run.score is not None]
@@ -33,7 +34,7 @@ def scores(runs: Sequence[Source], baselines: Mapping[str, Baseline]) -> Markup:
     return table(heads, rows, range(1, 8)) if tested else Markup("")
 
 
-def about_scores(runs: Sequence[Source], baselines: Mapping[str, Baseline]) -> Markup:
+def about_scores(runs: Sequence[Run], baselines: Mapping[str, Baseline]) -> Markup:
     """Return what the interval says, and who the other players are."""
     if all(run.score is None or run.score.episodes < 2 for run in runs):
         return Markup("")
@@ -57,7 +58,7 @@ def interval(ends: Sequence[float] | None) -> str:
     return f"{figure(ends[0])} to {figure(ends[1])}"
 
 
-def optimism(run: Source, ancestry: Ancestry, replays: Replays) -> Markup:
+def optimism(run: Run, ancestry: Ancestry, replays: Replays) -> Markup:
     """Return what the champion was chosen by, beside the same measure on test episodes."""
     rows = list[tuple[str, float, str]]()
     born = ancestry.lineage[0].mean_return if ancestry.lineage else None
@@ -108,7 +109,7 @@ def ancestors(ancestry: Ancestry) -> Markup:
     return details(title, joined([table(heads, rows, (0, 1, 2, 3)), how]))
 
 
-def times(runs: Sequence[Source]) -> Markup:
+def times(runs: Sequence[Run]) -> Markup:
     """Return how long the runs took, and the shares of its parts after the first generation, which starts workers."""
     rows = []
     for run in runs:
@@ -125,7 +126,7 @@ def times(runs: Sequence[Source]) -> Markup:
     return table(heads, rows, range(len(heads) - len(TIMES) - 3, len(heads)))
 
 
-def lost_workers(run: Source) -> Markup:
+def lost_workers(run: Run) -> Markup:
     """Return in which generations workers died and were replaced; nothing where none did."""
     lost = [(generation + 1, int(row.get("workers_replaced", 0))) for generation, row in enumerate(run.metrics)]
     rows = [(f"{generation:,}", f"{count:,}") for generation, count in lost if count > 0]
@@ -138,9 +139,9 @@ def lost_workers(run: Source) -> Markup:
     return joined([text, details("In which generations", table(["generation", "workers"], rows[:200], (0, 1)))])
 
 
-def configuration(runs: Sequence[Source]) -> Markup:
+def configuration(runs: Sequence[Run]) -> Markup:
     """Return every option that is not the default in one of the runs."""
-    found = [{one.name: one for one in differences(run.experiment)} for run in runs]
+    found = [{one.name: one for one in differences(run.config)} for run in runs]
     defaults = {name: one.default for each in found for name, one in each.items()}
     rows = []
     for name, default in defaults.items():
@@ -151,14 +152,14 @@ def configuration(runs: Sequence[Source]) -> Markup:
     return joined([quiet("Every option that is not the default."), table(heads, rows, class_="configuration")])
 
 
-def provenance(run: Source) -> Markup:
+def provenance(run: Run) -> Markup:
     """Return where a run comes from, and what to type for the same one."""
     known: Mapping[str, Any] = run.provenance
     versions = known.get("versions")
     packages = [f"{name} {version}" for name, version in sorted(versions.items())] if isinstance(versions, dict) else []
     rows: list[tuple[str, object]] = [
         ("state hash", element("code", run.store.state_hash)),
-        ("generations", f"{run.store.next_generation:,} of {run.experiment.generations:,}"),
+        ("generations", f"{run.store.next_generation:,} of {run.config.generations:,}"),
         ("commit", known.get("git_commit") or "not recorded"),
         ("machine", known.get("machine") or "not recorded"),
         ("Python", known.get("python") or "not recorded"),
@@ -173,5 +174,5 @@ def provenance(run: Source) -> Markup:
     text = quiet(
         f"{about} These lines train the same again, to the same state hash{where}. ", verify, " checks this run."
     )
-    again = Markup(html.escape(printable_lines(repeating(run.experiment))))
+    again = Markup(html.escape(printable_lines(repeating(run.config))))
     return joined([table(["fact", "value"], rows, class_="facts"), text, element("pre", again, tabindex="0")])

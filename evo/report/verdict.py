@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from evo.comparison.runs import place_of
 from evo.diagnosis.progress import still_rising
 from evo.diagnosis.signs import Signs
-from evo.diagnosis.source import Source
 from evo.errors import counted
 from evo.plugins import registry
 from evo.report.curves import rising
 from evo.statistics import percentage
+from evo.store.run import Run
 from evo.training.testing import Baseline
 
 LONGEST = 40  # characters of a method's name; a longer one is a sentence
@@ -26,19 +26,19 @@ UNITS = {"snake": "fruits"}  # of a score
 PLAYERS = {"shortest": "one that follows shortest paths", "hamiltonian": "one that follows a Hamiltonian cycle"}
 
 
-def verdict(run: Source, baselines: Mapping[str, Baseline]) -> list[str]:
+def verdict(run: Run, baselines: Mapping[str, Baseline]) -> list[str]:
     """Return paragraphs about one run, the most important first."""
     doubt = "One seed proves little: train others before you compare."
     return [f"{trained(run)} {scored(run)}", " ".join(filter(None, (of_baselines(run, baselines), trend(run), doubt)))]
 
 
-def verdict_of_several(runs: Sequence[Source]) -> list[str]:
+def verdict_of_several(runs: Sequence[Run]) -> list[str]:
     """Return the sentences about several runs."""
     tested = [(run.name, run.score) for run in runs if run.score is not None]
     sentences = [
         f"{counted(len(runs), 'run')}, of which {len(tested)} {'has' if len(tested) == 1 else 'have'} a test score."
     ]
-    if len({place_of(run.experiment) for run in runs if run.score is not None}) > 1:
+    if len({place_of(run.config) for run in runs if run.score is not None}) > 1:
         sentences.append("They see or play different things, so their scores are not compared.")
     elif tested:
         order = sorted(tested, key=lambda one: (-one[1].mean, one[0]))
@@ -59,15 +59,15 @@ def verdict_of_several(runs: Sequence[Source]) -> list[str]:
     return sentences
 
 
-def _differ_in_seed_alone(runs: Sequence[Source]) -> bool:
+def _differ_in_seed_alone(runs: Sequence[Run]) -> bool:
     others = [{**run.store.identity, "seed": 0} for run in runs]
-    seeds = {run.experiment.run.seed for run in runs}
+    seeds = {run.config.run.seed for run in runs}
     return len(seeds) == len(runs) and all(other == others[0] for other in others)
 
 
-def trained(run: Source) -> str:
+def trained(run: Run) -> str:
     """Say what was trained, and for how long."""
-    experiment, done = run.experiment, run.store.next_generation
+    experiment, done = run.config, run.store.next_generation
     method = method_named(experiment.algorithm)
     network = NETWORKS.get(experiment.policy.called, f"a {experiment.policy.called}")
     size = f"{network} of {experiment.network().size:,} weights"
@@ -79,7 +79,7 @@ def trained(run: Source) -> str:
     return f"{what} ({length}, seed {experiment.run.seed}){_ended(run)}."
 
 
-def validating(run: Source) -> str:
+def validating(run: Run) -> str:
     """Say how many of the frames validation took, where that is known."""
     frames = sum(row.get("frames_validating", 0.0) for row in run.metrics)
     return f" of which validation took {large(frames)}" if frames else ""
@@ -97,28 +97,28 @@ def short_name(description: str) -> str:
     return name if len(name) <= LONGEST else ""
 
 
-def _ended(run: Source) -> str:
-    done, asked = run.store.next_generation, run.experiment.generations
+def _ended(run: Run) -> str:
+    done, asked = run.store.next_generation, run.config.generations
     stopped = run.fact("stopped", str)
     if stopped and run.fact("generations") == done:
         return f"; it ended early, for {stopped}"
     return "" if done >= asked else f"; {asked:,} generations were asked for, so it was stopped or still goes on"
 
 
-def scored(run: Source) -> str:
+def scored(run: Run) -> str:
     """Say what the champion scores on test episodes."""
     score = run.score
-    if run.champion is None:
+    if run.champion_file is None:
         return "It has no champion yet, so there is nothing to test."
     if score is None:
         return "Its champion is not tested yet."
-    amount = f"{figure(score.mean)} {UNITS.get(run.experiment.environment.id, '')}".rstrip()
+    amount = f"{figure(score.mean)} {UNITS.get(run.config.environment.id, '')}".rstrip()
     text = f"Its champion scores {amount} on {counted(score.episodes, 'test episode')}"
     text += f" (95 % interval {figure(score.ci95[0])} to {figure(score.ci95[1])})" if score.episodes > 1 else ""
     return text + (f" and wins {percentage(score.win_rate)} % of them." if score.win_rate else ".")
 
 
-def of_baselines(run: Source, baselines: Mapping[str, Baseline]) -> str:
+def of_baselines(run: Run, baselines: Mapping[str, Baseline]) -> str:
     """Say what players that need no learning score there; nothing where there are none."""
     if run.score is None or not baselines:
         return ""
@@ -129,7 +129,7 @@ def of_baselines(run: Source, baselines: Mapping[str, Baseline]) -> str:
     return f"On the same episodes{fewer}, {listed}."
 
 
-def trend(run: Source) -> str:
+def trend(run: Run) -> str:
     """Say whether a longer run may bring more."""
     state = rising(run)
     if state is None:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.diagnosis.source import Source, read_source
 from evo.errors import ConfigurationError, EvoError, first_line, notice
 from evo.files.destination import destination as chosen
 from evo.files.durable import replace_file, resources
+from evo.files.layout import distinguished
 from evo.report.ancestry import ancestry_of
 from evo.report.page import Page, Reported
 from evo.report.replays import Replays, play, replays_of
-from evo.store.paths import distinguished
+from evo.store.run import Run
 from evo.training.testing import BASELINE_SECONDS, Baseline, baselines
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def write_report(*run_dirs: str | Path, output: str | Path | None = None) -> Pat
         raise ConfigurationError(f"{twice[0]}: is named twice; leave one out")
     path = destination(directories, None if output is None else Path(output))
     names = distinguished(real)
-    runs = [replace(read_source(one), name=name) for one, name in zip(directories, names, strict=True)]
+    runs = [Run(one, name=name) for one, name in zip(directories, names, strict=True)]
     return write([reported(run) for run in runs], path)
 
 
@@ -52,12 +52,13 @@ def destination(directories: Sequence[Path], output: Path | None) -> Path:
     return chosen("--output", output, ENDINGS)
 
 
-def reported(run: Source) -> Reported:
-    """Return what a page says of a run, measured in this process."""
+def reported(run: Run) -> Reported:
+    """Return what a page says of a run, measured in this process; DataError where it is none."""
+    _ = run.notes  # of all that is read
     return Reported(run, _replays(replays_of, run), ancestry_of(run), _baselines(run))
 
 
-def _replays(find: Callable[[Source], Replays], run: Source) -> Replays:
+def _replays(find: Callable[[Run], Replays], run: Run) -> Replays:
     try:
         return find(run)
     except EvoError as error:
@@ -69,7 +70,8 @@ def reported_at_end(
 ) -> Reported | None:
     """Return what a page says of a run that has just ended, without baselines; None, after a notice, on any failure."""
     try:
-        run = read_source(directory, trusted=True)
+        run = Run(directory, trusted=True)
+        _ = run.notes  # before the workers play
         return Reported(run, _replays(lambda run: play(run, evaluator, publish), run), ancestry_of(run))
     except Exception as error:
         _no_report(error)
@@ -98,7 +100,7 @@ def _no_report(error: Exception) -> None:
     notice(f"no report was written ({what}); the run is complete")
 
 
-def _baselines(run: Source) -> Mapping[str, Baseline]:
+def _baselines(run: Run) -> Mapping[str, Baseline]:
     if run.score is None:
         return {}
     return baselines(run.environment, run.score.episodes, run.score.block, BASELINE_SECONDS)

@@ -9,34 +9,96 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.errors import DataError
+from evo.errors import DataError, counted
 from evo.files.arrays import Layout, array_layout, decode, encode, entries
 from evo.files.durable import read_file, replace_file, resources, sync_directory
-from evo.files.format import FORMAT, check_format
-from evo.store.manifest import whole, with_checksum, without_checksum
-from evo.store.paths import CHAMPION, LARGEST_CHAMPION
+from evo.files.layout import CHAMPION, FORMAT, LARGEST_CHAMPION, READABLE, check_format
+from evo.store.manifest import Line, whole, with_checksum, without_checksum
 
-WEIGHTS, READABLE = CHAMPION, "champion.json"
+if TYPE_CHECKING:
+    from evo.networks.network import Network
+
 ABOUT_LARGEST = 1 << 20
 KERAS = {"layers", "model_weights", "optimizer_weights", "vars", "top_level_model_weights"}  # entries of Keras files
+
+SHARED = ("algorithm", "seed", "environment", "policy")  # facts that the identity of its run has too
 
 Layers = Sequence[tuple[str, tuple[int, ...]]]
 
 
+@dataclass(frozen=True)
+class Score:
+    """What a network scores on test episodes."""
+
+    episodes: int
+    mean: float
+    ci95: tuple[float, float]  # of the mean over all test episodes there are
+    median: float
+    max: float
+    win_rate: float | None  # None where there is no win
+    win_ci95: tuple[float, float] | None  # Wilson's
+    mean_length: float  # frames of an episode
+    block: int = 0  # which million of test episodes
+    mean_return: float | None = None  # on the same episodes; None in files that do not have it
+
+
 class Champion(NamedTuple):
-    """The network of a run that validated best."""
+    """The network of a run that validated best, as its file has it."""
 
     weights: NDArray[np.float32]  # [P]
     layers: tuple[tuple[str, tuple[int, ...]], ...]
     about: Mapping[str, Any]
+
+    @property
+    def score(self) -> Score | None:
+        """Return the test score; None before a test, or where it has another form."""
+        return score_in(self.about)
+
+    def fits(self, network: Network) -> bool:
+        """Return whether its arrays are those of a network."""
+        return list(self.layers) == network_layers(network)
+
+    def mistakes(self, identity: Mapping[str, Any], lines: Sequence[Line]) -> Iterator[str]:
+        """Yield what shows that it is not of the run with this identity and these lines of the manifest."""
+        for name in SHARED:
+            if self.about.get(name) != identity.get(name):
+                yield f"its {name} is not the run's"
+        known = self.about.get("generations")
+        if type(known) is not int or known < 1:
+            yield "does not state its generation"
+        elif known > len(lines):
+            yield f"states {counted(known, 'generation')}, but the run has {len(lines)}"
+        elif lines[known - 1].state_hash != self.about.get("state_hash"):
+            yield f"its state hash is not that of generation {known - 1}"
+
+
+def score_in(about: Mapping[str, Any]) -> Score | None:
+    """Return the test score among the facts of a champion's file; None where it has another form."""
+    try:
+        score = Score(**about["test"])
+        intervals = [score.ci95, score.win_ci95 or (None, None)]
+        bounds = [bound for low, high in intervals for bound in (low, high)]
+    except (KeyError, TypeError, ValueError):
+        return None
+    numbers = [score.episodes, score.block, score.mean, score.median, score.max, score.mean_length]
+    known = all(isinstance(number, int | float) for number in numbers)
+    rest = [*bounds, score.win_rate, score.mean_return]
+    return score if known and all(n is None or isinstance(n, int | float) for n in rest) else None
+
+
+def network_layers(network: Network) -> list[tuple[str, tuple[int, ...]]]:
+    """Return name and shape of every array of a network, in the order of its weights."""
+    arrays = network.split(np.empty(network.size, np.float32))
+    return list(zip(network.names(), [array.shape for array in arrays], strict=True))
 
 
 def encode_champion(weights: NDArray[np.float32], layers: Layers, about: Mapping[str, object]) -> tuple[bytes, bytes]:
@@ -59,14 +121,14 @@ def encode_champion(weights: NDArray[np.float32], layers: Layers, about: Mapping
         arrays[name] = flat[first : first + prod(shape)].reshape(shape)
         first += prod(shape)
     data = encode(arrays)
-    readable = {**described, "file": WEIGHTS, "file_sha256": hashlib.sha256(data).hexdigest()}
+    readable = {**described, "file": CHAMPION, "file_sha256": hashlib.sha256(data).hexdigest()}
     return data, json.dumps(readable, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
 
 
 def write_champion(directory: Path, data: bytes, readable: bytes) -> None:
     """Write both files of `encode_champion`, each atomically and durably."""
-    with resources("write", directory / WEIGHTS):
-        replace_file(directory / WEIGHTS, data)
+    with resources("write", directory / CHAMPION):
+        replace_file(directory / CHAMPION, data)
         replace_file(directory / READABLE, readable)
         sync_directory(directory)
 
@@ -83,7 +145,7 @@ def read_champion(path: Path) -> Champion:
 
 def champion_file(path: Path) -> Path:
     """Return the champion's file, given itself or its run directory."""
-    return path / WEIGHTS if path.is_dir() else path
+    return path / CHAMPION if path.is_dir() else path
 
 
 def unpack(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:

@@ -18,8 +18,8 @@ from evo.errors import DataError
 from evo.files.arrays import Arrays, Layout, decode, layouts, pieces
 from evo.files.durable import replace_file, resources, sync_directory
 from evo.files.hashing import array_digest
+from evo.files.layout import POPULATION, RECORDS
 from evo.store.manifest import FileStamp, Line
-from evo.store.paths import POPULATION, RECORDS
 from evo.store.recovery import KEEP_LAST, population_file, verified
 
 _POPULATION = re.compile(r"gen-(\d+)\.h5")

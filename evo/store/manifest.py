@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from evo.errors import DataError
 from evo.files.durable import resources, write_all
-from evo.files.format import FORMAT, check_format
 from evo.files.hashing import ArrayDigest, canonical_json, first_hash, next_hash
+from evo.files.layout import FORMAT, check_format
 from evo.records import Spent
 
 DEEPEST = 32  # nested objects in an identity, at most; a valid one has five

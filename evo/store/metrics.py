@@ -15,9 +15,7 @@ from typing import Any
 
 from evo.errors import DataError, ResourceError
 from evo.files.durable import read_file, replace_file, write_all
-
-METRICS, EVALUATIONS = "metrics.jsonl", "evaluations.jsonl"
-LARGEST = 1 << 31
+from evo.files.layout import EVALUATIONS, LARGEST_METRICS, METRICS
 
 
 class MetricsFile:
@@ -74,7 +72,7 @@ def _append(path: Path, data: bytes) -> None:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects in a file of lines; what cannot be read is left out."""
     with suppress(DataError, ResourceError):
-        for text in read_file(path, most=LARGEST).split(b"\n"):
+        for text in read_file(path, most=LARGEST_METRICS).split(b"\n"):
             with suppress(ValueError, RecursionError):
                 line = json.loads(text)
                 if isinstance(line, dict):

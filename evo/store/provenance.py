@@ -1,7 +1,8 @@
-"""The provenance of a run: file format, versions, machine, and commit of the source tree."""
+"""The provenance of a run: file format, versions, machine, commit of the source tree, and numeric fingerprint."""
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import tomllib
@@ -10,14 +11,16 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from evo.files.format import FORMAT
+from evo.errors import DataError, printable
+from evo.files.durable import read_file, replace_file, resources
+from evo.files.layout import FINGERPRINT, FORMAT, LARGEST_FINGERPRINT
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("snake-evo", "deap", "gymnasium", "h5py", "keras", "llvmlite", "numba", "numpy", "pydantic", "tensorflow")
 
 
-def provenance(fingerprint: str = "") -> dict[str, object]:
-    """Return the [provenance] section of a resolved configuration; `fingerprint` is empty for exact arithmetic."""
+def provenance() -> dict[str, object]:
+    """Return the [provenance] section of a resolved configuration."""
     versions = {}
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -28,7 +31,7 @@ def provenance(fingerprint: str = "") -> dict[str, object]:
         "machine": f"{platform.system()} {platform.machine()}",
         "versions": versions,
         "git_commit": git_commit(ROOT),
-        "fingerprint": fingerprint,
+        "fingerprint": "",  # those of a run have files of their own
     }
 
 
@@ -53,3 +56,24 @@ def git_commit(root: Path) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True, stdin=subprocess.DEVNULL)
         return done.stdout.strip()
     return ""
+
+
+def keep_fingerprint(directory: Path, fingerprint: str, allow_drift: bool = False, file: str = FINGERPRINT) -> None:
+    """Save the numeric fingerprint of a run, which keeps it to one arithmetic; DataError where another one is saved.
+
+    Exact arithmetic has an empty fingerprint, which is not saved. With `allow_drift` the new one replaces the saved.
+    """
+    path = directory / file
+    if not fingerprint:
+        return
+    before = read_file(path, most=LARGEST_FINGERPRINT).decode(errors="replace") if os.path.lexists(path) else ""
+    if before == fingerprint:
+        return
+    if before and not allow_drift:
+        raise DataError(
+            f"{directory}: the numeric fingerprint of this machine differs from that of the run, so results would "
+            f"differ too; resume on such a machine, or accept that with --allow-drift\n"
+            f"  the run: {printable(before)}\n  here:    {fingerprint}"
+        )
+    with resources("write", path):
+        replace_file(path, fingerprint.encode())

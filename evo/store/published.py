@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evo.files.arrays import pieces
 from evo.files.durable import replace_file, resources
 from evo.files.hashing import Digests
-from evo.store.paths import PUBLISHED
+from evo.files.layout import PUBLISHED
 
 KEPT = 2  # files that stay
 

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from evo.errors import DataError, counted
 from evo.files.durable import TEMPORARY, read_file, resources, sync_directory
+from evo.files.layout import DAMAGED, LARGEST_MANIFEST, MANIFEST, POPULATION, PUBLISHED, RECORDS
 from evo.store.manifest import FileStamp, Line, Manifest, parse
-from evo.store.paths import DAMAGED, MANIFEST, POPULATION, PUBLISHED, RECORDS
 
 KEEP_LAST = 3  # checkpoints kept, besides the best and every hundredth
-LARGEST_MANIFEST = 1 << 31
 
 _REMOVABLE = re.compile(r"(gen-\d+(-\d+)?|[0-9a-f]{64})\.h5(\.tmp)?")
 

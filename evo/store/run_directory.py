@@ -13,12 +13,10 @@ from typing import TypeVar
 
 from evo.errors import ConfigurationError
 from evo.files.durable import TEMPORARY, replace_file, resources, sync_directory
+from evo.files.layout import CONFIG, MANIFEST, POPULATION, PUBLISHED, RECORDS
 from evo.files.lock import LOCK, acquire, release
 from evo.plugins.registry import command
 from evo.store.manifest import header
-from evo.store.paths import MANIFEST, POPULATION, PUBLISHED, RECORDS
-
-CONFIG = "config.resolved.toml"
 
 Made = TypeVar("Made")
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from evo.errors import DataError, ResourceError
 from evo.files.durable import open_regular, write_all
+from evo.files.layout import LARGEST_CHAMPION
 from evo.store.champion import ABOUT_LARGEST, Champion, champion_file, checked_champion, unpack
-from evo.store.paths import LARGEST_CHAMPION
 
 WALL_SECONDS = 60.0  # time limit, also on a busy machine
 CPU_SECONDS = 10  # processor time limit; one second more per 64 MiB

@@ -32,6 +32,7 @@ from evo.errors import ConfigurationError, ResourceError
 from evo.files.arrays import Arrays, checked
 from evo.files.durable import resources
 from evo.files.hashing import Digests, array_digest, frozen, next_hash
+from evo.files.layout import MANIFEST
 from evo.files.lock import acquire, release
 from evo.records import NOTHING, Spent
 from evo.store.champion import Layers, encode_champion, write_champion
@@ -45,7 +46,6 @@ from evo.store.checkpoints import (
 )
 from evo.store.manifest import Line, append
 from evo.store.metrics import MetricsFile
-from evo.store.paths import MANIFEST
 from evo.store.published import Published
 from evo.store.recovery import Recovered, clean, population_file, recover, require_run_directory
 from evo.store.run_directory import make_run_directory, remove_new

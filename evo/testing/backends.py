@@ -15,8 +15,8 @@ from evo.randomness.streams import Purpose, candidate_keys, episode_keys
 from evo.records import ActionRule, Episodes, Played, Task, WeightSource
 from evo.run import Session, generations
 from evo.store.store import Store
-from evo.training.finished import temporary
 from evo.training.resuming import open_or_begin
+from evo.training.testing import temporary
 
 LEARNERS: Mapping[str, Mapping[str, Any]] = {
     "ga": {"population": 14, "parents": 4, "elites": 2, "episodes": 2},

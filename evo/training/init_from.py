@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError
 from evo.files.durable import read_file, replace_file, resources, sync_directory
-from evo.store.paths import CHAMPION, LARGEST_CHAMPION, START
+from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment

@@ -10,11 +10,12 @@ from evo.config import loading
 from evo.config.experiment import Experiment, difference, environment_of
 from evo.errors import ConfigurationError, notice
 from evo.files.durable import replace_file, resources
+from evo.files.layout import CONFIG
+from evo.store.champion import network_layers
 from evo.store.provenance import provenance
-from evo.store.run_directory import CONFIG, in_free_directory, refuse_existing
+from evo.store.run_directory import in_free_directory, refuse_existing
 from evo.store.store import Store
 from evo.training import init_from
-from evo.training.champion import network_layers
 from evo.training.generation import make_algorithm
 from evo.training.validation import Validated
 from evo.workers import devices

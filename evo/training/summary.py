@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from evo.training.testing import Score
+    from evo.store.champion import Score
 
 
 @dataclass(frozen=True)

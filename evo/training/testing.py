@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.config.experiment import evaluator_of
 from evo.errors import DataError, notice
+from evo.files.layout import PUBLISHED
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import ActionRule, Episodes, Evaluator, Result, Task, WeightSource
 from evo.statistics import mean_interval, rate_interval
+from evo.store.champion import Score
+from evo.store.published import Published
 from evo.training.quarantine import show
 
 if TYPE_CHECKING:
+    from evo.config.experiment import Experiment
     from evo.environment import Environment
 
 EPISODES_PER_TASK = 64
@@ -29,22 +37,6 @@ USUAL_SECONDS = 0.005  # of an episode of a player whose environment does not sa
 DEADLINE_FACTOR = 4.0  # times as long as expected, on a slow machine
 
 Publish = Callable[[NDArray[np.float32]], str]
-
-
-@dataclass(frozen=True)
-class Score:
-    """What a network scores on test episodes."""
-
-    episodes: int
-    mean: float
-    ci95: tuple[float, float]  # of the mean over all test episodes there are (see `mean_interval`)
-    median: float
-    max: float
-    win_rate: float | None  # None where there is no win
-    win_ci95: tuple[float, float] | None  # Wilson's
-    mean_length: float  # frames of an episode
-    block: int = 0  # which million of test episodes
-    mean_return: float | None = None  # on the same episodes; None in files that do not have it
 
 
 @dataclass(frozen=True)
@@ -160,3 +152,18 @@ def baseline(environment: Environment, name: str, episodes: int, block: int, sec
         played.append(play(seed))
         began = min(began, time.process_time())
     return Baseline(len(played), *mean_interval(played, _bounds_that_hold(environment, played)))
+
+
+@contextmanager
+def playing(experiment: Experiment) -> Iterator[tuple[Evaluator, Published]]:
+    """Yield an evaluator, and what publishes weights for it in a temporary folder; all of it is gone afterwards."""
+    with temporary() as published, closing(evaluator_of(experiment, published.directory)) as evaluator:
+        yield evaluator, published
+
+
+@contextmanager
+def temporary() -> Iterator[Published]:
+    """Yield what publishes weights in a temporary folder."""
+    with TemporaryDirectory(prefix="snake-evo-") as place:
+        (Path(place) / PUBLISHED).mkdir()
+        yield Published(Path(place))

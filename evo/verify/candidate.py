@@ -16,12 +16,12 @@ from evo.config.experiment import Experiment, curriculum_of, environment_of, eva
 from evo.config.plug_ins import stored
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
+from evo.files.layout import CONFIG
 from evo.networks.candidates import Rebuilder
 from evo.records import Episodes, Result, Task
-from evo.store.run_directory import CONFIG
 from evo.store.store import Store
-from evo.training.finished import temporary
 from evo.training.generation import addressed, make_algorithm
+from evo.training.testing import temporary
 from evo.verify.recording import Recording, record_task
 
 if TYPE_CHECKING:

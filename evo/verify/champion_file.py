@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evo.config.experiment import environment_of
-from evo.training.finished import look_at, playing
+from evo.store.run import Run
+from evo.training.testing import playing
 from evo.verify import champion_origin
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ def examine(file: Path, report: Report, flags: Mapping[str, object]) -> None:
     `flags` are those of `evo.config.loading.load`, and say how to play. The weights are read in a process that can
     do nothing else, and are held to their hash.
     """
-    run = look_at(file, flags)
-    about, environment = run.champion.about, environment_of(run.experiment.environment)
+    run = Run(file, flags=flags)
+    about = run.champion.about
     generations, state_hash = about.get("generations"), about.get("state_hash")
     if type(generations) is int and generations > 0:
         report.generations = generations
@@ -34,11 +34,11 @@ def examine(file: Path, report: Report, flags: Mapping[str, object]) -> None:
     report.agrees.append(f"{file}: the weights have the hash and the layers that the file states")
     report.unknown.append(f"where it comes from: {_origin(about)}; `evo verify` of its run directory can check it")
     game = _provenance(about).get("game")
-    if game is not None and game != environment.sources:
-        report.unknown.append(f"{run.experiment.environment.id} is another game now: its code has changed since")
-    with playing(run.experiment) as (evaluator, published):
-        champion_origin.measure(run.champion, run.experiment, evaluator, published.publish, report)
-    if not report.ok and run.experiment.policy.player == "tensorflow":
+    if game is not None and game != run.environment.sources:
+        report.unknown.append(f"{run.config.environment.id} is another game now: its code has changed since")
+    with playing(run.config) as (evaluator, published):
+        champion_origin.measure(run.champion, run.config, evaluator, published.publish, report)
+    if not report.ok and run.config.policy.player == "tensorflow":
         report.unknown.append("its network plays in TensorFlow, whose sums depend on the machine")
 
 

@@ -16,14 +16,13 @@ import numpy as np
 from evo.config.experiment import environment_of
 from evo.errors import DataError
 from evo.files.durable import read_file
-from evo.files.format import FORMAT
 from evo.files.hashing import first_hash
+from evo.files.layout import CHAMPION, FORMAT, LARGEST_CHAMPION, READABLE
 from evo.store import sandbox
-from evo.store.champion import READABLE, Champion
+from evo.store.champion import Champion, network_layers, score_in
 from evo.store.checkpoints import read_record
-from evo.store.paths import CHAMPION, LARGEST_CHAMPION
 from evo.training import testing
-from evo.training.champion import NAMED_BY, network_layers, of_another_run, score_of_champion
+from evo.training.champion import NAMED_BY
 from evo.training.generation import make_algorithm
 from evo.training.summary import finite
 
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from evo.config.experiment import Experiment
     from evo.networks.network import Network
     from evo.records import Arrays, Evaluator, Request
+    from evo.store.policy import Policy
     from evo.training.testing import Publish
     from evo.training.validation import Validated
     from evo.verify.verification import Evidence, Report
@@ -98,7 +98,7 @@ def examine(files: ChampionFiles, evidence: Evidence, report: Report) -> bool:
 
 def _of_this_run(champion: Champion, evidence: Evidence) -> Iterator[str]:
     identity = evidence.manifest.identity
-    yield from of_another_run(champion, identity, evidence.lines)
+    yield from champion.mistakes(identity, evidence.lines)
     made = champion.about.get("provenance", {})  # files of earlier versions have none
     known = {"configuration": first_hash(identity), "game": identity.get("game", {}).get("sources", "")}
     if not isinstance(made, Mapping) or (made and any(made.get(name) != value for name, value in known.items())):
@@ -218,12 +218,14 @@ def rebuilt(champion: Champion, network: Network, request: Request) -> bool:
     return False
 
 
-def measure(champion: Champion, experiment: Experiment, evaluator: Evaluator, publish: Publish, report: Report) -> None:
+def measure(
+    champion: Champion | Policy, experiment: Experiment, evaluator: Evaluator, publish: Publish, report: Report
+) -> None:
     """Test the champion again, and compare its score."""
     if champion.about.get("test") is None:
         report.unknown.append("the champion has no test score yet")
         return
-    known = score_of_champion(champion.about)
+    known = score_in(champion.about)
     if known is None:
         report.disagrees.append("the champion's test score is not in the form of one")
         return

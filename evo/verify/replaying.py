@@ -15,12 +15,12 @@ from evo.config.experiment import Experiment, environment_of
 from evo.errors import DataError, counted
 from evo.files.arrays import checked
 from evo.files.durable import read_file
+from evo.files.layout import FINGERPRINT, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT
 from evo.randomness.philox import draw
 from evo.records import NOT_DETERMINISTIC, Episodes, Task, WeightSource
 from evo.store.checkpoints import Records, read_record
-from evo.store.fingerprint import FILE, LARGEST, LEARNING
-from evo.training.finished import playing
 from evo.training.generation import Publisher, addressed, make_algorithm, play_out
+from evo.training.testing import playing
 from evo.verify.champion_origin import INVALID_STATE, has_champion, measure, rebuilt
 from evo.verify.comparison import candidates, difference, differing_arrays, has_candidates, is_forked, same_outcome
 from evo.verify.poisoned import PoisonSkipped
@@ -82,10 +82,10 @@ class Replayer:
         if played.fingerprint.startswith(NOT_DETERMINISTIC):
             return "not replayable: the environment is not deterministic under its seed"
         with closing(make_algorithm(self.experiment, environment_of(self.experiment.environment))) as algorithm:
-            here = {FILE: played.fingerprint, LEARNING: algorithm.fingerprint()}
+            here = {FINGERPRINT: played.fingerprint, LEARNING_FINGERPRINT: algorithm.fingerprint()}
         for file, fingerprint in here.items():
             path = self.evidence.directory / file
-            before = read_file(path, most=LARGEST).decode(errors="replace") if os.path.lexists(path) else ""
+            before = read_file(path, most=LARGEST_FINGERPRINT).decode(errors="replace") if os.path.lexists(path) else ""
             if before != fingerprint:
                 return (
                     "not replayable here: another numeric fingerprint\n"

@@ -20,11 +20,10 @@ from evo.config.experiment import difference, environment_of
 from evo.config.plug_ins import require_plug_ins
 from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
+from evo.files.layout import CONFIG, LARGEST_MANIFEST, MANIFEST
 from evo.store.checkpoints import read_records, read_state, record_file
 from evo.store.manifest import Line, Manifest, parse
-from evo.store.paths import MANIFEST
-from evo.store.recovery import KEEP_LAST, LARGEST_MANIFEST, population_file, require_run_directory
-from evo.store.run_directory import CONFIG
+from evo.store.recovery import KEEP_LAST, population_file, require_run_directory
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment

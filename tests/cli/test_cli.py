@@ -19,13 +19,13 @@ import pytest
 from evo.cli.commands import list as list_command
 from evo.config.loading import FIXED, load
 from evo.errors import ConfigurationError
-from evo.files.format import FORMAT
 from evo.files.hashing import first_hash
+from evo.files.layout import FORMAT
 from evo.options import Section
 from evo.plugins import registry
+from evo.store.champion import Score
 from evo.store.run_directory import free_directory, in_free_directory
 from evo.training.summary import Champion, Summary
-from evo.training.testing import Score
 from tests.helpers.calling import called
 from tests.helpers.sampling import sampled
 

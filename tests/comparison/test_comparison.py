@@ -29,8 +29,8 @@ from evo.config import loading
 from evo.errors import ConfigurationError, LockedError
 from evo.records import Spent
 from evo.report.comparison import ComparisonPage
+from evo.store.champion import Score
 from evo.store.metrics import MetricsFile
-from evo.training.testing import Score
 from evo.workers.devices import cores
 from tests.helpers.calling import ROOT, SMALL, called
 

@@ -18,7 +18,7 @@ from evo.config.loading import FIXED, Experiment, difference, load, require_plug
 from evo.config.sections import Run
 from evo.config.toml_text import key_text, value_text
 from evo.errors import ConfigurationError, DataError
-from evo.files.format import FORMAT
+from evo.files.layout import FORMAT
 from evo.plugins import registry
 from evo.run import train
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ from evo.config.experiment import Experiment
 from evo.diagnosis.evolution import takeover
 from evo.diagnosis.examination import diagnosis
 from evo.diagnosis.signs import Finding
-from evo.diagnosis.source import read_source
 from evo.report.tables import times
 from evo.report.verdict import trend
-from evo.store.champion import Champion
+from evo.store.champion import Champion, Score
 from evo.store.provenance import provenance
+from evo.store.run import Run
 from evo.store.store import Store
-from evo.training.testing import Baseline, Score
+from evo.training.testing import Baseline
 from tests.helpers.calling import ROOT, SMALL, called
 from tests.report.reports import Page
 
@@ -133,7 +133,7 @@ def test_a_report_says_where_training_still_rises_though_validation_does_not(tmp
         for generation in range(16)
     ]
     committed(tmp_path / "run", "ppo", rows)
-    told = trend(read_source(tmp_path / "run"))
+    told = trend(Run(tmp_path / "run"))
     assert told.startswith("Its validation return had levelled off at the end")
     assert ("while returns in training were still rising" in told) == (slope > 0)
 
@@ -142,9 +142,9 @@ def test_shares_of_time_leave_out_the_generation_that_compiles(tmp_path: Path) -
     first = {**LEARNING, "seconds": 100.0, "seconds_idle": 99.0}
     later = {**LEARNING, "seconds": 1.0, "seconds_idle": 0.25}
     committed(tmp_path / "run", "ppo", [first, *[later] * 4])
-    assert ">25 %<" in times([read_source(tmp_path / "run")])
+    assert ">25 %<" in times([Run(tmp_path / "run")])
     committed(tmp_path / "one", "ppo", [first])
-    assert ">99 %<" in times([read_source(tmp_path / "one")])
+    assert ">99 %<" in times([Run(tmp_path / "one")])
 
 
 def test_gradients_that_explode_are_those_that_grow(tmp_path: Path) -> None:
@@ -176,13 +176,14 @@ def test_a_champion_below_the_random_player_is_found_and_one_above_it_is_not(
     tmp_path: Path, algorithm: str, advice: str
 ) -> None:
     committed(tmp_path / "run", algorithm, [HEALTHY[algorithm]] * GENERATIONS)
-    run = read_source(tmp_path / "run")
     random = {"random": Baseline(100, 1.39, (1.2, 1.6))}
 
     def findings(mean: float, players: dict[str, Baseline] | None = random) -> list[Finding]:
         test = asdict(Score(1000, mean, (mean - 0.1, mean + 0.1), mean, mean, None, None, 9.0))
         champion = Champion(np.zeros(1, np.float32), (), {"test": test})
-        return diagnosis(replace(run, champion=champion), players).findings
+        run = Run(tmp_path / "run")
+        run._champion = champion
+        return diagnosis(run, players).findings
 
     (found,) = findings(0.78)
     assert found.name == "worse_than_random"
@@ -208,7 +209,7 @@ def test_a_short_run_is_not_judged_and_a_run_without_metrics_neither(tmp_path: P
 def test_the_takeover_of_a_population_is_that_of_its_ancestors(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     called(tmp_path, "small.toml", "--run-dir", "run", "--no-report", "--generations", 12)
-    run = read_source(tmp_path / "run", trusted=True)
+    run = Run(tmp_path / "run", trusted=True)
     records = list(run.store.records())
     ages = []
     for one in range(len(records[-1]["survivors"])):  # every line of descent by itself
@@ -236,7 +237,7 @@ def test_every_finding_is_on_the_page() -> None:
 
 def test_the_report_has_the_diagnosis(tmp_path: Path) -> None:
     committed(tmp_path / "run", "ga", [{**EVOLVING, "diversity": 0.001}] * GENERATIONS)
-    found = diagnosis(read_source(tmp_path / "run", trusted=True))
+    found = diagnosis(Run(tmp_path / "run", trusted=True))
     called(tmp_path, "report", "run", program="evo")
     text = Page(tmp_path / "run" / "report.html").text
     assert all(

@@ -23,7 +23,7 @@ from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.store.champion import read_champion
-from evo.training.finished import look_at
+from evo.store.run import Run
 from tests.helpers.calling import ROOT, SMALL, called
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.helpers.networks import random_observations
@@ -81,7 +81,7 @@ def test_an_export_computes_what_the_kernel_does(run: Path, tmp_path: Path, kind
     out, _ = called(run.parent, "export", "run", "--to", kind, file, program="evo")
     assert "3 scores" in out
     assert ("model has the same layers: keras.models.load_model" in out) == (kind == "checkpoint")
-    network = look_at(run).experiment.network()
+    network = Run(run).config.network()
     observations = random_observations(network, 7, 1)
     scores = lanes.scores(network, read_champion(run).weights, observations)
     assert np.ptp(scores) > 0
@@ -165,13 +165,13 @@ def test_a_decision_tree_is_exported_as_a_function_that_plays_the_same_episode(t
     exec(file.read_text(), written)
     assert " = observation[" in file.read_text()
     assert "# left" in file.read_text()
-    champion = look_at(tree)
+    champion = Run(tree)
     env = cartpole.make(cartpole.Options(id="cartpole")).env()
     for seed in range(5):
         observation, steps, over = env.reset(seed=seed)[0], 0, False
         while not over:
             action = written["act"](observation.tolist())
-            scores = lanes.scores(champion.experiment.network(), champion.champion.weights, observation[np.newaxis])
+            scores = lanes.scores(champion.config.network(), champion.champion.weights, observation[np.newaxis])
             assert action == int(np.argmax(scores))
             observation, _, terminated, truncated, _ = env.step(action)
             steps, over = steps + 1, terminated or truncated
@@ -219,15 +219,15 @@ def normalising(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 def test_exports_take_raw_observations_and_normalise_them_as_training_did(
     normalising: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    champion = look_at(normalising)
-    network = champion.experiment.network()
+    champion = Run(normalising)
+    network = champion.config.network()
     if kind == "onnx":
         pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
         runtime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
     file = tmp_path / f"champion{SUFFIXES.get(kind, '')}"
     out, _ = called(normalising.parent, "export", "run", "--to", kind, file, program="evo")
     assert "it takes raw observations and normalises them itself, as in training" in out
-    by = environment_of(champion.experiment.environment).normalisation
+    by = environment_of(champion.config.environment).normalisation
     assert by is not None
     raw = (by.mean + by.deviation * np.random.default_rng(1).normal(0, 6, (64, 4))).astype(np.float32)
     seen = np.clip((raw - by.mean) / by.deviation, -by.limit, by.limit).astype(np.float32)

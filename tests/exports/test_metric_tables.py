@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evo.diagnosis.source import read_source
 from evo.errors import ConfigurationError
 from evo.exports.tables import columns, csv_of
 from evo.plugins.extras import extra
+from evo.store.run import Run
 from evo.store.store import Store
 from tests.helpers.calling import ROOT, SMALL, called
 
@@ -51,7 +51,7 @@ def test_a_csv_file_has_every_digit_and_nothing_where_a_value_is_missing(run: Pa
     text = (tmp_path / "metrics.csv").read_bytes().decode()
     assert called(run.parent, "export", "run", "--to", "csv", program="evo") == (text, "")
     table = list(csv.DictReader(io.StringIO(text)))
-    source = read_source(run, trusted=True).metrics
+    source = Run(run, trusted=True).metrics
     assert list(table[0]) == ["generation", *columns(source)]
     for generation, (line, row) in enumerate(zip(table, source, strict=True)):
         assert line.pop("generation") == str(generation)
@@ -68,7 +68,7 @@ def test_parquet_has_the_same_numbers(run: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
     assert "3 generations" in exported(run, "parquet", tmp_path / "metrics.parquet")
     table = parquet.read_table(tmp_path / "metrics.parquet").to_pylist()
-    source = read_source(run, trusted=True).metrics
+    source = Run(run, trusted=True).metrics
     assert [row["generation"] for row in table] == [0, 1, 2]
     found = [{name: value for name, value in row.items() if value is not None} for row in table]
     assert found == [{"generation": generation, **row} for generation, row in enumerate(source)]
@@ -83,7 +83,7 @@ def test_tensorboard_shows_the_same_numbers_at_the_same_generations(run: Path, t
     assert "tensorboard --logdir" in exported(run, "tensorboard", tmp_path / "events")
     events = reader.EventAccumulator(str(tmp_path / "events"))
     events.Reload()
-    source = read_source(run, trusted=True).metrics
+    source = Run(run, trusted=True).metrics
     assert set(events.Tags()["scalars"]) == set(columns(source))
     for name in columns(source):
         points = {point.step: point.value for point in events.Scalars(name)}
@@ -113,7 +113,7 @@ def test_a_run_and_its_resume_write_events_while_they_train(tmp_path: Path) -> N
     called(tmp_path, "--resume", "run", "--generations", 4, "--no-report", "--tensorboard", "events")
     events = reader.EventAccumulator(str(tmp_path / "events"))
     events.Reload()
-    source = read_source(tmp_path / "run", trusted=True).metrics
+    source = Run(tmp_path / "run", trusted=True).metrics
     assert [point.step for point in events.Scalars("best")] == [0, 1, 2, 3]
     assert [point.value for point in events.Scalars("best")] == [np.float32(row["best"]) for row in source]
     assert {1, 3} <= {point.step for point in events.Scalars("test")}

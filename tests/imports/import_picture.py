@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = (
     "errors", "clock", "statistics", "records", "options", "environment", "plugins", "compiled", "randomness",
     "games", "networks", "kernels", "snake", "environments", "files", "workers", "setup", "rollouts", "evaluators",
-    "learning", "evolution", "algorithms", "store", "config", "training", "pages", "verify", "comparison",
+    "learning", "evolution", "algorithms", "config", "store", "training", "pages", "verify", "comparison",
     "diagnosis", "exports", "sweep", "report", "run", "planning", "testing", "cli", "__main__", "__init__",
 )  # fmt: skip
 

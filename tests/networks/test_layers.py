@@ -20,7 +20,7 @@ from evo.networks.candidates import Rebuilder
 from evo.networks.described import FORMS, parse
 from evo.networks.network import Network, Options
 from evo.networks.transfer import fit
-from evo.training.champion import network_layers
+from evo.store.champion import network_layers
 from tests.helpers.networks import layered, plain_scores, random_observations, random_weights
 from tests.kernels.test_lanes import ZEROS, bits, scores_of_width
 

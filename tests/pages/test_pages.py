@@ -22,7 +22,7 @@ from evo.pages.playable import playable, refuse_inference
 from evo.pages.recorded import checksum
 from evo.randomness import philox
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.training.finished import look_at
+from evo.store.run import Run
 from tests.helpers.calling import ROOT, SMALL, called
 from tests.helpers.networks import random_observations, random_weights
 from tests.pages.pages import assert_equal, bits_of, core_of, data_of, hexed, in_node, needs_node, played
@@ -68,9 +68,9 @@ def test_random_numbers_are_those_of_the_trainer(tmp_path: Path) -> None:
 
 @needs_node
 def test_every_bit_of_every_output_of_a_champion_is_the_kernel_s(run: Path, written: str, tmp_path: Path) -> None:
-    found, data = look_at(run), data_of(written)
-    network, seeds = found.experiment.network(), seeds_of_test_episodes(FEW, 3_000_000)
-    result = played(network, environment_of(found.experiment.environment), found.champion.weights, seeds)
+    found, data = Run(run), data_of(written)
+    network, seeds = found.config.network(), seeds_of_test_episodes(FEW, 3_000_000)
+    result = played(network, environment_of(found.config.environment), found.champion.weights, seeds)
     jobs = ({"kind": "episodes", "champion": data, "items": hexed(seeds)},)
     tests = {"kind": "test", "champion": data, "items": [data["first"] + k for k in range(FEW)]}
     answers, verified = in_node(tmp_path, *jobs, tests, core=core_of(written))
@@ -99,7 +99,7 @@ def test_equal_champions_have_equal_pages(run: Path, written: str, tmp_path: Pat
 
 
 def test_a_page_states_facts_of_the_champion_s_file(run: Path, written: str) -> None:
-    about = look_at(run).champion.about
+    about = Run(run).champion.about
     assert about["state_hash"] in written
     assert f"{about['test']['mean']:.2f} of 99 fruits" in written
     assert "on 16 test episodes of block 3" in written
@@ -299,9 +299,9 @@ def test_champions_that_ship_play_with_the_kernel_s_bits(name: str, tmp_path: Pa
     called(tmp_path, "export", file, "--to", "html", "--episodes", 20, program="evo")
     written = (tmp_path / f"{name}.html").read_text()
     assert len(written.encode()) < 2_500_000
-    found, data = look_at(file), data_of(written)
-    network, seeds = found.experiment.network(), seeds_of_test_episodes(20, 3909 * 1_000_000)
-    result = played(network, environment_of(found.experiment.environment), found.champion.weights, seeds)
+    found, data = Run(file), data_of(written)
+    network, seeds = found.config.network(), seeds_of_test_episodes(20, 3909 * 1_000_000)
+    result = played(network, environment_of(found.config.environment), found.champion.weights, seeds)
     jobs = ({"kind": "episodes", "champion": data, "items": hexed(seeds)},)
     (answers,) = in_node(tmp_path, *jobs, core=core_of(written))
     assert_equal(result, answers, network.outputs)

@@ -9,7 +9,6 @@ import math
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import pytest
 
 import evo
 from evo.diagnosis.examination import diagnosis
-from evo.diagnosis.source import newest_records, read_source
 from evo.environments.snake import Board
 from evo.errors import ConfigurationError, DataError
 from evo.games.pictures import Picture
@@ -27,6 +25,7 @@ from evo.report.ancestry import ancestry_of
 from evo.report.curves import rising
 from evo.report.verdict import method_named, short_name, verdict_of_several
 from evo.store.champion import read_champion
+from evo.store.run import Run
 from evo.store.store import Store
 from snake.players import greedy_player
 from snake.render import position
@@ -63,7 +62,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 
 def page_of(*runs: Path, output: Path | None = None) -> Page:
     """Write a report in this process alone, and read it."""
-    sources = [read_source(run, trusted=True) for run in runs]
+    sources = [Run(run, trusted=True) for run in runs]
     return Page(writing.write([writing.reported(source) for source in sources], output or runs[0] / "report.html"))
 
 
@@ -133,7 +132,7 @@ def test_names_and_intervals_are_explained_where_they_stand(run: Path) -> None:
     assert "of a hundred such intervals, about 95 or more hold that mean" in page.text
     assert "The other players need no learning." in page.text
     assert "their return is what to expect" in page.text
-    source = read_source(run)
+    source = Run(run)
     looked_at = ", ".join(diagnosis(source).looked_at).split(", ")
     assert [sign for sign, _ in meanings.of_signs(looked_at)] == looked_at != []
     for sign, means in meanings.of_signs(looked_at):
@@ -206,7 +205,7 @@ def test_of_very_many_pixels_every_so_many_frames_are_kept_and_the_last_one(monk
 
 
 def test_the_lineage_is_that_of_the_champion_back_to_its_first_ancestor(run: Path) -> None:
-    source = read_source(run)
+    source = Run(run)
     found, about = ancestry_of(source), read_champion(run).about
     first, records = found.lineage[0], Store.read(run).records()
     assert (first.generation, first.candidate) == (about["generation"], about["candidate"])
@@ -338,7 +337,7 @@ def test_scores_of_different_games_are_not_ranked(
     text = SMALL.replace("size = 5\nwindow = 5\nstarvation = 30", 'id = "cartpole"')
     (tmp_path / "pole.toml").write_text(text)
     called(tmp_path, "pole.toml", "--run-dir", "pole", "--generations", "1", "--no-report")
-    snake, pole, again = (read_source(directory, trusted=True) for directory in (run, tmp_path / "pole", other[0]))
+    snake, pole, again = (Run(directory, trusted=True) for directory in (run, tmp_path / "pole", other[0]))
     sentences = verdict_of_several([snake, pole])
     assert sentences == [
         "2 runs, of which 2 have a test score.",
@@ -365,7 +364,7 @@ def test_a_champion_of_another_run_and_a_damaged_one_are_left_out_and_named(
     run: Path, other: tuple[Path, dict[str, Any]]
 ) -> None:
     shutil.copy(other[0] / "champion.h5", run / "champion.h5")
-    assert "champion.h5 is not of this run: its seed is not the run's" in page_of(run).text
+    assert "champion.h5: is not of this run: its seed is not the run's" in page_of(run).text
     (run / "champion.h5").write_bytes(b"nothing")
     evo.write_report(run)
     assert "not a readable HDF5 file" in Page(run / "report.html").text
@@ -432,8 +431,9 @@ def test_a_report_that_cannot_be_written_does_not_fail_the_run(tmp_path: Path) -
     ],
 )
 def test_a_curve_rises_where_its_last_quarter_still_brings_much(validation: list[float], expected: bool | None) -> None:
-    rows: Any = SimpleNamespace(metrics=[{"validation": value} for value in validation])
-    assert rising(rows) is expected
+    run = Run("run")
+    run.metrics = [{"validation": value} for value in validation]
+    assert rising(run) is expected
 
 
 @pytest.mark.parametrize(("algorithm", "expected"), [("es", [3, 1]), ("ga", [3, 2, 1, 0])])
@@ -443,4 +443,4 @@ def test_only_a_run_with_a_lineage_has_all_of_its_records_read(
     (tmp_path / "small.toml").write_text(SMALL)
     options = ["--set", "es.population=20", "--set", "es.parents=4", "--set", "es.episodes=4"]
     called(tmp_path, "small.toml", "--run-dir", "run", "--algorithm", algorithm, "--no-report", *options)
-    assert [generation for generation, _ in newest_records(read_source(tmp_path / "run"), [], 2)] == expected
+    assert [generation for generation, _ in Run(tmp_path / "run").newest_records([], 2)] == expected

@@ -15,10 +15,10 @@ import pytest
 
 from evo.config import loading
 from evo.config.experiment import Experiment, difference
+from evo.files.layout import CONFIG
 from evo.options import Section
 from evo.plugins import registry
 from evo.store.champion import read_champion
-from evo.store.run_directory import CONFIG
 from evo.store.store import Store
 from tests.helpers.calling import SMALL, called, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401

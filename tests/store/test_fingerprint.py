@@ -7,24 +7,25 @@ from pathlib import Path
 import pytest
 
 from evo.errors import DataError
-from evo.store.fingerprint import FILE, hold_to
+from evo.files.layout import FINGERPRINT
+from evo.store.provenance import keep_fingerprint
 
 
 def test_another_arithmetic_is_refused_with_both_named_and_nothing_is_changed(tmp_path: Path) -> None:
-    hold_to(tmp_path, "cpu one")
-    hold_to(tmp_path, "cpu one")
+    keep_fingerprint(tmp_path, "cpu one")
+    keep_fingerprint(tmp_path, "cpu one")
     with pytest.raises(DataError, match=r"--allow-drift(.|\n)*cpu one\n.*cpu two"):
-        hold_to(tmp_path, "cpu two")
-    assert (tmp_path / FILE).read_text() == "cpu one"
+        keep_fingerprint(tmp_path, "cpu two")
+    assert (tmp_path / FINGERPRINT).read_text() == "cpu one"
 
 
 def test_allowed_drift_is_kept_from_then_on(tmp_path: Path) -> None:
-    hold_to(tmp_path, "cpu one")
-    hold_to(tmp_path, "cpu two", allow_drift=True)
+    keep_fingerprint(tmp_path, "cpu one")
+    keep_fingerprint(tmp_path, "cpu two", allow_drift=True)
     with pytest.raises(DataError):
-        hold_to(tmp_path, "cpu one")
+        keep_fingerprint(tmp_path, "cpu one")
 
 
 def test_exact_arithmetic_has_no_fingerprint_and_leaves_no_file(tmp_path: Path) -> None:
-    hold_to(tmp_path, "")
+    keep_fingerprint(tmp_path, "")
     assert not list(tmp_path.iterdir())

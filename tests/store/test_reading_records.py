@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from evo.errors import DataError
+from evo.files.layout import RECORDS
 from evo.store import checkpoints
-from evo.store.paths import RECORDS
 from evo.store.store import Store
 
 

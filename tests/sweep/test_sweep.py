@@ -21,12 +21,12 @@ import evo
 from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import train
 from evo.errors import ConfigurationError, DataError
+from evo.store.champion import Score
 from evo.sweep import race
 from evo.sweep.race import Journal, Standing
 from evo.sweep.search import Search
 from evo.sweep.sweeping import PlannedSweep, Race, winner
 from evo.sweep.trials import Axis, SweepSettings, Values, axes_of, axis_of, different, grid, limited, name_of
-from evo.training.testing import Score
 from tests.helpers.calling import ROOT, SMALL, called
 
 TINY = SMALL.replace("episodes = 70", "episodes = 4")

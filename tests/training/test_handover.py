@@ -16,9 +16,8 @@ from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
 from evo.networks.transfer import fit
 from evo.setup import Setup
-from evo.store.champion import encode_champion, read_champion
+from evo.store.champion import encode_champion, network_layers, read_champion
 from evo.store.store import Store
-from evo.training.champion import network_layers
 from evo.training.init_from import keep
 from tests.algorithms.test_ga import NETWORK
 from tests.helpers.calling import SMALL, called, summary_of

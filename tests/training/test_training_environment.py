@@ -17,8 +17,8 @@ from evo.errors import ConfigurationError
 from evo.evaluators import serial
 from evo.records import Episodes, Task, WeightSource
 from evo.run import train
+from evo.store.run import Run
 from evo.store.store import Store
-from evo.training.finished import Run
 from evo.verify.candidate import replay_candidate
 from tests.helpers.calling import called
 from tests.helpers.specs import make, spec

@@ -44,18 +44,19 @@ def main(arguments: Namespace) -> int:
     from evo.cli.terminal import show
     from evo.config.experiment import environment_of
     from evo.store.metrics import looked_at
+    from evo.store.run import Run
     from evo.training import testing
-    from evo.training.finished import look_at, playing, with_environment
     from evo.training.summary import one_line
+    from evo.training.testing import playing
 
     episodes = whole("--episodes", arguments.episodes, 1, testing.BLOCK)
     block = whole("--block", arguments.block, 0, testing.LAST_BLOCK)
     registry.load(arguments.plugin)
     flags = {"workers": arguments.workers, "backend": arguments.backend}
-    run = look_at(Path(arguments.run_dir), flags)
-    episodes = episodes or run.experiment.test.episodes
-    block = run.experiment.test.block if block is None else block
-    experiment = with_environment(run.experiment, arguments.set) if arguments.set else run.experiment
+    run = Run(Path(arguments.run_dir), flags=flags)
+    episodes = episodes or run.config.test.episodes
+    block = run.config.test.block if block is None else block
+    experiment = run.with_environment(arguments.set) if arguments.set else run.config
     environment, network = environment_of(experiment.environment), experiment.network()
     rule = sampled(environment, network.outputs) if arguments.mode == "sample" else "greedy"
     with playing(experiment) as (evaluator, published):
@@ -69,7 +70,7 @@ def main(arguments: Namespace) -> int:
     else:
         if arguments.set:
             print(experiment.environment.title())
-            print(printable_lines("\n".join(_changed(run.experiment, experiment))))
+            print(printable_lines("\n".join(_changed(run.config, experiment))))
         print(show.described(score))
         baselines = testing.baselines(environment, score.episodes, score.block, testing.BASELINE_SECONDS)
         if others := show.described_baselines(baselines, score):

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, counted, printable
 from evo.exports import networks, tables
+from evo.files.layout import CHAMPION
 from evo.plugins import registry
-from evo.store.paths import CHAMPION
 
 if TYPE_CHECKING:
-    from evo.training.finished import Finished
+    from evo.store.run import Run
 
 SUMMARISED = False
 PAGE = "html"
@@ -69,12 +69,12 @@ def main(arguments: Namespace) -> int:
     if episodes and kind != PAGE:
         raise ConfigurationError(f"--episodes goes with --to {PAGE}, not with --to {kind}")
     file = _file(arguments, kind, source)
-    from evo.training.finished import look_at
+    from evo.store.run import Run
 
     registry.load(arguments.plugin)
     if kind in tables.FORMATS:
         return _table(file, kind, source)
-    run = look_at(source, {"backend": "serial"})
+    run = Run(source, flags={"backend": "serial"})
     if file is None:
         from evo.exports.decision_tree import python_file
 
@@ -83,7 +83,7 @@ def main(arguments: Namespace) -> int:
     if kind == PAGE:
         return _page(file, run, source, episodes)
     _written(file, lambda place: networks.write_network(place, kind, run))
-    network = run.experiment.network()
+    network = run.config.network()
     further = network.outputs - network.actions
     heads = f", then {further} more (value and other heads)" if further else ""
     shape = " x ".join(map(str, network.shape))
@@ -91,7 +91,7 @@ def main(arguments: Namespace) -> int:
         print(f"{file}: a function of the {math.prod(network.shape)} numbers of an observation")
     else:
         print(f"{file}: float32 observations [B, {shape}] to {network.actions} scores{heads}")
-    if run.experiment.environment.league.get("normalise"):
+    if run.config.environment.league.get("normalise"):
         print("it takes raw observations and normalises them itself, as in training")
     print(f"load it with: {LOADED[kind].format(file=str(file), stem=file.stem)}")
     if kind == "checkpoint":
@@ -132,9 +132,9 @@ def _title(source: Path) -> str:
 
 def _table(file: Path | None, kind: str, source: Path) -> int:
     """Write the metrics of the run in a directory."""
-    from evo.diagnosis.source import read_source
+    from evo.store.run import Run
 
-    run = read_source(source)
+    run = Run(source)
     if file is None:
         print(tables.csv_of(run.metrics), end="")
         return 0
@@ -144,7 +144,7 @@ def _table(file: Path | None, kind: str, source: Path) -> int:
     return 0
 
 
-def _page(file: Path, run: Finished, source: Path, episodes: int | None) -> int:
+def _page(file: Path, run: Run, source: Path, episodes: int | None) -> int:
     from evo.pages.champion import EPISODES, champion_page
 
     # No folders: a page is shared, and pages of equal champions are equal wherever these are.

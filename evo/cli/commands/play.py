@@ -17,7 +17,7 @@ from evo.plugins import registry
 if TYPE_CHECKING:
     from evo.cli.terminal.human import Match, Opponent
     from evo.environments.snake import Options as Snake
-    from evo.training.finished import Finished
+    from evo.store.run import Run
 
 
 SUMMARISED = False
@@ -45,17 +45,17 @@ def main(arguments: Namespace) -> int:
     if arguments.run_dir is None:
         _play(Snake(), None, episode, speed)
         return 0
-    from evo.training.finished import look_at
+    from evo.store.run import Run
 
-    run = look_at(Path(arguments.run_dir), {"backend": "serial"})
-    options = run.experiment.environment
+    run = Run(Path(arguments.run_dir), flags={"backend": "serial"})
+    options = run.config.environment
     if not isinstance(options, Snake):
         raise ConfigurationError(f"evo play: {options.id} cannot be played in a terminal, only Snake can")
     _play(options, run, episode, speed)
     return 0
 
 
-def _play(options: Snake, run: Finished | None, episode: int, speed: int) -> None:
+def _play(options: Snake, run: Run | None, episode: int, speed: int) -> None:
     from evo.cli.terminal.human import Match, play, sides
     from evo.randomness.streams import seeds_of_test_episodes
     from snake.rules import Game
@@ -75,15 +75,15 @@ def _play(options: Snake, run: Finished | None, episode: int, speed: int) -> Non
         play(begin, episode, speed)
 
 
-def _champion(run: Finished, stack: ExitStack) -> Callable[[int], Opponent]:
+def _champion(run: Run, stack: ExitStack) -> Callable[[int], Opponent]:
     """Return a function that plays a test episode with the champion, by an evaluator that `stack` closes."""
     from evo.cli.terminal.human import Opponent
     from evo.config.experiment import environment_of
-    from evo.training.finished import playing
+    from evo.training.testing import playing
     from evo.verify.recording import record
 
-    environment = environment_of(run.experiment.environment)
-    evaluator, published = stack.enter_context(playing(run.experiment))
+    environment = environment_of(run.config.environment)
+    evaluator, published = stack.enter_context(playing(run.config))
     weights = published.publish(run.champion.weights[None])
 
     def plays(number: int) -> Opponent:

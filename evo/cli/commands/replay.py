@@ -16,7 +16,7 @@ from evo.plugins import registry
 
 if TYPE_CHECKING:
     from evo.environment import Environment
-    from evo.training.finished import Policy
+    from evo.store.policy import Policy
     from evo.verify.recording import Recording
 
 SUMMARISED = False
@@ -84,23 +84,24 @@ def main(arguments: Namespace) -> int:
 def _champion(arguments: Namespace) -> Replay:
     """Return a test episode of the champion: the one that was asked for, else a typical one."""
     from evo.config.experiment import environment_of
-    from evo.training.finished import Policy, look_at, playing
-    from evo.training.testing import BLOCK, TYPICAL_OF, median_episode
+    from evo.store.policy import Policy
+    from evo.store.run import Run
+    from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing
     from evo.verify.recording import record, scores_of_test
 
     episode, choice = whole("--episode", arguments.episode, 0, BLOCK - 1), ""
-    run = look_at(Path(arguments.run_dir), {"backend": "serial"})
-    environment = environment_of(run.experiment.environment)
-    _check_visible(environment, run.experiment.environment.id, arguments)
+    run = Run(Path(arguments.run_dir), flags={"backend": "serial"})
+    environment = environment_of(run.config.environment)
+    _check_visible(environment, run.config.environment.id, arguments)
     steps = arguments.json or arguments.step is not None
-    with playing(run.experiment) as (evaluator, published):
+    with playing(run.config) as (evaluator, published):
         weights, metrics = published.publish(run.champion.weights[None]), environment.episode_metrics
         if episode is None:
-            scores = scores_of_test(weights, evaluator, min(TYPICAL_OF, run.experiment.test.episodes), metrics)
+            scores = scores_of_test(weights, evaluator, min(TYPICAL_OF, run.config.test.episodes), metrics)
             episode = median_episode(scores)
             choice = _ranked(scores.tolist(), episode)
         recording = record(weights, evaluator, episode, metrics, steps=steps)
-    policy = Policy(run.experiment.network(), run.champion.weights, run.experiment)
+    policy = Policy(run.config.network(), run.champion.weights, run.config)
     return Replay(f"test episode {episode}", episode, environment, policy, recording, choice)
 
 
@@ -126,7 +127,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
     if generation is None or candidate is None:
         missing = "--generation G" if generation is None else "--candidate N"
         raise ConfigurationError(f"--generation, --candidate and --round belong together: {missing} is missing")
-    from evo.training.finished import Policy
+    from evo.store.policy import Policy
     from evo.verify.candidate import replay_candidate
 
     wanted = (arguments.gif, arguments.film, arguments.step, arguments.episode) != (None,) * 4 or arguments.json

@@ -23,15 +23,15 @@ def main(arguments: Namespace) -> int:
     from evo.config import loading
     from evo.config.plug_ins import stored
     from evo.files.durable import resources
-    from evo.store import run_directory
+    from evo.files.layout import CONFIG
 
     registry.load(arguments.plugin)
     directory = Path(arguments.run_dir)
-    file = directory / run_directory.CONFIG
+    file = directory / CONFIG
     with resources("read", directory):
         there, exists = file.is_file(), directory.exists()
     if not there:
-        why = f"it has no {run_directory.CONFIG}" if exists else "there is no such directory"
+        why = f"it has no {CONFIG}" if exists else "there is no such directory"
         raise DataError(f"{directory} is not a run: {why}")
     with stored():
         before = loading.load(file, resolved=True)

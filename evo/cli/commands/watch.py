@@ -25,24 +25,22 @@ def main(arguments: Namespace) -> int:
     from evo.cli.terminal import following
     from evo.cli.terminal.display import display_for, finite
     from evo.cli.terminal.show import watched
-    from evo.config import loading
-    from evo.config.plug_ins import stored
     from evo.errors import counted
     from evo.run import Row
     from evo.store.recovery import require_run_directory
-    from evo.store.run_directory import CONFIG
+    from evo.store.run import Run
 
     registry.load(arguments.plugin)
     directory = Path(arguments.run_dir)
     require_run_directory(directory)
-    with stored():
-        experiment = loading.load(directory / CONFIG, resolved=True)
+    run = Run(directory)
+    experiment = run.config
     generations = experiment.generations
     tail, champions = following.MetricsTail(directory), following.Champions(directory, experiment.network())
     best, chosen, done, first = float("-inf"), 0, 0, True
     with display_for(False, arguments.verbose) as display:
         while True:
-            running = following.is_running(directory)
+            running = run.is_running
             lines = list(tail.read())
             for number, line in enumerate(lines):
                 metrics = {name: value for name, stored in line.items() if (value := finite(stored)) is not None}

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from evo.errors import DataError
-from evo.files.lock import LOCK
+from evo.files.layout import CHAMPION, METRICS
 from evo.networks.network import Network
-from evo.store.champion import WEIGHTS, Champion
-from evo.store.metrics import METRICS
+from evo.store.champion import Champion
 from evo.store.sandbox import read_champion
-from evo.training.champion import champion_of
 
 
 class MetricsTail:
@@ -63,22 +61,11 @@ class Champions:
     def newer(self) -> Champion | None:
         """Return the champion if its file has changed since the last call and can be read, else None."""
         try:
-            state = (self._directory / WEIGHTS).stat()
+            state = (self._directory / CHAMPION).stat()
             if self._seen == (seen := (state.st_mtime_ns, state.st_size)):
                 return None
             self._seen = seen
-            return champion_of(self._directory, self._network, read_champion)
+            champion = read_champion(self._directory)
+            return champion if champion.fits(self._network) else None
         except (OSError, DataError):  # it is not of this network, or just being replaced: the next one will do
             return None
-
-
-def is_running(directory: Path) -> bool:
-    """Return whether the process that the lock file names is there; a master on another machine is not seen."""
-    with suppress(OSError, ValueError, OverflowError):
-        process = int((directory / LOCK).read_text()[:20])
-        try:
-            os.kill(process, 0)
-        except PermissionError:
-            return True
-        return True
-    return False

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from evo.config.experiment import Experiment
     from evo.environment import Environment
     from evo.run import Session
+    from evo.store.champion import Score
     from evo.training.summary import Summary
-    from evo.training.testing import Baseline, Score
+    from evo.training.testing import Baseline
     from evo.verify.recording import Recording
 
 SECONDS = 5.0  # of a game

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from evo.environment import Environment, Shown
-    from evo.training.finished import Policy
+    from evo.store.policy import Policy
     from evo.verify.recording import Recording
 
 STRONGEST = 12  # inputs that are listed

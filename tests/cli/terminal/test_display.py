@@ -20,8 +20,9 @@ from evo.cli.terminal.screen import Screen
 from evo.cli.terminal.show import ending, headline
 from evo.config import loading
 from evo.run import Row
+from evo.store.champion import Score
 from evo.training.summary import Champion, Summary
-from evo.training.testing import Baseline, Score
+from evo.training.testing import Baseline
 
 ROOT = Path(__file__).parents[3]
 METRICS = {"best": 3.214, "mean": 1.0, "validation": 2.5, "frames": 6e5, "lane_utilisation": 0.75, "seconds": 2.0}

@@ -1,0 +1,84 @@
+"""A network as a function from observations to actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.config.experiment import environment_of
+
+if TYPE_CHECKING:
+    from evo.config.experiment import Experiment
+    from evo.networks.network import Network
+
+
+class Policy:
+    """A network that acts greedily: call it with an observation, or with a batch of them."""
+
+    def __init__(
+        self,
+        network: Network,
+        weights: NDArray[np.float32],
+        experiment: Experiment,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.network, self.weights = network, weights  # [P]
+        self.about = about or {}  # the facts in the champion's file
+        self._continuous = environment_of(experiment.environment).continuous
+        self._tensorflow = experiment.policy.player == "tensorflow"
+        self._origin = f"{experiment.algorithm} for {experiment.environment.id}"
+
+    def __repr__(self) -> str:
+        numbers = "numbers as actions" if self._continuous else "actions"
+        seen = f"observations {self.network.shape}, {self.network.actions} {numbers}"
+        return f"<Policy of {self._origin}: {seen}, {len(self.weights):,} weights>"
+
+    def __call__(self, observations: NDArray[Any], action_masks: NDArray[Any] | None = None) -> Any:
+        """Return the action of the highest score, the first of equals; of continuous actions, their means.
+
+        observations [*shape] or [B, *shape], action_masks [A] or [B, A] with 1 for allowed actions. One observation
+        gives an int, or float32 [D]; a batch gives int64 [B], or float32 [B, D]. ValueError: another shape.
+        """
+        seen, shape = np.asarray(observations, np.float32), self.network.shape
+        if shape not in (seen.shape, seen.shape[1:]):
+            raise ValueError(
+                f"observations of shape {seen.shape}, where {shape} or (B, {', '.join(map(str, shape))}) fit"
+            )
+        scores = self.scores(seen.reshape(-1, *shape))[:, : self.network.actions]
+        if self._continuous:
+            return scores[0] if seen.shape == shape else scores
+        if action_masks is not None:
+            scores = np.where(np.asarray(action_masks).reshape(len(scores), -1) != 0, scores, -np.inf)
+        actions = scores.argmax(axis=1)
+        return int(actions[0]) if seen.shape == shape else actions
+
+    def scores(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return all outputs of the network.  # [B, *shape] -> [B, O]"""
+        if self._tensorflow:
+            return np.asarray(self._model(observations), np.float32)
+        from evo.kernels import lanes
+        from evo.workers.process import interrupts_wait
+
+        with interrupts_wait():  # the first call compiles
+            return lanes.scores(self.network, self.weights, observations)
+
+    @cached_property
+    def _model(self) -> Any:
+        """The network in Keras, which takes long to build; with the weights of that time."""
+        from evo.networks.keras_form import build_keras, set_weights
+
+        model = build_keras(self.network)
+        set_weights(model, self.network, self.weights)
+        return model
+
+
+class Elite(NamedTuple):
+    """A network of an archive."""
+
+    cell: tuple[int, ...]  # its bin of each descriptor, from 0
+    fitness: float  # of an episode, on average, when it entered
+    policy: Policy

@@ -1,0 +1,283 @@
+"""`Run`, the one reader of run directories: it takes no lock, and also reads a run that was killed or goes on."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.config import loading
+from evo.config.experiment import PROVENANCE, Experiment, difference, environment_of
+from evo.config.plug_ins import stored
+from evo.errors import ConfigurationError, DataError, EvoError, first_line, notice
+from evo.files import lock
+from evo.files.durable import read_file
+from evo.files.layout import CHAMPION, CONFIG, FINGERPRINT, LARGEST_CONFIG, LARGEST_FINGERPRINT, LEARNING_FINGERPRINT
+from evo.plugins import registry
+from evo.store import sandbox
+from evo.store.champion import Champion, Score, network_layers, read_champion, score_in
+from evo.store.checkpoints import read_records, record_file
+from evo.store.manifest import Line
+from evo.store.policy import Elite, Policy
+from evo.store.recovery import require_run_directory
+from evo.store.store import Store
+
+if TYPE_CHECKING:
+    from evo.environment import Environment
+    from evo.files.arrays import Arrays
+
+MOST_BYTES, MOST_GENERATIONS = 64 << 20, 5000  # of records that are read, newest first
+LONGEST_NAME, MOST_COLUMNS = 60, 200  # of metrics; a file with more is no run's
+
+
+class Run:
+    """A run directory, or a champion.h5 by itself; it is only read, also while it trains.
+
+    A file is read when it is first asked for, and kept: make another `Run` to see what has been committed since.
+    `plugins` are modules that it needs; `flags` are those of `loading.load`, and say how to play. A champion is read in
+    a sandbox, unless this process has written the files (`trusted`). DataError: it is neither, or is damaged.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        plugins: Sequence[str] = (),
+        flags: Mapping[str, object] | None = None,
+        trusted: bool = False,
+        name: str = "",
+    ) -> None:
+        registry.load(plugins)
+        self.directory = Path(directory)
+        self.name = name or Path(os.path.realpath(directory)).name
+        self._flags, self._trusted = flags, trusted
+
+    @cached_property
+    def config(self) -> Experiment:
+        """The experiment, with every option and the flags."""
+        if self.directory.is_file():
+            if isinstance(found := self._in_file, Champion):
+                with stored():
+                    experiment = loading.of_champion(self.directory, found.about)
+                return loading.of_champion(self.directory, found.about, self._flags) if self._flags else experiment
+            raise found or DataError(f"{self.directory}: missing")
+        require_run_directory(self.directory)
+        with stored():
+            experiment = loading.load(self.directory / CONFIG, resolved=True)
+        return loading.load(self.directory / CONFIG, (), self._flags, resolved=True) if self._flags else experiment
+
+    @cached_property
+    def environment(self) -> Environment:
+        """The environment that the run plays."""
+        return environment_of(self.config.environment)
+
+    def with_environment(self, sets: Sequence[str]) -> Experiment:
+        """Return the experiment in an environment with other options, from --set assignments, for the same network.
+
+        ConfigurationError: a mistake in them, or the network does not fit there.
+        """
+        changed = loading.with_environment(self.config, sets)
+        ours, there = self.config.network(), changed.network()
+        if network_layers(there) != network_layers(ours):
+            raise ConfigurationError(
+                f"--set: the network is of an environment that shows {ours.shape} with {ours.actions} actions; this "
+                f"one shows {there.shape} with {there.actions}"
+            )
+        return changed
+
+    @cached_property
+    def store(self) -> Store:
+        """The committed generations: lines of the manifest, states and records."""
+        return Store.read(self.directory)
+
+    @cached_property
+    def metrics(self) -> list[dict[str, float]]:
+        """The finite numbers of metrics.jsonl for every committed generation; an empty row where its line is lost."""
+        rows: list[dict[str, float]] = [{} for _ in range(self.store.next_generation)]
+        known: set[str] = set()
+        for line in self.store.metrics():
+            generation = line.pop("generation", None)
+            if not isinstance(generation, int) or not 0 <= generation < len(rows):
+                continue
+            for name, value in line.items():
+                number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+                if number and len(name) <= LONGEST_NAME and (name in known or len(known) < MOST_COLUMNS):
+                    known.add(name)
+                    rows[generation][name] = float(value)
+        return rows
+
+    @property
+    def curves(self) -> dict[str, NDArray[np.float64]]:
+        """The columns of `metrics`, NaN where a generation has no such metric.  # [G] each"""
+        return {name: self.column(name) for name in dict.fromkeys(name for row in self.metrics for name in row)}
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """Return a metric of every generation, NaN where there is no value.  # [G]"""
+        return np.array([row.get(name, math.nan) for row in self.metrics], np.float64)
+
+    @cached_property
+    def champion(self) -> Policy:
+        """The champion, as a policy; DataError where there is none yet, or its file is not of this run."""
+        if isinstance(self._champion, DataError):
+            raise self._champion
+        if self._champion is None:
+            raise DataError(f"{self.directory}: there is no champion yet")
+        by_itself = self.directory.is_file()
+        if not by_itself and self.environment.sources != self.store.identity.get("game", {}).get("sources", ""):
+            what = self.config.environment.id
+            notice(f"{what} has changed since this run was begun; what is played now is another game")
+        return Policy(self.config.network(), self._champion.weights, self.config, self._champion.about)
+
+    @property
+    def test(self) -> Score | None:
+        """The champion's test score; None before it is tested. Raises as `champion`."""
+        return score_in(self.champion.about)
+
+    @property
+    def champion_file(self) -> Champion | None:
+        """What the champion's file holds; None where there is none of this run: `notes` say why."""
+        return self._champion if isinstance(self._champion, Champion) else None
+
+    @property
+    def score(self) -> Score | None:
+        """The champion's test score, where `champion_file` has one."""
+        return None if self.champion_file is None else self.champion_file.score
+
+    @property
+    def origin(self) -> int | None:
+        """The generation that the champion comes from, where it is known."""
+        generation = self.fact("generation")
+        return generation if generation is not None and 0 <= generation < self.store.next_generation else None
+
+    @property
+    def fitness(self) -> float | None:
+        """The champion's mean validation return, where it is known."""
+        fitness = self.fact("fitness", float | int)  # type: ignore[arg-type]
+        return float(fitness) if fitness is not None and math.isfinite(fitness) else None
+
+    def fact(self, name: str, kind: type = int) -> Any:
+        """Return a fact of the champion, or None where there is none of this kind."""
+        value = None if self.champion_file is None else self.champion_file.about.get(name)
+        return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to train."""
+        done, experiment = self.store.next_generation, self.config
+        return done >= experiment.generations or bool(experiment.run.budget.reached(self.store.spent, self.fitness))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process that the lock file names is there; a master on another machine is not seen."""
+        return lock.is_running(self.directory)
+
+    @property
+    def elites(self) -> list[Elite]:
+        """The elites of an archive (MAP-Elites, CMA-ME), by cell; DataError where the run has no archive."""
+        last = self.store.next_generation - 1
+        state = self.store.read_state(last) if last >= 0 else {}
+        if "grid" not in state:
+            raise DataError(f"{self.directory}: {self.config.algorithm} keeps no archive, or none yet")
+        options: Any = self.config.options
+        network, per = self.config.network(), 1000.0 * options.episodes
+        places = zip(*np.unravel_index(np.asarray(state["cells"], np.int64), options.bins), strict=True)
+        return [
+            Elite(tuple(map(int, place)), float(fitness) / per, Policy(network, weights, self.config))
+            for place, fitness, weights in zip(places, state["fitness"], state["weights"], strict=True)
+        ]
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """The [provenance] of the configuration; empty where it cannot be read."""
+        try:
+            found = tomllib.loads(self._text(CONFIG, LARGEST_CONFIG)).get(PROVENANCE, {})
+        except (tomllib.TOMLDecodeError, RecursionError):
+            return {}
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """The numeric fingerprints, by file; none where arithmetic is exact."""
+        there = [name for name in (FINGERPRINT, LEARNING_FINGERPRINT) if os.path.lexists(self.directory / name)]
+        return {name: self._text(name, LARGEST_FINGERPRINT) for name in there}
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What a reader should know: files that are missing, damaged, or not of this run."""
+        champion = [first_line(self._champion)] if isinstance(self._champion, DataError) else []
+        changed = difference(self.store.identity, self.config.identity())
+        changed = [f"{CONFIG} is not what the run was begun with: {line}" for line in changed]
+        return [note.replace(f"{self.directory}{os.sep}", "") for note in [*self.store.notices, *changed, *champion]]
+
+    def newest_records(self, notes: list[str], most: int | None = None) -> Iterator[tuple[int, Arrays]]:
+        """Yield the records that have returns, newest first, and note where they are too large to be read.
+
+        Of a run without lineages, only `most`, evenly spread, if that is set. Raises DataError where one is corrupt.
+        """
+        chosen = [line for line in self.store.lines if _has_returns(line)]
+        if most and not any("record/survivors" in line.arrays for line in chosen):
+            chosen = chosen[::-1][:: -(-len(chosen) // most) or 1][::-1]
+        groups = [(name, list(lines)) for name, lines in itertools.groupby(chosen, record_file)]
+        size = count = 0
+        for name, lines in reversed(groups):
+            size, count = size + lines[0].files[name].size, count + len(lines)
+            if size > MOST_BYTES or count > MOST_GENERATIONS:
+                notes.append(f"records before generation {lines[-1].generation + 2} are too large to be read here")
+                return
+            records = list(read_records(self.directory, name, lines))
+            yield from ((line.generation, record) for line, record in zip(lines[::-1], records[::-1], strict=True))
+
+    @cached_property
+    def _in_file(self) -> Champion | DataError | None:
+        """The champion's file; why it cannot be read; or None where there is none yet."""
+        if not self.directory.is_file():
+            require_run_directory(self.directory)
+            if not os.path.lexists(self.directory / CHAMPION):
+                return None
+        try:
+            return read_champion(self.directory) if self._trusted else sandbox.read_champion(self.directory)
+        except DataError as error:
+            return error
+
+    @cached_property
+    def _champion(self) -> Champion | DataError | None:
+        """The champion of this run; why it cannot be used; or None where there is none yet."""
+        found = self._in_file
+        if not isinstance(found, Champion):
+            return found
+        whose, file = "in the run's configuration", self.directory / CHAMPION
+        if self.directory.is_file():
+            whose, file = "that it describes", self.directory
+        else:
+            known = found.about.get("generations")
+            if isinstance(known, int) and known > self.store.next_generation:  # read before, while the run goes on
+                for name in ("store", "metrics"):
+                    self.__dict__.pop(name, None)
+            if self.config.policy.model_dump() != self.store.identity.get("policy"):
+                return DataError(f"{self.directory / CONFIG}: its [policy] is not the one that the run was begun with")
+        if not found.fits(self.config.network()):
+            return DataError(f"{file}: its layers are not those of the network {whose}")
+        if self.directory.is_file() or self.store.notices:
+            return found
+        if mistakes := ", ".join(found.mistakes(self.store.identity, self.store.lines)):
+            return DataError(f"{file}: is not of this run: {mistakes}; to use it by itself, name the file")
+        return found
+
+    def _text(self, name: str, most: int) -> str:
+        try:
+            return read_file(self.directory / name, most=most).decode(errors="replace")
+        except EvoError:
+            return ""
+
+
+def _has_returns(line: Line) -> bool:
+    layout = line.arrays.get("record/return")
+    return layout is not None and 0 not in layout.shape
