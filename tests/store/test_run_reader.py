@@ -1,0 +1,61 @@
+"""One reader of runs: what it reads is kept, a champion that is newer than the manifest is no other run's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import evo
+from evo.errors import DataError
+from evo.store.run import Run
+from tests.helpers.calling import SMALL, called
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run of four generations."""
+    where = tmp_path_factory.mktemp("read")
+    (where / "small.toml").write_text(SMALL)
+    called(where, "small.toml", "--run-dir", "run", "--no-report")
+    return where / "run"
+
+
+def test_a_run_is_read_once_and_another_reader_sees_what_was_committed_since(run: Path) -> None:
+    before = Run(run)
+    assert (before.store.next_generation, before.curves["mean"].shape) == (4, (4,))
+    called(run.parent, "resume", "run", "--generations", "6", "--no-report", program="evo")
+    assert (before.store.next_generation, before.curves["mean"].shape) == (4, (4,))
+    after = Run(run)
+    assert (after.store.next_generation, after.curves["mean"].shape) == (6, (6,))
+    assert before.champion.weights.shape == after.champion.weights.shape  # newer than the manifest that was read
+    assert before.store.next_generation == 6
+    assert before.notes == []
+    assert after.ended
+    assert after.is_running  # the process that its lock file names is this one
+
+
+def test_a_champion_is_the_same_in_every_form(run: Path) -> None:
+    whole, file = Run(run), Run(run / "champion.h5")
+    assert whole.champion_file is not None
+    assert np.array_equal(whole.champion.weights, whole.champion_file.weights)
+    assert np.array_equal(file.champion.weights, whole.champion.weights)
+    assert file.champion.about == whole.champion.about == whole.champion_file.about
+    assert whole.test == whole.score == file.test
+    assert whole.fitness == whole.champion.about["fitness"]
+    assert whole.config.identity() == whole.store.identity
+
+
+def test_what_is_no_run_and_a_run_without_a_champion_are_refused(run: Path, tmp_path: Path) -> None:
+    for wrong in (tmp_path, tmp_path / "nothing"):
+        for read in ("config", "store", "champion", "curves", "notes", "elites"):
+            with pytest.raises(DataError):
+                getattr(evo.Run(wrong), read)
+    experiment = evo.Experiment.load(run.parent / "small.toml")
+    next(iter(evo.train(experiment, tmp_path / "new"))).metrics.clear()
+    (tmp_path / "new" / "champion.h5").unlink()
+    new = evo.Run(tmp_path / "new")
+    assert (new.champion_file, new.score, new.fitness, new.origin, new.ended) == (None, None, None, None, False)
+    with pytest.raises(DataError, match="there is no champion yet"):
+        _ = new.champion
