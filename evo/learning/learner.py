@@ -1,26 +1,31 @@
-"""What algorithms see of a learner: a network's weights, Adam's moments, and updates by batches of examples."""
+"""What a learner is: a network's weights, Adam's moments, and updates by batches of examples; losses; observations."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
 from evo.errors import ResourceError
-from evo.learning.observations import Snapshots, observed
 from evo.networks.network import Network
 from evo.records import Arrays
+
+if TYPE_CHECKING:
+    from evo.games.contract import CompiledGame
 
 Values = dict[str, NDArray[np.float32]]
 Rows = NDArray[np.int32]
 
 BETAS = (0.9, 0.999)  # of Adam
 EPSILON = 1e-5
+PART = 4096  # observations that a thread rebuilds, at least
 
 
 # Outputs [B, O], the batch's arrays [B, ...] and the settings' scalars, all tensors, to named values of every example
@@ -28,12 +33,49 @@ EPSILON = 1e-5
 Loss = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 
 
-@runtime_checkable
-class BetweenNetworks(Protocol):
-    """A loss that asks a target network too; its learner has one."""
+@dataclass(frozen=True)
+class PolicyLoss(ABC):
+    """The loss of an actor-critic: stated in TensorFlow by its algorithm, with its derivatives by `exact.losses`.
 
-    def between(self, own: Any, target: Any) -> Loss:
-        """Return the loss for these two Keras models, the learner's network and the target network."""
+    A batch has "actions" [B] or [B, D], "advantages", "returns", and of the policy that acted "values" and
+    "log_probabilities" [B]; "action_masks" [B, A] bool where the environment has them. Settings:
+    "entropy_coefficient" and "value_coefficient", of PPO "clip_range" and "value_clip_range" too.
+    """
+
+    clipped: ClassVar[bool] = False  # PPO's surrogate, else log probability times advantage
+
+    actions: int  # number of actions, or their dimensions
+    is_gaussian: bool = False
+
+    @abstractmethod
+    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return "loss", "policy_loss", "value_loss", "entropy" and "approx_kl", [B] each."""
+
+
+@dataclass(frozen=True)
+class ActionValueLoss(ABC):
+    """The loss of Q-learning: stated in TensorFlow by its algorithm, with its derivatives by `exact.losses`.
+
+    A batch has "actions" and "targets" [B]. One that bootstraps has, in place of "targets", "returns", "discounts" and
+    "importance" [B], "following" [B, ...] and "action_masks" [B, A]; the learner adds "own_following" and
+    "target_following" [B, O], the outputs of its network and of its target network for the observations that follow.
+    """
+
+    bootstraps: ClassVar[bool] = False  # from a target network, which its learner has then
+
+    actions: int
+    dueling: bool
+    huber_delta: float
+    double: bool = False  # of a loss that bootstraps: its own network chooses the action that the target network values
+
+    @abstractmethod
+    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return "loss", "td_error" and "q_value", [B] each."""
+
+
+def has_target(loss: Loss) -> bool:
+    """Return whether the learner of a loss has a target network."""
+    return isinstance(loss, ActionValueLoss) and loss.bootstraps
 
 
 class TargetNetwork(Protocol):
@@ -137,3 +179,46 @@ class Learner(ABC):
                     "the last commit is intact: resume the run with a smaller learning rate (which needs --fork)"
                 )
         return values
+
+
+class Snapshots:
+    """Recorded snapshots in place of the observations that they are rebuilt into, row by row."""
+
+    def __init__(self, game: CompiledGame, rows: NDArray[np.uint8]) -> None:
+        """Keep the snapshots of a game.  # [M, S]; ValueError: they are of another size"""
+        game.check(rows)
+        self.size = prod(game.shape)  # of an observation
+        self._game, self._snapshots = game, np.ascontiguousarray(rows)
+        self._scratch: list[Any] = []  # states that no thread has now
+
+    def __len__(self) -> int:
+        return len(self._snapshots)
+
+    def rebuild(self, rows: NDArray[np.int32], out: NDArray[np.float32]) -> None:
+        """Write the network's inputs of some rows; ValueError: one is no position of the game.  # [B] -> [B, inputs]"""
+        try:
+            scratch = self._scratch.pop()
+        except IndexError:
+            scratch = self._game.make_state(1)
+        self._game.observe_rows(scratch, self._snapshots, rows, out.reshape(len(rows), *self._game.shape))
+        self._scratch.append(scratch)
+
+
+def observed(
+    environment: Any, rows: NDArray[Any], out: NDArray[np.float32] | None = None, threads: int = 1
+) -> NDArray[np.float32]:
+    """Return the network's inputs of recorded observations, snapshots or not.  # [M, S] or [M, ...] -> [M, ...]
+
+    ValueError where a snapshot is of no such game.
+    """
+    if rows.dtype != np.uint8:
+        return rows
+    if out is None:
+        out = np.empty((len(rows), *environment.game.shape), np.float32)
+    size = max(PART, -(-len(rows) // threads))
+    parts = [slice(first, first + size) for first in range(0, len(rows), size)]
+    if len(parts) < 2:
+        return environment.game.observe(rows, out)  # type: ignore[no-any-return]
+    with ThreadPoolExecutor(threads) as pool:  # compiled code holds no lock
+        list(pool.map(lambda part: environment.game.observe(rows[part], out[part]), parts))
+    return out
