@@ -130,17 +130,15 @@ class AlgorithmOptions(Section):
 
     learns: ClassVar[bool] = False  # whether it computes gradients, and so uses [learner]
     replays: ClassVar[bool] = False  # whether a resume plays recorded training episodes again
+    transitions_from: ClassVar[Literal["", "episodes", "segments"]] = ""  # what is recorded; "" = no transitions
+    in_probe: ClassVar[Mapping[str, Any]] = {}  # options with other values in a short probe of what a run takes
     noise_recipe: ClassVar[int] = 1  # of its candidates; 2 where weights have standard deviations of their own
 
     generations: int = Field(0, ge=0, le=10_000_000, description="number of generations; 0 = run.generations")
 
-    def probing(self) -> Self:
+    def for_probe(self) -> Self:
         """Return the options for a short probe of what a run takes: what begins late in a run begins at once."""
-        return self.model_copy(update={"generations": 0})
-
-    def transitions_from(self, environment: Any) -> Literal["", "episodes", "segments"]:
-        """Return what transitions are recorded from; empty: none are."""
-        return ""
+        return self.model_copy(update={"generations": 0, **self.in_probe})
 
     def extra_outputs(self, environment: Any) -> int:
         """Return how many outputs the network has besides the scores of actions.

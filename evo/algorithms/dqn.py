@@ -1,21 +1,215 @@
 """Deep Q-learning (Mnih et al., 2015): double, dueling, with n-step returns and prioritised replay.
 
-Transitions are collected in segments; then updates are made in proportion to the frames played. The original learns
-from 8 examples a frame, a batch of 32 every 4 frames.
+Transitions are collected in segments and added to a replay buffer; then updates are made in proportion to the frames
+played, on samples of the buffer, towards a target network. The original learns from 8 examples a frame, a batch of 32
+every 4 frames. `evo.learning.gradient_algorithm` is the loop around it.
 """
 
 from __future__ import annotations
 
-from evo.learning.deep_q_learning import DQN, ReplayOptions
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from evo import clock
+from evo.learning import hyperparameters as hp
+from evo.learning.collecting import envs_to_arrays
 from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.q_learning import QOptions
+from evo.learning.learner import ActionValueLoss, observed
+from evo.learning.method import GradientOptions, Method, Played, Stopped, UpdateMeans
+from evo.learning.q_learning import action_values, check_actions, following_values, huber_loss, symmetry_of
+from evo.randomness.streams import Purpose, stream
+from evo.records import ActionRule, Arrays, EnvStates, Metrics, Transitions
 from evo.setup import Setup
 
+if TYPE_CHECKING:
+    from evo.learning.learner import Learner
+    from evo.learning.replay_buffer import Sample
 
-class Options(ReplayOptions, QOptions):
+
+class Options(GradientOptions):
     """The [dqn] section."""
+
+    replays: ClassVar[bool] = True
+    in_probe: ClassVar[Mapping[str, Any]] = {"learning_starts": 1}
+
+    learning_rate: hp.LearningRate = 5e-4
+    max_gradient_norm: hp.MaxGradientNorm = 10.0
+    envs: hp.Envs = 128
+    horizon: hp.Horizon = 64
+    gamma: hp.Gamma = 0.99
+    epsilon: hp.Epsilon = hp.EPSILON
+    huber_delta: hp.HuberDelta = 1.0
+    symmetry: hp.BoardSymmetry = False
+    dueling: hp.Dueling = True
+    gamma_points: hp.GammaPoints = Field(default_factory=list)
+    replay_size: hp.ReplaySize = 500_000
+    learning_starts: hp.LearningStarts = 20_000
+    frames_per_update: hp.FramesPerUpdate = 64
+    batch_size: hp.BatchSize = 512
+    n_step: hp.NSteps = 3
+    double: hp.Double = True
+    target_tau: hp.TargetTau = 0.005
+    target_every: hp.TargetEvery = 0
+    prioritized: hp.Prioritized = True
+    priority_exponent: hp.PriorityExponent = 0.6
+    importance_exponent: hp.ImportanceExponent = 0.4
+    importance_exponent_frames: hp.ImportanceExponentFrames = 5_000_000
+
+    @model_validator(mode="after")
+    def _can_learn(self) -> Self:
+        hp.check_replay(self.replay_size, self.learning_starts, self.target_every, self.target_tau)
+        return self
+
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 1 for the value of dueling heads, else 0; ConfigurationError as `check_actions`."""
+        check_actions(environment, self.symmetry)
+        return int(self.dueling)
+
+
+@dataclass(frozen=True)
+class Loss(ActionValueLoss):
+    """The loss of each example, in TensorFlow; `evo.learning.exact.losses` has the same with its derivatives."""
+
+    bootstraps: ClassVar[bool] = True
+
+    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return "loss", "td_error" and "q_value", [B] each (Mnih et al., 2015, algorithm 1)."""
+        import tensorflow as tf
+
+        q = action_values(outputs, self.actions, self.dueling)  # [B, A] of the observations
+        q_target = action_values(batch["target_following"], self.actions, self.dueling)  # [B, A] n steps later
+        q_online = action_values(batch["own_following"], self.actions, self.dueling)
+        # Double Q-learning: the online network chooses the action, the target network values it (van Hasselt et al.,
+        # 2016, equation 4); else the target network does both.
+        best = following_values(q_target, q_online if self.double else q_target, batch["action_masks"])  # [B]
+        targets = tf.stop_gradient(batch["returns"] + batch["discounts"] * best)  # r_1 + ... + gamma^n max Q
+        chosen = tf.gather(q, batch["actions"], batch_dims=1)
+        td_error = targets - chosen
+        loss = batch["importance"] * huber_loss(td_error, self.huber_delta)  # Schaul et al., 2016, algorithm 1
+        return {"loss": loss, "td_error": td_error, "q_value": chosen}
+
+
+class DQN(Method):
+    """Updates on samples of the replay buffer, towards a target network."""
+
+    heads: ClassVar[str] = "q"
+    replays: ClassVar[bool] = True
+
+    def __init__(self, options: Options, setup: Setup) -> None:
+        """Begin with an empty replay buffer."""
+        from evo.learning.replay_buffer import ReplayBuffer
+
+        self.options, self.setup = options, setup
+        self.passes = 3 if options.double else 2  # of `following` too: by the target network, and with `double` its own
+        self._symmetry = symmetry_of(setup.environment, options.symmetry)
+        exponent = options.priority_exponent if options.prioritized else 0.0
+        self.buffer = ReplayBuffer(options.replay_size, options.n_step, options.gamma, exponent)
+        self._owed = 0  # frames played that no update was made for yet
+
+    def loss(self) -> Loss:
+        """Return the loss against the target network."""
+        options = self.options
+        return Loss(self.setup.network.actions, options.dueling, options.huber_delta, options.double)
+
+    def action_rule(self, frames: int) -> ActionRule:
+        """Return the epsilon-greedy rule after so many frames."""
+        return ActionRule("epsilon_greedy", hp.value_at(self.options.epsilon, frames))
+
+    def receive(self, transitions: Transitions, before: EnvStates | None, frames: int) -> dict[str, NDArray[Any]]:
+        """Add transitions to the replay buffer; return the record from which it can be filled again."""
+        from evo.learning.replay_buffer import BEGIN, record_of
+
+        begins = before is not None and not self.buffer.written
+        record = envs_to_arrays(before, BEGIN) if before is not None and begins else {}
+        return {**record, **record_of(transitions, before), **self._add(transitions, frames)}
+
+    def receive_episodes(
+        self, transitions: Transitions, seeds: NDArray[np.uint64], frames: int
+    ) -> dict[str, NDArray[Any]]:
+        """Add whole episodes, one a seed [E], as `receive` adds what one network has played."""
+        from evo.learning.replay_buffer import record_of, record_of_episodes
+
+        known = self.setup.environment.game is not None
+        record = record_of_episodes(transitions, seeds) if known else record_of(transitions, None)
+        return {**record, **self._add(transitions, frames)}
+
+    def _add(self, transitions: Transitions, frames: int) -> dict[str, NDArray[Any]]:
+        """Add transitions, the last of so many frames, and return the record of their discount, where it changes."""
+        from evo.learning.replay_buffer import GAMMA
+
+        points = self.options.gamma_points
+        self.buffer.gamma = hp.value_at(points, frames) if points else self.options.gamma
+        self.buffer.add(transitions)
+        if len(self.buffer) >= self.options.learning_starts:
+            self._owed += len(transitions)
+        return {GAMMA: np.array([self.buffer.gamma])} if points else {}
+
+    def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+        """Make the updates that are due for the frames played."""
+        options, seed, target = self.options, self.setup.seed, learner.target
+        assert target is not None
+        due, self._owed = divmod(self._owed, options.frames_per_update)
+        beta = hp.annealed(options.importance_exponent, 1.0, options.importance_exponent_frames, frames)
+        rate, means, moving = options.learning_rate_at(frames), UpdateMeans("loss", "q_value"), 0.0
+        rows = np.arange(options.batch_size, dtype=np.int32)
+        for update in range(due):
+            if stopped():
+                break
+            began = clock.wall()
+            sample = self.buffer.sample(stream(seed, Purpose.REPLAY, number, update), options.batch_size)
+            learner.load(self.examples(sample, beta, stream(seed, Purpose.MIRROR, number, update)))
+            moving += clock.wall() - began
+            values = learner.update(rows, rate, {})
+            self.buffer.update_priorities(sample.slots, values["td_error"])
+            target.follow(options.target_tau, options.target_every)
+            means.add(values)
+        filled = float(len(self.buffer))
+        return {**means.metrics(), "learning_rate": rate, "replay_size": filled, "seconds_moving": moving}
+
+    def examples(self, sample: Sample, exponent: float, key: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays that the loss needs of a sample, under random symmetries."""
+        environment, symmetry = self.setup.environment, self._symmetry
+        observations, following = (observed(environment, rows) for rows in (sample.observations, sample.following))
+        actions, allowed = sample.actions, sample.action_masks
+        if allowed is None:
+            allowed = np.ones((len(actions), self.setup.network.actions), np.int8)
+        if symmetry is not None:
+            forms = symmetry.draw(key, len(actions))
+            observations, following = (symmetry.planes(planes, forms) for planes in (observations, following))
+            actions, allowed = symmetry.actions(actions, forms), symmetry.allowed(allowed, forms)
+        return {
+            "observations": observations,
+            "actions": actions.astype(np.int32),
+            "returns": sample.returns,
+            "discounts": sample.discounts,
+            "following": following,
+            "action_masks": allowed,
+            "importance": self.buffer.importance_weights(sample.probabilities, exponent),
+        }
+
+    def growth(self) -> int:
+        """Return the bytes of the replay buffer that are not filled yet."""
+        return self.buffer.unfilled
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return frames without an update, and of the replay buffer what recorded actions do not give."""
+        return {"owed": np.array([self._owed], np.int64), **self.buffer.state()}
+
+    def restore(self, state: Arrays, records: Sequence[Arrays] | None) -> None:
+        """Restore the replay buffer by playing the recorded actions again; a fork begins with an empty one."""
+        if records is None:
+            self._owed = 0
+            self.buffer.clear()
+        else:
+            self._owed = int(np.asarray(state["owed"])[0])
+            self.buffer.restore(state, self.setup.environment_in, records)
 
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:
     """Return DQN."""
-    return GradientAlgorithm(options, setup, DQN(options, setup, options.dueling))
+    return GradientAlgorithm(options, setup, DQN(options, setup))

@@ -9,14 +9,15 @@ child; selection decides whether it becomes a parent. The learner plays some epi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo.algorithms import dqn
 from evo.evolution.population import (
     LARGEST_POPULATION,
     Offspring,
@@ -28,9 +29,10 @@ from evo.evolution.population import (
     spread,
     tasks_of,
 )
+from evo.learning import hyperparameters as hp
 from evo.learning.collecting import check_finite, episode_tasks, joined_transitions, metrics_of
-from evo.learning.deep_q_learning import DQN, ReplayOptions
 from evo.learning.method import MethodLearner
+from evo.learning.q_learning import check_actions
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
     Algorithm,
@@ -50,8 +52,13 @@ LEARNER = "learner_"  # prefix of the learner's arrays in a state
 EXPLORING_TOGETHER = 16  # episodes per task, as many as the kernel has lanes
 
 
-class Options(PopulationOptions, ReplayOptions):
-    """The [erl] section."""
+class Options(PopulationOptions):
+    """The [erl] section; from `learning_rate` on, its learner's, as in [dqn]."""
+
+    learns: ClassVar[bool] = True
+    replays: ClassVar[bool] = True
+    transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "episodes"  # whole ones are shared
+    in_probe: ClassVar[Mapping[str, Any]] = dqn.Options.in_probe
 
     population: int = Field(64, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
     episodes: int = Field(4, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
@@ -74,9 +81,31 @@ class Options(PopulationOptions, ReplayOptions):
     sync_every: int = Field(
         1, ge=0, description="generations between two entries of the learner's network into the population; 0 = never"
     )
+    learning_rate: hp.LearningRate = 5e-4
+    learning_rate_final: hp.LearningRateFinal = 5e-5
+    learning_rate_frames: hp.LearningRateFrames = 0
+    max_gradient_norm: hp.MaxGradientNorm = 10.0
+    gamma: hp.Gamma = 0.99
+    epsilon: hp.Epsilon = hp.EPSILON
+    huber_delta: hp.HuberDelta = 1.0
+    symmetry: hp.BoardSymmetry = False
+    gamma_points: hp.GammaPoints = Field(default_factory=list)
+    replay_size: hp.ReplaySize = 500_000
+    learning_starts: hp.LearningStarts = 20_000
+    frames_per_update: hp.FramesPerUpdate = 64
+    batch_size: hp.BatchSize = 512
+    n_step: hp.NSteps = 3
+    double: hp.Double = True
+    target_tau: hp.TargetTau = 0.005
+    target_every: hp.TargetEvery = 0
+    prioritized: hp.Prioritized = True
+    priority_exponent: hp.PriorityExponent = 0.6
+    importance_exponent: hp.ImportanceExponent = 0.4
+    importance_exponent_frames: hp.ImportanceExponentFrames = 5_000_000
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        hp.check_replay(self.replay_size, self.learning_starts, self.target_every, self.target_tau)
         if self.parents > self.population:
             raise ValueError(f"parents: {self.parents} of a population of {self.population}")
         if self.elites > self.parents:
@@ -89,9 +118,15 @@ class Options(PopulationOptions, ReplayOptions):
             raise ValueError("shared: 0, and explore_episodes: 0 leave nothing to learn from")
         return self
 
-    def transitions_from(self, environment: Any) -> Literal["episodes"]:
-        """Return "episodes": whole ones are shared."""
-        return "episodes"
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 0: a network's outputs are the values of actions; ConfigurationError as `check_actions`."""
+        check_actions(environment, self.symmetry)
+        return 0
+
+    def of_learner(self) -> dqn.Options:
+        """Return the options of the learner, whose network has no dueling heads."""
+        shared = dqn.Options.model_fields.keys() & type(self).model_fields.keys() - {"episodes", "generations"}
+        return dqn.Options(dueling=False, **{name: getattr(self, name) for name in shared})
 
 
 class EvolutionaryReinforcementLearning(Algorithm):
@@ -99,10 +134,9 @@ class EvolutionaryReinforcementLearning(Algorithm):
 
     def __init__(self, options: Options, setup: Setup) -> None:
         self.options, self.setup = options, setup
-        assert setup.learner is not None
-        self.notices = setup.learner.notices
-        self._method = DQN(options, setup)
+        self._method = dqn.DQN(options.of_learner(), setup)
         self._trained = MethodLearner(setup, self._method, options.max_gradient_norm)
+        self.notices = self._trained.notices
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
         start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
         self._parents = start.astype(np.float32)  # [S, P] best first
@@ -118,7 +152,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
         results = yield Request(published, tasks)
         outcome = Outcome(results)
         fitness, metrics = outcome.fitness(options), outcome.metrics()
-        rule = options.action_rule(self.setup.environment, self._frames)
+        rule = self._method.action_rule(self._frames)
         exploring = episode_tasks(keys[options.episodes :], EXPLORING_TOGETHER, rule, len(self._parents))
         if exploring:
             explored = yield Request(None, exploring)
@@ -212,7 +246,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
 
     def growth(self) -> int:
         """Return the bytes of the replay buffer that are not filled yet."""
-        return self._trained.growth()
+        return self._method.growth()
 
     def close(self) -> None:
         """End the learner's processes."""

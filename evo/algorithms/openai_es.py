@@ -12,7 +12,7 @@ from evo.evolution.noise_sums import noise_sum, norm
 from evo.evolution.optimizers import OPTIMIZERS
 from evo.evolution.ranking import centred_ranks
 from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
-from evo.learning.schedules import annealed
+from evo.learning.hyperparameters import annealed
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 

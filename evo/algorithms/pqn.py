@@ -5,6 +5,8 @@ Each generation's transitions are learned from in a few epochs; use `policy.norm
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,32 +14,35 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from evo import clock
+from evo.learning import hyperparameters as hp
 from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.method import Method, Played, Stopped
-from evo.learning.observations import observed
-from evo.learning.q_learning import QOptions, UpdateMeans
-from evo.learning.schedules import annealed
+from evo.learning.learner import ActionValueLoss, observed
+from evo.learning.method import GradientOptions, Method, Played, Stopped, UpdateMeans
+from evo.learning.q_learning import action_values, check_actions, huber_loss, symmetry_of
 from evo.randomness.streams import Purpose, stream
-from evo.records import Metrics, Transitions
+from evo.records import ActionRule, Metrics, Transitions
 from evo.setup import Setup
 
 if TYPE_CHECKING:
     from evo.learning.learner import Learner
-    from evo.learning.losses import Regression
 
 
-class Options(QOptions):
+class Options(GradientOptions):
     """The [pqn] section."""
 
-    gamma_final: float = Field(
-        0.99,
-        ge=0,
-        le=1,
-        description="final discount factor, where it is annealed",
-    )
-    gamma_frames: int = Field(0, ge=0, description="frames over which gamma is annealed; 0 = constant")
+    learning_rate: hp.LearningRate = 5e-4
+    max_gradient_norm: hp.MaxGradientNorm = 10.0
+    envs: hp.Envs = 128
+    horizon: hp.Horizon = 64
+    gamma: hp.Gamma = 0.99
+    epsilon: hp.Epsilon = hp.EPSILON
+    huber_delta: hp.HuberDelta = 1.0
+    symmetry: hp.BoardSymmetry = False
+    dueling: hp.Dueling = True
+    gamma_final: hp.GammaFinal = 0.99
+    gamma_frames: hp.GammaFrames = 0
     q_lambda: float = Field(0.65, ge=0, le=1, description="lambda of Q(lambda); 0 = one-step targets")
-    epochs: int = Field(2, ge=1, le=1000, description="passes over the transitions of a generation")
+    epochs: hp.Epochs = 2
     minibatches: int = Field(16, ge=1, le=1 << 20, description="minibatches per epoch")
 
     @model_serializer(mode="wrap")
@@ -53,6 +58,25 @@ class Options(QOptions):
             raise ValueError(f"minibatches: {self.minibatches} of {self.envs * self.horizon} transitions")
         return self
 
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 1 for the value of dueling heads, else 0; ConfigurationError as `check_actions`."""
+        check_actions(environment, self.symmetry)
+        return int(self.dueling)
+
+
+@dataclass(frozen=True)
+class Loss(ActionValueLoss):
+    """The loss of each example, in TensorFlow; `evo.learning.exact.losses` has the same with its derivatives."""
+
+    def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return "loss", "td_error" and "q_value", [B] each."""
+        import tensorflow as tf
+
+        q = action_values(outputs, self.actions, self.dueling)  # [B, A]
+        chosen = tf.gather(q, batch["actions"], batch_dims=1)
+        td_error = batch["targets"] - chosen
+        return {"loss": huber_loss(td_error, self.huber_delta), "td_error": td_error, "q_value": chosen}
+
 
 class PQN(Method):
     """Regression towards Q(lambda) on minibatches."""
@@ -61,13 +85,15 @@ class PQN(Method):
 
     def __init__(self, options: Options, setup: Setup) -> None:
         self.options, self.setup = options, setup
-        self._symmetry = options.symmetry_of(setup.environment)
+        self._symmetry = symmetry_of(setup.environment, options.symmetry)
 
-    def loss(self) -> Regression:
+    def loss(self) -> Loss:
         """Return the loss against fixed targets."""
-        from evo.learning.losses import Regression
+        return Loss(self.setup.network.actions, self.options.dueling, self.options.huber_delta)
 
-        return Regression(self.setup.network.actions, self.options.dueling, self.options.huber_delta)
+    def action_rule(self, frames: int) -> ActionRule:
+        """Return the epsilon-greedy rule after so many frames."""
+        return ActionRule("epsilon_greedy", hp.value_at(self.options.epsilon, frames))
 
     def targets(self, transitions: Transitions, frames: int) -> NDArray[np.float32]:
         """Return Q(lambda) from the values that the network gave when it acted, after so many frames.  # [M]"""
@@ -81,7 +107,7 @@ class PQN(Method):
             )
         )
         options = self.options
-        gamma = annealed(options.gamma, options.gamma_final, options.gamma_frames, frames)
+        gamma = hp.annealed(options.gamma, options.gamma_final, options.gamma_frames, frames)
         return q_lambda_targets(transitions.rewards, transitions.ends, best, next_best, gamma, options.q_lambda)
 
     def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
@@ -91,7 +117,8 @@ class PQN(Method):
         assert played is not None
         transitions, environment = played.transitions, self.setup.environment_in(played.number)
         options, seed, count = self.options, self.setup.seed, len(transitions)
-        rate, means, targets = options.learning_rate_at(frames), UpdateMeans(), self.targets(transitions, frames)
+        rate, means = options.learning_rate_at(frames), UpdateMeans("loss", "q_value")
+        targets = self.targets(transitions, frames)
         began, actions, symmetry = clock.wall(), np.asarray(transitions.actions, np.int8), self._symmetry
         steps, threads = transitions.observations, self.setup.learner_threads
         if symmetry is None:

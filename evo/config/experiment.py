@@ -95,8 +95,9 @@ class Experiment:
 
     @property
     def transitions_from(self) -> str:
-        """Return what transitions are recorded from: "segments", "episodes" or "" for none."""
-        return self.options.transitions_from(environment_of(self.environment))
+        """Return what transitions are recorded from: "segments" of a compiled game, "episodes" or "" for none."""
+        wanted = self.options.transitions_from
+        return "episodes" if wanted and environment_of(self.environment).game is None else wanted
 
     @property
     def extra_outputs(self) -> int:

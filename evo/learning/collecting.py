@@ -27,7 +27,6 @@ from evo.records import (
 from evo.rollouts.replay import joined
 
 if TYPE_CHECKING:
-    from evo.learning.gradient_algorithm import GradientOptions
     from evo.setup import Setup
 
 STATES = ("snapshots", "first", "episode", "returns_so_far")
@@ -37,10 +36,10 @@ ENVS = "env_"  # prefix of the environments' states in a checkpoint
 class Collector:
     """Plays segments of environments side by side, or (`envs` 0) whole episodes."""
 
-    def __init__(self, options: GradientOptions, setup: Setup, horizon: int) -> None:
+    def __init__(self, setup: Setup, envs: int, horizon: int, episodes: int, per_task: int) -> None:
+        """Prepare to play `horizon` steps of each of `envs` environments, or `episodes` episodes, a generation."""
         self._setup, self._horizon = setup, horizon
-        self._count, self._episodes = options.envs_in(setup.environment), options.episodes
-        self._per_task = options.envs_per_task
+        self._count, self._episodes, self._per_task = envs, episodes, per_task
         self._envs: dict[int, EnvStates] = {}  # where the last segments ended, by `Setup.slot`
 
     def envs(self, number: int) -> EnvStates | None:

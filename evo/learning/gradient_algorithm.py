@@ -1,32 +1,22 @@
-"""The engine of every gradient method: play, learn from the transitions, and again; also asynchronously.
+"""The loop of every gradient method: play, learn from the transitions, and again; also asynchronously.
 
-A method says how it acts and what it learns; the engine has the learner, the environments, the counters and the state.
+A method says how it acts and what it learns; the loop has the learner, the environments, the counters and the state.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from evo import clock
 from evo.errors import ConfigurationError
 from evo.learning import collecting
-from evo.learning.method import Method, MethodLearner, Played, Stopped, UpdateOptions
-from evo.records import (
-    ActionRule,
-    Algorithm,
-    Arrays,
-    Finalists,
-    Generation,
-    Metrics,
-    Request,
-    Transitions,
-)
+from evo.learning.method import GradientOptions, Method, MethodLearner, Played, Stopped
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Transitions
 from evo.setup import Setup
 
 if TYPE_CHECKING:
@@ -40,64 +30,18 @@ LAG = (
 WHOLE = "no effect of {}: this environment has no compiled game, so whole episodes are played; set {}.episodes"
 
 
-class GradientOptions(UpdateOptions):
-    """Options of every method that learns by gradients from what its own network has played."""
-
-    episodes: int = Field(
-        32,
-        ge=1,
-        le=65536,
-        description="whole episodes per generation; used instead of envs and horizon where the environment has no "
-        "compiled game",
-    )
-    envs_per_task: int = Field(64, ge=1, le=65536, description="environments (or whole episodes) per task")
-    asynchronous: bool = Field(False, description="learn while the next generation is played (policy lag of one)")
-
-    def transitions_from(self, environment: Any) -> Literal["", "episodes", "segments"]:
-        """Return "segments" of environments side by side, or whole "episodes"."""
-        return "segments" if self.envs_in(environment) else "episodes"
-
-    def envs_in(self, environment: Any) -> int:
-        """Return the number of environments of a segment; 0: whole episodes are played."""
-        return 0
-
-    def action_rule(self, environment: Any, frames: int) -> ActionRule:
-        """Return how actions are chosen in training, after so many frames."""
-        raise NotImplementedError
-
-    def unused(self, setup: Setup) -> list[str]:
-        """Return a notice of options that were given and have no effect in this environment."""
-        return []
-
-
-class SegmentOptions(GradientOptions):
-    """Options of a method that plays segments, where the environment has a compiled game."""
-
-    envs: int = Field(128, ge=1, le=65536, description="parallel environments")
-    horizon: int = Field(64, ge=1, le=65536, description="steps per environment and generation (rollout length)")
-
-    def envs_in(self, environment: Any) -> int:
-        """Return `envs` where the environment has a compiled game, else 0: whole episodes are played."""
-        return 0 if environment.game is None else self.envs
-
-    def unused(self, setup: Setup) -> list[str]:
-        """Return a notice where environments side by side were asked for, and whole episodes are played."""
-        section = type(self).__module__.rpartition(".")[2]
-        given = [f"{section}.{name}" for name in ("envs", "horizon") if name in self.model_fields_set]
-        return [WHOLE.format(" and ".join(given), section)] if given and not self.envs_in(setup.environment) else []
-
-
 class GradientAlgorithm(Algorithm):
     """A network that a method trains."""
 
     def __init__(self, options: GradientOptions, setup: Setup, method: Method) -> None:
-        if setup.learner is None:
-            raise ValueError("a gradient method needs the options of a learner")
         self.options, self.setup, self.method = options, setup, method
-        self.notices = [*([LAG] if options.asynchronous else []), *setup.learner.notices, *options.unused(setup)]
-        horizon = options.horizon if isinstance(options, SegmentOptions) else 0
-        self.collector = collecting.Collector(options, setup, horizon)
         self._trained = MethodLearner(setup, method, options.max_gradient_norm)
+        envs, horizon = options.envs_in(setup.environment), int(getattr(options, "horizon", 0))
+        self.collector = collecting.Collector(setup, envs, horizon, options.episodes, options.envs_per_task)
+        self.notices = [*([LAG] if options.asynchronous else []), *self._trained.notices]
+        section = type(options).__module__.rpartition(".")[2]
+        unused = [f"{section}.{name}" for name in ("envs", "horizon") if name in options.model_fields_set and not envs]
+        self.notices += [WHOLE.format(" and ".join(unused), section)] if unused else []
         self._pending: Transitions | None = None  # asynchronous: played, and not learned from yet
         self._frames = 0  # played in training; schedules count these
         self._record: dict[str, NDArray[Any]] = {}
@@ -109,7 +53,7 @@ class GradientAlgorithm(Algorithm):
 
     def generation(self, number: int) -> Generation:
         """Play, and learn from the transitions; asynchronously, learn from those of the generation before."""
-        rule = self.options.action_rule(self.setup.environment, self._frames)
+        rule = self.method.action_rule(self._frames)
         request = Request(self._trained.published(), self.collector.tasks(number, rule))
         before, background = self.collector.envs(number), self._in_background(number)
         try:
@@ -183,8 +127,8 @@ class GradientAlgorithm(Algorithm):
         return self._trained.fingerprint()
 
     def growth(self) -> int:
-        """Return the bytes that the method's memory will yet grow by."""
-        return self._trained.growth()
+        """Return the bytes by which the method's memory has yet to grow."""
+        return self.method.growth()
 
     def close(self) -> None:
         """End the learner's processes."""
@@ -195,7 +139,7 @@ class Background:
     """Learning in a thread of its own while a generation is played."""
 
     def __init__(self, work: Callable[[Stopped], Metrics]) -> None:
-        """Begin; `work` is given a function that says whether to stop."""
+        """Begin; `work` takes a function that says whether to stop."""
         self._work, self._stop, self._seconds = work, threading.Event(), 0.0
         self._metrics: Metrics = {}
         self._error: BaseException | None = None

@@ -1,4 +1,4 @@
-"""Hyperparameters that several gradient methods have, and schedules: functions of the frames played, not of a run's length."""
+"""Hyperparameters that several gradient methods have, and schedules as functions of the frames played."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from pydantic import AfterValidator, Field
 Points = list[list[float]]  # [frames, value], frames rising from 0
 
 
-def annealed(initial: float, final: float, over: int, frames: int) -> float:
-    """Anneal linearly from `initial` to `final` over the first `over` frames; with `over` 0 return `initial`."""
+def annealed(initial: float, final: float, over: int, frames: int, points: Sequence[Sequence[float]] = ()) -> float:
+    """Anneal linearly from `initial` to `final` over the first `over` frames; with `over` 0 return `initial`.
+
+    Where there are `points`, they are the schedule, as in `value_at`.
+    """
+    if points:
+        return value_at(points, frames)
     if not over:
         return initial
     return final if frames >= over else initial + (final - initial) * (frames / over)
@@ -42,17 +47,13 @@ def _checked(points: Points) -> Points:
 
 # Updates, and what they learn from
 LearningRate = Annotated[float, Field(gt=0, le=1, description="initial learning rate of Adam")]
-LearningRateFinal = Annotated[
-    float, Field(gt=0, le=1, description="final learning rate of Adam, where it is annealed")
-]
+LearningRateFinal = Annotated[float, Field(gt=0, le=1, description="final learning rate of Adam, where it is annealed")]
 LearningRateFrames = Annotated[
     int, Field(ge=0, description="frames over which the learning rate is annealed; 0 = constant")
 ]
 MaxGradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
 Envs = Annotated[int, Field(ge=1, le=65536, description="parallel environments")]
-Horizon = Annotated[
-    int, Field(ge=1, le=65536, description="steps per environment and generation (rollout length)")
-]
+Horizon = Annotated[int, Field(ge=1, le=65536, description="steps per environment and generation (rollout length)")]
 Epochs = Annotated[int, Field(ge=1, le=1000, description="passes over the transitions of a generation")]
 GaeLambda = Annotated[float, Field(ge=0, le=1, description="lambda of generalised advantage estimation")]
 
@@ -96,15 +97,11 @@ Epsilon = Annotated[
     AfterValidator(_checked),
     Field(description="probability of a random action: points [frames, epsilon], interpolated linearly"),
 ]
-HuberDelta = Annotated[
-    float, Field(ge=0, description="TD error above which the loss is linear; 0 = squared loss")
-]
+HuberDelta = Annotated[float, Field(ge=0, description="TD error above which the loss is linear; 0 = squared loss")]
 BoardSymmetry = Annotated[bool, Field(description="augment transitions by random symmetries of the board")]
 Dueling = Annotated[bool, Field(description="dueling network: Q = V + A - mean(A); adds an output")]
 ReplaySize = Annotated[int, Field(ge=1, le=1 << 30, description="capacity of the replay buffer, in transitions")]
-LearningStarts = Annotated[
-    int, Field(ge=1, description="transitions in the replay buffer before the first update")
-]
+LearningStarts = Annotated[int, Field(ge=1, description="transitions in the replay buffer before the first update")]
 FramesPerUpdate = Annotated[int, Field(ge=1, description="frames played per update")]
 BatchSize = Annotated[int, Field(ge=1, le=1 << 20, description="transitions per update")]
 NSteps = Annotated[int, Field(ge=1, le=1000, description="steps of n-step returns")]
@@ -120,10 +117,16 @@ TargetEvery = Annotated[
 ]
 Prioritized = Annotated[bool, Field(description="prioritised replay, by TD error; false = uniform")]
 PriorityExponent = Annotated[float, Field(gt=0, le=2, description="exponent alpha of priorities")]
-ImportanceExponent = Annotated[
-    float, Field(ge=0, le=1, description="initial importance-sampling exponent beta")
-]
+ImportanceExponent = Annotated[float, Field(ge=0, le=1, description="initial importance-sampling exponent beta")]
 ImportanceExponentFrames = Annotated[
     int, Field(ge=0, description="frames over which beta is annealed to 1; 0 = constant")
 ]
 EPSILON = [[0.0, 1.0], [500_000.0, 0.02], [3_000_000.0, 0.001]]  # default schedule of Q-learning
+
+
+def check_replay(replay_size: int, learning_starts: int, target_every: int, target_tau: float) -> None:
+    """Raise ValueError where options of Q-learning from a replay buffer leave nothing to learn from, or towards."""
+    if learning_starts > replay_size:
+        raise ValueError(f"learning_starts: {learning_starts} of a replay_size of {replay_size}")
+    if not target_every and not target_tau:
+        raise ValueError("target_tau: 0 never changes the target; give it, or target_every")

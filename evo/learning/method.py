@@ -1,9 +1,9 @@
-"""A method of learning by gradients, and the learner that makes its updates."""
+"""A method of learning by gradients: its options, what it adds to the loop, and the learner that makes its updates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,37 +11,48 @@ from pydantic import Field
 
 from evo import clock
 from evo.learning.collecting import initial_weights
-from evo.learning.schedules import annealed
+from evo.learning.hyperparameters import LearningRate, LearningRateFinal, LearningRateFrames, MaxGradientNorm, annealed
 from evo.options import AlgorithmOptions
-from evo.records import Arrays, EnvStates, Metrics, Transitions
+from evo.records import ActionRule, Arrays, EnvStates, Metrics, Transitions
 from evo.setup import Setup
 
 if TYPE_CHECKING:
-    from evo.learning.learner import Learner
-    from evo.learning.losses import AnyLoss
+    from evo.learning.learner import ActionValueLoss, Learner, PolicyLoss
 
 Stopped = Callable[[], bool]
-LearningRate = Annotated[float, Field(gt=0, le=1, description="initial learning rate of Adam")]
-GradientNorm = Annotated[float, Field(ge=0, description="clip gradients to this global norm; 0 = no clipping")]
 
 
-class UpdateOptions(AlgorithmOptions):
-    """Options of everything that makes updates by gradients."""
+class GradientOptions(AlgorithmOptions):
+    """Options of every method that learns by gradients from what its own network has played.
+
+    With "segments", options have `envs` and `horizon` too.
+    """
 
     learns: ClassVar[bool] = True
+    transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "segments"
 
     learning_rate: LearningRate = 1e-3
-    learning_rate_final: float = Field(
-        5e-5, gt=0, le=1, description="final learning rate of Adam, where it is annealed"
+    learning_rate_final: LearningRateFinal = 5e-5
+    learning_rate_frames: LearningRateFrames = 0
+    max_gradient_norm: MaxGradientNorm = 0.5
+    episodes: int = Field(
+        32,
+        ge=1,
+        le=65536,
+        description="whole episodes per generation; used instead of envs and horizon where the environment has no "
+        "compiled game",
     )
-    learning_rate_frames: int = Field(
-        0, ge=0, description="frames over which the learning rate is annealed; 0 = constant"
-    )
-    max_gradient_norm: GradientNorm = 0.5
+    envs_per_task: int = Field(64, ge=1, le=65536, description="environments (or whole episodes) per task")
+    asynchronous: bool = Field(False, description="learn while the next generation is played (policy lag of one)")
 
     def learning_rate_at(self, frames: int) -> float:
         """Return the learning rate after so many frames."""
         return annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
+
+    def envs_in(self, environment: Any) -> int:
+        """Return how many environments play side by side; 0: whole episodes are played, as without a compiled game."""
+        segments = self.transitions_from == "segments" and environment.game is not None
+        return int(getattr(self, "envs")) if segments else 0  # noqa: B009 (of the options that play segments)
 
 
 class Played(NamedTuple):
@@ -52,14 +63,17 @@ class Played(NamedTuple):
 
 
 class Method(Protocol):
-    """What one method adds: its policy, its loss and its updates. Subclass it to inherit the defaults."""
+    """What one method adds: how it acts, its loss and its updates. Subclass it to inherit the defaults."""
 
     heads: ClassVar[str]  # what outputs mean; a fork continues from a state of the same heads only
     replays: ClassVar[bool] = False  # it learns from a buffer of its own, not from the last generation
     passes: int = 1  # forward passes of an example: one of every network and observation that the loss asks
 
-    def loss(self) -> AnyLoss:
+    def loss(self) -> PolicyLoss | ActionValueLoss:
         """Return the loss."""
+
+    def action_rule(self, frames: int) -> ActionRule:
+        """Return how actions are chosen in training, after so many frames."""
 
     def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make a generation's updates, until `stopped`; `frames` were played, those of `played` included.
@@ -84,7 +98,7 @@ class Method(Protocol):
         return {}
 
     def growth(self) -> int:
-        """Return the bytes that its memory will yet grow by."""
+        """Return the bytes by which its memory has yet to grow."""
         return 0
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -100,6 +114,27 @@ class Method(Protocol):
         return
 
 
+class UpdateMeans:
+    """Means over the examples of a generation's updates, as metrics; NaN before there is one."""
+
+    def __init__(self, *names: str) -> None:
+        self.updates, self.examples, self._norms = 0, 0, 0.0
+        self._sums = dict.fromkeys(names, 0.0)
+
+    def add(self, values: Mapping[str, NDArray[np.float32]]) -> None:
+        """Add the values of an update's examples, [B] each, and its "gradient_norm" [1]."""
+        self.updates, self.examples = self.updates + 1, self.examples + len(values["loss"])
+        self._norms += float(values["gradient_norm"][0])
+        for name in self._sums:
+            self._sums[name] += float(values[name].sum(dtype=np.float64))
+
+    def metrics(self) -> Metrics:
+        """Return the means, and the numbers of updates and of their examples."""
+        means = {name: total / self.examples if self.examples else float("nan") for name, total in self._sums.items()}
+        norm = self._norms / self.updates if self.updates else float("nan")
+        return {**means, "gradient_norm": norm, "updates": float(self.updates), "examples": float(self.examples)}
+
+
 class MethodLearner:
     """The network that a method trains, with the method's memory."""
 
@@ -108,6 +143,7 @@ class MethodLearner:
         if setup.learner is None:
             raise ValueError("a gradient method needs the options of a learner")
         self.setup, self.method, self._max_gradient_norm = setup, method, max_gradient_norm
+        self.notices = setup.learner.notices
         self._learner: Learner | None = None
 
     @property
@@ -160,10 +196,6 @@ class MethodLearner:
     def fingerprint(self) -> str:
         """Return the versions and the device that compute updates, with a digest of one; empty: exact."""
         return self.learner.fingerprint()
-
-    def growth(self) -> int:
-        """Return the bytes that the method's memory will yet grow by."""
-        return self.method.growth()
 
     def close(self) -> None:
         """End the learner's processes."""

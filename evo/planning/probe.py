@@ -176,7 +176,7 @@ def _probed(experiment: Experiment, seconds: float) -> Probe:
 
 def _for_a_probe(experiment: Experiment) -> Experiment:
     """Return the experiment with what comes late in a run at once, and without limits."""
-    options = experiment.options.probing()
+    options = experiment.options.for_probe()
     run = experiment.run.model_copy(update={"budget": Budget(), "generations": MOST_GENERATIONS})
     test = experiment.test.model_copy(update={"every": NEVER})
     return replace(experiment, run=run, test=test, sections={**experiment.sections, experiment.algorithm: options})

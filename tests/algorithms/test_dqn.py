@@ -14,12 +14,12 @@ import pytest
 from pydantic import ValidationError
 
 from evo.algorithms import dqn
+from evo.algorithms.dqn import DQN
 from evo.errors import ConfigurationError, ResourceError
 from evo.kernels import lanes
 from evo.learning.collecting import initial_weights
-from evo.learning.deep_q_learning import DQN
 from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.schedules import value_at
+from evo.learning.hyperparameters import value_at
 from evo.networks.network import Options as Policy
 from evo.records import Metrics, Request, Result, Transitions
 from evo.store.store import Store

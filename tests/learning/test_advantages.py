@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from evo.learning.hyperparameters import annealed
 from evo.learning.returns import generalised_advantages, leave_one_out
-from evo.learning.schedules import annealed
 from evo.randomness.shuffle import minibatches
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED
 

@@ -15,16 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from evo.algorithms import dqn, ppo, pqn
 from evo.compiled import exact
 from evo.errors import ResourceError
 from evo.kernels import lanes
+from evo.learning.actor_critic import PolicyGradientLoss
 from evo.learning.exact import plain
 from evo.learning.exact import plan as plans
 from evo.learning.exact.adam import step
 from evo.learning.exact.learner import ExactLearner
 from evo.learning.exact.plan import BLOCK, plan
-from evo.learning.learner import BETAS, EPSILON
-from evo.learning.losses import AnyLoss, PolicyLoss, QLoss, Regression
+from evo.learning.learner import BETAS, EPSILON, ActionValueLoss, PolicyLoss
 from evo.networks.network import Network, Options
 from tests.helpers.calling import ROOT
 from tests.helpers.networks import layered, networks, random_observations, random_weights
@@ -39,7 +40,7 @@ SQUARED = {"dueling": False, "huber_delta": 0.0}
 def regression(network: Network, observations: NDArray[np.float32], threads: int = 1) -> ExactLearner:
     """Return a learner of random targets of random actions."""
     draw = np.random.default_rng(3)
-    learner = ExactLearner(network, threads, Regression(network.actions, **SQUARED))
+    learner = ExactLearner(network, threads, pqn.Loss(network.actions, **SQUARED))
     learner.begin(random_weights(network, 2))
     count = len(observations)
     learner.load({
@@ -256,15 +257,15 @@ def q_batch(count: int) -> dict[str, NDArray[Any]]:
 
 CONTINUOUS = Network.build(Options(kind="mlp", dense=[8], activation="tanh"), (5,), 2, 3)
 NORMED = Network.build(Options(conv=[[6, 2, 1]], dense=[10], norm="layer", padding="valid"), (5, 6, 3), 3, 1)
-LOSSES: dict[str, tuple[Network, AnyLoss, Any, dict[str, float]]] = {
-    "ppo": (SMALL, PolicyLoss(3, True), policy_batch, POLICY),
-    "ppo, values not clipped": (NORMED, PolicyLoss(3, True), policy_batch, {**POLICY, "value_clip_range": 0.0}),
-    "a2c, masked": (SMALL, PolicyLoss(3, False), lambda count: policy_batch(count, masks=True), POLICY),
-    "continuous": (CONTINUOUS, PolicyLoss(2, True, True), lambda count: policy_batch(count, dimensions=2), POLICY),
-    "pqn": (NORMED, Regression(3, True, 1.0), q_batch, {}),
-    "pqn, squared": (SMALL, Regression(3, False, 0.0), q_batch, {}),
-    "dqn": (SMALL, QLoss(3, True, 0.5, True), q_batch, {}),
-    "dqn, neither double nor dueling": (SMALL, QLoss(3, False, 0.5, False), q_batch, {}),
+LOSSES: dict[str, tuple[Network, PolicyLoss | ActionValueLoss, Any, dict[str, float]]] = {
+    "ppo": (SMALL, ppo.Loss(3), policy_batch, POLICY),
+    "ppo, values not clipped": (NORMED, ppo.Loss(3), policy_batch, {**POLICY, "value_clip_range": 0.0}),
+    "a2c, masked": (SMALL, PolicyGradientLoss(3), lambda count: policy_batch(count, masks=True), POLICY),
+    "continuous": (CONTINUOUS, ppo.Loss(2, True), lambda count: policy_batch(count, dimensions=2), POLICY),
+    "pqn": (NORMED, pqn.Loss(3, True, 1.0), q_batch, {}),
+    "pqn, squared": (SMALL, pqn.Loss(3, False, 0.0), q_batch, {}),
+    "dqn": (SMALL, dqn.Loss(3, True, 0.5, True), q_batch, {}),
+    "dqn, neither double nor dueling": (SMALL, dqn.Loss(3, False, 0.5, False), q_batch, {}),
 }
 
 
@@ -293,7 +294,7 @@ def test_updates_are_those_of_tensorflow_but_for_rounding(name: str, tensorflow:
         target = learner.target.weights() if learner.target is not None else weights
         ended.append({**values, "weights": learner.weights() - weights, "target": target - weights})
     ours, theirs = ended
-    assert ours.keys() == theirs.keys()
+    assert ours.keys() - theirs.keys() <= {"clip_fraction"}  # of a loss that is not clipped
     for key, value in theirs.items():
         np.testing.assert_allclose(ours[key], value, rtol=2e-4, atol=3e-6, err_msg=key)
 

@@ -11,13 +11,14 @@ from evo.workers import devices, gpus
 from evo.workers.gpus import VISIBLE
 
 if TYPE_CHECKING:
-    from evo.learning.learner import Learner
-    from evo.learning.losses import AnyLoss
+    from evo.learning.learner import ActionValueLoss, Learner, PolicyLoss
     from evo.networks.network import Network
     from evo.setup import LearnerOptions
 
 
-def make_learner(network: Network, options: LearnerOptions, loss: AnyLoss, max_gradient_norm: float = 0.0) -> Learner:
+def make_learner(
+    network: Network, options: LearnerOptions, loss: PolicyLoss | ActionValueLoss, max_gradient_norm: float = 0.0
+) -> Learner:
     """Return the learner that [learner] describes; DeviceError where a device is missing."""
     if options.is_exact:
         from evo.learning.exact.learner import ExactLearner

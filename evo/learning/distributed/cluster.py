@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError, notice
 from evo.learning.distributed.member import END, MemberSpec, described
 from evo.learning.distributed.messages import Message, decode, encode
-from evo.learning.learner import BetweenNetworks, Learner, Loss, Rows, TargetNetwork, Values
+from evo.learning.learner import Learner, Loss, Rows, TargetNetwork, Values, has_target
 from evo.learning.tensorflow.learner import part_size
 from evo.networks.network import Network
 from evo.records import Arrays
@@ -212,9 +212,7 @@ def _given(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[s
 class ClusterLearner(Learner):
     """A learner whose updates a cluster computes."""
 
-    def __init__(
-        self, network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
-    ) -> None:
+    def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
         """Start the processes; their weights are all zero."""
         super().__init__(network)
         self.options, self.part = options, part_size(network)
@@ -222,7 +220,7 @@ class ClusterLearner(Learner):
         text = described(network, options, loss, max_gradient_norm)
         self.cluster = Cluster(options)
         self._ask("make", text=text)
-        self.target = RemoteTarget(self) if isinstance(loss, BetweenNetworks) else None
+        self.target = RemoteTarget(self) if has_target(loss) else None
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
         """Send the arrays that batches are gathered from, each [M, ...]."""

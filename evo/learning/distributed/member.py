@@ -13,6 +13,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,7 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError
 from evo.learning.distributed import private_network
 from evo.learning.distributed.messages import Message, decode, encode
-from evo.learning.learner import BetweenNetworks, Loss
-from evo.learning.losses import PolicyLoss, QLoss, Regression
+from evo.learning.learner import ActionValueLoss, Loss, PolicyLoss
 from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.learning.tensorflow.setup import explained, start_tensorflow
 from evo.networks.network import Network
@@ -33,7 +33,7 @@ from evo.workers import devices
 from evo.workers.gpus import VISIBLE
 from evo.workers.placement import NO_GPU
 
-LOSSES = {loss.__name__: loss for loss in (PolicyLoss, QLoss, Regression)}
+OURS = "evo."  # modules that losses of a learner with several processes are of
 GROUP = 990_001  # of these broadcasts; TensorFlow numbers its groups from 1
 END = "end"
 
@@ -68,10 +68,10 @@ def join(spec: MemberSpec) -> Member:
         raise explained(error) from None
 
 
-def described(network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float) -> str:
+def described(network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float) -> str:
     """Return a learner as JSON; ConfigurationError where its loss is unknown."""
-    name = type(loss).__name__
-    if LOSSES.get(name) is not type(loss):
+    module, name = type(loss).__module__, type(loss).__name__
+    if not isinstance(loss, PolicyLoss | ActionValueLoss) or not module.startswith(OURS):
         raise ConfigurationError(f'learner.strategy: "{options.strategy}" does not know the loss {name}')
     return json.dumps(
         {
@@ -80,7 +80,7 @@ def described(network: Network, options: LearnerOptions, loss: Loss | BetweenNet
             "actions": network.actions,
             "extra": network.outputs - network.actions,
             "options": options.model_dump(),
-            "loss": [name, asdict(loss)],
+            "loss": [module, name, asdict(loss)],
             "max_gradient_norm": max_gradient_norm,
         }
     )
@@ -205,13 +205,16 @@ class Member(Player):
 
 def _made(text: dict[str, Any]) -> TensorFlowLearner:
     network = Network.build(Policy(**text["policy"]), tuple(text["shape"]), text["actions"], text["extra"])
-    name, fields = text["loss"]
+    module, name, fields = text["loss"]
+    if not module.startswith(OURS):
+        raise ConfigurationError(f"learner.strategy: the loss {name} is of {module}, which is no part of this package")
+    loss = getattr(import_module(module), name)(**fields)
     options = LearnerOptions(**{**text["options"], "devices": []})
     if options.strategy == "parameter-server":
         from evo.learning.distributed.parameter_server import ServedLearner as Made
     else:
         from evo.learning.distributed.replicas import ReplicatedLearner as Made  # type: ignore[assignment]
-    return Made(network, options, LOSSES[name](**fields), text["max_gradient_norm"])
+    return Made(network, options, loss, text["max_gradient_norm"])
 
 
 def _server(tf: Any, cluster: Any, kind: str, index: int, options: LearnerOptions) -> Any:

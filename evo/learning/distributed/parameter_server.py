@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evo.learning.distributed.replicas import ReplicatedLearner
-from evo.learning.learner import BetweenNetworks, Loss, Rows, Values
+from evo.learning.learner import Loss, Rows, Values
 from evo.networks.network import Network
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ def served() -> Served:
 class ServedLearner(ReplicatedLearner):
     """The learner of the process that coordinates the others."""
 
-    def __init__(
-        self, network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
-    ) -> None:
+    def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
         super().__init__(network, options, loss, max_gradient_norm)
         self._in_flight: deque[tuple[list[Any], float]] = deque()
         self._names: list[str] = []

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import DeviceError
-from evo.learning.learner import BetweenNetworks, Loss, Rows, Values
+from evo.learning.learner import Loss, Rows, Values
 from evo.learning.tensorflow.learner import TensorFlowLearner, summed_gradients
 from evo.learning.tensorflow.setup import shortages_explained, start_tensorflow
 from evo.networks.network import Network
@@ -109,9 +109,7 @@ class Synchronous:
 class ReplicatedLearner(TensorFlowLearner):
     """A learner on several devices of this process, or of several processes that all call the same methods."""
 
-    def __init__(
-        self, network: Network, options: LearnerOptions, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
-    ) -> None:
+    def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
         """Prepare a learner as `Learner` does; DeviceError where a device is missing."""
         start_tensorflow(options)
         self.options = options

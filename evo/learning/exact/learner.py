@@ -23,9 +23,7 @@ from evo.learning.exact.runs import WIDTH
 from evo.learning.exact.threads import Threads
 from evo.learning.exact.tree import Tree
 from evo.learning.exact.weights import Weights
-from evo.learning.learner import BETAS, Learner, Rows, Values
-from evo.learning.losses import AnyLoss, PolicyLoss, QLoss
-from evo.learning.observations import Snapshots
+from evo.learning.learner import BETAS, ActionValueLoss, Learner, PolicyLoss, Rows, Snapshots, Values, has_target
 from evo.networks.network import Network
 from evo.records import Arrays
 
@@ -64,7 +62,9 @@ class ExactTarget:
 class ExactLearner(Learner):
     """A network's weights, Adam's moments and the number of updates."""
 
-    def __init__(self, network: Network, threads: int, loss: AnyLoss, max_gradient_norm: float = 0.0) -> None:
+    def __init__(
+        self, network: Network, threads: int, loss: PolicyLoss | ActionValueLoss, max_gradient_norm: float = 0.0
+    ) -> None:
         """Prepare a learner whose weights are all zero; with `max_gradient_norm` 0 gradients are not clipped."""
         super().__init__(network)
         self._plan, self._max_norm = plan(network), np.float32(max_gradient_norm)
@@ -73,7 +73,7 @@ class ExactLearner(Learner):
         self._unpacked = aligned(network.size + WIDTH * (max(layer.filters for layer in network.layers) + 1))
         self._gradient = self._unpacked[: network.size]
         self._loss = loss
-        self._target = ExactTarget(network, self._plan, self) if isinstance(loss, QLoss) else None
+        self._target = ExactTarget(network, self._plan, self) if has_target(loss) else None
         self.target = self._target
         self._threads = Threads(threads, lambda: workspace(self._plan))
         self._spare: list[NDArray[np.float32]] = []  # sums that no block has now
@@ -182,17 +182,17 @@ class ExactLearner(Learner):
         if isinstance(loss, PolicyLoss):
             allowed = data["action_masks"][rows] if "action_masks" in data else losses.ALL_ALLOWED
             policy = losses.PolicyBatch(data["actions"][rows], allowed, *(data[name][rows] for name in OF_A_POLICY))
-            numbers = {name: float(value) for name, value in settings.items()}
+            numbers = dict.fromkeys(losses.PolicySettings._fields[:-1], 0.0)
+            numbers |= {name: float(value) for name, value in settings.items()}
             return (policy, losses.PolicySettings(**numbers, clipped=loss.clipped)), losses.POLICY_VALUES
-        targets = self._targets(rows) if isinstance(loss, QLoss) else data["targets"][rows]
-        importance = data["importance"][rows] if isinstance(loss, QLoss) else np.ones(len(rows), np.float32)
+        targets = self._targets(loss, rows) if loss.bootstraps else data["targets"][rows]
+        importance = data["importance"][rows] if loss.bootstraps else np.ones(len(rows), np.float32)
         batch = losses.QBatch(data["actions"][rows], targets, importance)
         return (batch, losses.QSettings(loss.actions, loss.dueling, loss.huber_delta)), losses.Q_VALUES
 
-    def _targets(self, rows: Rows) -> NDArray[np.float32]:
+    def _targets(self, loss: ActionValueLoss, rows: Rows) -> NDArray[np.float32]:
         """Return DQN's targets of some examples: returns + discounts * Q of the next action.  # [B] -> [B]"""
-        loss, data = self._loss, self._data
-        assert isinstance(loss, QLoss)
+        data = self._data
         assert self._target is not None
         following = self._rows(data["following"])
         target = self.outputs(following, rows, self._target.network)

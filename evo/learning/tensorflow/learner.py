@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.learning.learner import BETAS, EPSILON, BetweenNetworks, Learner, Loss, Rows, Values
+from evo.learning.learner import BETAS, EPSILON, Learner, Loss, Rows, Values, has_target
 from evo.learning.tensorflow.networks import Forward, Target, components
 from evo.learning.tensorflow.setup import shortages_explained, start_tensorflow
 from evo.networks.keras_form import flat_weights
@@ -95,9 +95,7 @@ class TensorFlowLearner(Learner):
 
     devices = 1  # that compute an update
 
-    def __init__(
-        self, network: Network, options: Options, loss: Loss | BetweenNetworks, max_gradient_norm: float = 0.0
-    ) -> None:
+    def __init__(self, network: Network, options: Options, loss: Loss, max_gradient_norm: float = 0.0) -> None:
         """Prepare a learner whose weights are all zero; with `max_gradient_norm` 0 gradients are not clipped."""
         tf = start_tensorflow(options)
         super().__init__(network)
@@ -110,9 +108,8 @@ class TensorFlowLearner(Learner):
             self._variables = self.forward.model.trainable_variables
             self._first = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
             self._second = [tf.Variable(tf.zeros(v.shape), trainable=False) for v in self._variables]
-            if isinstance(loss, BetweenNetworks):
-                self.target = Target(Forward(network, options), self.forward, self)
-                loss = loss.between(self.forward.model, self.target.forward.model)
+            self._target = Target(Forward(network, options), self.forward, self) if has_target(loss) else None
+            self.target = self._target
         self._loss = loss
         self._data: dict[str, Any] = {}
         self._compiled_for: dict[int, Any] = {}  # the step, by the size of a part
@@ -212,6 +209,10 @@ class TensorFlowLearner(Learner):
 
     def each(self, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the loss's values of every example of a batch, as tensors [B]."""
+        if self._target is not None:
+            following = batch["following"]
+            target, own = (each.model(following, training=False) for each in (self._target.forward, self.forward))
+            batch = {**batch, "target_following": target, "own_following": own}
         return self._loss(self.forward.model(batch["observations"], training=True), batch, settings)
 
     def _clip_and_apply(self, gradients: Sequence[Sequence[Any]], rate: Any, powers: Any) -> Any:
