@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.generations import experiment_of
 from benchmarks.rollout import Case
 from benchmarks.tables import seconds
-from evo.config.experiment import environment_of
+from evo.config.environments import environment_of
 from evo.records import Episodes, Played, Player, Result, Task
 from evo.store.store import Store
 from evo.training.generation import make_algorithm, play_out

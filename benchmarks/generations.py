@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.peers import ROOT, Peer
 from benchmarks.rollout import Case, cases, fresh
 from benchmarks.tables import Form, Limit, Table, number
-from evo.config import loading
-from evo.config.experiment import Experiment, environment_of, evaluator_of
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment, evaluator_of
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
 from evo.store.store import Store
@@ -44,7 +44,7 @@ def experiment_of(case: Case, population: int, parents: int) -> Experiment:
     sets += [f"ga.population={population}", f"ga.parents={parents}", "ga.elites=0", f"ga.episodes={EPISODES}"]
     sets += [f"ga.sigma={SIGMA}", "ga.sigma_spread=0", "validation.finalists=1", "validation.episodes=1"]
     sets += ["validation.every=1000000", f"workers.count={WORKERS}"]
-    return loading.load(ROOT / "experiments" / "ga_snake.toml", sets)
+    return Experiment.load(ROOT / "experiments" / "ga_snake.toml", *sets)
 
 
 class Ours:

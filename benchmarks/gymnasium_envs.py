@@ -15,7 +15,7 @@ from statistics import median
 from benchmarks.peers import ROOT, interpreter, missing
 from benchmarks.ppo import WARM, Lines, checked, ours, speed, told
 from benchmarks.tables import Form, Limit, Table, number
-from evo.config import loading
+from evo.config.experiment import Experiment
 
 EXPERIMENT = ROOT / "experiments" / "gymnasium" / "ppo_pendulum.toml"
 STEPS = 200  # of every episode, so that a generation of ours is a rollout of theirs
@@ -26,7 +26,7 @@ SAME = ("ppo.normalise_rewards=false", "workers.count=2")  # Stable-Baselines3 h
 
 def theirs(python: Path, frames: int) -> Lines:
     """Return frames and seconds after each rollout of Stable-Baselines3."""
-    experiment = loading.load(EXPERIMENT, SAME)
+    experiment = Experiment.load(EXPERIMENT, *SAME)
     described = {
         "id": experiment.environment.id.removeprefix("gymnasium:"),
         "dense": experiment.policy.model_dump()["dense"],
@@ -56,7 +56,7 @@ def run(form: Form) -> Table:
         table.without(missing("torch", "Stable-Baselines3"))
         return table
     generations, done = WARM + COUNTED, {"Stable-Baselines3": list[Lines](), "ours": list[Lines]()}
-    frames = generations * STEPS * loading.load(EXPERIMENT).options.model_dump()["episodes"]
+    frames = generations * STEPS * Experiment.load(EXPERIMENT).options.model_dump()["episodes"]
     for _ in range(1 if form.smoke else TURNS):
         done["Stable-Baselines3"].append(theirs(python, frames))
         done["ours"].append(ours(generations, SAME, experiment=EXPERIMENT))

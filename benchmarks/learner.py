@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.peers import ROOT
 from benchmarks.ppo import THREE_EPOCHS
 from benchmarks.tables import Form, Limit, Table, seconds
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.learning.method import Played
 from evo.records import EnvStates, Transitions
@@ -60,7 +60,7 @@ def algorithm_of(case: Case, learner: Sequence[str]) -> GradientAlgorithm:
     """Return the algorithm of an experiment with these settings of the learner; without a type: float32."""
     settings = [*case.settings, "learner.dtype=float32", "policy.inference=lanes", *learner]
     own = [text for text in settings if not text.startswith("dqn.") or case.experiment.startswith("dqn")]
-    experiment = loading.load(ROOT / "experiments" / f"{case.experiment}.toml", sets=own)
+    experiment = Experiment.load(ROOT / "experiments" / f"{case.experiment}.toml", *own)
     algorithm = make_algorithm(experiment).algorithm
     assert isinstance(algorithm, GradientAlgorithm)
     return algorithm

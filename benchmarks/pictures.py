@@ -22,7 +22,7 @@ from benchmarks.browser import chromium, missing, opened
 from benchmarks.peers import ROOT
 from evo.cli.terminal.following import Champions, MetricsTail
 from evo.cli.terminal.screen import Screen
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.games.films import save_film
 from evo.run import Row
 from evo.store.run import Run
@@ -47,7 +47,7 @@ clip-path="url(#{unique_id}-clip-terminal)">{backgrounds}<g class="{unique_id}-m
 
 def draw_screen(directory: Path, file: Path) -> None:
     """Draw what a run of UNTIL generations shows."""
-    experiment = loading.load(EXPERIMENT)
+    experiment = Experiment.load(EXPERIMENT)
     console = Console(
         record=True, force_terminal=True, color_system="truecolor", file=io.StringIO(), width=COLUMNS, height=LINES
     )
@@ -102,7 +102,7 @@ def main() -> None:
         words = ["run", str(EXPERIMENT), "--run-dir", str(run), "--quiet", "--no-report", "--generations", str(UNTIL)]
         subprocess.run([*evo, *words], check=True, cwd=ROOT)
         draw_screen(run, folder / "screen.svg")
-        whole = str(loading.load(EXPERIMENT).generations)
+        whole = str(Experiment.load(EXPERIMENT).generations)
         subprocess.run([*evo, "resume", str(run), "--generations", whole, "--quiet"], check=True, cwd=ROOT)
         subprocess.run([*evo, "export", str(CHAMPION), "--to", "html", str(page)], check=True, cwd=ROOT)
         shoot(run / "report.html", folder / "report.png")

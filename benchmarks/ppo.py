@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.peers import ROOT, interpreter, missing
 from benchmarks.tables import Form, Limit, Table, number
-from evo.config import loading
+from evo.config.experiment import Experiment
 
 EXPERIMENT = ROOT / "experiments" / "ppo_snake.toml"
 # 415,000 weights, three epochs of eight batches: followed on, whatever the experiment has become.
@@ -95,7 +95,7 @@ def ours(
 
 def theirs(python: Path, module: str, frames: int, good: float, setting: Setting, seed: int = 1) -> Lines:
     """Return the same of a peer."""
-    experiment = loading.load(EXPERIMENT, setting)
+    experiment = Experiment.load(EXPERIMENT, *setting)
     described: dict[str, Any] = {
         "environment": experiment.environment.model_dump(exclude={"id"}),
         "policy": experiment.policy.model_dump(),

@@ -21,8 +21,8 @@ from typing import Any
 from llvmlite import binding
 
 from benchmarks.peers import ROOT
-from evo.config import loading
-from evo.config.experiment import environment_of
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
 from evo.files.durable import replace_file
 from evo.statistics import percentage
 from evo.store.champion import encode_champion, read_champion
@@ -147,14 +147,14 @@ def fitness(champion: Path) -> float:
 
 def arithmetic(name: str) -> str:
     """Return what computes the updates of an experiment."""
-    experiment = loading.load(ROOT / "experiments" / f"{name}.toml")
+    experiment = Experiment.load(ROOT / "experiments" / f"{name}.toml")
     return "TensorFlow" if experiment.learns_in_tensorflow else "exact"
 
 
 def measure_baselines(results: dict[str, Any]) -> None:
     """Measure the players that need no learning."""
     for name, episodes in BASELINES.items():
-        environment = environment_of(loading.load(ROOT / "experiments" / f"{name}.toml").environment)
+        environment = environment_of(Experiment.load(ROOT / "experiments" / f"{name}.toml").environment)
         played = baselines(environment, episodes, results["block"])
         results["baselines"][name] = {player: asdict(baseline) for player, baseline in played.items()}
         write(results)

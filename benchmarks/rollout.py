@@ -193,12 +193,12 @@ def _speed(
 
 def of_run(run_dir: Path, rounds: int) -> list[list[str]]:
     """Return rows for the last population of a run: its parents' children, by the run's own options."""
-    from evo.config import loading
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
+    from evo.config.experiment import Experiment
     from evo.files.layout import CONFIG
     from evo.store.store import Store
 
-    experiment = loading.load(run_dir / CONFIG, resolved=True)
+    experiment = Experiment.load(run_dir / CONFIG, resolved=True)
     environment = environment_of(experiment.environment)
     network = experiment.network()
     store = Store.read(run_dir)

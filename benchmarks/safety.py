@@ -17,8 +17,8 @@ from statistics import median
 import numpy as np
 
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.config import loading
-from evo.config.experiment import environment_of, evaluator_of
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment, evaluator_of
 from evo.files.layout import CHAMPION
 from evo.store import sandbox
 from evo.store.champion import encode_champion, read_champion
@@ -36,7 +36,7 @@ def generations(count: int, directory: Path, *, each: bool = False) -> tuple[flo
 
     With `each` every generation is on the disk before the next one begins.
     """
-    experiment = loading.load(EXPERIMENT)
+    experiment = Experiment.load(EXPERIMENT)
     algorithm = make_algorithm(experiment, environment_of(experiment.environment))
     evaluator = evaluator_of(experiment, directory)
     publishing = 0.0

@@ -25,8 +25,8 @@ from benchmarks.pool_model import BANDWIDTH, CORES, LARGEST, TRIP, WORTH, Work, 
 from benchmarks.rollout import Case, cases
 from benchmarks.scaling import Alone, tasks
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.config import loading
-from evo.config.experiment import Experiment, environment_of, evaluator_of
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment, evaluator_of
 from evo.evaluators import processes
 from evo.networks.network import Network
 from evo.records import Episodes, Evaluator, Request, Task
@@ -140,7 +140,7 @@ def _rebuilding(network: Network) -> float:
 
 def check(form: Form, master: Master, place: Path, own: Own) -> tuple[Table, Work]:
     """Return the table that holds predictions against measurements, and what was measured."""
-    experiment = loading.load(ROOT / "experiments" / "ga_snake.toml")
+    experiment = Experiment.load(ROOT / "experiments" / "ga_snake.toml")
     request = _in_mid_run(experiment, place / "run", 3 if form.smoke else GENERATIONS)
     work, busy = work_of("ga_snake", experiment, place / "run", request.tasks, own)
     found, alone = measured(experiment, place / "run", request.tasks, 2 if form.smoke else 5)

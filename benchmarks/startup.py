@@ -27,10 +27,10 @@ PYTHON = sys.executable
 PREPARE = """
 import sys, time
 from pathlib import Path
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.rollouts.player import RunSpec, prepare
 from numba.core import event
-experiment = loading.load(Path(sys.argv[1]))
+experiment = Experiment.load(Path(sys.argv[1]))
 spec = RunSpec(Path("."), experiment.environment, experiment.policy)
 import evo.rollouts.rollout
 with event.install_recorder("numba:compile") as compiled:

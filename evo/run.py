@@ -84,7 +84,8 @@ class Session:
         forked: Validated | None = None,
     ) -> None:
         """Build them; the algorithm is restored from the run directory, or `forked` from the state of another run."""
-        from evo.config.experiment import environment_of, evaluator_of
+        from evo.config.environments import environment_of
+        from evo.config.experiment import evaluator_of
         from evo.errors import notice
         from evo.training.champion import ChampionReport
         from evo.training.quarantine import Quarantine

@@ -57,7 +57,7 @@ def add_of_training(parser: ArgumentParser) -> None:
     parser.add_argument("--tensorboard", metavar="DIR", help="write event files while training, for TensorBoard")
 
 
-def flags(arguments: Namespace) -> dict[str, str | None]:
+def flags(arguments: Namespace) -> dict[str, Any]:
     """Return the named flags that override options."""
     return {name: getattr(arguments, name) for name in FLAGS}
 

@@ -135,7 +135,7 @@ def _logged(events: Events, row: Row) -> Events | None:
 
 def _baselines(experiment: Experiment, summary: Summary) -> Mapping[str, Baseline]:
     """Return what players that need no learning score on the champion's test episodes, if it has played any."""
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
     from evo.training.testing import BASELINE_SECONDS, baselines
 
     if summary.champion is None or summary.champion.test is None:

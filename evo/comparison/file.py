@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 
 from evo.comparison.methods import FEW, impossible
 from evo.comparison.runs import Place, PlannedRun, place_of
-from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.config.experiment_file import ExperimentFile
 from evo.config.mistakes import Mistake, shown, validate
@@ -112,8 +111,8 @@ class ComparisonFile:
     runs: tuple[PlannedRun, ...]
 
     @classmethod
-    def read(cls, path: Path, flags: Mapping[str, str | None] | None = None) -> ComparisonFile:
-        """Read a file, with flags as in `loading.load`; ConfigurationError: all mistakes, a line each."""
+    def read(cls, path: Path, flags: Mapping[str, Any] | None = None) -> ComparisonFile:
+        """Read a file, with flags as in `Experiment.load`; ConfigurationError: all mistakes, a line each."""
         given = ExperimentFile.read(path)
         section, mistakes = _section(given.tables)
         if section is None or mistakes:
@@ -174,7 +173,7 @@ def _section(tables: Mapping[str, Any]) -> tuple[ComparisonSection | None, list[
 
 
 def _methods(
-    path: Path, section: ComparisonSection, flags: Mapping[str, str | None], mistakes: list[Mistake]
+    path: Path, section: ComparisonSection, flags: Mapping[str, Any], mistakes: list[Mistake]
 ) -> tuple[dict[str, Experiment], list[str]]:
     """Return the experiment of every method, and the lines of mistakes in other files; add those of this one."""
     methods: dict[str, Experiment] = {}
@@ -199,12 +198,12 @@ def _methods(
     return methods, lines
 
 
-def _loaded(file: Path, section: ComparisonSection, flags: Mapping[str, str | None]) -> Experiment:
+def _loaded(file: Path, section: ComparisonSection, flags: Mapping[str, Any]) -> Experiment:
     if not section.limits:
-        return loading.load(file, section.set, flags)
+        return Experiment.load(file, *section.set, **flags)
     limits = ", ".join(f"{name} = {amount}" for name, amount in section.limits.items())
     budget = f"run.budget={{{limits}}}"
-    return loading.load(file, [*section.set, budget], {**flags, "generations": str(MOST_GENERATIONS)})
+    return Experiment.load(file, *section.set, budget, **{**flags, "generations": str(MOST_GENERATIONS)})
 
 
 def _of_this_file(

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evo.config import loading
-from evo.config.experiment import Experiment, difference, environment_of
-from evo.config.plug_ins import stored
-from evo.config.toml_text import value_text
+from evo.config.environments import environment_of, stored
+from evo.config.experiment import Experiment, difference
+from evo.config.toml import value_text
 from evo.errors import ConfigurationError, DataError, counted, first_line
 from evo.files.layout import CONFIG, MANIFEST, distinguished
 from evo.records import NOTHING, Spent
@@ -139,7 +138,7 @@ def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
     for directory in directories:
         store = Store.read(directory)
         with stored():
-            experiment = loading.load(directory / CONFIG, resolved=True)
+            experiment = Experiment.load(directory / CONFIG, resolved=True)
         budget = experiment.run.budget.model_dump()
         options = json.dumps([{**experiment.identity(), "seed": 0}, experiment.generations, budget], sort_keys=True)
         if other := seen.get((options, experiment.run.seed)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from evo.comparison.curves import Reaching, reaching, score_between
 from evo.comparison.methods import Method, Pair, judged, method_of, pair_of
 from evo.comparison.runs import ComparedRun, Place, place_of
-from evo.config.experiment import environment_of
+from evo.config.environments import environment_of
 from evo.config.sections import plural
 from evo.environment import RANDOM
 from evo.errors import counted

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from evo.config.checking import FIXED, PROVENANCE, checked
+from evo.config.environments import environment_of, require_plug_ins
+from evo.config.experiment_file import FLAGS, ExperimentFile
 from evo.config.mistakes import shown
 from evo.config.sections import Run, Test, Validation
-from evo.config.toml_text import section_text, value_text
-from evo.errors import ConfigurationError, EvoError, did_you_mean
+from evo.config.toml import plain, section_text, value_text
+from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, printable
 from evo.files.durable import read_file
-from evo.files.layout import CHAMPION, LARGEST_CHAMPION
+from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START, check_format
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.plugins import registry
-from evo.plugins.mistakes import check_environment
+from evo.records import Evaluator
 from evo.setup import LearnerOptions
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import LearnerDevices
-
-if TYPE_CHECKING:
-    from evo.environment import Curriculum, Environment
-    from evo.records import Evaluator
-
-PROVENANCE = "provenance"
 
 ARITHMETIC = "learner.arithmetic"  # of an identity
 LEARNING_RULES = "environment.training_generations, version"  # of an identity
@@ -49,23 +46,39 @@ class Experiment:
     path: Path = field(default=Path("experiment.toml"), compare=False)
 
     @classmethod
-    def load(cls, file: str | Path, *changes: str, plugins: Sequence[str] = (), **flags: object) -> Experiment:
+    def load(
+        cls, file: str | Path, *changes: str, plugins: Sequence[str] = (), resolved: bool = False, **flags: object
+    ) -> Experiment:
         """Return the experiment of a TOML file.
 
         `changes` are as those of --set, "ga.sigma=0.2"; `plugins` are modules as those of --plugin; `flags` are
-        algorithm, seed, generations, workers, backend.
-        ConfigurationError: all mistakes, a line each.
+        algorithm, seed, generations, workers, backend, where None sets nothing. A `resolved` file is one that
+        `to_toml` wrote with its provenance; the champion that its run started from is the copy in the same folder. In
+        any other file, `init_from` may be relative to its folder.
+        ConfigurationError: all mistakes, a line each. DataError: a resolved file is cut off or of another format.
         """
-        from evo.config import loading
-        from evo.config.experiment_file import FLAGS
-
         if wrong := [name for name in flags if name not in FLAGS]:
             meant = did_you_mean(wrong[0], FLAGS) or f" (there are {', '.join(FLAGS)})"
             raise ConfigurationError(f"{wrong[0]}: is no flag of an experiment{meant}")
         if not all(isinstance(change, str) for change in changes):
             raise ConfigurationError('changes are texts, one after the other, as in load(file, "ga.sigma=0.2")')
         registry.load(plugins, file)
-        return loading.load(file, changes, flags)
+        given, folder = ExperimentFile.read(file), Path(file).parent
+        given.apply(changes, flags)
+        if resolved:
+            provenance = given.tables.pop(PROVENANCE, None)
+            if not isinstance(provenance, Mapping):
+                raise DataError(f"{file}: has no [{PROVENANCE}]; it was cut off, or an earlier snake-evo wrote it")
+            check_format(provenance.get("format", 1), str(file))
+            run, environment = given.tables.get("run"), given.tables.get("environment")
+            if isinstance(run, Mapping) and isinstance(environment, Mapping):
+                require_plug_ins(f"{folder}: this run", run.get("algorithm"), environment.get("id"))
+        experiment = cls._checked(given, Path(file))
+        start = experiment.run.init_from
+        kept = folder / (START if resolved else start)
+        if start and kept.exists() and (resolved or not Path(start).exists()):
+            return replace(experiment, run=experiment.run.model_copy(update={"init_from": str(kept)}))
+        return experiment
 
     @classmethod
     def build(cls, *, plugins: Sequence[str] = (), **sections: Mapping[str, object]) -> Experiment:
@@ -73,10 +86,46 @@ class Experiment:
 
         ConfigurationError: all mistakes, a line each.
         """
-        from evo.config import loading
-
         registry.load(plugins)
-        return loading.of_sections(sections)
+        return cls._checked(ExperimentFile("experiment", dict(plain(sections)), {}), Path("experiment.toml"))
+
+    @classmethod
+    def of_champion(cls, file: Path, about: Mapping[str, Any], **flags: object) -> Experiment:
+        """Return the experiment of a champion's description; flags and errors as in `load`."""
+        environment = about.get("environment")
+        identifier = environment.get("id") if isinstance(environment, Mapping) else None
+        require_plug_ins(f"{printable(str(file))}: this champion", about.get("algorithm"), identifier)
+        sections: dict[str, Any] = {"run": {"algorithm": about.get("algorithm"), "seed": about.get("seed")}}
+        for name in ("environment", "policy"):
+            values = about.get(name)
+            sections[name] = {k: v for k, v in values.items() if v is not None} if isinstance(values, dict) else values
+        given = ExperimentFile(printable(str(file)), sections, {})
+        given.apply((), flags)
+        return cls._checked(given, file)
+
+    @classmethod
+    def _checked(cls, given: ExperimentFile, path: Path) -> Experiment:
+        sections, others = checked(given)
+        own = {name: sections.pop(name) for name in (*FIXED, "environment")}
+        return cls(**own, sections=sections, other_backends=others, path=path)
+
+    def with_environment(self, changes: Sequence[str]) -> Experiment:
+        """Return this experiment in an environment with other options, by --set assignments of [environment].
+
+        ConfigurationError: an assignment to another section, or a mistake as in `load`.
+        """
+        sections: dict[str, Any] = {"run": {"algorithm": self.algorithm, "seed": self.run.seed}}
+        sections |= {name: getattr(self, name).model_dump() for name in ("environment", "policy", "workers")}
+        given = ExperimentFile(printable(str(self.path)), sections, {})
+        for change in changes:
+            name, equals, _ = change.partition("=")
+            if equals and name.partition(".")[0].strip() not in ("environment", name.strip()):
+                given.mistakes.append(
+                    f"--set {printable(name)}: only options of the environment can be changed in a test"
+                )
+            else:
+                given.set(change)
+        return self._checked(given, self.path)
 
     @property
     def algorithm(self) -> str:
@@ -174,34 +223,6 @@ class Experiment:
         if provenance is not None:
             texts.append(section_text(PROVENANCE, provenance))
         return "\n".join(texts)
-
-
-def environment_of(options: EnvironmentOptions) -> Environment:
-    """Return the environment that options describe; ConfigurationError where a plug-in's is not one."""
-    environment = registry.environment_of(options)
-    name = registry.find("environments", registry.module_of(options.id)).__name__
-    if name in registry.loaded():
-        check_environment(environment, name)
-    return environment
-
-
-def curriculum_of(options: EnvironmentOptions, environment: Environment) -> Curriculum:
-    """Return in which environments training takes place; `environment` is that of validation and test.
-
-    ConfigurationError: a network of the one does not fit the other.
-    """
-    from evo.environment import Curriculum
-
-    training = tuple(environment_of(one) for one in options.in_training())
-    for one in training:
-        for name in ("shape", "actions", "continuous", "episode_metrics"):
-            if getattr(one, name) != getattr(environment, name):
-                what = f"{getattr(one, name)} in training, {getattr(environment, name)} in validation and test"
-                advice = options.fixed_shape_hint if name == "shape" else ""
-                raise ConfigurationError(
-                    f"environment.training: the environment's {name} would be {what}{advice and f'; {advice}'}"
-                )
-    return Curriculum(environment, training, options.training_generations)
 
 
 def evaluator_of(experiment: Experiment, directory: Path, **how: Any) -> Evaluator:

@@ -1,4 +1,4 @@
-"""The tables of an experiment with their sources: a TOML file, --set, and flags, each overriding the last."""
+"""The tables of an experiment and the source of each key: a TOML file, --set, and flags, each overriding the last."""
 
 from __future__ import annotations
 
@@ -6,18 +6,33 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from evo.config.mistakes import Mistake
-from evo.config.toml_lines import key_lines
-from evo.config.toml_text import plain
+from evo.config.toml import plain
 from evo.errors import ConfigurationError, closest, printable
 
-LARGEST = 64 * 1024
+Keys = tuple[str, ...]  # of a value, from the top of the file
+
+LARGEST = 64 * 1024  # bytes of a file
 # Keys of thousands of parts take tomllib minutes. The pattern never backtracks, so long words are fast.
 DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""", re.ASCII)
+
+TOKEN = re.compile(
+    r"""
+      (?P<newline> \n )
+    | (?P<skip> [ \t\r]+ | \#[^\n]* )
+    | (?P<text> \"{3} (?:[^\\]|\\.)*? \"{3} (?!\") | '{3} .*? '{3} (?!') | "(?:[^"\\\n]|\\.)*" | '[^'\n]*' )
+    | (?P<bare> [A-Za-z0-9_:+-]+ )
+    | (?P<equals> = )
+    | (?P<open> [\[{] )
+    | (?P<close> [\]}] )
+    | (?P<mark> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 FLAGS = {
     "algorithm": ("run", "algorithm"),
@@ -31,12 +46,12 @@ FLAGS = {
 class ExperimentFile:
     """The tables of an experiment as they were given, and the source of each key."""
 
-    def __init__(self, file: str, tables: dict[str, Any], lines: Mapping[tuple[str, ...], int]) -> None:
+    def __init__(self, file: str, tables: dict[str, Any], lines: Mapping[Keys, int]) -> None:
         self.file = file
         self.tables = tables
         self.mistakes: list[str] = []  # in the form of the command line
-        self.removed: list[tuple[str, ...]] = []  # keys that are to have their defaults
-        self._came_from: dict[tuple[str, ...], int | str] = dict(lines)  # a line, or what was typed
+        self.removed: list[Keys] = []  # keys that are to have their defaults
+        self._came_from: dict[Keys, int | str] = dict(lines)  # a line, or what was typed
 
     @classmethod
     def read(cls, path: str | Path) -> ExperimentFile:
@@ -55,6 +70,18 @@ class ExperimentFile:
         except ValueError as error:  # numbers of thousands of digits, and impossible dates
             raise ConfigurationError(f"{file}:1: {printable(str(error))}") from error
 
+    def apply(self, changes: Iterable[str], flags: Mapping[str, object]) -> None:
+        """Apply --set assignments, and then flags; one that is None is not set."""
+        for assignment in changes:
+            self.set(assignment)
+        for flag, value in flags.items():
+            if value is not None:
+                self._flag(flag, plain(value))
+        if flags.get("generations") is not None:  # it overrides every algorithm's own
+            for name, table in self.tables.items():
+                if name != "run" and isinstance(table, dict) and isinstance(table.get("generations"), int):
+                    del table["generations"]
+
     def set(self, assignment: str) -> None:
         """Apply one SECTION.KEY=VALUE; a value that is no TOML is text, and none at all brings the default back."""
         name, equals, text = assignment.partition("=")
@@ -71,23 +98,6 @@ class ExperimentFile:
         except (ValueError, RecursionError) as error:
             reason = "brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
             self.mistakes.append(f"--set {printable(name)}: {printable(reason)}")
-
-    def flag(self, flag: str, value: object) -> None:
-        """Apply one named flag, as text or as a value."""
-        try:
-            self._put(FLAGS[flag], _value(value) if isinstance(value, str) else value, f"--{flag}")
-        except RecursionError:
-            self.mistakes.append(f"--{flag}: brackets are nested too deeply")
-        except ValueError as error:
-            if not isinstance(self.tables.get(FLAGS[flag][0], {}), dict):
-                return  # reported as a mistake of the file
-            self.mistakes.append(f"--{flag}: {printable(str(error))}")
-
-    def forget_generations(self) -> None:
-        """Remove every algorithm's own `generations`, which --generations overrides."""
-        for name, table in self.tables.items():
-            if name != "run" and isinstance(table, dict) and isinstance(table.get("generations"), int):
-                del table["generations"]
 
     def lines_of(self, mistakes: Iterable[Mistake]) -> list[str]:
         """Return a line for every mistake: its place, key and text; those in the file first, by line."""
@@ -115,7 +125,17 @@ class ExperimentFile:
         section = self._came_from.get(keys[:1], 1)
         return (section if isinstance(section, int) else 1), what
 
-    def _remove(self, path: tuple[str, ...], source: str) -> None:
+    def _flag(self, flag: str, value: object) -> None:
+        try:
+            self._put(FLAGS[flag], _value(value) if isinstance(value, str) else value, f"--{flag}")
+        except RecursionError:
+            self.mistakes.append(f"--{flag}: brackets are nested too deeply")
+        except ValueError as error:
+            if not isinstance(self.tables.get(FLAGS[flag][0], {}), dict):
+                return  # reported as a mistake of the file
+            self.mistakes.append(f"--{flag}: {printable(str(error))}")
+
+    def _remove(self, path: Keys, source: str) -> None:
         table: Any = self.tables
         for key in path[:-1]:
             table = table.get(key) if isinstance(table, dict) else None
@@ -124,7 +144,7 @@ class ExperimentFile:
         self._comes_from(path, source)
         self.removed.append(path)
 
-    def _put(self, path: tuple[str, ...], value: object, source: str) -> None:
+    def _put(self, path: Keys, value: object, source: str) -> None:
         table = self.tables
         for depth, key in enumerate(path[:-1], 1):
             table = table.setdefault(key, {})
@@ -133,7 +153,7 @@ class ExperimentFile:
         table[path[-1]] = value
         self._comes_from(path, source)
 
-    def _comes_from(self, path: tuple[str, ...], source: str) -> None:
+    def _comes_from(self, path: Keys, source: str) -> None:
         for known in [known for known in self._came_from if known[: len(path)] == path]:
             del self._came_from[known]
         self._came_from[path] = source
@@ -176,7 +196,7 @@ def _text(path: str | Path, file: str) -> str:
 
 
 def _near(path: Path) -> str:
-    """Return " - did you mean ...?" with an experiment beside a missing file or in experiments/; else nothing."""
+    """Return " - did you mean ...?" with an experiment in the same folder or in experiments/; else nothing."""
     for folder in (path.parent, Path("experiments")):
         files = {one.stem: one for one in folder.glob("*.toml") if str(one).isprintable()}
         if close := closest(path.stem, files):
@@ -204,12 +224,28 @@ def _value(text: str) -> object:
     return tables["value"] if len(tables) == 1 else text
 
 
-def read_all(path: str | Path, sets: Sequence[str], flags: Mapping[str, object]) -> ExperimentFile:
-    """Return the tables of a file, assignments and flags; flags that are None are not given."""
-    experiment = ExperimentFile.read(path)
-    for assignment in sets:
-        experiment.set(assignment)
-    for flag, value in flags.items():
-        if value is not None:
-            experiment.flag(flag, plain(value))
-    return experiment
+def key_lines(text: str) -> dict[Keys, int]:
+    """Return the first line of every key and table of valid TOML, counted from 1.
+
+    Keys inside of a value have none: an inline table or an array has one line, that of its key.
+    """
+    lines: dict[Keys, int] = {}
+    table: Keys = ()  # of the last [header]
+    key: list[str] = []
+    in_value, depth, line = False, 0, 1
+    for match in TOKEN.finditer(text):
+        kind, token = match.lastgroup, match[0]
+        if in_value:
+            depth += (kind == "open") - (kind == "close")
+            if kind == "newline" and not depth:
+                in_value, key = False, []
+        elif kind in ("text", "bare"):
+            key.append(tomllib.loads(f"key = {token}")["key"] if kind == "text" else token)
+        elif kind == "equals" or (kind == "close" and key):  # the second bracket of [[...]] finds no key
+            in_value, path = kind == "equals", (*table, *key) if kind == "equals" else tuple(key)
+            for length in range(1, min(len(path), 8) + 1):  # nothing that is known lies deeper than 8 tables
+                lines.setdefault(path[:length], line)
+            if not in_value:
+                table, key = path, []
+        line += token.count("\n")
+    return lines

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
-from evo.config.toml_text import value_text
+from evo.config.toml import value_text
 from evo.errors import counted, did_you_mean
 from evo.options import Section, quoted_choices
 
@@ -23,7 +23,7 @@ LARGEST_WHOLE = 2.0**53  # below it, a float is the number that was typed
 Path = tuple[str | int, ...]  # of a key, from the top of the file; numbers count items of a list
 
 # Names of options in Stable-Baselines3, CleanRL, EvoTorch, evosax and pycma, and their names here.
-ELSEWHERE = {
+ALIASES = {
     "n_envs": "envs", "num_envs": "envs", "n_steps": "horizon", "num_steps": "horizon",
     "n_epochs": "epochs", "update_epochs": "epochs",
     "ent_coef": "entropy_coefficient", "vf_coef": "value_coefficient", "max_grad_norm": "max_gradient_norm",
@@ -98,13 +98,16 @@ def validate(model: type[Section], section: str, values: Mapping[str, Any]) -> t
                 del _at(tables, rest)[key]
 
 
-def hint(wrong: str, known: Iterable[str]) -> str:
-    """Return what an unknown key is called here, where another library has it, or which key is close; else nothing."""
+def unknown_key(wrong: str, known: Iterable[str]) -> str:
+    """Return that a key is unknown, and what it is called here, which key is close, or which ones there are."""
     names = list(known)
     name, advice = CONVERTED.get(wrong, ("", ""))
     if name in names:
-        return f" - {advice}"
-    return f" - it is called `{ELSEWHERE[wrong]}` here" if ELSEWHERE.get(wrong) in names else did_you_mean(wrong, names)
+        return f"unknown key - {advice}"
+    if ALIASES.get(wrong) in names:
+        return f"unknown key - it is called `{ALIASES[wrong]}` here"
+    listed = f"; known are {', '.join(names)}" if names else ""
+    return f"unknown key{did_you_mean(wrong, names) or listed}"
 
 
 def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[tuple[Path, str, set[Path]]]:
@@ -118,9 +121,7 @@ def _grouped(model: type[Section], values: Any, error: ValidationError) -> list[
         if one["type"] == "missing":
             found.append((path, "is missing", {path}))
         elif one["type"] == "extra_forbidden":
-            known = _fields(model, path[:-1])
-            text = "unknown key" + (hint(str(path[-1]), known) or "; known are " + ", ".join(known))
-            found.append((path, text, {path}))
+            found.append((path, unknown_key(str(path[-1]), _fields(model, path[:-1])), {path}))
         elif one["type"] == "value_error":
             for line in str(context.get("error", one["msg"])).splitlines():  # a rule a line
                 keys, text = _named(line, _fields(model, path))

@@ -23,7 +23,7 @@ TAKEN = ("observation", "min", "max", "float")  # names that the function uses i
 
 def python_file(run: Run) -> str:
     """Return a file with the champion as a function; ConfigurationError where it is no decision tree."""
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
 
     network, environment = run.config.network(), environment_of(run.config.environment)
     try:

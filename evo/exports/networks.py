@@ -51,7 +51,7 @@ def _npz(file: Path, run: Run) -> None:
 
 def normalisation_of(run: Run) -> Normalisation | None:
     """Return how the environment of a run normalises observations; None where it does not."""
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
 
     return environment_of(run.config.environment).normalisation
 

@@ -26,7 +26,7 @@ FACTS = ("algorithm", "seed", "environment", "generations", "state_hash")  # of 
 
 def write_onnx(file: Path, run: Run) -> None:
     """Write the champion with its facts; ConfigurationError where onnx is not installed."""
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
 
     environment = environment_of(run.config.environment)
     facts = {name: run.champion.about[name] for name in FACTS if name in run.champion.about}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evo.config.experiment import environment_of
+from evo.config.environments import environment_of
 from evo.environments.snake import Options as Snake
 from evo.pages.facts import facts, summary
 from evo.pages.page import page

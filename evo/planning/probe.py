@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.config.sections import Budget
 from evo.errors import ResourceError, first_line
@@ -201,7 +200,7 @@ def main(directory: str, words: Sequence[str]) -> None:
 
     seconds, most, spawned, *plugins = words
     registry.load(plugins)
-    experiment, limit = loading.load(Path(directory) / CONFIG, resolved=True), float(seconds)
+    experiment, limit = Experiment.load(Path(directory) / CONFIG, resolved=True), float(seconds)
     rows: list[Generation] = []
     with Store.open(Path(directory)) as store, Session(experiment, store) as session:
         sampled = Sampled(session.evaluator, limit / SHARE, processes(experiment.workers))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evo.config import loading
-from evo.config.toml_text import section_text, value_text
+from evo.config.experiment import Experiment
+from evo.config.toml import section_text, value_text
 from evo.errors import EvoError
 from evo.options import Section
 from evo.plugins.registry import command
@@ -63,9 +63,9 @@ def _dumped(value: Any) -> Any:
 
 def experiment_text(experiment: Experiment) -> str:
     """Return the shortest experiment file that is known to load as the same experiment."""
-    sections = {name: _changed(section) for name, section in sections_of(experiment).items()}
+    sections: dict[str, Any] = {name: _changed(section) for name, section in sections_of(experiment).items()}
     try:
-        same = loading.of_sections(sections).to_toml(counting=True) == experiment.to_toml(counting=True)
+        same = Experiment.build(**sections).to_toml(counting=True) == experiment.to_toml(counting=True)
     except (EvoError, TypeError):
         same = False
     if "init_from" in sections["run"]:

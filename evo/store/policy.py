@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.experiment import environment_of
+from evo.config.environments import environment_of
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config import loading
-from evo.config.experiment import PROVENANCE, Experiment, difference, environment_of
-from evo.config.plug_ins import stored
+from evo.config.checking import PROVENANCE
+from evo.config.environments import environment_of, stored
+from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, DataError, EvoError, first_line, notice
 from evo.files import lock
 from evo.files.durable import read_file
@@ -42,7 +42,7 @@ class Run:
     """A run directory, or a champion.h5 by itself; it is only read, also while it trains.
 
     A file is read when it is first asked for, and kept: make another `Run` to see what has been committed since.
-    `plugins` are modules that it needs; `flags` are those of `loading.load`, and say how to play. A champion is read in
+    `plugins` are modules that it needs; `flags` are those of `Experiment.load`, and say how to play. A champion is read in
     a sandbox, unless this process has written the files (`trusted`). DataError: it is neither, or is damaged.
     """
 
@@ -51,7 +51,7 @@ class Run:
         directory: str | Path,
         *,
         plugins: Sequence[str] = (),
-        flags: Mapping[str, object] | None = None,
+        flags: Mapping[str, Any] | None = None,
         trusted: bool = False,
         name: str = "",
     ) -> None:
@@ -66,13 +66,13 @@ class Run:
         if self.directory.is_file():
             if isinstance(found := self._in_file, Champion):
                 with stored():
-                    experiment = loading.of_champion(self.directory, found.about)
-                return loading.of_champion(self.directory, found.about, self._flags) if self._flags else experiment
+                    experiment = Experiment.of_champion(self.directory, found.about)
+                return Experiment.of_champion(self.directory, found.about, **self._flags) if self._flags else experiment
             raise found or DataError(f"{self.directory}: missing")
         require_run_directory(self.directory)
         with stored():
-            experiment = loading.load(self.directory / CONFIG, resolved=True)
-        return loading.load(self.directory / CONFIG, (), self._flags, resolved=True) if self._flags else experiment
+            experiment = Experiment.load(self.directory / CONFIG, resolved=True)
+        return Experiment.load(self.directory / CONFIG, resolved=True, **self._flags) if self._flags else experiment
 
     @cached_property
     def environment(self) -> Environment:
@@ -84,7 +84,7 @@ class Run:
 
         ConfigurationError: a mistake in them, or the network does not fit there.
         """
-        changed = loading.with_environment(self.config, sets)
+        changed = self.config.with_environment(sets)
         ours, there = self.config.network(), changed.network()
         if network_layers(there) != network_layers(ours):
             raise ConfigurationError(

@@ -12,7 +12,7 @@ from evo.comparison.methods import Method, method_of
 from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import Show
 from evo.comparison.training import train as train_side_by_side
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, ResourceError, counted
 from evo.files.hashing import first_hash
 from evo.files.lock import held
@@ -86,15 +86,15 @@ class PlannedSweep:
         trials: int | None = None,
         directory: str | Path | None = None,
     ) -> PlannedSweep:
-        """Check everything; ConfigurationError: a mistake. `sets` and `flags` are as those of `loading.load`."""
+        """Check everything; ConfigurationError: a mistake. `sets` and `flags` are as those of `Experiment.load`."""
         axes, file = axes_of(over), Path(file)
         for name, number, most in (("seeds", seeds, MOST_SEEDS), ("retest", retest, MOST_SEEDS)):
             if not 1 <= number <= most:
                 raise ConfigurationError(f"--{name}: must be a whole number from 1 to {most}, not {number}")
         if trials is not None:
             library()
-        given = {name: None if value is None else str(value) for name, value in (flags or {}).items()}
-        first = loading.load(file, sets, given).run.seed
+        given: dict[str, Any] = {name: None if value is None else str(value) for name, value in (flags or {}).items()}
+        first = Experiment.load(file, *sets, **given).run.seed
         if first + seeds + retest > 1 << 64:
             raise ConfigurationError(f"--seed: {first} leaves no room for {seeds + retest} seeds below 2^64")
         place = Path(directory or Path("runs") / f"sweep-{file.stem}")

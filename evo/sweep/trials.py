@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from evo.comparison.runs import PlannedRun
-from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.config.sections import amount_text
 from evo.errors import ConfigurationError, counted, printable
@@ -159,7 +159,7 @@ class SweepSettings:
 
     file: Path
     sets: tuple[str, ...]
-    flags: Mapping[str, str | None]
+    flags: Mapping[str, Any]
     seeds: tuple[int, ...]
     retest: int  # fresh seeds of the winner
     directory: Path
@@ -168,7 +168,7 @@ class SweepSettings:
         """Return the trial with these values; ConfigurationError: all mistakes, a line each."""
         over = [f"{key}={value}" for key, value in values.items()]
         try:
-            experiment = loading.load(self.file, [*self.sets, *over], self.flags)
+            experiment = Experiment.load(self.file, *self.sets, *over, **self.flags)
         except ConfigurationError as error:
             lines = str(error).splitlines()
             raise ConfigurationError("\n".join(self._of_trial(line, values) for line in lines)) from error

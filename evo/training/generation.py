@@ -33,7 +33,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
 
     ConfigurationError, DataError: as `evo.training.init_from.start_of`.
     """
-    from evo.config.experiment import curriculum_of, environment_of
+    from evo.config.environments import curriculum_of, environment_of
     from evo.plugins.registry import find, loaded
     from evo.setup import Setup
     from evo.training.init_from import start_of

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from evo.config import loading
-from evo.config.experiment import Experiment, difference, environment_of
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, notice
 from evo.files.durable import replace_file, resources
 from evo.files.layout import CONFIG
@@ -69,7 +69,7 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
         if changed:
             raise ConfigurationError("\n".join([f"{directory} was begun with other options:", *changed]))
         file = directory / CONFIG
-        before = loading.load(file, resolved=True)
+        before = Experiment.load(file, resolved=True)
         kept = (
             _with_generations_of(before, experiment) if experiment.generations < store.next_generation else experiment
         )
@@ -103,7 +103,7 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
     source = Store.read(directory)
     if experiment.policy.model_dump() != source.identity.get("policy"):
         raise ConfigurationError("--fork: another [policy] has other weights than those of the run")
-    before = loading.load(directory / CONFIG, resolved=True)
+    before = Experiment.load(directory / CONFIG, resolved=True)
     if network_layers(before.network()) != network_layers(experiment.network()):
         raise ConfigurationError("--fork: another [environment] or algorithm needs another network than the run's")
     if before.environment.league != experiment.environment.league:

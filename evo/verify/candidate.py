@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config import loading
-from evo.config.experiment import Experiment, curriculum_of, environment_of, evaluator_of
-from evo.config.plug_ins import stored
+from evo.config.environments import curriculum_of, environment_of, stored
+from evo.config.experiment import Experiment, evaluator_of
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
 from evo.files.layout import CONFIG
@@ -60,7 +59,7 @@ def replay_candidate(
     """
     store = Store.read(directory)
     with stored():
-        experiment = loading.load(directory / CONFIG, resolved=True)
+        experiment = Experiment.load(directory / CONFIG, resolved=True)
     remark = _remark(store, experiment, generation)
     if say is not None:
         say(remark)

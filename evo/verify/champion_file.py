@@ -21,7 +21,7 @@ HASH_SHOWN = 12  # characters of a hash in a message
 def examine(file: Path, report: Report, flags: Mapping[str, object]) -> None:
     """Report what a champion's file shows; DataError: it is none, or cannot be played here.
 
-    `flags` are those of `evo.config.loading.load`, and say how to play. The weights are read in a process that can
+    `flags` are those of `Experiment.load`, and say how to play. The weights are read in a process that can
     do nothing else, and are held to their hash.
     """
     run = Run(file, flags=flags)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from evo.config.experiment import environment_of
+from evo.config.environments import environment_of
 from evo.errors import DataError
 from evo.files.durable import read_file
 from evo.files.hashing import first_hash

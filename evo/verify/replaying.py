@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.experiment import Experiment, environment_of
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
 from evo.errors import DataError, counted
 from evo.files.arrays import checked
 from evo.files.durable import read_file

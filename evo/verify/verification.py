@@ -10,14 +10,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config import loading
-from evo.config.experiment import difference, environment_of
-from evo.config.plug_ins import require_plug_ins
+from evo.config.environments import environment_of, require_plug_ins
+from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
 from evo.files.layout import CONFIG, LARGEST_MANIFEST, MANIFEST
@@ -92,10 +91,10 @@ class Evidence:
         return self.manifest.lines
 
 
-def examine(directory: Path, report: Report, flags: Mapping[str, object] | None = None) -> Evidence | None:
+def examine(directory: Path, report: Report, flags: Mapping[str, Any] | None = None) -> Evidence | None:
     """Compare manifest, configuration and files; return None where the manifest's first line is invalid.
 
-    `flags` are those of `loading.load`. Raises DataError where the directory is not a run directory.
+    `flags` are those of `Experiment.load`. Raises DataError where the directory is not a run directory.
     """
     require_run_directory(directory)
     data = read_file(directory / MANIFEST, most=LARGEST_MANIFEST)
@@ -132,10 +131,10 @@ def _broken(manifest: Manifest, data: bytes) -> bool:
     return b"\n" in data[manifest.ends[-1] :]
 
 
-def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, object] | None) -> Experiment | None:
+def _configuration(evidence: Evidence, report: Report, flags: Mapping[str, Any] | None) -> Experiment | None:
     path = evidence.directory / CONFIG
     try:
-        experiment = loading.load(path, (), flags, resolved=True)
+        experiment = Experiment.load(path, resolved=True, **(flags or {}))
         changed = difference(evidence.manifest.identity, experiment.identity())
     except ConfigurationError as error:
         report.disagrees += str(error).splitlines()

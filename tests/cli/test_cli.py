@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from evo.cli.commands import list as list_command
-from evo.config.loading import FIXED, load
+from evo.config.checking import FIXED
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.files.hashing import first_hash
 from evo.files.layout import FORMAT
@@ -82,7 +83,7 @@ def test_a_dry_run_prints_what_loads_again_and_writes_nothing(experiment: Path, 
     assert tomllib.loads(resolved)["ga"]["sigma"] == 0.5
     assert sorted(tmp_path.iterdir()) == [experiment]
     (tmp_path / "resolved.toml").write_text(resolved)
-    expected = load(tmp_path / "resolved.toml")
+    expected = Experiment.load(tmp_path / "resolved.toml")
     assert last(done) == {
         **dict.fromkeys(KEYS),
         "status": "done",
@@ -135,7 +136,7 @@ DAMAGED = f"run.seed = true\nprovenance.format = {FORMAT}\n"
 def test_each_mistake_has_its_exit_code_and_no_traceback(
     words: list[str], code: int, reason: str, experiment: Path, tmp_path: Path
 ) -> None:
-    for name, text in {"damaged": DAMAGED, "whole": load(experiment).to_toml({"format": FORMAT})}.items():
+    for name, text in {"damaged": DAMAGED, "whole": Experiment.load(experiment).to_toml({"format": FORMAT})}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.resolved.toml").write_text(text)
     before = sorted(tmp_path.rglob("*"))
@@ -166,9 +167,9 @@ def test_a_fork_of_a_taken_name_is_told_to_take_another(experiment: Path, tmp_pa
 
 def test_what_a_resume_may_change_is_no_difference(experiment: Path) -> None:
     resolved = experiment.with_name("resolved.toml")
-    resolved.write_text(load(experiment).to_toml({"format": FORMAT}))
-    before = load(resolved, resolved=True)
-    after = load(resolved, ["test.every=3"], {"workers": "2", "backend": "serial", "generations": "9"}, resolved=True)
+    resolved.write_text(Experiment.load(experiment).to_toml({"format": FORMAT}))
+    before = Experiment.load(resolved, resolved=True)
+    after = Experiment.load(resolved, "test.every=3", resolved=True, workers="2", backend="serial", generations="9")
     assert after != before
     assert after.identity() == before.identity()
     assert after.generations == 9

@@ -10,7 +10,7 @@ import pytest
 
 import evo
 from evo.cli.commands.replay import _ranked
-from evo.config.experiment import environment_of
+from evo.config.environments import environment_of
 from evo.randomness.streams import seeds_of_test_episodes
 from tests.helpers.calling import SMALL, called
 

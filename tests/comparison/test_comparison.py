@@ -25,7 +25,7 @@ from evo.comparison import curves, figures, formats, tables, training
 from evo.comparison.curves import score_between
 from evo.comparison.file import MOST_GENERATIONS, ComparisonFile
 from evo.comparison.runs import ComparedRun, PlannedRun, runs_in
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, LockedError
 from evo.records import Spent
 from evo.report.comparison import ComparisonPage
@@ -74,7 +74,7 @@ def timeless(value: Any) -> Any:
 
 def made(method: str, scores: Sequence[float], *sets: str, frames: int = 1000, **of_test: int) -> list[ComparedRun]:
     """Outcomes of runs that are not trained, for what is said of scores."""
-    experiment = loading.load("one.toml", sets)
+    experiment = Experiment.load("one.toml", *sets)
     return [
         ComparedRun(
             method,
@@ -540,7 +540,7 @@ def test_runs_whose_directories_have_one_name_are_told_apart_by_the_shortest_pat
     places = ["here/a/s", "here/b/s", "here/b/t-seed1", "here/b/t-seed2", "u"]
     for number, place in enumerate(places):
         sets = ["run.generations=1", "test.episodes=2", f"ga.sigma=0.{number + 1}"]
-        list(evo.train(loading.load("one.toml", sets), place))
+        list(evo.train(Experiment.load("one.toml", *sets), place))
     found = runs_in([Path(place) for place in places])
     assert [run.method for run in found] == ["a/s", "b/s", "t-seed1", "t-seed2", "u"]
     several = runs_in([folder / "here" / "b" / "t-seed1", folder / "u"])
@@ -604,7 +604,7 @@ def test_with_fewer_generations_a_run_that_has_more_is_only_tested_as_is_asked_f
         assert run.score is not None, run.failure
         assert (run.generations, run.score.episodes) == (5, 20)
         assert MetricsFile(run.directory).read()[-1]["test"] == run.score.mean
-        kept = loading.load(run.directory / "config.resolved.toml", resolved=True)
+        kept = Experiment.load(run.directory / "config.resolved.toml", resolved=True)
         assert (kept.run.generations, kept.test.episodes) == (5, 20)
 
 

@@ -196,7 +196,7 @@ TWINS = """
 import json, sys
 import numpy as np
 import evo
-from evo.config.experiment import environment_of
+from evo.config.environments import environment_of
 
 for name in sys.argv[1:]:
     experiment = evo.Experiment.build(

@@ -13,7 +13,8 @@ import pytest
 from evo.cli.terminal import display, show
 from evo.cli.terminal.show import kernels_are_missing
 from evo.compiled import cache as kernel_cache
-from evo.config.experiment import Experiment, environment_of
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
 from evo.rollouts.episodes import play_episodes
 from evo.rollouts.rollout import Rollout
 from tests.compiled.falling import make_balls

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.config.loading import FIXED, Experiment, difference, load, require_plug_ins
+from evo.config.checking import FIXED
+from evo.config.environments import require_plug_ins
+from evo.config.experiment import Experiment, difference
 from evo.config.sections import Run
-from evo.config.toml_text import key_text, value_text
+from evo.config.toml import key_text, value_text
 from evo.errors import ConfigurationError, DataError
 from evo.files.layout import FORMAT
 from evo.plugins import registry
@@ -33,7 +35,7 @@ def write(tmp_path: Path, text: str | bytes) -> Path:
 
 def mistakes(path: Path, *sets: str, **flags: object) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
-        load(path, sets, flags)
+        Experiment.load(path, *sets, **flags)
     lines = str(caught.value).split("\n")
     for line in lines:
         assert PLACE.fullmatch(line), line
@@ -42,7 +44,7 @@ def mistakes(path: Path, *sets: str, **flags: object) -> list[str]:
 
 
 def test_an_empty_file_is_an_experiment_with_every_default(tmp_path: Path) -> None:
-    experiment = load(write(tmp_path, ""))
+    experiment = Experiment.load(write(tmp_path, ""))
     assert (experiment.algorithm, experiment.run.seed, experiment.environment.size) == ("ga", 1, 10)
     assert experiment.options is experiment.sections["ga"]
     assert experiment.policy.inference == "lanes"
@@ -77,27 +79,29 @@ def test_what_a_run_starts_from_may_be_relative_to_its_file(tmp_path: Path, monk
     path = write(tmp_path / "sub", '[run]\ninit_from = "../first"\n')
     (tmp_path / "first").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert load(path).run.init_from == str(tmp_path / "sub" / ".." / "first")
+    assert Experiment.load(path).run.init_from == str(tmp_path / "sub" / ".." / "first")
     (tmp_path.parent / "first").mkdir(exist_ok=True)
-    assert load(path).run.init_from == "../first"  # the working directory comes first
+    assert Experiment.load(path).run.init_from == "../first"  # the working directory comes first
 
 
 @pytest.mark.parametrize("text", ["", "[run]\nseed = 1\n"])
 def test_a_resolved_file_that_was_cut_off_is_no_file_of_an_earlier_version(tmp_path: Path, text: str) -> None:
     with pytest.raises(DataError, match=r"has no \[provenance\]; it was cut off"):
-        load(write(tmp_path, text), resolved=True)
+        Experiment.load(write(tmp_path, text), resolved=True)
 
 
 def test_the_engine_of_the_forward_pass_is_part_of_a_runs_identity(tmp_path: Path) -> None:
     path = write(tmp_path, "")
-    played = {name: load(path, [f"policy.inference={name}"]) for name in ("auto", "lanes", "tensorflow")}
+    played = {name: Experiment.load(path, f"policy.inference={name}") for name in ("auto", "lanes", "tensorflow")}
     assert played["auto"].identity() == played["lanes"].identity()
     assert 'policy.inference: "lanes" in the run, "tensorflow" now' in difference(
         played["lanes"].identity(), played["tensorflow"].identity()
     )
-    assert load(write(tmp_path, played["tensorflow"].to_toml())).identity() == played["tensorflow"].identity()
+    assert (
+        Experiment.load(write(tmp_path, played["tensorflow"].to_toml())).identity() == played["tensorflow"].identity()
+    )
     with pytest.raises(ConfigurationError, match=r'policy\.inference: must be one of "auto", "lanes"'):
-        load(path, ["policy.inference=lanes-bfloat16"])
+        Experiment.load(path, "policy.inference=lanes-bfloat16")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +128,7 @@ def test_mistakes_about_a_learner_s_devices_have_their_line(tmp_path: Path, keys
 
 
 def test_one_of_several_devices_and_options_that_are_as_always_are_no_mistake(tmp_path: Path) -> None:
-    load(write(tmp_path, '[learner]\nlogical_cpus = 2\ndevices = ["CPU:1"]\nprocesses = 2\n'))
+    Experiment.load(write(tmp_path, '[learner]\nlogical_cpus = 2\ndevices = ["CPU:1"]\nprocesses = 2\n'))
 
 
 def test_every_mistake_is_reported_at_once_with_its_line(tmp_path: Path) -> None:
@@ -308,9 +312,9 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
         assert not re.match(r"\d", line)  # no line of it is wrong
         assert word in line
     with pytest.raises(ConfigurationError, match="not a regular file"):
-        load("/dev/null")
+        Experiment.load("/dev/null")
     with pytest.raises(ConfigurationError, match="null"):
-        load("a\0b.toml")
+        Experiment.load("a\0b.toml")
 
 
 def test_control_characters_in_a_name_are_escaped(tmp_path: Path) -> None:
@@ -321,16 +325,16 @@ def test_control_characters_in_a_name_are_escaped(tmp_path: Path) -> None:
 
 def test_later_sources_override_earlier_ones(tmp_path: Path) -> None:
     path = write(tmp_path, "[run]\nseed = 2\ngenerations = 10\n[ga]\ngenerations = 20\n[workers]\ncount = 1")
-    assert load(path).generations == 20
-    assert load(path, ["ga.generations=0"]).generations == 10
-    assert load(path, ["ga.generations=30"]).generations == 30
-    assert load(path, ["ga.generations=30"], {"generations": "40"}).generations == 40
-    assert load(path, ["run.seed=3"]).run.seed == 3
-    assert load(path, ["run.seed=3"], {"seed": "4", "workers": "auto", "backend": None}).run.seed == 4
-    assert load(path, ["environment.rewards.win=2.5"]).environment.rewards.win == 2.5
-    assert load(path, ["environment.rewards.win=2.5"]).environment.rewards.death == -1.0
-    assert load(path, ["environment.observation=planes"]).environment.observation == "planes"
-    assert load(path, ['environment.observation="ego"']).environment.observation == "ego"
+    assert Experiment.load(path).generations == 20
+    assert Experiment.load(path, "ga.generations=0").generations == 10
+    assert Experiment.load(path, "ga.generations=30").generations == 30
+    assert Experiment.load(path, "ga.generations=30", generations="40").generations == 40
+    assert Experiment.load(path, "run.seed=3").run.seed == 3
+    assert Experiment.load(path, "run.seed=3", seed="4", workers="auto", backend=None).run.seed == 4
+    assert Experiment.load(path, "environment.rewards.win=2.5").environment.rewards.win == 2.5
+    assert Experiment.load(path, "environment.rewards.win=2.5").environment.rewards.death == -1.0
+    assert Experiment.load(path, "environment.observation=planes").environment.observation == "planes"
+    assert Experiment.load(path, 'environment.observation="ego"').environment.observation == "ego"
 
 
 def test_a_value_cannot_smuggle_another_key_in(tmp_path: Path) -> None:
@@ -351,10 +355,10 @@ tail = "fatal"
 starvation = 100
 rewards = {win = 0.25}
 """
-    first = load(write(tmp_path, text), ["ga.sigma=1e-7", "run.seed=18446744073709551615"])
+    first = Experiment.load(write(tmp_path, text), "ga.sigma=1e-7", "run.seed=18446744073709551615")
     about = {"format": FORMAT, "versions": {"numpy": "2"}, "git_commit": 'a"b\\\x7f\n'}
     resolved = write(tmp_path, first.to_toml(about))
-    again = load(resolved, resolved=True)
+    again = Experiment.load(resolved, resolved=True)
     assert again == first
     assert again.identity() == first.identity()
     assert again.to_toml() == first.to_toml()
@@ -364,7 +368,7 @@ rewards = {win = 0.25}
 
 def test_the_identity_holds_what_changes_results_and_nothing_else(tmp_path: Path) -> None:
     path = write(tmp_path, "")
-    identity = load(path).identity()
+    identity = Experiment.load(path).identity()
     for same in (
         "workers.count=3",
         "test.every=3",
@@ -372,11 +376,11 @@ def test_the_identity_holds_what_changes_results_and_nothing_else(tmp_path: Path
         "run.generations=4",
         "policy.inference=lanes",
     ):
-        assert load(path, [same]).identity() == identity
-    assert load(path, ["environment.rewards={fruit=1}"]).identity() == identity
+        assert Experiment.load(path, same).identity() == identity
+    assert Experiment.load(path, "environment.rewards={fruit=1}").identity() == identity
     for other in ("run.seed=2", "environment.size=9", "policy.dense=[17]", "ga.sigma=0.2", "validation.episodes=9"):
-        assert load(path, [other]).identity() != identity
-    lines = difference(identity, load(path, ["run.seed=2", "environment.rewards.win=3"]).identity())
+        assert Experiment.load(path, other).identity() != identity
+    lines = difference(identity, Experiment.load(path, "run.seed=2", "environment.rewards.win=3").identity())
     assert lines == ["environment.rewards.win: 10.0 in the run, 3.0 now", "seed: 1 in the run, 2 now"]
 
 
@@ -384,10 +388,10 @@ def test_an_option_without_a_value_has_its_default_again(tmp_path: Path) -> None
     path = write(tmp_path, "[ga]\nsigma = 0.5\n[environment]\nsize = 6\nrewards = { win = 3.0 }\n")
     (tmp_path / "plain").mkdir()
     plain = write(tmp_path / "plain", "[environment]\nsize = 6\n")
-    assert load(path, ["ga.sigma=", "environment.rewards="]) == load(plain)
-    assert load(path, ["ga.sigma=", "ga.sigma=0.7"]).options.sigma == 0.7
-    assert load(path, ["ga.sigma=0.7", "ga.sigma= "]).options.sigma == load(plain).options.sigma
-    assert load(path, ["ppo.gamma=", "run.init_from="]) == load(path)  # nothing sets them
+    assert Experiment.load(path, "ga.sigma=", "environment.rewards=") == Experiment.load(plain)
+    assert Experiment.load(path, "ga.sigma=", "ga.sigma=0.7").options.sigma == 0.7
+    assert Experiment.load(path, "ga.sigma=0.7", "ga.sigma= ").options.sigma == Experiment.load(plain).options.sigma
+    assert Experiment.load(path, "ppo.gamma=", "run.init_from=") == Experiment.load(path)  # nothing sets them
     (told,) = mistakes(path, "ga.sgma=")
     assert told == "--set ga.sgma: unknown key - did you mean `sigma`?"
     assert mistakes(path, "ga.sigma.more=")[0].startswith("--set ga.sigma.more: unknown key")
@@ -399,14 +403,16 @@ def test_an_option_without_a_value_has_its_default_again(tmp_path: Path) -> None
 @pytest.mark.parametrize("event", ["starved", "step"])
 def test_only_a_reward_of_this_event_that_is_given_is_part_of_the_identity(tmp_path: Path, event: str) -> None:
     path = write(tmp_path, "")
-    assert event not in load(path).identity()["environment"]["rewards"]
-    assert load(path, [f"environment.rewards.{event}=-0.5"]).identity()["environment"]["rewards"][event] == -0.5
+    assert event not in Experiment.load(path).identity()["environment"]["rewards"]
+    assert (
+        Experiment.load(path, f"environment.rewards.{event}=-0.5").identity()["environment"]["rewards"][event] == -0.5
+    )
 
 
 def test_a_preset_and_its_layers_are_the_same_identity(tmp_path: Path) -> None:
     path = write(tmp_path, "")
     layers = ["policy.conv=[[100, 4, 1], [200, 3, 1]]", "policy.dense=[200]", "policy.padding=valid"]
-    assert load(path, ["policy.preset=seed"]).identity() == load(path, layers).identity()
+    assert Experiment.load(path, "policy.preset=seed").identity() == Experiment.load(path, *layers).identity()
 
 
 def test_a_plugin_must_say_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,14 +453,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ends_well(path: Path, *sets: str) -> Experiment | None:
     try:
-        experiment = load(path, sets)
+        experiment = Experiment.load(path, *sets)
     except ConfigurationError as error:
         for line in str(error).split("\n"):
             assert PLACE.fullmatch(line), line
             assert line.isprintable()
         return None
     resolved = write(path.parent, experiment.to_toml({"format": FORMAT}))
-    assert load(resolved, resolved=True) == experiment
+    assert Experiment.load(resolved, resolved=True) == experiment
     return experiment
 
 
@@ -492,7 +498,7 @@ def test_any_assignment_ends_well(section: str, data: st.DataObject, value: str,
 @pytest.mark.parametrize("value", ["{", "{0}", "a{b}"])
 def test_a_text_where_a_list_is_wanted_is_told_as_it_is(folder: Path, value: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(f'must be a list, as in ["{value}"], not "{value}"')):
-        load(write(folder, ""), [f"learner.devices={value}"])
+        Experiment.load(write(folder, ""), f"learner.devices={value}")
 
 
 def test_small_variations_of_a_good_file_are_mostly_good(tmp_path: Path) -> None:
@@ -511,16 +517,16 @@ def test_the_default_of_every_option_is_valid_by_itself(tmp_path: Path) -> None:
     for name, model in FIXED.items():
         for key, info in model.model_fields.items():
             assert info.description, f"{name}.{key} has no description"
-    assert load(write(tmp_path, load(write(tmp_path, "")).to_toml())).run == Run()
+    assert Experiment.load(write(tmp_path, Experiment.load(write(tmp_path, "")).to_toml())).run == Run()
 
 
 def test_options_of_another_backend_are_validated_kept_and_ignored(tmp_path: Path) -> None:
     text = '[workers]\nresources = {GPU = 0.5}\naddress = "auto"\n'
     path = write(tmp_path, text)
-    on_processes, on_ray = load(path), load(path, (), {"backend": "ray"})
+    on_processes, on_ray = Experiment.load(path), Experiment.load(path, backend="ray")
     assert on_processes.other_backends == {"resources": {"GPU": 0.5}, "address": "auto"}
     assert (on_ray.workers.resources, on_ray.workers.address) == ({"GPU": 0.5}, "auto")
-    again = load(write(tmp_path, on_processes.to_toml()), (), {"backend": "ray"})
+    again = Experiment.load(write(tmp_path, on_processes.to_toml()), backend="ray")
     assert again.workers == on_ray.workers
     (line,) = mistakes(write(tmp_path, "[workers]\nresources = {GPU = 2}\n"))
     assert line == "2: workers.resources: a worker computes on one GPU or a part of it; GPU must be at most 1"
@@ -606,5 +612,5 @@ def test_a_missing_experiment_is_told_with_one_of_nearly_its_name(
     for name in ("mine.toml", "experiments/ga_snake.toml"):
         (tmp_path / name).touch()
     with pytest.raises(ConfigurationError) as raised:
-        load(typed)
+        Experiment.load(typed)
     assert str(raised.value) == f"{typed}: cannot be read: No such file or directory{meant}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import evo
-from evo.config import loading
+from evo.config.experiment import Experiment
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "gymnasium.md"]
@@ -31,5 +31,5 @@ def test_the_example_learns(tmp_path: Path) -> None:
     file = tmp_path / "example.toml"
     file.write_text(example(PAGES[0]))
     sets = ["validation.episodes=32", "test.episodes=100", "workers.backend=serial"]
-    *_, last = evo.train(loading.load(file, sets), tmp_path / "run")
+    *_, last = evo.train(Experiment.load(file, *sets), tmp_path / "run")
     assert last.metrics["test"] > LEAST

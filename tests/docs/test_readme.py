@@ -10,7 +10,7 @@ import pytest
 import evo
 from evo.cli.arguments import flags
 from evo.cli.main import Parser
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.plugins import registry
 from evo.store.store import Store
@@ -58,7 +58,7 @@ def parsed(words: list[str]) -> None:
     reader_s = name == "run" and (given.experiment or "EXPERIMENT").startswith(("EXPERIMENT", "my_"))
     if name == "run" and not reader_s and not given.experiment.isupper():
         registry.load(given.plugin)
-        loading.load(ROOT / given.experiment, given.set, flags(given))
+        Experiment.load(ROOT / given.experiment, *given.set, **flags(given))
 
 
 DOCUMENTED = sorted({command for page in PAGES for command in commands(page)})
@@ -117,7 +117,7 @@ def test_every_experiment_that_is_written_out_loads(page: Path, tmp_path: Path) 
     for text in blocks(page, "toml"):
         path = tmp_path / "example.toml"
         path.write_text(text)
-        assert loading.load(path).algorithm in registry.names("algorithms")
+        assert Experiment.load(path).algorithm in registry.names("algorithms")
 
 
 def test_every_experiment_is_on_a_page_of_its_own_command() -> None:
@@ -147,7 +147,7 @@ def test_every_array_of_a_state_and_a_record_is_on_the_page_of_file_formats(tmp_
     directory = tmp_path / "run"
     sets = ["run.generations=1", "ga.population=4", "ga.parents=2", "ga.elites=1", "ga.episodes=1"]
     sets += ["validation.finalists=1", "validation.episodes=1", "test.episodes=2", "workers.backend=serial"]
-    experiment = loading.load(ROOT / "experiments" / "ga_snake_6x6.toml", sets)
+    experiment = Experiment.load(ROOT / "experiments" / "ga_snake_6x6.toml", *sets)
     list(evo.train(experiment, directory))
     store = Store.read(directory)
     page = (ROOT / "docs" / "file-formats.md").read_text()

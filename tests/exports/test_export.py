@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evo.config.experiment import Experiment, environment_of
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
 from evo.environment import Normalisation
 from evo.exports.decision_tree import python_of
 from evo.exports.networks import FORMATS, SUFFIXES, layers_of

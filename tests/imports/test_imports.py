@@ -85,7 +85,9 @@ def test_the_nouns_import_arrays_only() -> None:
 def test_algorithms_and_evaluators_never_meet() -> None:
     assert offenders("evo.algorithms", "evo.evaluators", "evo.workers.devices", "evo.store", "evo.rollouts") == []
     assert offenders("evo.evaluators", "evo.algorithms", "evo.store.store") == []
-    assert offenders("evo.rollouts", "evo.evaluators", "evo.algorithms", "evo.store.store", "evo.config.loading") == []
+    assert (
+        offenders("evo.rollouts", "evo.evaluators", "evo.algorithms", "evo.store.store", "evo.config.experiment") == []
+    )
     assert offenders("evo.store", "evo.evaluators", "evo.algorithms", "evo.rollouts") == []
     assert offenders("evo.store.store", "evo.config") == []
 
@@ -144,7 +146,7 @@ def loaded_after(statements: str) -> set[str]:
             "evo.evaluators.serial",
             "evo.algorithms.ga",
             "evo.store.store",
-            "evo.config.loading",
+            "evo.config.experiment",
             "evo.workers.devices",
         ],
         *(0, 4),

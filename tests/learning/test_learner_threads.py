@@ -8,7 +8,6 @@ import pytest
 
 from evo.comparison.runs import PlannedRun
 from evo.comparison.training import at_once
-from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.training.generation import make_algorithm
 from evo.workers import devices
@@ -18,7 +17,7 @@ FILE = "experiments/ppo_snake_6x6.toml"
 
 def experiment(*sets: str) -> Experiment:
     """Return PPO's experiment with other options."""
-    return loading.load(FILE, sets=list(sets))
+    return Experiment.load(FILE, *list(sets))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.evaluators import processes, serial
 from evo.kernels import lanes
 from evo.learning.tensorflow.setup import start_tensorflow
@@ -152,14 +152,14 @@ def test_the_tensorflow_player_plays_other_environments_too(tmp_path: Path) -> N
 def test_auto_plays_every_activation_with_the_exact_kernel(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text("")
-    plain, tanh = (loading.load(path, [f'policy.activation="{name}"']) for name in ("relu", "tanh"))
+    plain, tanh = (Experiment.load(path, f'policy.activation="{name}"') for name in ("relu", "tanh"))
     assert (plain.policy.player, tanh.policy.player) == ("lanes", "lanes")
-    assert plain.identity() == loading.load(path).identity()
+    assert plain.identity() == Experiment.load(path).identity()
     assert "activation" not in plain.identity()["policy"]
     assert tanh.identity()["policy"]["activation"] == "tanh"
     path.write_text(tanh.to_toml())
-    assert loading.load(path).identity() == tanh.identity()
-    assert loading.load(path, ['policy.inference="tensorflow"']).policy.player == "tensorflow"
+    assert Experiment.load(path).identity() == tanh.identity()
+    assert Experiment.load(path, 'policy.inference="tensorflow"').policy.player == "tensorflow"
 
 
 SMALL = """

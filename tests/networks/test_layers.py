@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from evo.compiled import exact
-from evo.config.loading import load
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.kernels import lanes, layout, sparse
 from evo.kernels.weightless import tanh
@@ -215,7 +215,7 @@ def test_every_mistake_is_a_line_that_says_where_and_what_to_do(tmp_path: Path, 
     path = tmp_path / "experiment.toml"
     path.write_text(f"[policy]\nlayers = {layers}\n")
     with pytest.raises(ConfigurationError) as caught:
-        load(path)
+        Experiment.load(path)
     (line,) = str(caught.value).splitlines()
     place, _, text = line.removeprefix(f"{path}:").partition(": ")
     assert text.startswith(told), text
@@ -230,25 +230,28 @@ def test_a_line_of_numbers_has_no_windows() -> None:
 def test_the_environment_says_how_many_codes_there_are(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text('[environment]\nobservation = "frame"\n')
-    embedded, listed = load(path, ['policy.embed="one_hot"']), load(path, ['policy.layers=["one_hot", "conv 8 3"]'])
+    embedded, listed = (
+        Experiment.load(path, 'policy.embed="one_hot"'),
+        Experiment.load(path, 'policy.layers=["one_hot", "conv 8 3"]'),
+    )
     assert (embedded.policy.codes, listed.policy.layers) == (4, ["one_hot 4", "conv 8 3 1 same"])
     assert embedded.network().layers[0].filters == 4
     for experiment in (embedded, listed):  # what is written is read again, and is the same run
         again = tmp_path / "again.toml"
         again.write_text(experiment.to_toml())
-        assert load(again).identity() == experiment.identity()
-        assert load(again).policy == experiment.policy
-    assert load(path, ['policy.embed="one_hot"', "policy.codes=6"]).policy.codes == 6
+        assert Experiment.load(again).identity() == experiment.identity()
+        assert Experiment.load(again).policy == experiment.policy
+    assert Experiment.load(path, 'policy.embed="one_hot"', "policy.codes=6").policy.codes == 6
     with pytest.raises(ConfigurationError, match=r"--set policy.codes: 3 codes, but the observation has 4"):
-        load(path, ['policy.embed="one_hot"', "policy.codes=3"])
+        Experiment.load(path, 'policy.embed="one_hot"', "policy.codes=3")
     with pytest.raises(ConfigurationError, match="3 codes, but the observation has 4"):
-        load(path, ['policy.layers=["one_hot 3"]'])
+        Experiment.load(path, 'policy.layers=["one_hot 3"]')
 
 
 def test_options_at_their_defaults_are_no_part_of_a_run_s_identity(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text('[policy]\nembed = "none"\ncodes = 0\nlayers = []\n')
-    assert load(path).identity()["policy"].keys() == {
+    assert Experiment.load(path).identity()["policy"].keys() == {
         "kind", "preset", "conv", "dense", "padding", "norm", "inference",
     }  # fmt: skip
 

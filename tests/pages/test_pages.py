@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import evo
-from evo.config import loading
-from evo.config.experiment import Experiment, environment_of
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.kernels import lanes
 from evo.networks.network import Network
@@ -39,7 +39,7 @@ KINDS = ("window", "local", "ego", "planes", "frame")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run of ga_snake.toml, whose champion is as large as that of the whole one."""
     where = tmp_path_factory.mktemp("ga")
-    list(evo.train(loading.load(ROOT / "experiments" / "ga_snake.toml", SHORTER), where / "ga_snake"))
+    list(evo.train(Experiment.load(ROOT / "experiments" / "ga_snake.toml", *SHORTER), where / "ga_snake"))
     return where / "ga_snake"
 
 

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 from evo.cli.commands import plan
-from evo.config import loading
 from evo.config.experiment import Experiment
 from evo.planning import memory
 from evo.planning.estimate import estimated, size
@@ -56,7 +55,9 @@ def probed(*generations: Generation, **changes: Any) -> Probe:
 @pytest.fixture
 def experiment(tmp_path: Path) -> Experiment:
     (tmp_path / "small.toml").write_text(SMALL)
-    return loading.load(tmp_path / "small.toml", ["run.generations=1000", "test.every=500", "run.budget={frames=2000}"])
+    return Experiment.load(
+        tmp_path / "small.toml", "run.generations=1000", "test.every=500", "run.budget={frames=2000}"
+    )
 
 
 def test_time_and_disk_are_those_of_the_generations_that_are_needed(experiment: Experiment) -> None:

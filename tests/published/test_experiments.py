@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.results import CHAMPIONS, KEPT, PAGE, page
-from evo.config import loading
+from evo.config.experiment import Experiment
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted(
@@ -22,7 +22,7 @@ PUBLISHED = json.loads(KEPT.read_text())
 def test_a_published_experiment_loads_and_stops_by_generations(path: Path) -> None:
     if path.stem.endswith("lunarlander"):
         pytest.importorskip("Box2D")
-    experiment = loading.load(path)
+    experiment = Experiment.load(path)
     assert experiment.generations > 0
     assert not experiment.run.budget.seconds
 

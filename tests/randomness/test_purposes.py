@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.randomness.philox import episode_seed
 from evo.randomness.streams import Purpose, episode_keys, seeds_of_test_episodes
 from evo.records import Episodes, Evaluator, Generation, Played, Result, Task
@@ -53,7 +53,7 @@ def seeds_of(task: Task, result: Result) -> list[int]:
 def test_no_episode_serves_two_purposes(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     changes = [f"run.seed={SEED}", "validation.every=2", "validation.episodes=7"]
-    experiment = loading.load(Path(written(tmp_path, name)), changes)
+    experiment = Experiment.load(Path(written(tmp_path, name)), *changes)
     with open_or_begin(experiment, tmp_path / "run") as store, Session(experiment, store) as session:
         recorder = Recorder(session.evaluator)
         session.evaluator = recorder

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args, get_origin
 import numpy as np
 import pytest
 
-from evo.config import loading
 from evo.config.experiment import Experiment, difference
 from evo.files.layout import CONFIG
 from evo.options import Section
@@ -245,7 +244,7 @@ def variants(experiment: Experiment) -> Iterator[tuple[str, str, Experiment]]:
 def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_differs(
     tmp_path: Path, name: str
 ) -> None:
-    loaded = loading.load(tmp_path / written(tmp_path, name))
+    loaded = Experiment.load(tmp_path / written(tmp_path, name))
     learner = loaded.learner.model_copy(update={"arithmetic": "tensorflow"})
     experiment = replace(loaded, learner=learner)
     learns = registry.find("algorithms", name).Options.learns
@@ -267,7 +266,7 @@ def test_every_option_is_free_on_a_resume_or_in_the_identity_and_named_where_it_
 
 @pytest.mark.parametrize("name", [name for name in sorted(TINY) if registry.find("algorithms", name).Options.learns])
 def test_nothing_about_an_exact_learner_is_in_the_identity_but_its_arithmetic(tmp_path: Path, name: str) -> None:
-    experiment = loading.load(tmp_path / written(tmp_path, name))
+    experiment = Experiment.load(tmp_path / written(tmp_path, name))
     assert experiment.identity()["learner"] == {"arithmetic": "gradient-1"}
     other = replace(experiment, learner=experiment.learner.model_copy(update={"threads": 7}))
     assert other.identity() == experiment.identity()

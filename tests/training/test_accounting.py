@@ -16,7 +16,7 @@ import pytest
 import evo
 from evo import clock as clocks_of
 from evo.cli.terminal.display import count, where_time_went
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.config.sections import Budget
 from evo.errors import DataError
 from evo.records import SEGMENT_END, TRUNCATED, Effort, Generation, Metrics, Played, Request, Result, Spent, Task
@@ -258,8 +258,8 @@ def played(tmp_path: Path, text: str) -> tuple[Session, list[tuple[Row, list[Res
     """Train a run; return every generation with the results of what it played."""
     (tmp_path / "tiny.toml").write_text(text)
     rows, results, taken = [], list[Result](), list[list[Result]]()
-    with open_or_begin(loading.load(tmp_path / "tiny.toml"), tmp_path / "run") as store:
-        with Session(store=store, experiment=loading.load(tmp_path / "tiny.toml")) as session:
+    with open_or_begin(Experiment.load(tmp_path / "tiny.toml"), tmp_path / "run") as store:
+        with Session(store=store, experiment=Experiment.load(tmp_path / "tiny.toml")) as session:
             play = session.evaluator.map
 
             def noted(tasks: Sequence[Task]) -> Played:

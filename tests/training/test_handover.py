@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from evo.algorithms import ga
-from evo.config.loading import load
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
@@ -121,7 +121,7 @@ def test_a_resumed_run_holds_its_copy_against_the_hash(small: Path) -> None:
 
 
 def test_a_source_that_changes_while_a_run_begins_is_noticed(small: Path) -> None:
-    experiment = load(small / "small.toml", [f"run.init_from={small / 'source'}"])
+    experiment = Experiment.load(small / "small.toml", f"run.init_from={small / 'source'}")
     for content, is_kept in ((experiment.identity()["init_from"], True), ("another", False)):
         with Store.create(small / content[:8], experiment.to_toml(), {"init_from": content}) as store:
             with nullcontext() if is_kept else pytest.raises(ConfigurationError, match="has changed"):

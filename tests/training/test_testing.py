@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evo.config.experiment import environment_of
+from evo.config.environments import environment_of
 from evo.environments.snake import Environment as SnakeEnvironment
 from evo.environments.snake import Options as Snake
 from evo.errors import DataError

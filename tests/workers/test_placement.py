@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evo.cli.main import main
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, DeviceError
 from evo.evaluators import serial
 from evo.setup import CLUSTERS, LearnerOptions
@@ -296,7 +296,7 @@ def test_a_contradiction_in_the_file_is_a_line_with_its_key(tmp_path: Path, text
     path = tmp_path / "experiment.toml"
     path.write_text(f"[workers]\n{text}\n")
     with pytest.raises(ConfigurationError, match=re.escape(said)):
-        loading.load(path)
+        Experiment.load(path)
 
 
 def dry_run(path: Path, capsys: pytest.CaptureFixture[str], *sets: str) -> list[str]:
@@ -393,6 +393,6 @@ def test_a_master_that_plays_itself_has_a_gpu_to_itself_and_its_learner(
 def test_where_it_is_played_and_placed_is_in_no_hash(tmp_path: Path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text('[run]\nalgorithm = "ppo"\n')
-    plain = loading.load(path).identity()
+    plain = Experiment.load(path).identity()
     sets = ['workers.kind="cpu"', 'workers.placement="weighted"', "workers.threads_inter=2", 'workers.start="spawn"']
-    assert loading.load(path, [*sets, "workers.log_placement=true", "learner.weight=3"]).identity() == plain
+    assert Experiment.load(path, *sets, "workers.log_placement=true", "learner.weight=3").identity() == plain

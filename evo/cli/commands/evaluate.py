@@ -42,7 +42,7 @@ def main(arguments: Namespace) -> int:
     from dataclasses import asdict
 
     from evo.cli.terminal import show
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
     from evo.store.metrics import looked_at
     from evo.store.run import Run
     from evo.training import testing

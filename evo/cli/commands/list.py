@@ -43,7 +43,7 @@ def main(arguments: Namespace) -> int:
         return 0
     known = {name: entry for entries in groups.values() for name, entry in entries.items()}
     if arguments.name not in known:
-        from evo.config.plug_ins import file_here
+        from evo.config.environments import file_here
 
         here = file_here(arguments.name)
         close = f"; {here}" if here else did_you_mean(arguments.name, known) or f"; there are {', '.join(known)}"
@@ -72,7 +72,7 @@ def _experiments() -> Path | None:
 
 def _groups() -> dict[str, dict[str, tuple[str, dict[str, FieldInfo]]]]:
     """Return a sentence and the options of everything that has a name, by kind; of a backend, only its own options."""
-    from evo.config.loading import FIXED
+    from evo.config.checking import FIXED
 
     groups = {}
     for title, folder in (("algorithms", "algorithms"), ("environments", "environments"), ("backends", "evaluators")):
@@ -108,7 +108,7 @@ def _rows(options: Mapping[str, FieldInfo], name: str) -> Iterator[tuple[str, Fi
 
 
 def _assignment(key: str, default: object) -> str:
-    from evo.config.toml_text import value_text
+    from evo.config.toml import value_text
 
     return f"{key} (not set)" if default is None else f"{key} = {value_text(default)}"
 

@@ -65,7 +65,7 @@ def _wrong_name(name: str) -> str:
 
 def _shadowed(kind: str, name: str) -> str:
     """Return what a file of this name would hide, or what else has the name; nothing where it is free."""
-    from evo.config.loading import RESERVED
+    from evo.config.checking import RESERVED
 
     if kind == "algorithm" and name in RESERVED:
         return f"an experiment has a section [{name}] already"

@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Probe, and print the estimate."""
-    from evo.config import loading
+    from evo.config.experiment import Experiment
     from evo.planning.estimate import estimated
     from evo.planning.memory import available, free_disk
     from evo.planning.probe import SECONDS, probe
@@ -39,7 +39,7 @@ def main(arguments: Namespace) -> int:
     workers = _numbers(arguments.workers)
     names = ("algorithm", "seed", "generations", "backend")
     flags = {name: getattr(arguments, name) for name in names}
-    experiment = loading.load(arguments.experiment, arguments.set, flags)
+    experiment = Experiment.load(arguments.experiment, *arguments.set, **flags)
     print(f"playing and learning for about {SECONDS:.0f} seconds, in a directory that is removed ...", flush=True)
     there, free = available(), free_disk(Path("runs"))
     found = estimated(experiment, probe(experiment), there, free, workers)

@@ -83,7 +83,7 @@ def main(arguments: Namespace) -> int:
 
 def _champion(arguments: Namespace) -> Replay:
     """Return a test episode of the champion: the one that was asked for, else a typical one."""
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
     from evo.store.policy import Policy
     from evo.store.run import Run
     from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing

@@ -20,8 +20,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Resume the run; without --fork, no option may change its results."""
-    from evo.config import loading
-    from evo.config.plug_ins import stored
+    from evo.config.environments import stored
+    from evo.config.experiment import Experiment, difference
     from evo.files.durable import resources
     from evo.files.layout import CONFIG
 
@@ -34,10 +34,10 @@ def main(arguments: Namespace) -> int:
         why = f"it has no {CONFIG}" if exists else "there is no such directory"
         raise DataError(f"{directory} is not a run: {why}")
     with stored():
-        before = loading.load(file, resolved=True)
-    experiment = loading.load(file, arguments.set, flags(arguments), resolved=True)
+        before = Experiment.load(file, resolved=True)
+    experiment = Experiment.load(file, *arguments.set, resolved=True, **flags(arguments))
     if experiment != before and arguments.fork is None:
-        changed = loading.difference(before.identity(), experiment.identity())
+        changed = difference(before.identity(), experiment.identity())
         if changed:
             advice = (
                 "these options would change results, so the run cannot continue with them; --fork NAME starts another:"

@@ -40,12 +40,12 @@ def main(arguments: Namespace) -> int:
         )
     if arguments.fork is not None or arguments.allow_drift:
         raise ConfigurationError("--fork and --allow-drift go with --resume RUN_DIR")
-    from evo.config import loading
+    from evo.config.experiment import Experiment
     from evo.files.hashing import first_hash
     from evo.store import run_directory
 
     registry.load(arguments.plugin, arguments.experiment)
-    experiment = loading.load(arguments.experiment, arguments.set, flags(arguments))
+    experiment = Experiment.load(arguments.experiment, *arguments.set, **flags(arguments))
     directory = None if arguments.run_dir is None else Path(arguments.run_dir)
     if directory is not None:
         run_directory.refuse_existing(directory)

@@ -47,7 +47,7 @@ class ChampionBoard:
 
     def take(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
         """Show this champion [P] from its next episode on."""
-        from evo.config.experiment import environment_of
+        from evo.config.environments import environment_of
 
         if experiment.policy.player != "lanes" or not environment_of(experiment.environment).visible:
             return
@@ -110,7 +110,7 @@ def _steps_per_second(positions: int) -> float:
 
 
 def _rollout_of(experiment: Experiment) -> Rollout:
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
     from evo.rollouts.rollout import Rollout
 
     return Rollout(experiment.network(), environment_of(experiment.environment))

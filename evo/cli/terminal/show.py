@@ -37,7 +37,7 @@ def kernels_are_missing(experiment: Experiment) -> bool:
     """Return whether Numba has yet to compile, on this machine, what plays this experiment."""
     if experiment.policy.player != "lanes":
         return False
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
     from evo.rollouts.rollout import kernels_are_kept
 
     environment = environment_of(experiment.environment)
@@ -59,7 +59,7 @@ def record_game(session: Session, display: Display) -> Recording | None:
     weights, scores = session.algorithm.best, session.report.scores
     if weights is None or scores is None:
         return None
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
     from evo.verify.recording import record
 
     environment = environment_of(session.experiment.environment)
@@ -100,7 +100,7 @@ def ending(
     `stopped` says which budget is spent, if one is; `report` is the file of the report, if one was written; `sick`: its
     diagnosis has a finding.
     """
-    from evo.config.experiment import environment_of
+    from evo.config.environments import environment_of
     from evo.environment import RANDOM
     from evo.environments.gymnasium import PREFIX
 

@@ -18,7 +18,7 @@ import pytest
 from evo.cli.terminal.display import Display, Lines, Pace, count, display_for, duration
 from evo.cli.terminal.screen import Screen
 from evo.cli.terminal.show import ending, headline
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.run import Row
 from evo.store.champion import Score
 from evo.training.summary import Champion, Summary
@@ -97,7 +97,7 @@ def test_no_score_is_a_negative_zero_and_nothing_is_counted_in_a_wrong_plural(
     with Lines() as lines:
         lines.generation(Row(0, METRICS | {"best": -0.001, "mean": -0.0}, None, False, Path()), 1)
     score = Score(1, -0.0, (-0.0001, 0.0), -0.0, -0.0, None, None, 1.0)
-    read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
+    read = Experiment.load(ROOT / "experiments/ga_snake_6x6.toml")
     ending(read, Summary(run_dir="runs/one", generations=1, champion=Champion(-0.001, score)), Display(), None)
     shown = capsys.readouterr().out
     assert "best 0.00  mean 0.00" in shown
@@ -194,7 +194,7 @@ def test_a_table_on_eighty_columns_keeps_every_digit(
 def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    read = loading.load(experiment)
+    read = Experiment.load(experiment)
     score = Score(1000, 97.456, (97.123, 98.123), 99.0, 99.0, 0.925, (0.91, 0.94), 1888.8)
     directory = f"runs/{experiment.stem}-{read.algorithm}-seed1-001"
     summary = Summary(run_dir=directory, generations=read.generations, champion=Champion(97.456, score))
@@ -211,7 +211,7 @@ def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
 def test_a_champion_that_may_be_no_better_than_chance_is_said_to_be_and_the_doctor_named(
     capsys: pytest.CaptureFixture[str], low: float, hinted: bool
 ) -> None:
-    read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
+    read = Experiment.load(ROOT / "experiments/ga_snake_6x6.toml")
     score = Score(1000, 0.7, (low, 0.9), 1.0, 2.0, None, None, 20.0)
     players = {"random": Baseline(1000, 0.5, (0.4, 0.6)), "greedy": Baseline(1000, 9.0, (8.0, 10.0))}
     summary = Summary(run_dir="runs/one", generations=2, champion=Champion(0.7, score))
@@ -229,13 +229,13 @@ def test_a_gymnasium_environment_is_said_to_have_no_baselines(
 ) -> None:
     score = Score(1000, 400.0, (399.0, 401.0), 400.0, 500.0, None, None, 400.0)
     summary = Summary(run_dir="runs/one", generations=2, champion=Champion(400.0, score))
-    ending(loading.load(ROOT / f"experiments/{name}.toml"), summary, Display(), None)
+    ending(Experiment.load(ROOT / f"experiments/{name}.toml"), summary, Display(), None)
     assert ("baselines  none for Gymnasium environments\n" in capsys.readouterr().out) == said
 
 
 @pytest.mark.parametrize("sick", [False, True])
 def test_the_doctor_is_named_where_the_diagnosis_has_a_finding(capsys: pytest.CaptureFixture[str], sick: bool) -> None:
-    read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
+    read = Experiment.load(ROOT / "experiments/ga_snake_6x6.toml")
     score = Score(1000, 0.7, (0.6, 0.9), 1.0, 2.0, None, None, 20.0)
     summary = Summary(run_dir="runs/one", generations=2, champion=Champion(0.7, score))
     ending(read, summary, Display(), None, sick=sick)
@@ -261,7 +261,7 @@ def test_a_narrow_table_leaves_columns_out_and_cuts_none(
 def test_a_fork_that_has_no_champion_yet_is_not_said_to_have_scores_that_are_not_finite(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    read = loading.load(ROOT / "experiments/ga_snake_6x6.toml")
+    read = Experiment.load(ROOT / "experiments/ga_snake_6x6.toml")
     ending(read, Summary(run_dir="runs/fork", generations=2), Display(), None)
     shown = capsys.readouterr().out
     assert "nothing is validated yet, or" in shown

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evo.cli.terminal.following import Champions, MetricsTail, is_running
-from evo.config import loading
+from evo.config.experiment import Experiment
 from tests.helpers.calling import SMALL, called, command
 
 
@@ -54,7 +54,7 @@ def test_a_process_that_is_gone_is_known(tmp_path: Path) -> None:
 def test_a_champion_is_read_once_and_one_of_another_network_never(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     called(tmp_path, "small.toml", "--run-dir", "run", "--no-report")
-    network = loading.load(tmp_path / "small.toml").network()
+    network = Experiment.load(tmp_path / "small.toml").network()
     champions = Champions(tmp_path / "run", network)
     first = champions.newer()
     assert first is not None
@@ -62,7 +62,7 @@ def test_a_champion_is_read_once_and_one_of_another_network_never(tmp_path: Path
     assert champions.newer() is None
     os.utime(tmp_path / "run" / "champion.h5")
     assert champions.newer() is not None
-    other = loading.load(tmp_path / "small.toml", ["policy.dense=[5]"]).network()
+    other = Experiment.load(tmp_path / "small.toml", "policy.dense=[5]").network()
     assert Champions(tmp_path / "run", other).newer() is None
     (tmp_path / "run" / "champion.h5").write_bytes(b"nothing")
     assert champions.newer() is None

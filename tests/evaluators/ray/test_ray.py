@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evo.config import loading
+from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, DataError, HeadLostError, first_line
 from evo.evaluators import ray
 from evo.evaluators.ray import Options
@@ -96,7 +96,7 @@ def test_options_that_have_no_effect_on_ray_are_refused(tmp_path: Path, keys: st
     path = tmp_path / "experiment.toml"
     path.write_text(f'[workers]\nbackend = "ray"\n{keys}\n')
     with pytest.raises(ConfigurationError, match=re.escape(message)):
-        loading.load(path)
+        Experiment.load(path)
 
 
 def test_what_is_missing_is_named() -> None:

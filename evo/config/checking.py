@@ -1,0 +1,226 @@
+"""Check every section of an experiment, and their combination; all mistakes are reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from evo.config.environments import curriculum_of, environment_of, file_here
+from evo.config.experiment_file import ExperimentFile
+from evo.config.mistakes import MOST, Mistake, shown, unknown_key, validate
+from evo.config.sections import Run, Test, Validation
+from evo.environment import Environment
+from evo.errors import ConfigurationError, did_you_mean
+from evo.networks.network import Network
+from evo.networks.network import Options as Policy
+from evo.options import AlgorithmOptions, EnvironmentOptions, Section
+from evo.plugins import registry
+from evo.setup import LearnerOptions
+from evo.workers.options import WorkersOptions
+
+FIXED: dict[str, type[Section]] = {
+    "run": Run, "policy": Policy, "workers": WorkersOptions, "learner": LearnerOptions, "validation": Validation,
+    "test": Test,
+}  # fmt: skip
+PROVENANCE = "provenance"
+RESERVED = {*FIXED, "environment", PROVENANCE}  # sections that no algorithm can have
+REPORTED = 50  # mistakes; a file with more is another kind of file
+NAMED = {
+    "run": ("algorithm", "algorithms"),
+    "environment": ("id", "environments"),
+    "workers": ("backend", "evaluators"),
+}
+WITHOUT_ACTIONS = "; for continuous actions choose ppo, a2c or reinforce, or evolution, as pgpe or sep_cma_es"
+
+
+def checked(given: ExperimentFile) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return every section by its name, and the options of [workers] that only other backends have.
+
+    ConfigurationError: all mistakes, a line each.
+    """
+    try:
+        others, mistakes = _of_other_backends(given.tables)
+        tables = given.tables
+        if others:
+            used = {key: value for key, value in tables["workers"].items() if key not in others}
+            tables = {**tables, "workers": used}
+        sections, wrong = _sections(tables)
+    except RecursionError:
+        raise ConfigurationError(f"{given.file}:1: tables are nested too deeply") from None
+    mistakes += wrong or [mistake for key in given.removed for mistake in _unknown_key(sections, key)]
+    if lines := given.lines_of(mistakes):
+        more = ["and more of the same"] if len(lines) > REPORTED else []
+        raise ConfigurationError("\n".join(lines[:REPORTED] + more))
+    return sections, others
+
+
+def _sections(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
+    """Validate every section, with its defaults where it is left out, and then their combination."""
+    models = {**FIXED, **{name: registry.find("algorithms", name).Options for name in registry.names("algorithms")}}
+    mistakes = _unknown_sections(tables, [*models, "environment"])
+    for section, (key, folder) in NAMED.items():
+        module, wrong = _named(tables, section, key, folder)
+        mistakes += wrong
+        if module is not None and section != "run":
+            models[section] = module.Options
+    sections: dict[str, Any] = {}
+    for name, model in models.items():
+        values = tables.get(name, {})
+        if not isinstance(values, Mapping):
+            mistakes.append(Mistake((name,), f"must be a section [{name}], not {shown(values)}"))
+            continue
+        options, wrong = validate(model, name, values)
+        if options is not None:
+            sections[name] = options
+        elif name == "environment":
+            wrong = _identifier_mistakes(model, values) or wrong  # other keys depend on the id
+        mistakes += wrong
+    if "policy" in sections and "environment" in sections:
+        algorithm = sections.get(str(_value_of(tables, "run", "algorithm")))
+        sections["policy"], wrong = _fitted(sections["policy"], sections["environment"], algorithm)
+        mistakes += wrong
+    return sections, mistakes
+
+
+def _named(tables: Mapping[str, Any], section: str, key: str, folder: str) -> tuple[Any, list[Mistake]]:
+    """Return the module that a key names, or None and what is wrong with the name."""
+    name = _value_of(tables, section, key)
+    if not isinstance(name, str):  # of [run] and [workers], the section's own model reports it
+        text = f"must be text in quotes, not {shown(name)}"
+        return None, [Mistake((section, key), text)] if section == "environment" else []
+    module = registry.module_of(name) if section == "environment" else name
+    if module in registry.names(folder):
+        return registry.find(folder, module), []
+    return None, [Mistake((section, key), _unknown_name(folder, name))]
+
+
+def _unknown_name(folder: str, name: str) -> str:
+    known = registry.names(folder)
+    if name == "pg" and folder == "algorithms":
+        return '"pg" is a family of algorithms: choose ppo, a2c or reinforce'
+    if name.lower() in ("sac", "td3", "ddpg") and folder == "algorithms":
+        return f"{shown(name)} is not one of the algorithms here{WITHOUT_ACTIONS}"
+    text = f"{shown(name)} is not known{did_you_mean(name, known)} (there are {', '.join(known)}; --plugin adds others)"
+    if folder != "environments":
+        return text
+    from gymnasium import registry as registered
+
+    if name in registered:
+        return f"{shown(name)} is not known - did you mean `gymnasium:{name}`?"
+    return f"{text}; " + (file_here(name) or 'a registered one is named as in "gymnasium:CartPole-v1"')
+
+
+def _value_of(tables: Mapping[str, Any], section: str, key: str) -> Any:
+    """Return the value of a key, valid or not, or its default."""
+    default = FIXED[section].model_fields[key].default if section in FIXED else "snake"
+    values = tables.get(section)
+    return values.get(key, default) if isinstance(values, Mapping) else default
+
+
+def _of_other_backends(tables: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mistake]]:
+    """Return the options of [workers] that only other backends have, and what is wrong with them.
+
+    One file serves every backend, as --backend swaps them. Such options are validated and otherwise ignored, unless the
+    chosen backend refuses them.
+    """
+    values, mistakes = tables.get("workers"), list[Mistake]()
+    if not isinstance(values, Mapping):
+        return {}, []
+    models = {name: registry.find("evaluators", name).Options for name in registry.names("evaluators")}
+    backend = _value_of(tables, "workers", "backend")
+    chosen: type[WorkersOptions] = models[backend] if backend in [*models] else WorkersOptions
+    others: dict[str, Any] = {}
+    for model in models.values() if set(values) - chosen.model_fields.keys() else ():
+        unused = {key: values[key] for key in values if key in model.model_fields.keys() - chosen.model_fields.keys()}
+        section, wrong = validate(model, "workers", {key: unused[key] for key in unused if key not in others})
+        mistakes += wrong
+        for key in unused if section else ():
+            if key in chosen.refused and unused[key] != model.model_fields[key].default:
+                mistakes.append(Mistake(("workers", key), chosen.refused[key]))
+        others |= unused
+    return others, mistakes
+
+
+def _unknown_sections(tables: Mapping[str, Any], known: Sequence[str]) -> list[Mistake]:
+    mistakes = []
+    for name in [name for name in tables if name not in known][:MOST]:
+        if name == PROVENANCE:
+            text = "belongs to the configuration in a run directory; remove the section"
+        elif isinstance(tables[name], Mapping):
+            text = f"unknown section{did_you_mean(name, known) or '; known are ' + ', '.join(sorted(known))}"
+        else:
+            homes = [section for section, model in FIXED.items() if name in model.model_fields]
+            text = f"must be in a section{f', as in [{homes[0]}]' if homes else ''}"
+        mistakes.append(Mistake((name,), text))
+    return mistakes
+
+
+def _unknown_key(sections: Mapping[str, Section], path: tuple[str, ...]) -> list[Mistake]:
+    """Return the mistake where a key that is to have its default does not exist."""
+    value: Any = sections.get(path[0])
+    if value is None:
+        return _unknown_sections({path[0]: {}}, list(sections))
+    for depth, key in enumerate(path[1:], 2):
+        if isinstance(value, dict):
+            break
+        known = [*type(value).model_fields] if isinstance(value, Section) else []
+        if key not in known:
+            return [Mistake(path[:depth], unknown_key(key, known))]
+        value = getattr(value, key)
+    return []
+
+
+def _identifier_mistakes(model: type[Section], values: Mapping[str, Any]) -> list[Mistake]:
+    """Return what is wrong with the id of an environment, whatever else is wrong with its section."""
+    options, wrong = validate(model, "environment", {"id": values["id"]} if "id" in values else {})
+    if options is None:
+        return wrong
+    return [mistake for mistake in _made(options, lambda environment: environment.shape) if "id" in mistake.path]
+
+
+def _fitted(policy: Policy, options: Any, algorithm: AlgorithmOptions | None) -> tuple[Policy, list[Mistake]]:
+    """Return the policy resolved for an environment, and what is wrong with its network or the algorithm there."""
+    fitted = [policy]
+
+    def build(environment: Environment) -> None:
+        fitted[0] = policy.resolved(environment.codes if policy.has_codes else 0)
+        extra = algorithm.extra_outputs(environment) if algorithm else 0
+        network = Network.build(fitted[0], environment.shape, environment.actions, extra)
+        if algorithm and algorithm.learns and not network.differentiable:
+            raise ConfigurationError(
+                "policy.layers: a decision tree has no gradients to learn by; evolve it, as with --algorithm gp"
+            )
+        if algorithm:
+            _check_training(options, environment, algorithm)
+
+    mistakes = _made(options, build)
+    return fitted[0], mistakes
+
+
+def _check_training(options: EnvironmentOptions, environment: Environment, algorithm: AlgorithmOptions) -> None:
+    """Raise ConfigurationError where the algorithm cannot train in environments that change as these do."""
+    if len(options.changes) > 1 and (what := algorithm.needs_stationary_training):
+        raise ConfigurationError(
+            f"environment.training: {what} compares the fitness of generations, but with a list of tables they train "
+            "in different environments; give one table, or leave that out"
+        )
+    environments = curriculum_of(options, environment).environments()
+    if algorithm.replays and environment.game is not None and options.training:
+        sizes = {one.game.row_size for one in environments if one.game}
+        if len(options.changes) > 1 or len(sizes) > 1:
+            raise ConfigurationError(
+                "environment.training: a replay buffer holds boards of one kind; give one table that keeps their size, "
+                "or use ppo, a2c, pqn or evolution"
+            )
+
+
+def _made(options: Any, use: Callable[[Environment], object]) -> list[Mistake]:
+    """Return what is wrong where the environment of these options is made, and used in this way."""
+    try:
+        use(environment_of(options))
+    except ConfigurationError as error:
+        name, _, text = str(error).partition(": ")
+        if name.startswith("game "):  # a function of it failed
+            return [Mistake(("environment", "id"), str(error))]
+        return [Mistake(tuple(name.split(".")), text)]
+    return []
