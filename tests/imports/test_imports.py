@@ -18,7 +18,6 @@ FILES = sorted([*ROOT.glob("snake/**/*.py"), *ROOT.glob("evo/**/*.py")])
 KNOWN_CIRCLES = (
     "evo.cli.terminal",
     "evo.comparison",
-    "evo.config",
     "evo.games",
     "evo.learning",
     "evo.workers",
