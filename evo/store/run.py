@@ -42,8 +42,8 @@ class Run:
     """A run directory, or a champion.h5 by itself; it is only read, also while it trains.
 
     A file is read when it is first asked for, and kept: make another `Run` to see what has been committed since.
-    `plugins` are modules that it needs; `flags` are those of `Experiment.load`, and say how to play. A champion is read in
-    a sandbox, unless this process has written the files (`trusted`). DataError: it is neither, or is damaged.
+    `plugins` are modules that it needs; `flags` are those of `Experiment.load`, and say how to play. A champion is read
+    in a sandbox, unless this process has written the files (`trusted`). DataError: it is neither, or is damaged.
     """
 
     def __init__(
