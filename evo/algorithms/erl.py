@@ -20,8 +20,8 @@ from pydantic import Field, model_validator
 from evo.algorithms import dqn
 from evo.evolution.population import (
     LARGEST_POPULATION,
+    Evaluated,
     Offspring,
-    Outcome,
     PopulationOptions,
     Sigma,
     SigmaSpread,
@@ -150,7 +150,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
         tasks = self._tasks(source, keys[: options.episodes])
         published = np.concatenate([self._parents, self._trained.published()])
         results = yield Request(published, tasks)
-        outcome = Outcome(results)
+        outcome = Evaluated(results)
         fitness, metrics = outcome.fitness(options), outcome.metrics()
         rule = self._method.action_rule(self._frames)
         exploring = episode_tasks(keys[options.episodes :], EXPLORING_TOGETHER, rule, len(self._parents))
@@ -198,7 +198,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
         seeds = [task.play.seeds for task, _ in shared if isinstance(task.play, Episodes)]
         return self._method.receive_episodes(transitions, np.concatenate(seeds), self._frames)
 
-    def _entered(self, source: WeightSource, outcome: Outcome, chosen: NDArray[np.int64]) -> Metrics:
+    def _entered(self, source: WeightSource, outcome: Evaluated, chosen: NDArray[np.int64]) -> Metrics:
         """Return the learner's mean return among the candidates, and whether it was selected; NaN where it is none."""
         found = np.flatnonzero(source.rows == len(self._parents))
         if not len(found):

@@ -1,44 +1,81 @@
 """A genetic algorithm: truncation or tournament selection of weights, and mutation by noise (Such et al., 2017).
 
-DEAP ranks individuals, which are only numbers. The weights of the parents are the rows of one matrix, and a child is
-described by its parent's row, its mate's row, a noise key and a sigma. Elites are evaluated again in every generation,
-on the new episodes, so no candidate survives on one lucky score.
+DEAP's toolbox drives it: select, clone, mate, mutate, evaluate, migrate. Its individuals are names of networks: a
+parent's row, a mate's row, a noise key and a sigma step. Elites are evaluated again in every generation, on the new
+episodes, so no candidate survives on one lucky score. Candidate k and parent k are on island k % islands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from hashlib import blake2b
+from collections.abc import Generator, Iterator, Sequence
+from itertools import count
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from evo.evolution.population import (
     FITNESS_WORST,
-    Outcome,
-    between_islands,
+    LARGEST_POPULATION,
+    OCTAVE,
+    STEPS,
+    Evaluated,
+    PopulationOptions,
+    drawn_steps,
+    fitness_metrics,
     mean_returns,
-    spread,
+    selection_metrics,
+    sigma_table,
     tasks_of,
 )
-from evo.evolution.racing import race
+from evo.evolution.racing import raced
 from evo.evolution.restarts import Stall
-from evo.evolution.selection import Selection, SelectionOptions
-from evo.evolution.sigmas import OCTAVE, STEPS, drawn_steps, sigma_table
+from evo.evolution.toolbox import (
+    Crossover,
+    Individual,
+    Parents,
+    cross,
+    drawing_from,
+    fitness_class,
+    fitness_of,
+    island_rows,
+    named,
+    operator,
+    select_on_islands,
+    tournaments,
+    worst,
+)
+from evo.plugins import registry
 from evo.randomness.philox_arrays import draws
-from evo.randomness.streams import Purpose, candidate_keys, episode_keys
-from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource
+from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, Task, WeightSource
 from evo.setup import Setup
 
+MIGRATION_EVERY = 10  # generations, where an experiment does not say
+OPERATORS = ("select", "mate", "mutate")  # of DEAP's toolbox, that a plug-in may have
 
-class Options(SelectionOptions):
+
+class Options(PopulationOptions):
     """The [ga] section."""
 
-    memory: int = Field(
-        1, ge=1, le=1000, description="generations over which an elite's fitness is averaged; 1 = the last only"
+    parents: int = Field(64, ge=1, le=LARGEST_POPULATION, description="candidates that may have children")
+    elites: int = Field(64, ge=0, le=LARGEST_POPULATION, description="best candidates that stay, and play again")
+    selection: Literal["truncation", "tournament"] = Field("truncation", description="selection of parents")
+    tournament: int = Field(4, ge=1, le=1000, description="candidates per tournament, where selection = tournament")
+    islands: int = Field(
+        1, ge=1, le=LARGEST_POPULATION, description="subpopulations; population, parents and elites are multiples of it"
     )
+    migration_every: int = Field(
+        MIGRATION_EVERY, ge=0, description="generations between migrations from each island to the next; 0 = never"
+    )
+    migrants: int = Field(
+        1,
+        ge=1,
+        le=LARGEST_POPULATION,
+        description="best of an island that are copied to the next, in place of its worst",
+    )
+    memory: int = Field(1, ge=1, le=1000, description="generations over which an elite's fitness is averaged")
     sigma: float = Field(
         0.1, gt=0, le=1000, description="standard deviation of the mutation noise: the base of a child's sigma"
     )
@@ -48,45 +85,76 @@ class Options(SelectionOptions):
     sigma_halving: int = Field(0, ge=0, description="generations after which the base is halved; 0 = never")
     sigma_floor: float = Field(0.0, ge=0, le=1000, description="smallest sigma of a child; 0 = none")
     adapt: bool = Field(False, description="self-adaptive sigma: spread around the parent's sigma, not around the base")
-    crossover: Literal["none", "uniform", "layers"] = Field(
-        "none", description="crossover of two parents by single weights (uniform) or whole layers"
-    )
+    crossover: Crossover = Field("none", description="crossover by single weights (uniform) or whole layers")
     crossover_rate: float = Field(
         0.5, ge=0, le=1, description="probability that a child has two parents; not used where crossover = none"
     )
-
     restart_after: int = Field(
-        0,
-        ge=0,
-        description="generations without a new highest mean fitness of the parents after which the population restarts "
-        "from fresh networks; 0 = never",
+        0, ge=0, description="generations without a higher mean fitness of the parents before a restart; 0 = never"
     )
     race: int = Field(
         0,
         ge=0,
         le=100_000,
-        description="episodes that all candidates play before those near the boundary of selection play on, in place "
-        "of `episodes` each, with at most the same total; 0 = no race",
+        description="episodes before only candidates near the boundary of selection play on; 0 = all",
     )
+    select: str = Field("", description='selection of a plug-in in place of `selection`, as in "my_plugin:my_function"')
+    mate: str = Field("", description="crossover operator of a plug-in, called for children of two parents")
+    mutate: str = Field("", description="mutation operator of a plug-in, which sets the sigma step of a child")
+
+    @field_validator(*OPERATORS)
+    @classmethod
+    def _a_function(cls, named: str) -> str:
+        if named:
+            registry.operator(named)
+        return named
 
     @model_validator(mode="after")
-    def _a_race_has_a_boundary(self) -> Self:
+    def _consistent(self) -> Self:
+        if self.parents > self.population:
+            raise ValueError(f"parents: {self.parents} of a population of {self.population}")
+        if self.elites > self.parents:
+            raise ValueError(f"elites: {self.elites} of {self.parents} parents")
+        if self.elites == self.population:
+            raise ValueError(f"elites: {self.elites} must be less than the population, {self.population}")
+        for name in ("population", "parents", "elites"):
+            if getattr(self, name) % self.islands:
+                raise ValueError(f"{name}: {getattr(self, name)} is not a multiple of {self.islands} islands")
+        population, parents = self.population // self.islands, self.parents // self.islands
+        if self.selection == "tournament" and self.tournament > population:
+            where = "on an island" if self.islands > 1 else "in the population"
+            raise ValueError(f"tournament: {self.tournament} of {population} candidates {where}")
+        if self.islands > 1 and self.migration_every and self.migrants > parents:
+            raise ValueError(f"migrants: {self.migrants} of {parents} parents on an island")
         if self.race and not 2 <= self.race < self.episodes:
             raise ValueError(f"race: {self.race} must be at least 2, and less than episodes, {self.episodes}")
         if self.race and self.parents == self.population:
             raise ValueError(f"race: all {self.population} candidates become parents, so nobody is selected")
-        if self.race and (self.selection != "truncation" or self.islands > 1):
+        if self.race and (self.selection != "truncation" or self.islands > 1 or self.select):
             raise ValueError("race: needs selection = truncation, and no islands")
+        if self.mate and self.crossover == "none":
+            raise ValueError("mate: no child has two parents; set crossover = uniform or layers")
         return self
+
+    @property
+    def own_operators(self) -> list[str]:
+        """The operators of the toolbox that are a plug-in's."""
+        return [name for name in OPERATORS if getattr(self, name)]
+
+    def in_identity(self) -> dict[str, bool]:
+        """Return whether an option is part of a run's identity; one that is not named here is."""
+        islands = self.islands > 1
+        return {
+            "islands": islands,
+            "migration_every": islands and self.migration_every != MIGRATION_EVERY,
+            "migrants": islands and self.migration_every > 0 and self.migrants > 1,
+            **{name: bool(getattr(self, name)) for name in ("race", "restart_after", *OPERATORS)},
+        }
 
     @property
     def needs_stationary_training(self) -> str:
         """The memory of elites, or restarts, where there are any."""
         return "memory" if self.memory > 1 else "restart_after" if self.restart_after else ""
-
-    def in_identity(self) -> dict[str, bool]:
-        """Return whether an option is part of a run's identity; one that is not named here is."""
-        return {**super().in_identity(), "race": self.race > 0, "restart_after": self.restart_after > 0}
 
     def episodes_per_candidate(self) -> int:
         """Return how many episodes each candidate plays in a generation, before a race."""
@@ -97,212 +165,156 @@ class GeneticAlgorithm(Algorithm):
     """A population, stored as its parents."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        from deap import tools
+        from deap import base, tools
 
         self.options, self.seed, self.network = options, setup.seed, setup.network
-        self._per_task = setup.candidates_per_task
-        self.selection = Selection(options, setup.seed)
-        self.statistics = tools.Statistics(lambda individual: individual.fitness.values[0])
-        self.statistics.register("best", max)
-        self.statistics.register("mean", lambda values: sum(values) / len(values))
-        self.logbook = tools.Logbook()
-        self._sigmas = sigma_table(options.sigma)
-        self._parents = np.empty((0, setup.network.size), np.float32)  # [S, P] best first, of each island
-        self._steps = np.empty(0, np.int32)  # [S] the sigma that made each parent, as a step
-        self._ages = np.empty(0, np.int32)  # [S] generations in which each parent was evaluated
-        self._means = np.empty(0, np.int64)  # [S] mean fitness over at most `memory` of these
+        self._per_task, self._sigmas = setup.candidates_per_task, sigma_table(options.sigma)
+        self.toolbox = toolbox = base.Toolbox()
+        toolbox.register("clone", Individual.clone)
+        toolbox.register("select", tools.selBest if options.selection == "truncation" else self._winners)
+        toolbox.register("mate", cross)
+        toolbox.register("mutate", self._mutate)
+        toolbox.register("evaluate", self._evaluate)
+        toolbox.register("migrate", tools.migRing, k=options.migrants, selection=tools.selBest, replacement=worst)
+        for name in options.own_operators:
+            toolbox.register(name, operator(f"ga.{name}", getattr(options, name)))
+        self._tournaments: Iterator[int] = iter(())  # streams of a generation's tournaments
+        self._base, self._drawn = (
+            0,
+            self._tournaments,
+        )  # of a generation: step of the base of sigma, and steps around it
         self._stall, self._began = Stall(), 0  # the generation in which the population was fresh
         self._begins = setup.start is not None  # with this only parent, candidate 0 of generation 0
-        if setup.start is not None:
-            self._parents = np.ascontiguousarray(setup.start, np.float32)[None]
-            self._steps, self._ages, self._means = np.zeros(1, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int64)
-        self._record: dict[str, NDArray[Any]] = {}
+        self._parents = Parents(np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis])
+        self._record: Arrays = {}
 
     def generation(self, number: int) -> Generation:
-        """Play the population, and choose the parents of the next one."""
-        options = self.options
+        """Vary the parents, evaluate the population, and select the parents of the next generation."""
+        options, toolbox = self.options, self.toolbox
         if 0 < options.restart_after <= self._stall.generations:
             self._stall.restart()
             self._begin_again(number)
-        source, steps = self._candidates(number)
-        seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes_per_candidate())
-        published = self._parents if len(self._parents) else None
-        results = yield Request(published, tasks_of(source, seeds, self._per_task))
-        outcome = Outcome(results)
-        compared = self._compared(source, outcome)
-        measured, effort = outcome.fitness(options), outcome.effort()
-        raced: dict[str, NDArray[Any]] = {}
-        if options.race:
-            raced, effort = yield from self._race(number, source, outcome)
-            measured = raced["fitness"]
-        known = measured > FITNESS_WORST
-        fitness, ages = self._remember(measured.copy())
-        population = self.selection.individuals(fitness)
-        chosen = self.selection.parents(population, number, self._networks(source))
-        finite = [individual for individual in population if known[individual.number]]
-        self.logbook.record(generation=number, **self.statistics.compile(finite or population))
-        survivors = self._rebuilt(source.some(chosen))
-        self._parents, self._steps = survivors, steps[chosen]
-        self._ages, self._means = ages[chosen], fitness[chosen]
-        self._stall.after(self._means)
-        self._record = {
-            "parent": source.rows,
-            "mate": source.mates,
-            "key": source.keys,
-            "sigma": source.sigmas,
-            **outcome.record(),
-            **raced,
-            "survivors": np.array(chosen, np.int32),
-            **self._progress(),
-        }
-        per = 1000.0 * options.episodes
+        population, elites = self._vary(number)
+        source = named(population, self._sigmas, options.sigma_floor, options.crossover)
+        evaluated, recorded, effort = yield from toolbox.evaluate(population, source, number)
+        compared = evaluated.against_parents(source, elites, options)
+        chosen = self._select(population, number, elites)
+        survivors = np.array([one.number for one in chosen], np.int32)
+        self._parents = self._parents.followed_by(chosen, source, self.network)
+        self._stall.after(fitness_of(chosen))
+        means: Arrays = {"means": fitness_of(chosen)} if options.own_operators else {}  # these may depend on it
+        self._record = {**recorded, "survivors": survivors, **means, **self._progress()}
         return {
-            **outcome.metrics(),
+            **evaluated.metrics(),
             **effort,
-            "nonfinite": float((~known).sum()),
-            "best_fitness": self.logbook[-1]["best"] / per if finite else float("nan"),
-            "mean_fitness": self.logbook[-1]["mean"] / per if finite else float("nan"),
+            **fitness_metrics(fitness_of(population), options.episodes),
             "sigma": float(np.median(source.sigmas)),
             **compared,
-            **self._selected(source, np.array(chosen)),
+            **selection_metrics(self._parents.weights, source, survivors, elites, options.islands),
             **({"restarts": float(self._stall.restarts)} if options.restart_after else {}),
         }
 
-    def _begin_again(self, number: int) -> None:
-        """Forget the parents, so that all candidates of a generation are fresh networks."""
-        self._parents, self._began, self._begins = self._parents[:0], number, False
-        self._steps, self._ages, self._means = self._steps[:0], self._ages[:0], self._means[:0]
-
-    def _race(
-        self, number: int, source: WeightSource, outcome: Outcome
-    ) -> Generator[Request, Sequence[Result], tuple[dict[str, NDArray[Any]], Metrics]]:
-        """Let candidates near the boundary of selection play on; return what is recorded of it, and what all took.
-
-        The fitness [N] in the record is that of `episodes` episodes, FITNESS_WORST where a score is not finite.
-        """
-        options, known, effort = self.options, np.flatnonzero(outcome.finite), outcome.effort()
-
-        def play(
-            racers: NDArray[np.int64], numbers: slice
-        ) -> Generator[Request, Sequence[Result], tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-            seeds = episode_keys(self.seed, Purpose.TRAINING, number, numbers.stop)[numbers]
-            again = Outcome((yield Request(None, tasks_of(source.some(known[racers].tolist()), seeds, self._per_task))))
-            for name, value in again.effort().items():
-                effort[name] += value
-            return again.values(options), again.finite
-
-        raced = yield from race(outcome.values(options)[known], options.parents, options.episodes, play)
-        fitness, episodes = np.full(len(source), FITNESS_WORST), np.full(len(source), options.race, np.int32)
-        finite = np.isfinite(raced.means)
-        fitness[known[finite]] = np.rint(raced.means[finite] * options.episodes)
-        episodes[known] = raced.episodes
-        return {"episodes": episodes, "fitness": fitness}, effort
-
-    def _compared(self, source: WeightSource, outcome: Outcome) -> Metrics:
-        """Return the shares of children that beat their parent on the same episodes, and that play exactly as it does.
-
-        NaN where no parent plays.
-        """
-        fitness, rows = outcome.fitness(self.options), source.rows
-        children = np.flatnonzero((rows >= 0) & (rows < _elites(source)) & (np.arange(len(source)) >= _elites(source)))
-        if not len(children):
-            return {"improving": float("nan"), "neutral": float("nan")}
-        better = fitness[children] > fitness[rows[children]]
-        neutral = [outcome.alike(int(child), int(rows[child])) for child in children]
-        return {"improving": float(better.mean()), "neutral": float(np.mean(neutral))}
-
-    def _selected(self, source: WeightSource, chosen: NDArray[np.int64]) -> Metrics:
-        """Return what selection left: its diversity, the share of new networks, and the median sigma of these."""
-        islands, new = self.options.islands, chosen[chosen >= _elites(source)]
-        mutated = source.sigmas[new][source.rows[new] >= 0]
-        return {
-            **spread(self._parents),
-            **({"between_islands": between_islands(self._parents, islands)} if islands > 1 else {}),
-            "turnover": len(new) / len(chosen),
-            "surviving_sigma": float(np.median(mutated)) if len(mutated) else float("nan"),
-        }
-
-    def _networks(self, source: WeightSource) -> list[int]:
-        """Return a number of each candidate's network: that of the first candidate which is the same one."""
-        numbers = list(range(len(source)))
-        if self.options.islands > 1:  # elsewhere there are no copies to tell apart
-            first: dict[bytes, int] = {}
-            for candidate in range(_elites(source)):
-                digest = blake2b(self._parents[source.rows[candidate]]).digest()
-                numbers[candidate] = first.setdefault(digest, candidate)
-        return numbers
-
-    def finalists(self, count: int) -> Finalists:
-        """Return the best of the survivors."""
-        rows = self.selection.best(self._parents, self._means, count)
-        survivors = self._record.get("survivors")  # not after a fork, before a generation is played
-        if survivors is None:
-            return Finalists(self._parents[rows])
-        chosen = survivors[rows]
-        returns = mean_returns(self._record["return"][chosen], self.options.episodes_per_candidate())
-        return Finalists(self._parents[rows], chosen.tolist(), returns)
-
-    def _candidates(self, number: int) -> tuple[WeightSource, NDArray[np.int32]]:
-        """Return the source of every candidate, elites first and unchanged, and the sigma steps that made them."""
-        options, n = self.options, self.options.population
-        rows, mates = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
-        keys, steps = np.zeros(n, np.uint64), np.zeros(n, np.int32)
-        sigmas = np.zeros(n, np.float32)
-        elites = 1 if self._begins and number == 0 else min(options.elites, len(self._parents))
-        rows[:elites], steps[:elites] = np.arange(elites), self._steps[:elites]
-        schedule = -(OCTAVE * (number - self._began) // options.sigma_halving) if options.sigma_halving else 0
-        crossed = round(options.crossover_rate * 65536) if options.crossover != "none" else 0
-        new = slice(elites, n)
+    def _vary(self, number: int) -> tuple[list[Individual], int]:
+        """Return a population, and how many of it are elites: these first, then children, or fresh networks."""
+        options, toolbox, parents, size = self.options, self.toolbox, self._parents.individuals, self.options.population
+        elites = 1 if self._begins and number == 0 else min(options.elites, len(parents))
 
         def streams(purpose: Purpose) -> NDArray[np.uint64]:
-            return candidate_keys(self.seed, purpose, number, elites, n)
+            return candidate_keys(self.seed, purpose, number, elites, size)
 
-        if not len(self._parents):
-            keys[new] = streams(Purpose.INITIAL)
-            return WeightSource(rows, mates, keys, sigmas, options.crossover), steps
-        names = streams(Purpose.PARENT)
-        rows[new] = self.selection.rows(names, 0, elites, len(self._parents))
-        others = self.selection.rows(names, 2, elites, len(self._parents))
-        mates[new] = np.where(draws(names, 1, 65536) < crossed, others, -1)
-        keys[new] = streams(Purpose.MUTATION)
-        centers = self._steps[rows[new]] if options.adapt else schedule
-        spread = drawn_steps(streams(Purpose.SIGMA), options.sigma_spread)
-        steps[new] = np.clip(centers + spread, STEPS.start, STEPS.stop - 1)
-        sigmas[new] = np.maximum(self._sigmas[steps[new] - STEPS.start], np.float32(options.sigma_floor))
-        return WeightSource(rows, mates, keys, sigmas, options.crossover), steps
+        if not parents:
+            return [Individual(k, -1, key=key) for k, key in enumerate(streams(Purpose.INITIAL).tolist())], 0
+        names, keys = streams(Purpose.PARENT), streams(Purpose.MUTATION).tolist()
+        rows = island_rows(names, 0, elites, len(parents), options.islands).tolist()
+        others = island_rows(names, 2, elites, len(parents), options.islands).tolist()
+        rate = round(options.crossover_rate * 65536) if options.crossover != "none" else 0
+        crossed = (draws(names, 1, 65536) < rate).tolist()
+        halvings = OCTAVE * (number - self._began) // options.sigma_halving if options.sigma_halving else 0
+        self._base, self._drawn = -halvings, iter(drawn_steps(streams(Purpose.SIGMA), options.sigma_spread).tolist())
+        population = [toolbox.clone(parent) for parent in parents[:elites]]
+        with drawing_from(stream(self.seed, Purpose.MUTATION, number)):
+            for row, other, two, key in zip(rows, others, crossed, keys, strict=True):
+                child = toolbox.clone(parents[row])
+                child.number, child.key, child.age = len(population), key, 0
+                if two:
+                    toolbox.mate(child, parents[other])
+                toolbox.mutate(child)
+                population.append(child)
+        return population, elites
 
-    def _remember(self, fitness: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return fitness and age; the fitness of an elite is its mean over up to `memory` generations.  # [N] each"""
-        ages = np.ones(len(fitness), np.int32)
-        for i in range(min(self.options.elites, len(self._ages))):
-            past = min(int(self._ages[i]), self.options.memory - 1)
-            ages[i] = self._ages[i] + 1
-            if past and fitness[i] > FITNESS_WORST and self._means[i] > FITNESS_WORST:
-                fitness[i] = (int(self._means[i]) * past + int(fitness[i])) // (past + 1)
-        return fitness, ages
+    def _mutate(self, child: Individual) -> tuple[Individual]:
+        """Draw the step of a child's sigma around the base, or around its parent's."""
+        step = (child.step if self.options.adapt else self._base) + next(self._drawn)
+        child.step = min(max(step, STEPS.start), STEPS.stop - 1)
+        return (child,)
 
-    def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
-        from evo.networks.candidates import Rebuilder
+    def _evaluate(
+        self, population: Sequence[Individual], source: WeightSource, number: int
+    ) -> Generator[Request, Sequence[Result], tuple[Evaluated, Arrays, Metrics]]:
+        """Play a population and set its fitness; that of an elite is its mean over at most `memory` generations."""
+        options, kind = self.options, fitness_class(1)
 
-        return Rebuilder(self.network).all(self._parents, source)
+        def tasks(source: WeightSource, numbers: slice) -> list[Task]:
+            seeds = episode_keys(self.seed, Purpose.TRAINING, number, numbers.stop)[numbers]
+            return tasks_of(source, seeds, self._per_task)
+
+        published = self._parents.weights if self._parents.individuals else None
+        results = yield Request(published, tasks(source, slice(options.episodes_per_candidate())))
+        evaluated = Evaluated(results)
+        names: Arrays = {"parent": source.rows, "mate": source.mates, "key": source.keys, "sigma": source.sigmas}
+        recorded = {**names, **evaluated.record()}
+        effort, fitness = evaluated.effort(), evaluated.fitness(options)
+        if options.race:
+            more, effort = yield from raced(evaluated, source, options, options.parents, tasks)
+            recorded, fitness = {**recorded, **more}, more["fitness"]
+        for one, value in zip(population, fitness.tolist(), strict=True):
+            past, before = min(one.age, options.memory - 1), one.fitness.values[0] if one.age else FITNESS_WORST
+            if past and value > FITNESS_WORST and before > FITNESS_WORST:
+                value = (before * past + value) // (past + 1)
+            one.age, one.fitness = one.age + 1, kind((value,))
+        return evaluated, recorded, effort
+
+    def _select(self, population: list[Individual], number: int, elites: int) -> list[Individual]:
+        """Migrate where that is due, and return the parents of every island by rank."""
+        options, toolbox = self.options, self.toolbox
+        self._tournaments = (stream(self.seed, Purpose.TOURNAMENT, number, k) for k in count())
+        with drawing_from(stream(self.seed, Purpose.TOURNAMENT, number)):
+            if options.islands == 1:
+                return list(toolbox.select(population, options.parents))
+            due = options.migration_every > 0 and (number + 1) % options.migration_every == 0
+            networks = self._parents.networks(elites, len(population))
+            return select_on_islands(toolbox, population, options.parents, options.islands, due, networks)
+
+    def _winners(self, individuals: Sequence[Individual], k: int) -> list[Individual]:
+        """Select elites and winners of tournaments."""
+        options = self.options
+        return tournaments(individuals, k, options.tournament, options.elites // options.islands, self._tournaments)
+
+    def _begin_again(self, number: int) -> None:
+        """Forget the parents, so that all candidates of a generation are fresh networks."""
+        self._parents, self._began, self._begins = Parents(self._parents.weights[:0]), number, False
+
+    def finalists(self, count: int) -> Finalists:
+        """Return the best of the parents, without copies by migration."""
+        rows = self._parents.best(count, self.options.islands)
+        survivors = self._record.get("survivors")  # not after a fork, before a generation is played
+        if survivors is None:
+            return Finalists(self._parents.weights[rows])
+        chosen = survivors[rows]
+        returns = mean_returns(self._record["return"][chosen], self.options.episodes_per_candidate())
+        return Finalists(self._parents.weights[rows], chosen.tolist(), returns)
 
     def state(self) -> Arrays:
         """Return the parents, their sigma steps, ages and mean fitness, and what decides about a restart."""
-        return {
-            "weights": self._parents,
-            "steps": self._steps,
-            "ages": self._ages,
-            "means": self._means,
-            **self._progress(),
-        }
+        return {**self._parents.state(), **self._progress()}
 
     def _progress(self) -> dict[str, NDArray[np.int64]]:
         """Return what decides about a restart, where there are any."""
         known = np.array([*self._stall.state(), self._began], np.int64)
         return {"progress": known} if self.options.restart_after else {}
 
-    def _resume(self, progress: NDArray[np.int64]) -> None:
-        """Go on from what decides about a restart."""
+    def _resume(self, progress: NDArray[Any]) -> None:
+        """Continue from what decides about a restart."""
         self._stall.restore(progress)
         self._began = int(progress[3])
 
@@ -312,30 +324,24 @@ class GeneticAlgorithm(Algorithm):
 
     def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
         """Continue from the parents of a state, and the record of the generation that left them."""
-        self._parents = np.ascontiguousarray(state["weights"], np.float32)
-        self._steps = np.asarray(state["steps"], np.int32)
-        self._ages = np.asarray(state["ages"], np.int32)
-        self._means = np.asarray(state["means"], np.int64)
+        self._parents = Parents.restored(state)
         if self.options.restart_after and "progress" in state and len(records):  # a fork counts anew
-            self._resume(np.asarray(state["progress"], np.int64))
+            self._resume(state["progress"])
         self._record = dict(records[-1]) if records else {}
 
     def retrace(self, number: int, record: Arrays) -> bool:
-        """Rebuild the survivors that a record names."""
-        if len(self._parents) and (np.asarray(record["parent"], np.int32) < 0).all():
+        """Rebuild the survivors that a record names; only for a plug-in's operators does it know their fitness."""
+        if self._parents.individuals and (np.asarray(record["parent"], np.int32) < 0).all():
             self._begin_again(number)
         if "progress" in record:
-            self._resume(np.asarray(record["progress"], np.int64))
-        source, steps = self._candidates(number)
-        chosen = record["survivors"].tolist()
-        self._parents, self._steps = self._rebuilt(source.some(chosen)), steps[chosen]
-        self._ages, self._means = np.ones(len(chosen), np.int32), np.zeros(len(chosen), np.int64)
+            self._resume(record["progress"])
+        population, _ = self._vary(number)
+        chosen = [population[k] for k in record["survivors"].tolist()]
+        for one, mean in zip(chosen, record.get("means", np.zeros(len(chosen), np.int64)).tolist(), strict=True):
+            one.age, one.fitness = 1, fitness_class(1)((mean,))
+        source = named(population, self._sigmas, self.options.sigma_floor, self.options.crossover)
+        self._parents = self._parents.followed_by(chosen, source, self.network)
         return True
-
-
-def _elites(source: WeightSource) -> int:
-    """Return how many of the candidates are unchanged parents, which come first."""
-    return int(((source.sigmas == 0) & (source.rows == np.arange(len(source)))).sum())
 
 
 def make(options: Options, setup: Setup) -> GeneticAlgorithm:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.errors import ConfigurationError
-from evo.evolution.population import LARGEST_POPULATION, Outcome, PopulationOptions, mean_returns, tasks_of
+from evo.evolution.population import LARGEST_POPULATION, Evaluated, PopulationOptions, mean_returns, tasks_of
+from evo.evolution.toolbox import drawing_from, fitness_class
 from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
 from evo.setup import Setup
@@ -64,16 +65,15 @@ class GeneticProgramming(Algorithm):
         self.options, self.seed = options, setup.seed
         self._per_task = setup.candidates_per_task
         self.trees = trees = Trees(setup.network, options.largest_threshold)
-        fitness = type("Fitness", (base.Fitness,), {"weights": (1,)})
 
-        class Individual(gp.PrimitiveTree):  # type: ignore[misc]
+        class Tree(gp.PrimitiveTree):  # type: ignore[misc]
             """A tree and its fitness."""
 
             def __init__(self, nodes: Any) -> None:
                 super().__init__(nodes)
-                self.fitness = fitness()
+                self.fitness = fitness_class(1)()
 
-        self._individual = Individual
+        self._tree = Tree
         self.toolbox = toolbox = base.Toolbox()
         toolbox.register(
             "select",
@@ -99,7 +99,7 @@ class GeneticProgramming(Algorithm):
         source = WeightSource.of_rows(len(population))
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, self.options.episodes)
         results = yield Request(population, tasks_of(source, seeds, self._per_task))
-        outcome = Outcome(results)
+        outcome = Evaluated(results)
         self._take(population, outcome.fitness(self.options))
         self._record = {**outcome.record(), "fitness": self._fitness}
         return {**outcome.metrics(), **self._sizes()}
@@ -108,14 +108,12 @@ class GeneticProgramming(Algorithm):
         """Return the trees of a generation: elites first, then children of the last one, or random ones.  # [N, P]"""
         from deap import algorithms
 
-        from evo.evolution.trees import drawing_from
-
-        options, last = self.options, self._individuals()
+        options, last = self.options, self._evaluated()
         with drawing_from(stream(self.seed, Purpose.MUTATION if last else Purpose.INITIAL, number)):
             if not last:
                 depths = [1 + k % self.trees.depth for k in range(options.population)]
                 grown = (self.trees.grown(depth if k % 2 else 1, depth) for k, depth in enumerate(depths))
-                return self._weights([self._individual(nodes) for nodes in grown])
+                return self._weights([self._tree(nodes) for nodes in grown])
             best = np.argsort(-self._fitness, kind="stable")[: options.elites].tolist()
             children = options.population - len(best)
             parents = self.toolbox.select(last, children)
@@ -137,11 +135,11 @@ class GeneticProgramming(Algorithm):
             rows.append(row)
         return np.stack(rows)
 
-    def _individuals(self) -> list[Any]:
-        individuals = [self._individual(nodes) for nodes in self._trees()]
-        for individual, value in zip(individuals, self._fitness.tolist(), strict=True):
-            individual.fitness.values = (value,)
-        return individuals
+    def _evaluated(self) -> list[Any]:
+        trees = [self._tree(nodes) for nodes in self._trees()]
+        for tree, value in zip(trees, self._fitness.tolist(), strict=True):
+            tree.fitness.values = (value,)
+        return trees
 
     def _trees(self) -> list[list[Any]]:
         if not self._nodes:

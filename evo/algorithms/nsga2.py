@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from evo.evolution.novelty import LARGEST, UNIT, novelty
 from evo.evolution.population import (
     FITNESS_WORST,
     LARGEST_POPULATION,
+    Evaluated,
     Offspring,
-    Outcome,
     PopulationOptions,
     Sigma,
     SigmaSpread,
@@ -25,6 +25,7 @@ from evo.evolution.population import (
     metrics_of,
     tasks_of,
 )
+from evo.evolution.toolbox import Individual, fitness_class
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Request, WeightSource
 from evo.setup import Setup
@@ -68,11 +69,9 @@ class Options(PopulationOptions):
             raise ValueError(f"population: {self.population} candidates are too many for novelty, at most {LARGEST}")
         return self
 
-    @model_serializer(mode="wrap")
-    def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What is not used is no key of a run's identity, so that the hashes of other runs stay as they are.
-        unused = () if self.seeks_novelty else ("novelty_of", "neighbours")
-        return {key: value for key, value in dump(self).items() if key not in unused}
+    def in_identity(self) -> dict[str, bool]:
+        """Return whether an option is part of a run's identity; one that is not named here is."""
+        return dict.fromkeys(("novelty_of", "neighbours"), self.seeks_novelty)
 
     @property
     def seeks_novelty(self) -> bool:
@@ -95,26 +94,17 @@ class Options(PopulationOptions):
         return 0
 
 
-class Individual:
-    """What DEAP ranks: a candidate's number and its objectives."""
-
-    def __init__(self, number: int, fitness: Any) -> None:
-        self.number, self.fitness = number, fitness
-
-
 class Nsga2(Algorithm):
     """A population, stored as its survivors."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        from deap import base
-
         known = options.known(setup.environment)
         self.options, self.seed, self.network = options, setup.seed, setup.network
         self._per_task = setup.candidates_per_task
         self._columns = [known.index(name.removeprefix("-")) for name in options.objectives]
         self._behaviour = [known.index(name) for name in options.novelty_of] if options.seeks_novelty else []
         signs = tuple(-1 if name.startswith("-") else 1 for name in options.objectives)
-        self._fitness = type("Fitness", (base.Fitness,), {"weights": signs})
+        self._fitness = fitness_class(*signs)
         self._worst = tuple(sign * FITNESS_WORST for sign in signs)
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
         start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
@@ -129,7 +119,7 @@ class Nsga2(Algorithm):
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
         published = self._survivors if len(self._survivors) else None
         results = yield Request(published, tasks_of(source, seeds, self._per_task))
-        outcome = Outcome(results)
+        outcome = Evaluated(results)
         values = self._values(outcome)
         population = [self._individual(k, row, outcome.finite[k]) for k, row in enumerate(values.tolist())]
         survivors = tools.selNSGA2(population, options.survivors)
@@ -155,7 +145,7 @@ class Nsga2(Algorithm):
         stay = len(self._survivors)
         return self._offspring.of(number, range(stay), stay, self.options.population)
 
-    def _values(self, outcome: Outcome) -> NDArray[np.int64]:
+    def _values(self, outcome: Evaluated) -> NDArray[np.int64]:
         """Return the objectives, summed over episodes; returns, in thousandths, have the bonus.  # [N, M]"""
         table = [outcome.fitness(self.options), outcome.lengths.sum(axis=1, dtype=np.int64)]
         table += list(outcome.episode_metrics.sum(axis=1, dtype=np.int64).T)
@@ -167,9 +157,7 @@ class Nsga2(Algorithm):
         return np.stack([table[column] for column in self._columns], axis=1)
 
     def _individual(self, number: int, values: Sequence[int], finite: bool) -> Individual:
-        fitness = self._fitness()
-        fitness.values = tuple(values) if finite else self._worst
-        return Individual(number, fitness)
+        return Individual(number, -1, fitness=self._fitness(tuple(values) if finite else self._worst))
 
     def _rebuilt(self, source: WeightSource) -> NDArray[np.float32]:
         from evo.networks.candidates import Rebuilder

@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 from evo.evolution.population import (
     FITNESS_WORST,
     LARGEST_POPULATION,
-    Outcome,
+    Evaluated,
     PopulationOptions,
     mean_returns,
     metrics_of,
@@ -136,7 +136,7 @@ class Archive(Algorithm):
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
         tasks = [task for source in sources for task in tasks_of(source, seeds, self._per_task)]
         results = yield Request(published if len(published) else None, tasks)
-        outcome = Outcome(results)
+        outcome = Evaluated(results)
         fitness, recorded, again = outcome.fitness(options), outcome.record(), len(self._contenders)
         cells = self._cells_of(outcome, recorded["return"])
         entered, chosen, learned = self._take(number, published, sources, cells, fitness, recorded["return"])
@@ -178,7 +178,7 @@ class Archive(Algorithm):
         self._contenders = self._rebuilt(published, sources, chosen)
         return entered, chosen, self.learn(number, sources, children)
 
-    def _cells_of(self, outcome: Outcome, returns: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _cells_of(self, outcome: Evaluated, returns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the cell of every candidate's mean behaviour; NOWHERE where scores are not finite.
 
         returns [N], summed -> [N]
@@ -264,7 +264,7 @@ class Archive(Algorithm):
         fresh = slice(options.episodes, options.episodes + options.check_episodes)
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, fresh.stop)[fresh]
         results = yield Request(self._elites, tasks_of(WeightSource.of_rows(len(self._elites)), seeds, 1))
-        outcome = Outcome(results)
+        outcome = Evaluated(results)
         means = outcome.fitness(options)[outcome.finite] / (1000.0 * options.check_episodes)
         return {"qd_score_checked": float(means.sum()), **outcome.effort()}
 

@@ -1,4 +1,4 @@
-"""What every evolutionary algorithm asks and counts: tasks of named candidates, their fitness, their returns."""
+"""Options, offspring, tasks and fitness of a population: what every evolutionary algorithm shares."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from evo.errors import ConfigurationError
-from evo.evolution.sigmas import STEPS, drawn_steps, sigma_table
 from evo.options import AlgorithmOptions
-from evo.randomness.philox_arrays import draws
+from evo.randomness.philox_arrays import draws, philox
 from evo.randomness.streams import Purpose, candidate_keys
 from evo.records import WORST, Episodes, Metrics, Result, Task, WeightSource
 
@@ -22,7 +21,9 @@ if TYPE_CHECKING:
 FITNESS_WORST = -(1 << 62)
 LARGEST_POPULATION = 1 << 20
 MOST_WEIGHTS = 4096  # of a network, by which their spread is measured
-
+OCTAVE = 8  # steps that double sigma: one is a factor of 2^(1/8), with the same bits on every machine
+STEPS = range(-96, 97)  # of sigma around the base, twelve doublings either way
+EIGHTHS = (1.0, 1.0905077, 1.1892071, 1.2968396, 1.4142135, 1.5422108, 1.6817929, 1.8340081)  # 2^(k / 8)
 
 Sigma = Annotated[float, Field(gt=0, le=1000, description="standard deviation of the mutation noise")]
 SigmaSpread = Annotated[
@@ -54,6 +55,16 @@ class PopulationOptions(AlgorithmOptions):
             raise ValueError(f"alive_bonus: {self.alive_bonus} is not a multiple of 0.001")
         return self
 
+    @model_serializer(mode="wrap")
+    def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What is not used is no key of a run's identity, so that the hashes of other runs stay as they are.
+        in_identity = self.in_identity()
+        return {key: value for key, value in dump(self).items() if in_identity.get(key, True)}
+
+    def in_identity(self) -> dict[str, bool]:
+        """Return whether an option is part of a run's identity; one that is not named here is."""
+        return {}
+
     def candidates(self) -> int:
         """Return the size of the population."""
         return self.population
@@ -78,7 +89,7 @@ def metrics_of(environment: Any, first: Sequence[str], key: str, named: Sequence
     return known
 
 
-class Outcome:
+class Evaluated:
     """What the N candidates of a generation did in E episodes each."""
 
     def __init__(self, results: Sequence[Result]) -> None:
@@ -140,6 +151,19 @@ class Outcome:
         """Return whether two candidates have the same returns and lengths in all episodes."""
         return self._trace(first) == self._trace(second)
 
+    def against_parents(self, source: WeightSource, elites: int, options: PopulationOptions) -> Metrics:
+        """Return the shares of children that beat their parent on the same episodes, and that play exactly as it does.
+
+        The first `elites` candidates are parents that play too; without children of these, NaN.
+        """
+        fitness, rows = self.fitness(options), source.rows
+        children = np.flatnonzero((rows >= 0) & (rows < elites) & (np.arange(len(rows)) >= elites))
+        if not len(children):
+            return {"improving": float("nan"), "neutral": float("nan")}
+        better = fitness[children] > fitness[rows[children]]
+        neutral = [self.alike(int(child), int(rows[child])) for child in children]
+        return {"improving": float(better.mean()), "neutral": float(np.mean(neutral))}
+
     def _trace(self, k: int) -> bytes:
         trace: bytes = self.returns[k].tobytes() + self.lengths[k].tobytes()
         return trace
@@ -165,6 +189,20 @@ class Outcome:
         }
 
 
+def sigma_table(base: float) -> NDArray[np.float32]:
+    """Return base * 2^(k / 8) for every k of STEPS, from a fixed table and powers of two.  # [193] float32"""
+    steps = np.array([np.float32(EIGHTHS[k % OCTAVE]) * np.float32(2.0 ** (k // OCTAVE)) for k in STEPS], np.float32)
+    return np.float32(base) * steps
+
+
+def drawn_steps(streams: NDArray[np.uint64], spread: float) -> NDArray[np.int64]:
+    """Return steps of sigma whose factors are log-normal: exp(spread * N(0, 1)), one from each stream.  # [N] -> [N]"""
+    words = philox(streams, 0, 0, 0, 0)[0]
+    # (popcount - 16) / sqrt(8) is a standard normal; 8 / ln 2 steps of sigma are a factor of e.
+    steps: NDArray[np.float64] = np.rint((np.bitwise_count(words).astype(np.int64) - 16) * spread * 4.0805567)
+    return steps.astype(np.int64)
+
+
 class Offspring:
     """Names the candidates of a generation: some published rows unchanged, and mutated copies of any of them."""
 
@@ -187,7 +225,7 @@ class Offspring:
         if parents:
             rows[stay:], keys[stay:] = draws(streams(Purpose.PARENT), 0, parents), streams(Purpose.MUTATION)
             steps = np.clip(drawn_steps(streams(Purpose.SIGMA), self._spread), STEPS.start, STEPS.stop - 1)
-            sigmas[stay:] = self._sigmas[steps.astype(np.int64) - STEPS.start]
+            sigmas[stay:] = self._sigmas[steps - STEPS.start]
         else:
             keys[stay:] = streams(Purpose.INITIAL)
         return WeightSource(rows, np.full(count, -1, np.int32), keys, sigmas)
@@ -221,6 +259,32 @@ def between_islands(weights: NDArray[np.float32], islands: int) -> float:
 
 def _looked_at(weights: NDArray[np.float32]) -> NDArray[np.float64]:
     return weights[:, :: max(1, weights.shape[1] // MOST_WEIGHTS)].astype(np.float64)
+
+
+def fitness_metrics(fitness: NDArray[np.int64], episodes: int) -> Metrics:
+    """Return the best and the mean fitness of an episode, and how many candidates are not finite.  # [N]"""
+    finite = fitness[fitness > FITNESS_WORST]
+    mean = sum(map(int, finite)) / len(finite) if len(finite) else np.nan  # whole numbers: no sum overflows
+    best = int(finite.max()) if len(finite) else np.nan
+    return {
+        "nonfinite": float(len(fitness) - len(finite)),
+        "best_fitness": best / (1000.0 * episodes),
+        "mean_fitness": mean / (1000.0 * episodes),
+    }
+
+
+def selection_metrics(
+    parents: NDArray[np.float32], source: WeightSource, survivors: NDArray[np.int32], elites: int, islands: int
+) -> Metrics:
+    """Return the diversity of parents [S, P], the share of them that are no elites, and the median sigma of these."""
+    new = survivors[survivors >= elites]
+    mutated = source.sigmas[new][source.rows[new] >= 0]
+    return {
+        **spread(parents),
+        **({"between_islands": between_islands(parents, islands)} if islands > 1 else {}),
+        "turnover": len(new) / len(survivors),
+        "surviving_sigma": float(np.median(mutated)) if len(mutated) else np.nan,
+    }
 
 
 def tasks_of(source: WeightSource, seeds: NDArray[np.uint64], per_task: int) -> list[Task]:

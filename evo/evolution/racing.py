@@ -7,11 +7,14 @@ sums are added in order, since the last bits of NumPy's own sums depend on the p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from evo.evolution.population import FITNESS_WORST, Evaluated, PopulationOptions
+from evo.records import Metrics, Request, Result, Task, WeightSource
 
 ROUNDS = 3
 NEVER = np.finfo(np.float64).max  # no number of standard errors is more
@@ -60,6 +63,37 @@ def race(values: NDArray[np.int64], chosen: int, episodes: int, play: Play) -> G
             means = _comparable(sums, played, table)
         means[broken] = -np.inf
     return Raced(means, played)
+
+
+def raced(
+    evaluated: Evaluated,
+    source: WeightSource,
+    options: PopulationOptions,
+    parents: int,
+    tasks: Callable[[WeightSource, slice], list[Task]],
+) -> Generator[Request, Sequence[Result], tuple[dict[str, NDArray[Any]], Metrics]]:
+    """Let candidates near the boundary of selection play on; return what is recorded of it, and what all took.
+
+    `tasks` names those of candidates and of episodes. The fitness [N] in the record is that of `options.episodes`
+    episodes, FITNESS_WORST where a score is not finite.
+    """
+    known, effort = np.flatnonzero(evaluated.finite), evaluated.effort()
+
+    def play(
+        racers: NDArray[np.int64], numbers: slice
+    ) -> Generator[Request, Sequence[Result], tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+        again = Evaluated((yield Request(None, tasks(source.some(known[racers].tolist()), numbers))))
+        for name, value in again.effort().items():
+            effort[name] += value
+        return again.values(options), again.finite
+
+    values = evaluated.values(options)
+    found = yield from race(values[known], parents, options.episodes, play)
+    fitness, episodes = np.full(len(source), FITNESS_WORST), np.full(len(source), values.shape[1], np.int32)
+    finite = np.isfinite(found.means)
+    fitness[known[finite]] = np.rint(found.means[finite] * options.episodes)
+    episodes[known] = found.episodes
+    return {"episodes": episodes, "fitness": fitness}, effort
 
 
 def _boundary(means: NDArray[np.float64], chosen: int) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.errors import ResourceError
-from evo.evolution.population import LARGEST_POPULATION, Outcome, PopulationOptions, tasks_of
+from evo.evolution.population import LARGEST_POPULATION, Evaluated, PopulationOptions, tasks_of
 from evo.evolution.restarts import Growth, Size, Sizes, Stall
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
@@ -104,7 +104,7 @@ class EvolutionStrategy(Algorithm):
         source = self.distribution.candidates(self.seed, number)
         seeds = episode_keys(self.seed, Purpose.TRAINING, number, self.options.episodes)
         results = yield Request(self.distribution.published(), tasks_of(source, seeds, self._per_task))
-        outcome = Outcome(results)
+        outcome = Evaluated(results)
         fitness = outcome.fitness(self.options)
         moved = self._update(source, fitness, number)
         named: Arrays = {"parent": source.rows, "key": source.keys, "sigma": source.sigmas}

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,17 +23,6 @@ from evo.networks.network import Network
 TREE, INPUT, THRESHOLD = 0, 1, 2
 SPLIT = gp.Primitive("split", (INPUT, THRESHOLD, TREE, TREE), TREE)
 HALVINGS = 8  # sizes of first thresholds: up to the largest one, up to its half, and so on
-
-
-@contextmanager
-def drawing_from(key: int) -> Iterator[None]:
-    """Let DEAP's operators, which draw from Python's global generator, draw from the stream of a key meanwhile."""
-    before = random.getstate()
-    random.seed(key)
-    try:
-        yield
-    finally:
-        random.setstate(before)
 
 
 class Trees:

@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -19,7 +19,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from evo.errors import SHORTAGES, ConfigurationError, EvoError, did_you_mean
+from evo.errors import SHORTAGES, ConfigurationError, EvoError, MissingPluginError, did_you_mean
 
 if TYPE_CHECKING:
     from evo.environment import Environment
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("algorithms", "environments", "evaluators")
+OPERATORS = "operators"  # what a plug-in of functions plugs into, which options name
 PLACES = {"environments": ("environments", "games.catalogue")}  # of a kind that has several folders
 
 FIELDS = "__dataclass_fields__"
@@ -101,12 +102,15 @@ def load(modules: Iterable[str], beside: str | Path | None = None) -> None:
         if folder is None and make is None and registers:
             _loaded["", module_name] = module
             continue
+        if folder == OPERATORS:
+            _loaded[OPERATORS, module_name.rpartition(".")[2]] = module
+            continue
         if make is None and (named := [name for name, value in vars(module).items() if _declared_by(value)]):
             raise ConfigurationError(f"--plugin {module_name}: name it make, as in `make = Game(...)`, not {named[0]}")
         if folder not in FOLDERS or not callable(make):
             raise ConfigurationError(
-                f"--plugin {module_name}: define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}; or register "
-                "Gymnasium environments"
+                f"--plugin {module_name}: define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}; or only "
+                f'`plugs_into = "{OPERATORS}"`; or register Gymnasium environments'
             )
         options, base, known_as = vars(module).get("Options"), *_options_base(folder, make)
         if not (isinstance(options, type) and issubclass(options, base)):
@@ -119,6 +123,24 @@ def load(modules: Iterable[str], beside: str | Path | None = None) -> None:
         if _loaded.get((folder, name), module) is not module or _source(folder, name).with_suffix(".py").exists():
             raise ConfigurationError(f"--plugin {module_name}: the name {name} is taken in {folder}")
         _loaded[folder, name] = module
+
+
+def operator(named: str) -> Callable[..., Any]:
+    """Return the function that "plug-in:function" names; ValueError: the plug-in has none.
+
+    MissingPluginError: no plug-in of this name with `plugs_into = "operators"` is loaded.
+    """
+    name, colon, function = named.partition(":")
+    if not (colon and _is_name(name) and _is_name(function)):
+        raise ValueError(f'must be "plug-in:function", as in "my_plugin:my_function", not "{named:.60}"')
+    module = _loaded.get((OPERATORS, name))
+    if module is None:
+        raise MissingPluginError(f'{named} needs a plug-in with plugs_into = "{OPERATORS}": add --plugin {name}')
+    found: Callable[..., Any] | None = vars(module).get(function)
+    if not callable(found):
+        known = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        raise ValueError(f"{name} has no function {function}{did_you_mean(function, known)}")
+    return found
 
 
 def module_of_file(given: str) -> str:

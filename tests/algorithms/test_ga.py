@@ -103,14 +103,14 @@ def test_returns_are_summed_over_episodes() -> None:
 @pytest.mark.parametrize("selection", ["truncation", "tournament"])
 def test_survivors_are_whom_deaps_selection_names(selection: str) -> None:
     algorithm = make(selection=selection)
-    algorithm.selection.toolbox.register("select", tools.selWorst)
+    algorithm.toolbox.register("select", tools.selWorst)
     drive(algorithm, 1, scores([5, 9, 7, 9, 1, 7, 9, 0]))
     assert algorithm.record()["survivors"].tolist() == [7, 4, 0]
 
 
 def test_truncation_is_deaps_own_and_finalists_are_the_best_survivors_with_their_numbers() -> None:
     algorithm = make()
-    assert algorithm.selection.toolbox.select.func is tools.selBest
+    assert algorithm.toolbox.select.func is tools.selBest
     drive(algorithm, 1, scores([5, 9, 7, 9, 1, 7, 9, 0]))
     weights, candidates, returns = vars(algorithm.finalists(2)).values()
     assert candidates == [1, 3]

@@ -14,7 +14,8 @@ from deap import gp as deap_gp
 from evo.algorithms import gp
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
-from evo.evolution.trees import INPUT, SPLIT, THRESHOLD, TREE, Trees, drawing_from
+from evo.evolution.toolbox import drawing_from
+from evo.evolution.trees import INPUT, SPLIT, THRESHOLD, TREE, Trees
 from evo.exports.decision_tree import python_of, shortest
 from evo.kernels import lanes
 from evo.kernels.layout import input_of

@@ -14,7 +14,7 @@ import evo
 from evo.algorithms import ga
 from evo.config.experiment import Experiment
 from evo.evolution.population import between_islands
-from evo.evolution.selection import Selection
+from evo.evolution.toolbox import Individual, fitness_class, select_on_islands
 from evo.planning.estimate import estimated
 from evo.planning.probe import probe
 from evo.randomness.philox import draw
@@ -104,9 +104,9 @@ def test_migrations_come_every_so_many_generations(every: int, due: list[int]) -
 
 def test_migration_is_deaps_own() -> None:
     algorithm = islands(migration_every=1, migrants=2)
-    migrate = algorithm.selection.toolbox.migrate
+    migrate = algorithm.toolbox.migrate
     assert (migrate.func, migrate.keywords["selection"], migrate.keywords["k"]) == (tools.migRing, tools.selBest, 2)
-    algorithm.selection.toolbox.register("migrate", tools.migRing, k=1, selection=tools.selWorst)  # the worst change
+    algorithm.toolbox.register("migrate", tools.migRing, k=1, selection=tools.selWorst)  # the worst change
     drive(algorithm, 0, scores([5, 9, 7, 8, 6, 6, 8, 10]))
     assert survivors(algorithm) == [6, 7, 2, 1]
 
@@ -269,12 +269,15 @@ def test_the_time_of_a_run_with_islands_is_estimated() -> None:
 
 
 def test_an_island_takes_a_copy_of_a_network_only_where_nothing_else_is_left() -> None:
-    selection = Selection(ga.Options(population=8, parents=4, elites=4, islands=2, migration_every=0), 1)
-    fitness = np.array([9, 1, 9, 1, 5, 3, 2, 2])  # islands 0 and 1 in turns
-    candidates = selection.individuals(fitness)
-    assert selection.parents(candidates, 0, list(range(8))) == [0, 5, 2, 7]
-    assert selection.parents(candidates, 0, [0, 1, 0, 1, 4, 5, 6, 7]) == [0, 5, 4, 7]  # 2 is a copy of 0, 3 of 1
-    assert selection.parents(candidates, 0, [0, 1, 0, 1, 0, 5, 0, 7]) == [0, 5, 2, 7]  # nothing but copies on island 0
+    toolbox, kind = make().toolbox, fitness_class(1)
+    fitness = [9, 1, 9, 1, 5, 3, 2, 2]  # islands 0 and 1 in turns
+    population = [Individual(k, 0, fitness=kind((value,))) for k, value in enumerate(fitness)]
+    for networks, expected in (
+        ([0, 1, 2, 3, 4, 5, 6, 7], [0, 5, 2, 7]),
+        ([0, 1, 0, 1, 4, 5, 6, 7], [0, 5, 4, 7]),  # 2 is a copy of 0, 3 of 1
+        ([0, 1, 0, 1, 0, 5, 0, 7], [0, 5, 2, 7]),  # nothing but copies on island 0
+    ):
+        assert [one.number for one in select_on_islands(toolbox, population, 4, 2, False, networks)] == expected
 
 
 def test_migrants_do_not_fill_the_islands_with_copies(tmp_path: Path) -> None:

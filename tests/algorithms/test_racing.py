@@ -153,7 +153,7 @@ def test_a_candidate_whose_scores_stop_being_finite_is_not_selected() -> None:
     raced_keys = set(asked[1].tasks[0].weights.keys.tolist())
     chosen = algorithm.record()["key"][algorithm.record()["survivors"]].tolist()
     assert not raced_keys & set(chosen)
-    assert (algorithm._means > FITNESS_WORST).all()
+    assert (algorithm.state()["means"] > FITNESS_WORST).all()
     assert metrics["nonfinite"] == len(raced_keys) == 4
     assert abs(metrics["mean_fitness"]) < 10
     assert (algorithm.record()["fitness"] == FITNESS_WORST).sum() == 4

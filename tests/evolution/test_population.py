@@ -7,16 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from evo.evolution.population import FITNESS_WORST, Outcome, PopulationOptions, tasks_of
+from evo.evolution.population import FITNESS_WORST, Evaluated, PopulationOptions, tasks_of
 from evo.records import WORST, Result, WeightSource
 
 
-def outcome(returns: np.ndarray, lengths: np.ndarray | None = None) -> Outcome:
+def outcome(returns: np.ndarray, lengths: np.ndarray | None = None) -> Evaluated:
     lengths = np.ones(returns.shape, np.int32) if lengths is None else lengths
     finite = (returns != WORST).all(axis=1)
     halves = np.array_split(np.arange(len(returns)), 2)
     metrics = np.zeros((*returns.shape, 0), np.int32)
-    return Outcome([Result(returns[h], lengths[h], metrics[h], finite[h], 1, 2) for h in halves])
+    return Evaluated([Result(returns[h], lengths[h], metrics[h], finite[h], 1, 2) for h in halves])
 
 
 def test_fitness_is_the_sum_of_returns_and_of_a_bonus_for_the_first_steps() -> None:

@@ -117,7 +117,8 @@ def test_tensorflow_is_imported_inside_of_functions_only() -> None:
 
 def test_nothing_draws_from_a_global_random_stream_or_evaluates_text() -> None:
     unwanted = offenders("evo", "random", "numpy.random", "secrets", "uuid", "marshal", "shelve", "dill")
-    assert unwanted == ["evo.evolution.trees imports random"]  # which DEAP's operators draw from: seeded, and put back
+    # DEAP's operators draw from it: it is seeded from a named stream, and restored.
+    assert sorted(unwanted) == ["evo.evolution.toolbox imports random", "evo.evolution.trees imports random"]
     assert offenders("snake", "random", "secrets", "uuid", "pickle") == []
     assert {line.split()[0] for line in offenders("evo", "pickle", "cloudpickle")} <= {"evo.workers.channel"}
     for path in FILES:

@@ -1,0 +1,259 @@
+"""Individuals and operators of DEAP's toolbox, for networks whose weights the master never holds.
+
+Operators of a plug-in have DEAP's signatures: `select(individuals, k)`, `mate(child, other)`, `mutate(child)`. Like
+DEAP's own they draw from Python's `random`, which is seeded from a named stream while they are called.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, wraps
+from hashlib import blake2b
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import ConfigurationError
+from evo.evolution.population import STEPS
+from evo.networks.candidates import Rebuilder
+from evo.networks.network import Network
+from evo.plugins import registry
+from evo.randomness.philox import draw
+from evo.randomness.philox_arrays import draws
+from evo.records import Arrays, WeightSource
+
+Crossover = Literal["none", "uniform", "layers"]
+CHECKED = ("mate", "mutate")  # operators that change an individual in place
+ROW = "it must be the row of an individual that the operator was called with"
+EXPECTED = {"step": f"it must be a whole number from {STEPS[0]} to {STEPS[-1]}", "row": ROW, "mate": f"{ROW}, or -1"}
+
+
+class Individual:
+    """A network by name, for DEAP to select, clone, mate and mutate."""
+
+    __slots__ = ("age", "fitness", "key", "mate", "number", "row", "step")
+
+    number: int  # in its generation
+    row: int  # of the parent in the matrix of parents, which is sorted best first; -1: a fresh network
+    mate: int  # row of the second parent; -1: none
+    key: int  # of its noise and its crossover; 0: an elite, the unchanged parent
+    step: int  # its sigma is sigma * 2^(step / 8), in STEPS
+    age: int  # generations in which it was evaluated
+    fitness: Any  # DEAP's, of one value: summed thousandths; a child has its parent's until it is evaluated
+
+    def __init__(
+        self, number: int, row: int, mate: int = -1, key: int = 0, step: int = 0, age: int = 0, fitness: Any = None
+    ) -> None:
+        self.number, self.row, self.mate, self.key = number, row, mate, key
+        self.step, self.age, self.fitness = step, age, fitness
+
+    def clone(self) -> Individual:
+        """Return a copy with the same fitness."""
+        return Individual(self.number, self.row, self.mate, self.key, self.step, self.age, self.fitness)
+
+
+@cache
+def fitness_class(*weights: int) -> Any:
+    """Return a class of DEAP's fitness; a positive weight maximises an objective, a negative one minimises it."""
+    from deap import base
+
+    return type("Fitness", (base.Fitness,), {"weights": weights})
+
+
+def fitness_of(individuals: Sequence[Individual]) -> NDArray[np.int64]:
+    """Return the first value of every individual's fitness.  # [N]"""
+    return np.fromiter((one.fitness.values[0] for one in individuals), np.int64, len(individuals))
+
+
+@contextmanager
+def drawing_from(key: int) -> Iterator[None]:
+    """Seed Python's global generator, from which DEAP's operators draw, and restore it afterwards."""
+    before = random.getstate()
+    random.seed(key)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+def cross(child: Individual, other: Individual) -> tuple[Individual, Individual]:
+    """Make an individual the child of a second parent too."""
+    child.mate = other.row
+    return child, other
+
+
+def tournaments(
+    individuals: Sequence[Individual], k: int, size: int, elites: int, streams: Iterator[int]
+) -> list[Individual]:
+    """Return the best `elites` individuals and winners of tournaments, best first, in all k.
+
+    A stream names the individuals of a tournament; DEAP's selTournament draws from the global generator.
+    """
+    from deap import tools
+
+    best = tools.selBest(individuals, min(k, elites))
+    winners: list[Individual] = []
+    for _ in range(k - len(best)):
+        name = next(streams)
+        numbers = sorted({draw(name, i, len(individuals)) for i in range(size)})
+        winners += tools.selBest([individuals[i] for i in numbers], 1)
+    return best + tools.selBest(sorted(winners, key=lambda winner: winner.number), len(winners))  # type: ignore[no-any-return]
+
+
+def worst(individuals: Sequence[Individual], k: int) -> list[Individual]:
+    """Return the worst k individuals; of equal ones the last, where DEAP's selBest takes the first.
+
+    So migration does not replace an individual because another one is as good.
+    """
+    from deap import tools
+
+    return tools.selBest(individuals, len(individuals))[-k:]  # type: ignore[no-any-return]
+
+
+def operator(option: str, named: str) -> Callable[..., Any]:
+    """Return the operator that an option names, as "plug-in:function", with its result checked."""
+    called, name = registry.operator(named), option.rpartition(".")[2]
+
+    def wrong(expected: str, found: object) -> ConfigurationError:
+        return ConfigurationError(f"{option}: {named} must {expected}, but it returned {found!r:.60}")
+
+    @wraps(called)
+    def changing(child: Individual, *others: Individual) -> tuple[Individual, ...]:
+        rows = {child.row, child.mate, *(other.row for other in others), -1}
+        found: tuple[Individual, ...] = called(child, *others)
+        if not isinstance(found, tuple) or not found or found[0] is not child:
+            raise wrong("change its first argument in place, and return a tuple that begins with it", found)
+        for name, fits in (
+            ("step", child.step in STEPS),
+            ("row", child.row in rows - {-1}),
+            ("mate", child.mate in rows),
+        ):
+            if not (fits and isinstance(getattr(child, name), int)):
+                raise ConfigurationError(
+                    f"{option}: {named} set {name} to {getattr(child, name)!r:.60}; {EXPECTED[name]}"
+                )
+        return found
+
+    @wraps(called)
+    def selecting(individuals: Sequence[Individual], k: int) -> list[Individual]:
+        found = called(individuals, k)
+        known = {id(one) for one in individuals}
+        if not isinstance(found, list) or len(found) != k or not all(id(one) in known for one in found):
+            raise wrong(f"return a list of k = {k} of the individuals", found)
+        return found
+
+    return changing if name in CHECKED else selecting
+
+
+class Parents:
+    """The individuals that may have children, best first (of each island), and their weights."""
+
+    def __init__(self, weights: NDArray[np.floating[Any]], chosen: Sequence[Individual] | None = None) -> None:
+        """Take networks [S, P] as parents, with step, age and fitness of the chosen individuals, or without any."""
+        self.weights = np.ascontiguousarray(weights, np.float32)
+        kind = fitness_class(1)
+        chosen = [Individual(row, row, fitness=kind((0,))) for row in range(len(weights))] if chosen is None else chosen
+        self.individuals = [
+            Individual(row, row, step=one.step, age=one.age, fitness=one.fitness) for row, one in enumerate(chosen)
+        ]
+
+    @classmethod
+    def restored(cls, state: Arrays) -> Parents:
+        """Return the parents of a state."""
+        kind, columns = fitness_class(1), (np.asarray(state[name]).tolist() for name in ("steps", "ages", "means"))
+        return cls(
+            np.asarray(state["weights"], np.float32),
+            [
+                Individual(0, 0, step=step, age=age, fitness=kind((mean,)))
+                for step, age, mean in zip(*columns, strict=True)
+            ],
+        )
+
+    def followed_by(self, chosen: Sequence[Individual], source: WeightSource, network: Network) -> Parents:
+        """Return the chosen of a population as parents; `source` names all of it."""
+        return Parents(Rebuilder(network).all(self.weights, source.some([one.number for one in chosen])), chosen)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return weights, sigma steps, ages and mean fitness, by name."""
+        return {
+            "weights": self.weights,
+            "steps": np.array([one.step for one in self.individuals], np.int32),
+            "ages": np.array([one.age for one in self.individuals], np.int32),
+            "means": fitness_of(self.individuals),
+        }
+
+    def networks(self, elites: int, population: int) -> list[int]:
+        """Return a number of each candidate's network: that of the first candidate which is the same one.  # [N]"""
+        numbers = list(range(population))
+        first: dict[bytes, int] = {}
+        for candidate, weights in enumerate(self.weights[:elites]):
+            numbers[candidate] = first.setdefault(blake2b(weights).digest(), candidate)
+        return numbers
+
+    def best(self, most: int, islands: int) -> list[int]:
+        """Return the rows of the best parents, best first; of several islands, without copies by migration."""
+        rows: list[int] = []
+        for row in np.argsort(-fitness_of(self.individuals), kind="stable").tolist():
+            copy = islands > 1 and any(np.array_equal(self.weights[row], self.weights[better]) for better in rows)
+            if len(rows) < most and not copy:
+                rows.append(row)
+        return rows
+
+
+def named(
+    population: Sequence[Individual], sigmas: NDArray[np.float32], floor: float, crossover: Crossover
+) -> WeightSource:
+    """Return the names of a population's weights; `sigmas` [193] are those of STEPS."""
+    size = len(population)
+    rows, mates, steps = (
+        np.fromiter((getattr(one, name) for one in population), np.int32, size) for name in ("row", "mate", "step")
+    )
+    keys = np.fromiter((one.key for one in population), np.uint64, size)
+    mutated = (keys != 0) & (rows >= 0)
+    found = np.where(mutated, np.maximum(sigmas[steps - STEPS.start], np.float32(floor)), np.float32(0))
+    return WeightSource(rows, mates, keys, found, crossover)
+
+
+def island_rows(names: NDArray[np.uint64], index: int, first: int, parents: int, islands: int) -> NDArray[np.int64]:
+    """Return a parent for each candidate from number `first` on, drawn from those of its island.
+
+    Candidate k and parent k are on island k % islands. There are no islands while there are fewer parents than islands,
+    as where a run begins with one network.  names [N] -> [N]
+    """
+    islands = islands if parents >= islands else 1
+    island = np.arange(first, first + len(names)) % islands
+    return island + islands * draws(names, index, (parents - 1 - island) // islands + 1)
+
+
+def select_on_islands(
+    toolbox: Any, population: Sequence[Individual], k: int, islands: int, migration: bool, networks: Sequence[int]
+) -> list[Individual]:
+    """Return k parents, the best of each island first, after a migration where that is due.
+
+    Candidates of equal `networks` [N] are copies, as those that have migrated.
+    """
+    parts = [list(population[island::islands]) for island in range(islands)]
+    if migration:
+        toolbox.migrate(parts)
+    selected = [_without_copies(toolbox.select, part, k // islands, networks) for part in parts]
+    return [one for rank in zip(*selected, strict=True) for one in rank]
+
+
+def _without_copies(
+    select: Callable[[Sequence[Individual], int], list[Individual]],
+    island: Sequence[Individual],
+    k: int,
+    networks: Sequence[int],
+) -> list[Individual]:
+    """Return k selected individuals of an island; copies of one network only where nothing else is left."""
+    from deap import tools
+
+    first: dict[int, Individual] = {}
+    for one in island:
+        first.setdefault(networks[one.number], one)
+    copies = [one for one in island if first[networks[one.number]] is not one]
+    selected = list(select(list(first.values()), min(k, len(first))))
+    return selected + list(tools.selBest(copies, k - len(selected)))
