@@ -35,7 +35,6 @@ def train_to_the_end(
     those of training (`evo.cli.arguments`), with the summary that is filled.
     """
     from evo.cli.terminal import show
-    from evo.cli.terminal.display import display_for
     from evo.exports.tables import Events
 
     summary: Summary = arguments.summary
@@ -44,7 +43,7 @@ def train_to_the_end(
         extra("tensorboardX", "--tensorboard")
         with resources("write to", logged):
             logged.mkdir(parents=True, exist_ok=True)
-    display = display_for(arguments.quiet, arguments.verbose)
+    display = show.display_for(arguments.quiet, arguments.verbose)
     display.say(show.headline(experiment))
     from evo.run import Session, generations
     from evo.training import init_from

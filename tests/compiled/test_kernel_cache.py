@@ -265,7 +265,7 @@ def test_what_is_awaited_is_what_is_done(
     (tmp_path / "small.toml").write_text(SMALL)
     shown = display.Display()
     monkeypatch.setattr(show, "kernels_are_missing", lambda experiment: missing)
-    monkeypatch.setattr(display, "display_for", lambda quiet, verbose: shown)
+    monkeypatch.setattr(show, "display_for", lambda quiet, verbose: shown)
     out = called(tmp_path, "small.toml", "--generations", 1)[0]
     assert ("once on this machine" in out) == missing
     assert shown.awaited == f"{said} the first generation"

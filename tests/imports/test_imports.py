@@ -16,8 +16,6 @@ from tests.imports.import_picture import LAYERS, circles, folder_graph, module_g
 ROOT = Path(__file__).parents[2]
 FILES = sorted([*ROOT.glob("snake/**/*.py"), *ROOT.glob("evo/**/*.py")])
 KNOWN_CIRCLES = (
-    "evo.cli.terminal",
-    "evo.comparison",
     "evo.games",
     "evo.learning",
     "evo.workers",

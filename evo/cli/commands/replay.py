@@ -152,7 +152,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
 
 def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, film: Path | None) -> None:
     """Show the episode as it was asked for, and say how it ended."""
-    from evo.cli.terminal import game_show
+    from evo.cli.terminal import playback
     from evo.training.summary import one_line
 
     title, environment, recording = replay.title, replay.environment, replay.recording
@@ -165,19 +165,17 @@ def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, fi
             save_film(film, [one.rgb() for one in shown], min(speed, FASTEST))
         filmed = f", saved to {film}"
     elif step is not None:
-        from evo.cli.terminal.stepping import EpisodeView, coloured, walk
-
         moves = sys.stdin.isatty() and sys.stdout.isatty()
         size = shutil.get_terminal_size() if moves else os.terminal_size((400, 400))
-        steps = EpisodeView(recording, shown, environment, replay.policy, coloured(), size)
+        steps = playback.EpisodeView(recording, shown, environment, replay.policy, playback.coloured(), size)
         if step > len(steps):
             raise ConfigurationError(f"--step: must be 0 to {len(steps)}, the steps of {title}")
         if moves:
-            walk(steps.lines, len(steps), step, speed, title)
+            playback.walk(steps.lines, len(steps), step, speed, title)
         else:
             print("\n".join(steps.lines(step)))
     elif sys.stdout.isatty():
-        game_show.watch(shown, speed, f"{title} (any key skips)")
+        playback.watch(shown, speed, f"{title} (any key skips)")
     elif shown:
         print("the last position (a terminal shows the whole game, and --film FILE saves it):")
         print(shown[-1].text(colour=False))

@@ -23,8 +23,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Show every generation until the run has ended, on a live screen in a terminal, elsewhere as a plain line."""
     from evo.cli.terminal import following
-    from evo.cli.terminal.display import display_for, finite
-    from evo.cli.terminal.show import watched
+    from evo.cli.terminal.display import finite
+    from evo.cli.terminal.show import display_for
     from evo.errors import counted
     from evo.run import Row
     from evo.store.recovery import require_run_directory
@@ -51,7 +51,7 @@ def main(arguments: Namespace) -> int:
                     display.past(done - 1, metrics)
                 else:
                     display.generation(row, generations)
-            if watched(display) and (champion := champions.newer()) is not None:
+            if display.watched and (champion := champions.newer()) is not None:
                 display.champion(experiment, champion.weights, chosen)
             first = False
             if not lines and (done >= generations or not running):

@@ -31,6 +31,7 @@ BYTES = ("bytes_published", "bytes_sent", "bytes_received")
 class Display:
     """Shows messages only, on standard output."""
 
+    watched = False  # by a person, in a terminal
     awaited = "starting workers, then the first generation"  # what is done until the first generation ends
 
     def __enter__(self) -> Display:
@@ -44,13 +45,13 @@ class Display:
         print(printable_lines(text), flush=True)
 
     def generation(self, row: Row, generations: int) -> None:
-        """Show a generation of so many: here, nothing."""
+        """Show a generation; `generations` is their number in total."""
 
     def past(self, generation: int, metrics: Mapping[str, float]) -> None:
-        """Take in a generation that was trained before: here, in no way."""
+        """Take in a generation that was trained before."""
 
     def champion(self, experiment: Experiment, weights: NDArray[Any], generation: int) -> None:
-        """Show the champion [P] that a generation brought: here, in no way."""
+        """Show the champion [P] that a generation brought."""
 
 
 class Lines(Display):
@@ -60,7 +61,7 @@ class Lines(Display):
         self._pace, self._shown, self._verbose = Pace(), dict[str, str](), verbose
 
     def generation(self, row: Row, generations: int) -> None:
-        """Show a generation of so many."""
+        """Show a generation; `generations` is their number in total."""
         self._shown = shown = figures(row, self._shown)
         self._pace.add(row)
         width = len(str(generations))
@@ -89,21 +90,10 @@ class Pace:
         self._seconds.append(row.metrics.get("seconds", math.nan))
 
     def left(self, row: Row, generations: int) -> float:
-        """Return the seconds that remain after a generation of so many; NaN while they are unknown."""
+        """Return the seconds that remain after a generation; NaN while they are unknown."""
         if self._count < 2 and row.generation + 1 < generations:
             return math.nan
         return (generations - row.generation - 1) * sum(self._seconds) / len(self._seconds)
-
-
-def display_for(quiet: bool, verbose: bool = False, output: TextIO | None = None) -> Display:
-    """Return the display for an output: a screen on an interactive terminal, else lines."""
-    if quiet:
-        return Display()
-    if not is_live(output or sys.stdout):
-        return Lines(verbose)
-    from evo.cli.terminal.screen import Screen
-
-    return Screen(verbose)
 
 
 def is_live(output: TextIO) -> bool:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from evo.cli.terminal.keys import Read, keys, names
+from evo.cli.terminal.playback import Drawing, Read, keys, names
 from evo.environment import Shown
 from snake.render import position, text
 from snake.rules import HEADINGS, Game
 
-HIDE, SHOW, UP = "\x1b[?25l", "\x1b[?25h", "\x1b[{}A\r"
 BEGINNING = "an arrow begins; space pauses, n next game, q leaves"
 END = "r again, n next game, q leaves"
 MOST_TURNS = 2  # key presses that wait for their step
@@ -74,27 +73,21 @@ def sides(size: int, boards: int) -> tuple[int, int]:
 
 def play(begin: Callable[[int], Match], episode: int, steps_per_second: float) -> None:
     """Play test episodes from `episode` on, until the person leaves with q or Ctrl-C."""
-    with keys() as read:
-        sys.stdout.write(HIDE)
-        try:
-            while True:
-                answer = _play_one(begin(episode), episode, steps_per_second, read)
-                if answer == "q":
-                    return
-                episode += answer == "n"
-        except KeyboardInterrupt:
-            return
-        finally:
-            sys.stdout.write(SHOW)
-            sys.stdout.flush()
+    with suppress(KeyboardInterrupt), keys() as read:
+        while (answer := _play_one(begin(episode), episode, steps_per_second, read)) != "q":
+            episode += answer == "n"
 
 
 def _play_one(match: Match, episode: int, steps_per_second: float, read: Read) -> str:
     """Play one episode; return "n" for the next one, "r" for the same one, "q" to leave."""
-    screen = _Screen(f"test episode {episode}")
+    colour, drawing = not os.environ.get("NO_COLOR"), Drawing()
     moving, due = False, 0.0
+
+    def show(below: str) -> None:
+        drawing.show([f"test episode {episode}", *match.lines(colour), below])
+
     while not match.game.over:
-        screen.show(match, BEGINNING if match.game.steps == 0 else "" if moving else "paused")
+        show(BEGINNING if match.game.steps == 0 else "" if moving else "paused")
         waiting = due - time.monotonic() if moving else 60.0
         for key in names(read(waiting)):
             if key in ("n", "q"):
@@ -107,22 +100,8 @@ def _play_one(match: Match, episode: int, steps_per_second: float, read: Read) -
         if moving and time.monotonic() >= due:
             match.step()
             due = max(due + 1 / steps_per_second, time.monotonic())
-    screen.show(match, f"{match.verdict()} ({END})")
+    show(f"{match.verdict()} ({END})")
     while True:
         for key in names(read(60.0)):
             if key in ("n", "r", "q"):
                 return key
-
-
-class _Screen:
-    """The lines that are drawn again and again in one place."""
-
-    def __init__(self, caption: str) -> None:
-        self._caption, self._height = caption, 0
-        self._colour = not os.environ.get("NO_COLOR")
-
-    def show(self, match: Match, below: str) -> None:
-        lines = [self._caption, *match.lines(self._colour), below]
-        sys.stdout.write((UP.format(self._height) if self._height else "") + "\x1b[K\n".join(lines) + "\x1b[K\n")
-        sys.stdout.flush()
-        self._height = len(lines)

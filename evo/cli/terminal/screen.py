@@ -11,12 +11,20 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich import box
+from rich.console import Console, Group
+from rich.control import Control
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.segment import ControlType, Segment
+from rich.table import Table
+from rich.text import Text
 
 from evo.cli.terminal.champion_board import ChampionBoard
 from evo.cli.terminal.display import SCORES, UNKNOWN, Display, Pace, duration, figures, finite, number, where_time_went
@@ -24,9 +32,9 @@ from evo.errors import counted, printable_lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from rich.console import Console, RenderableType
+    from rich.console import ConsoleOptions, ConsoleRenderable, RenderableType
+    from rich.live_render import LiveRender
 
-    from evo.cli.terminal.in_place import LiveInPlace
     from evo.config.experiment import Experiment
     from evo.run import Row
 
@@ -42,14 +50,16 @@ GAP = "   "
 MOST_POINTS = 4000  # of a curve; an even number
 SMALLEST_RANGE = 1e-300
 REFRESHES = 8  # per second
+ERASE_LINE = Segment("\x1b[K", None, [(ControlType.ERASE_IN_LINE, 0)])  # right of the cursor
+ERASE_BELOW = Segment("\x1b[J", None, [(ControlType.CLEAR,)])
 
 
 class Screen(Display):
     """Shows the run on a terminal; with `verbose`, also where the time of the newest generation went."""
 
-    def __init__(self, verbose: bool = False, console: Console | None = None) -> None:
-        from rich.console import Console
+    watched = True
 
+    def __init__(self, verbose: bool = False, console: Console | None = None) -> None:
         self._console, self._verbose = console or Console(file=sys.stdout), verbose
         self._rows: deque[tuple[Row, dict[str, str]]] = deque(maxlen=ROWS[1])
         self._curves: dict[str, list[tuple[int, float]]] = {name: [] for name in SCORES}  # (generation, value)
@@ -63,8 +73,6 @@ class Screen(Display):
         self._live: LiveInPlace | None = None
 
     def __enter__(self) -> Screen:
-        from evo.cli.terminal.in_place import LiveInPlace
-
         self._live = LiveInPlace(get_renderable=self.drawn, console=self._console, refresh_per_second=REFRESHES)
         self._began = self._last = time.monotonic()
         self._live.start(refresh=True)
@@ -84,7 +92,7 @@ class Screen(Display):
         self._console.print(printable_lines(text), markup=False, highlight=False, soft_wrap=True)
 
     def generation(self, row: Row, generations: int) -> None:
-        """Show a generation of so many."""
+        """Show a generation; `generations` is their number in total."""
         self.past(row.generation, row.metrics)
         self._pace.add(row)
         self._rows.append((row, figures(row, self._rows[-1][1] if self._rows else {})))
@@ -107,9 +115,6 @@ class Screen(Display):
 
     def drawn(self) -> RenderableType:
         """Return the screen as it is now, fewer lines than the terminal has."""
-        from rich.console import Group
-        from rich.text import Text
-
         if not self._rows:
             return Text(f"{self.awaited} ... {time.monotonic() - self._began:.0f} s", style="dim")
         width, height = self._console.width, self._console.height - 1
@@ -154,8 +159,6 @@ class Screen(Display):
 
     def _curves_of(self, width: int, wanted: int, most: int) -> list[Any]:
         """Return the curves as about `wanted` lines, of which there may be `most`."""
-        from rich.text import Text
-
         kept = {name: tuple(values) for name, values in self._curves.items()}  # training adds to them in another thread
         curves = {name: values for name, values in kept.items() if len(values) > 1}
         if not curves or most < len(curves) or width < LABEL + CURVE[0] + LABEL:
@@ -172,10 +175,6 @@ class Screen(Display):
         return lines
 
     def _table(self, rows: int) -> RenderableType:
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
         # Narrow enough that scores of four digits keep all of them on a terminal of 80 columns.
         grid = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
         hidden = () if self._verbose else ("lane utilisation",)
@@ -195,8 +194,6 @@ class Screen(Display):
         return grid
 
     def _bar(self) -> RenderableType:
-        from rich.progress_bar import ProgressBar
-
         done = self._rows[-1][0].generation + 1
         return ProgressBar(total=self._generations, completed=done, width=min(76, self._console.width - 1))
 
@@ -219,3 +216,41 @@ def bars(values: Sequence[float], height: int = 1) -> list[str]:
         "".join(BARS[min(max(level - row * (len(BARS) - 1), 0), len(BARS) - 1)] for level in levels)
         for row in reversed(range(height))
     ]
+
+
+class LiveInPlace(Live):
+    """A Rich `Live` that does not erase its lines before it draws them anew, which would flicker."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Return what a refresh writes; text that is printed above the display moves it, as in Rich."""
+        with self._lock:
+            height = self._live_render.last_render_height
+            if (
+                not height
+                or not self.console.is_interactive
+                or any(not isinstance(one, Control) for one in renderables)
+            ):
+                return super().process_renderables(renderables)
+            self._live_render.vertical_overflow = self.vertical_overflow
+            top = Control(ControlType.CARRIAGE_RETURN, *[(ControlType.CURSOR_UP, 1)] * (height - 1))
+            return [top, _Overwriting(self._live_render)]
+
+
+class _Overwriting:
+    """Draws lines over others: erases what is right of each, and what is below the last one."""
+
+    def __init__(self, render: LiveRender) -> None:
+        self._render = render
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        across = 0
+        for segment in console.render(self._render, options):
+            if segment.text == "\n":
+                if across < options.max_width:  # else the cursor may stand on the last cell
+                    yield ERASE_LINE
+                across = 0
+            else:
+                across += segment.cell_length
+            yield segment
+        if across < options.max_width:
+            yield ERASE_BELOW

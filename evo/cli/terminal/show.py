@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, TextIO
 
-from evo.cli.terminal.display import Display
+from evo.cli.terminal.display import Display, Lines, is_live
 from evo.errors import ConfigurationError, counted, notice
 from evo.plugins.registry import command
 
@@ -22,6 +23,17 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0  # of a game
 FRAMES_PER_SECOND = 30.0
+
+
+def display_for(quiet: bool, verbose: bool = False, output: TextIO | None = None) -> Display:
+    """Return the display for an output: a screen on an interactive terminal, else lines."""
+    if quiet:
+        return Display()
+    if not is_live(output or sys.stdout):
+        return Lines(verbose)
+    from evo.cli.terminal.screen import Screen
+
+    return Screen(verbose)
 
 
 def headline(experiment: Experiment) -> str:
@@ -44,13 +56,6 @@ def kernels_are_missing(experiment: Experiment) -> bool:
     return not kernels_are_kept(experiment.network(), environment, experiment.transitions_from)
 
 
-def watched(display: Display) -> bool:
-    """Return whether a person looks at a terminal."""
-    from evo.cli.terminal.screen import Screen
-
-    return isinstance(display, Screen)
-
-
 def record_game(session: Session, display: Display) -> Recording | None:
     """Return the test episode of the median score, if it can be shown, or must be checked since the game is not ours.
 
@@ -63,7 +68,7 @@ def record_game(session: Session, display: Display) -> Recording | None:
     from evo.verify.recording import record
 
     environment = environment_of(session.experiment.environment)
-    if not environment.sources and not (environment.visible and watched(display)):
+    if not environment.sources and not (environment.visible and display.watched):
         return None
 
     published, order = session.store.publish(weights[None]), scores.argsort(kind="stable")
@@ -75,7 +80,7 @@ def record_game(session: Session, display: Display) -> Recording | None:
 
 def show_end(game: Recording, environment: Environment) -> None:
     """Show how the episode ends; a notice where a game's `render` fails, for the run is complete."""
-    from evo.cli.terminal.game_show import watch
+    from evo.cli.terminal.playback import watch
 
     try:
         positions = game.positions(environment)[-int(SECONDS * FRAMES_PER_SECOND) :]
@@ -119,7 +124,7 @@ def ending(
             if no_better := random is not None and champion.test.ci95[0] <= random.mean:
                 display.say("           these episodes do not show that it is better than the random player")
     environment = environment_of(experiment.environment)
-    if game is not None and environment.visible and watched(display):
+    if game is not None and environment.visible and display.watched:
         show_end(game, environment)
     directory = str(summary.run_dir)
     display.say(f"run        {shlex.quote(directory)}")

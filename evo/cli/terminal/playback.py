@@ -1,17 +1,21 @@
-"""An episode step by step: the position, the outputs for all actions, and what these depend on."""
+"""An episode in the terminal: watched, or gone through step by step, with the keys that a person presses."""
 
 from __future__ import annotations
 
 import os
+import re
+import select
 import sys
-from collections.abc import Callable, Sequence
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.cli.terminal.game_show import HIDE, SHOW, UP
-from evo.cli.terminal.keys import keys, names
 from evo.networks.occlusion import occlusion
 
 if TYPE_CHECKING:
@@ -28,6 +32,95 @@ MOVES = {"right": 1, "n": 1, "left": -1, "b": -1, "up": 10, "down": -10}
 HELP = "right and left: a step; up and down: ten; space plays; q leaves"
 GAP = "   "
 TITLE = " what the outputs depend on "
+HIDE, SHOW, UP = "\x1b[?25l", "\x1b[?25h", "\x1b[{}A\r"
+KEY = re.compile(rb"\x1b[\[O]([A-D])|\x1b\[[0-9;]*[~A-Z]|([ -~])")  # an arrow, another key with a sequence, a letter
+ARROWS = {b"A": "up", b"B": "down", b"C": "right", b"D": "left"}
+
+Read = Callable[[float], bytes]
+
+
+@contextmanager
+def keys() -> Iterator[Read]:
+    """Yield a function that waits for keys, at most for these seconds, and returns what was typed; see `names`.
+
+    The cursor is hidden meanwhile. Where there is no terminal to press keys on, the function only waits.
+    """
+    read, before = _wait, None
+    try:
+        before = termios.tcgetattr(sys.stdin.fileno())
+        tty.setcbreak(sys.stdin.fileno())
+        read = _typed
+    except (OSError, ValueError, termios.error):
+        pass
+    sys.stdout.write(HIDE)
+    try:
+        yield read
+    finally:
+        sys.stdout.write(SHOW)
+        sys.stdout.flush()
+        if before is not None:
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
+
+
+def _wait(seconds: float) -> bytes:
+    time.sleep(seconds)
+    return b""
+
+
+def _typed(seconds: float) -> bytes:
+    if not select.select([sys.stdin], [], [], max(seconds, 0))[0]:
+        return b""
+    return os.read(sys.stdin.fileno(), 64) or b"q"  # nothing: the terminal is gone, so it is time to leave
+
+
+def names(typed: bytes) -> list[str]:
+    """Return the keys of what was typed: "up", "down", "left", "right", or a letter."""
+    found = []
+    for arrow, letter in KEY.findall(typed):
+        if arrow or letter:
+            found.append(ARROWS[arrow] if arrow else letter.decode("ascii"))
+    return found
+
+
+class Drawing:
+    """Lines that are drawn again and again in one place of the terminal."""
+
+    def __init__(self) -> None:
+        self._height = 0
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Draw these lines over the last ones."""
+        below = max(self._height - len(lines), 0)  # lines of a longer drawing before
+        text = "\x1b[K\n".join([*lines, *[""] * below]) + "\x1b[K\n"
+        sys.stdout.write((UP.format(self._height) if self._height else "") + text)
+        sys.stdout.flush()
+        self._height = max(self._height, len(lines))
+
+
+def walk(lines: Callable[[int], list[str]], last: int, first: int, steps_per_second: float, caption: str) -> None:
+    """Show steps in the terminal, from `first` on, until the person leaves with q or Ctrl-C."""
+    step, plays, drawing = first, False, Drawing()
+    with suppress(KeyboardInterrupt), keys() as read:
+        while True:
+            drawing.show([caption, *lines(step), HELP])
+            pressed = names(read(1 / steps_per_second if plays else 60.0))
+            if "q" in pressed:
+                return
+            plays = plays != (" " in pressed) and step < last
+            step += sum(MOVES.get(key, 0) for key in pressed) + (1 if plays and not pressed else 0)
+            step = min(max(step, 0), last)
+
+
+def watch(positions: Sequence[Shown], frames_per_second: float, caption: str = "") -> bool:
+    """Show positions one after the other; return False where a key or Ctrl-C has skipped the rest."""
+    colour, drawing = not os.environ.get("NO_COLOR"), Drawing()
+    with suppress(KeyboardInterrupt), keys() as read:
+        for one in positions:
+            drawing.show([*([caption] if caption else []), *one.text(colour).split("\n")])
+            if read(1 / frames_per_second):
+                return False
+        return True
+    return False
 
 
 class EpisodeView:
@@ -136,32 +229,6 @@ def _strongest(change: NDArray[np.float32], names: Sequence[str]) -> list[str]:
     width = max(len(names[index]) for index in order.tolist())
     bars = ("▇" * round(BAR * float(change[index]) / highest) for index in order.tolist())
     return [f" {names[index]:<{width}} {bar}" for index, bar in zip(order.tolist(), bars, strict=True)]
-
-
-def walk(lines: Callable[[int], list[str]], last: int, first: int, steps_per_second: float, caption: str) -> None:
-    """Show steps in the terminal, from `first` on, until the person leaves with q or Ctrl-C."""
-    step, height, plays = first, 0, False
-    with keys() as read:
-        sys.stdout.write(HIDE)
-        try:
-            while True:
-                shown = [caption, *lines(step), HELP]
-                below = max(height - len(shown), 0)  # lines of a longer position before
-                text = "\x1b[K\n".join(shown + [""] * below) + "\x1b[K\n"
-                sys.stdout.write((UP.format(height) if height else "") + text)
-                sys.stdout.flush()
-                height = max(height, len(shown))
-                pressed = names(read(1 / steps_per_second if plays else 60.0))
-                if "q" in pressed:
-                    return
-                plays = plays != (" " in pressed) and step < last
-                step += sum(MOVES.get(key, 0) for key in pressed) + (1 if plays and not pressed else 0)
-                step = min(max(step, 0), last)
-        except KeyboardInterrupt:
-            return
-        finally:
-            sys.stdout.write(SHOW)
-            sys.stdout.flush()
 
 
 def coloured() -> bool:
