@@ -27,9 +27,10 @@ from evo.errors import DeviceError
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Result, Task
 from evo.rollouts.player import RunSpec
-from evo.workers import devices, gpus, placement
+from evo.workers import hardware, placement
 from evo.workers.channel import WorkerSpec
-from evo.workers.options import LocalOptions, WorkersOptions
+from evo.workers.options import WorkersOptions
+from evo.workers.placement import LocalOptions
 from evo.workers.pool import Pool
 
 EPISODES = 32
@@ -66,7 +67,7 @@ def speed(workers: Pool, tasks: list[Task]) -> float:
 
 def used(slot: Mapping[str, str]) -> int | None:
     """Return the megabytes that the driver says are used of a GPU, by whomever; None where it does not say."""
-    query = ["nvidia-smi", "-i", slot[gpus.VISIBLE], "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    query = ["nvidia-smi", "-i", slot[hardware.VISIBLE], "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     try:
         told = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:  # the driver is there without its tool
@@ -95,7 +96,7 @@ def frames(slot: dict[str, str], candidates: int) -> Table:
 
 def planned(options: Mapping[str, Any], visible: str | None) -> placement.Slots:
     """Return what pins workers to the GPUs that the user lets us see."""
-    return placement.plan(LocalOptions(**options), "tensorflow", visible, gpus.found())
+    return placement.plan(LocalOptions(**options), "tensorflow", visible, hardware.found())
 
 
 def memory(options: Mapping[str, Any], visible: str | None) -> Table:
@@ -139,7 +140,7 @@ def shared(slot: dict[str, str], candidates: int) -> Table:
 
 def updates(slot: Mapping[str, str]) -> Table:
     """Return examples a second of a generation's updates: exact on all cores, and TensorFlow's on the device."""
-    threads = devices.cores()
+    threads = hardware.cores()
     table = Table(
         "Updates",
         "Examples a second of all updates of one generation, with the same transitions; medians over turns. *Exact* is "
@@ -161,7 +162,7 @@ def updates(slot: Mapping[str, str]) -> Table:
 
 def updates_of(name: str) -> dict[str, Any]:
     """Return the examples of an experiment's updates, and the seconds of each turn by learner, in this process."""
-    threads = f"learner.threads={devices.cores()}"
+    threads = f"learner.threads={hardware.cores()}"
     settings = {kind: [*words, threads] for kind, words in LEARNERS.items()}
     return learner.of_case(UPDATES[name], settings, TURNS)
 
@@ -176,16 +177,16 @@ def main() -> int:
     if arguments.updates:
         print(json.dumps(updates_of(arguments.updates)))
         return 0
-    found = gpus.found()
+    found = hardware.found()
     if not found and not arguments.cpu:
         print("no GPU here (`nvidia-smi -L` lists none), so there is nothing to measure; --cpu measures on a core")
         return 0
     print(machine() if arguments.cpu else f"{found[0].model}; {machine()}")
     options = {"kind": "gpu", "count": 1}
-    visible = os.environ.pop(gpus.VISIBLE, placement.NO_GPU)
+    visible = os.environ.pop(hardware.VISIBLE, placement.NO_GPU)
     shown = None if visible == placement.NO_GPU else visible  # the package says so: other benchmarks want no GPU
     try:
-        slot = {gpus.VISIBLE: placement.NO_GPU} if arguments.cpu else planned(options, shown)[0]
+        slot = {hardware.VISIBLE: placement.NO_GPU} if arguments.cpu else planned(options, shown)[0]
         if not arguments.cpu:
             print(updates(slot).markdown(), flush=True)
         print(frames(slot, arguments.candidates).markdown(), flush=True)

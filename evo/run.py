@@ -40,8 +40,8 @@ def train(experiment: Experiment, run_dir: str | Path | None = None, *, plugins:
     """
     from evo.config import experiment as configuration
     from evo.plugins import registry
+    from evo.process import interrupts_wait
     from evo.training.resuming import open_or_begin
-    from evo.workers.process import interrupts_wait
 
     if not isinstance(experiment, configuration.Experiment):
         raise ConfigurationError("experiment: must be what Experiment.load(FILE) or Experiment.build(...) returns")
@@ -171,7 +171,7 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        from evo.workers.process import ignored
+        from evo.process import ignored
 
         with ignored():
             self.close()

@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 from evo.environment import Curriculum
 from evo.networks.network import Network
 from evo.options import Section
-from evo.workers import gpus
-from evo.workers.placement import LearnerDevices
+from evo.workers import hardware
+from evo.workers.options import LearnerDevices
 
 GRADIENT = "gradient-1"  # what exact updates compute: operations, their order and their rounding
 Strategy = Literal["one", "towers", "mirrored", "central", "multiworker", "parameter-server"]
@@ -103,7 +103,7 @@ class LearnerOptions(Section):
     def is_exact(self) -> bool:
         """Return whether updates are computed by `evo.learning.exact`, not by TensorFlow."""
         if self.arithmetic == "auto":
-            return not self._only_tensorflow() and not gpus.visible()
+            return not self._only_tensorflow() and not hardware.visible()
         return self.arithmetic == "exact"
 
     def with_default_threads(self, workers: int) -> LearnerOptions:

@@ -30,8 +30,8 @@ from evo.errors import (
     printable_lines,
 )
 from evo.plugins import mistakes, registry
+from evo.process import Stopped, ignore, leave, lost_output, raise_stopped, tolerate_failures
 from evo.training.summary import Summary, one_line
-from evo.workers.process import Stopped, ignore, leave, lost_output, raise_stopped, tolerate_failures
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
 FORBIDDEN = {errno.EACCES, errno.EPERM}

@@ -45,10 +45,10 @@ def train_to_the_end(
             logged.mkdir(parents=True, exist_ok=True)
     display = show.display_for(arguments.quiet, arguments.verbose)
     display.say(show.headline(experiment))
+    from evo.process import ignored
     from evo.run import Session, generations
     from evo.training import init_from
     from evo.training.champion import known_champion
-    from evo.workers.process import ignored
 
     store, forked = opened()
     game, stopped, reported = None, "", None
@@ -145,15 +145,15 @@ def _baselines(experiment: Experiment, summary: Summary) -> Mapping[str, Baselin
 
 def _notices(experiment: Experiment, store: Store) -> None:
     """Say what a user should know of the run directory and of options without an effect."""
-    from evo.workers import devices
+    from evo.workers import hardware
 
     workers, texts = experiment.workers, list(store.notices)
     if not experiment.learns and (ignored := experiment.learner.ignored_by(experiment.algorithm)):
         texts.append(ignored)
     if workers.backend == "serial" and workers.count != "auto":
         texts.append(f"workers.count = {workers.count} is ignored: the serial backend plays in the master")
-    elif workers.count != "auto" and workers.count > devices.cores():
-        cores = counted(devices.cores(), "core")
+    elif workers.count != "auto" and workers.count > hardware.cores():
+        cores = counted(hardware.cores(), "core")
         texts.append(f"{workers.count} workers share {cores}; more than cores are no faster")
     for text in texts:
         notice(text)

@@ -25,11 +25,11 @@ from evo.errors import ConfigurationError, DataError, LockedError, ResourceError
 from evo.files.layout import MANIFEST
 from evo.files.lock import held
 from evo.plugins import registry
+from evo.process import ignored, interpreter
 from evo.setup import CLUSTERS, LearnerOptions
 from evo.store.metrics import MetricsFile
 from evo.training.resuming import open_or_begin
-from evo.workers import devices, gpus
-from evo.workers.process import ignored, interpreter
+from evo.workers import hardware
 
 Begun = TypeVar("Begun")
 Show = Callable[[str], object]  # shows a line
@@ -116,13 +116,13 @@ def train(
 
 def at_once(planned: Sequence[PlannedRun]) -> int:
     """Return how many of these runs there are cores for at a time; 1 where one of them takes all, or uses a GPU."""
-    if gpus.visible() and any(_may_use_a_gpu(run.experiment) for run in planned):
+    if hardware.visible() and any(_may_use_a_gpu(run.experiment) for run in planned):
         return 1
     most = 1
     for experiment in (run.experiment for run in planned):
         learning = _cores_of(experiment.learner) if experiment.learns else 1
-        most = max(most, devices.processes(experiment.workers), learning)
-    return max(1, devices.cores() // most)
+        most = max(most, experiment.workers.processes, learning)
+    return max(1, hardware.cores() // most)
 
 
 def _cores_of(learner: LearnerOptions) -> int:

@@ -23,8 +23,7 @@ from evo.options import AlgorithmOptions, EnvironmentOptions, Section
 from evo.plugins import registry
 from evo.records import Evaluator
 from evo.setup import LearnerOptions
-from evo.workers.options import WorkersOptions
-from evo.workers.placement import LearnerDevices
+from evo.workers.options import LearnerDevices, WorkersOptions
 
 ARITHMETIC = "learner.arithmetic"  # of an identity
 LEARNING_RULES = "environment.training_generations, version"  # of an identity

@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from evo.rollouts.player import RunSpec, worst
 from evo.workers.channel import WorkerSpec
-from evo.workers.options import LocalOptions, WorkersOptions
+from evo.workers.options import WorkersOptions
+from evo.workers.placement import LocalOptions
 from evo.workers.pool import Pool
 from evo.workers.round import ATTEMPTS
 

@@ -100,7 +100,7 @@ def _model(run: Run, kind: str) -> Any:
 
     from evo.networks.keras_form import build_keras, set_weights
     from evo.workers import devices
-    from evo.workers.gpus import VISIBLE
+    from evo.workers.hardware import VISIBLE
     from evo.workers.placement import NO_GPU
 
     os.environ.setdefault(VISIBLE, NO_GPU)

@@ -21,9 +21,9 @@ from evo.errors import ResourceError, first_line
 from evo.files.layout import CONFIG
 from evo.planning.memory import Peak, Watch
 from evo.plugins import registry
+from evo.process import interpreter
 from evo.records import Effort, Episodes, Evaluator, Played, Result, Task
-from evo.workers.devices import cores, processes
-from evo.workers.process import interpreter
+from evo.workers.hardware import cores
 
 SECONDS = 10.0  # of a probe, about
 SHARE = 4  # parts of a probe: no round is longer than one of them
@@ -203,7 +203,7 @@ def main(directory: str, words: Sequence[str]) -> None:
     experiment, limit = Experiment.load(Path(directory) / CONFIG, resolved=True), float(seconds)
     rows: list[Generation] = []
     with Store.open(Path(directory)) as store, Session(experiment, store) as session:
-        sampled = Sampled(session.evaluator, limit / SHARE, processes(experiment.workers))
+        sampled = Sampled(session.evaluator, limit / SHARE, experiment.workers.processes)
         session.evaluator = session.report.evaluator = sampled
         start, began = time.time() - float(spawned), time.monotonic()
         last = began

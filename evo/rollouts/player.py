@@ -15,8 +15,7 @@ from evo.options import EnvironmentOptions
 from evo.plugins import registry
 from evo.records import NOT_DETERMINISTIC, ActionRule, Episodes, Player, Result, Segment, Task, WeightSource
 from evo.workers import devices
-from evo.workers.options import WorkersOptions
-from evo.workers.placement import LearnerDevices
+from evo.workers.options import LearnerDevices, WorkersOptions
 from evo.workers.round import worst_result
 
 if TYPE_CHECKING:

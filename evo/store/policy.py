@@ -61,7 +61,7 @@ class Policy:
         if self._tensorflow:
             return np.asarray(self._model(observations), np.float32)
         from evo.kernels import lanes
-        from evo.workers.process import interrupts_wait
+        from evo.process import interrupts_wait
 
         with interrupts_wait():  # the first call compiles
             return lanes.scores(self.network, self.weights, observations)

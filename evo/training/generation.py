@@ -39,7 +39,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
     from evo.training.init_from import start_of
     from evo.training.validation import Validated
     from evo.training.wrapped_algorithm import CheckedAlgorithm, OnCurriculum
-    from evo.workers.devices import cores, processes
+    from evo.workers.hardware import cores
 
     environment, start = environment or environment_of(experiment.environment), start_of(experiment)
     curriculum = curriculum_of(experiment.environment, environment)
@@ -50,7 +50,7 @@ def make_algorithm(experiment: Experiment, environment: Environment | None = Non
         environment=environment,
         candidates_per_task=experiment.workers.candidates_per_task
         or experiment.options.candidates_per_task(experiment.network().flops),
-        learner=experiment.learner.with_default_threads(min(cores(), processes(experiment.workers)))
+        learner=experiment.learner.with_default_threads(min(cores(), experiment.workers.processes))
         if experiment.learns
         else None,
         start=None if start is None else start.weights,

@@ -1,1 +1,1 @@
-"""Worker processes: channel, fork server, deadlines, devices, GPU placement."""
+"""Worker processes: channel, fork server, pool, rounds, devices, GPU placement."""

@@ -12,47 +12,16 @@ import sys
 import tempfile
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from evo.errors import ConfigurationError, DeviceError
-from evo.workers import gpus
-from evo.workers.gpus import VISIBLE
-from evo.workers.placement import BY_BUS, NO_GPU, ORDER, LearnerDevices, Slots, plan
-
-if TYPE_CHECKING:
-    from evo.workers.options import LocalOptions, WorkersOptions
+from evo.workers.hardware import VISIBLE
+from evo.workers.options import WorkersOptions
+from evo.workers.placement import BY_BUS, NO_GPU, ORDER
 
 LINE_BUFFERED = 1  # <stdio.h>, _IOLBF
 LEARNING = "run.algorithm: a gradient method"  # what needs TensorFlow, in a message
 WANTED = 'policy.inference: "tensorflow"'
 LIBRARIES = "; TensorFlow may lack the CUDA libraries that the extra `gpu` installs"
-
-
-def slots(workers: LocalOptions, inference: str, learner: LearnerDevices | None = None) -> Slots:
-    """Return the environment variables of each worker on this machine, with the GPUs that it has and may use."""
-    wanted = inference == "tensorflow" or (learner is not None and bool(learner.gpus))
-    return plan(workers, inference, os.environ.get(VISIBLE), gpus.found() if wanted else None, learner, cores())
-
-
-def cores() -> int:
-    """Return how many CPU cores this process may use: those it is bound to, and no more than its container's share."""
-    try:
-        allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this system
-        allowed = os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return min(allowed, max(1, -(-int(quota) // int(period))))
-    except (OSError, ValueError):  # no such limit
-        return allowed
-
-
-def processes(workers: WorkersOptions) -> int:
-    """Return how many processes play, each on a core: one for the serial backend, one per core for "auto"."""
-    if workers.backend == "serial":
-        return 1
-    return cores() if workers.count == "auto" else workers.count
 
 
 def claim(workers: WorkersOptions) -> str:
@@ -99,7 +68,7 @@ def log_placement() -> None:
     """Have TensorFlow log the device of every operation on standard error."""
     import tensorflow as tf
 
-    from evo.workers.process import keep_from_libraries
+    from evo.process import keep_from_libraries
 
     keep_from_libraries()
     with suppress(ValueError):  # a C library that calls it something else

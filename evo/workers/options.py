@@ -1,25 +1,47 @@
-"""The options of [workers] that all backends share, and those of backends that play on this machine.
-
-A backend subclasses them as `Options`, with the options that it alone has.
-"""
+"""The options of [workers] that all backends share; a backend subclasses them as `Options`, with its own."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from evo.errors import DeviceError
 from evo.options import Section
-from evo.workers import devices, placement
-from evo.workers.placement import LearnerDevices, Slots
+from evo.workers import hardware
 
-GpuWorkers = Annotated[int, Field(ge=0, le=1024)]
-GpuNumber = Annotated[int, Field(ge=0, le=1024)]
-GpuId = Annotated[str, Field(max_length=200)]
-ID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
+
+@dataclass(frozen=True)
+class LearnerDevices:
+    """Where the learner computes, as far as the placement of workers depends on it."""
+
+    names: tuple[str, ...] = ()  # as "GPU:0" or "CPU:1"; (): those that it finds
+    all_found: bool = False  # without names: all GPUs, and not the first alone
+    processes: bool = False  # it has processes of its own, on the CPU without names
+    weight: int = 0  # workers that it counts for on each of its GPUs, with placement "weighted"
+
+    @property
+    def gpus(self) -> list[int] | None:
+        """Return the numbers of its GPUs among the visible ones, none on the CPU; None: those that it finds."""
+        if not self.names:
+            return [] if self.processes else None
+        return sorted({int(name[4:]) for name in self.names if name.startswith("GPU:")})
+
+    @property
+    def last_gpu(self) -> int | None:
+        """Return the highest number of a GPU that it computes on in this process, at least 0; None: all GPUs.
+
+        TensorFlow takes memory of every GPU that it sees, and numbers those from 0.
+        """
+        if self.gpus is None:
+            return None if self.all_found else 0
+        return max(self.gpus, default=0)
+
+    @property
+    def gpus_here(self) -> list[int]:
+        """Return the GPUs that it names for this process; those of other processes may be of other machines."""
+        return [] if self.processes else self.gpus or []
 
 
 class WorkersOptions(Section):
@@ -73,58 +95,25 @@ class WorkersOptions(Section):
         """Return whether the options ask for GPUs."""
         return self.kind == "gpu"
 
-    def plan(self, inference: str, learner: LearnerDevices | None = None, elsewhere: bool = False) -> str:
+    @property
+    def processes(self) -> int:
+        """Return how many processes play, each on a core: one for the serial backend, one per core for "auto"."""
+        if self.backend == "serial":
+            return 1
+        return hardware.cores() if self.count == "auto" else self.count
+
+    def plan(self, inference: str, learner: LearnerDevices | None = None, other_machine: bool = False) -> str:
         """Return in one line which workers there will be, and on which devices.
 
-        DeviceError where a device is missing, unless the plan is for a machine `elsewhere`: then a second line says so.
+        DeviceError where a device is missing, unless the plan is for an `other_machine`: then a second line says so.
         """
-        return f"workers of {self.backend}{placement.describe_learner(learner)}"
+        return f"workers of {self.backend}{describe_learner(learner)}"
 
 
-class LocalOptions(WorkersOptions):
-    """[workers] of a backend that plays on this machine's devices."""
-
-    gpus: list[GpuWorkers] = Field([], max_length=1024, description="workers on each GPU, as in [2, 10, 10, 10]")
-    gpu_ids: list[GpuNumber | GpuId] = Field(
-        [], max_length=1024, description='GPUs to use: numbers, "GPU-..." or "MIG-..."; [] = all'
-    )
-    placement: Literal["auto", "explicit", "spread", "weighted"] = Field(
-        "auto",
-        description="workers per GPU: explicit = gpus; spread = round robin; weighted = also counting the learner; "
-        "auto = explicit with gpus, else spread",
-    )
-
-    @model_validator(mode="after")
-    def _gpus_are_consistent(self) -> LocalOptions:
-        for one in self.gpu_ids:
-            if isinstance(one, str) and not ID.fullmatch(one):
-                raise ValueError(f'gpu_ids: "{one}" is no number, and does not begin with "GPU-" or "MIG-"')
-        if len(set(self.gpu_ids)) < len(self.gpu_ids):
-            raise ValueError(f"gpu_ids: {self.gpu_ids} names a GPU twice")
-        if self.kind == "cpu" and (self.gpus or self.gpu_ids):
-            raise ValueError('kind: "cpu" does not use gpus and gpu_ids; leave them out')
-        if self.gpus and not any(self.gpus):
-            raise ValueError(f"gpus: {self.gpus} has no worker")
-        if self.gpus and self.placement not in ("auto", "explicit"):
-            raise ValueError(f'placement: "{self.placement}" counts workers per GPU itself; leave gpus out')
-        if self.placement == "explicit" and not self.gpus:
-            raise ValueError('placement: "explicit" needs gpus, as in gpus = [2, 10, 10, 10]')
-        return self
-
-    @property
-    def on_gpu(self) -> bool:
-        """Return whether the options ask for GPUs."""
-        return self.kind == "gpu" or bool(self.gpus or self.gpu_ids)
-
-    def slots(self, inference: str, learner: LearnerDevices | None = None) -> Slots:
-        """Return the environment variables of each worker; DeviceError where a device is missing."""
-        return devices.slots(self, inference, learner)
-
-    def plan(self, inference: str, learner: LearnerDevices | None = None, elsewhere: bool = False) -> str:
-        """Return in one line which workers there will be, as `WorkersOptions.plan`."""
-        try:
-            return placement.describe(self.slots(inference, learner), learner)
-        except DeviceError as absent:
-            if not elsewhere:
-                raise
-            return f"{placement.describe_elsewhere(self, inference, learner)}\n# not on this machine: {absent}"
+def describe_learner(learner: LearnerDevices | None) -> str:
+    """Return where the learner is, as the end of a line; empty where nothing learns."""
+    if learner is None:
+        return ""
+    if learner.gpus is None:
+        return f"; the learner on {'all GPUs' if learner.all_found else 'the first GPU'} that it sees, else the CPU"
+    return f"; the learner on {' and '.join(f'GPU {number}' for number in learner.gpus) or 'the CPU'}"

@@ -20,10 +20,8 @@ from typing import Any
 from evo.errors import ConfigurationError, DeviceMemoryError, ResourceError
 from evo.records import Played, Result, Task
 from evo.workers.channel import Answer, Failed, GivesUp, Packed, Ready, WorkerSpec
-from evo.workers.deadlines import Deadlines
-from evo.workers.fork_server import START_DEADLINE, ForkServer, ForkServerLost
-from evo.workers.round import ATTEMPTS, Round, size
-from evo.workers.slot import Slot, introductions
+from evo.workers.fork_server import START_DEADLINE, ForkServer, ForkServerLost, Slot, introductions
+from evo.workers.round import ATTEMPTS, Deadlines, Round, size
 
 STARTS = 10  # times in a row that a worker may be lost before it has played anything
 FORK_SERVERS = 3  # times in a row that the fork server may be lost

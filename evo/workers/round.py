@@ -1,4 +1,4 @@
-"""One round, which is a call of `map`: tasks left to play, time spent, and poisoned candidates.
+"""One round, which is a call of `map`: tasks left to play, their deadlines, time spent, and poisoned candidates.
 
 A task that has ended three workers is played candidate by candidate, which does not change results, so that only the
 candidate that causes it is named. A candidate that has ended three more workers, alone, is poison.
@@ -19,6 +19,9 @@ from evo.records import Effort, Episodes, Played, Result, Task, empty_result
 from evo.workers.channel import Packed
 
 ATTEMPTS = 3  # times that a task may end its worker
+RECENT = 256  # tasks whose throughput counts
+MEAN = 20.0  # deadline over the time of a task of this size at the mean throughput
+SLOWEST = 4.0  # deadline over the time of the slowest of them, which may have been the first
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,31 @@ class Round:
             f"{which}task {part.index + 1} of {self._count} has ended its worker{times} because the worker {why}; "
             f"the task is {_described(part.task)}"
         )
+
+
+class Deadlines:
+    """The time that tasks may take, from the throughput that this machine has shown; a task's size is its episodes."""
+
+    def __init__(self, shortest: float, first: float) -> None:
+        self._shortest = shortest  # seconds that any task may take: a machine may stand still for a while
+        self._first = first  # seconds for tasks while none has been played
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
+        self._known: tuple[float, float] | None = None  # seconds of the slowest, and an episode, of those
+
+    def note(self, seconds: float, size: int) -> None:
+        """Note how long a task of `size` episodes took."""
+        self._recent.append((seconds, size))
+        self._known = None
+
+    def of(self, size: int) -> float:
+        """Return the seconds after which a task of `size` episodes is taken for hung."""
+        if not self._recent:
+            return self._first
+        if self._known is None:
+            seconds, sizes = zip(*self._recent, strict=True)
+            self._known = max(seconds), sum(seconds) / sum(sizes)
+        slowest, mean = self._known
+        return max(self._shortest, SLOWEST * slowest, MEAN * mean * size)
 
 
 def worst_result(task: Task, episode_metrics: int) -> Result:

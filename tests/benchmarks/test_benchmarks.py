@@ -21,7 +21,7 @@ from benchmarks.tables import Form, Limit, Table, failing, grid, number
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Task
 from evo.rollouts.rollout import Rollout
-from evo.workers import gpus
+from evo.workers import hardware
 from snake.rules import Game
 
 ROOT = Path(__file__).parents[2]
@@ -324,7 +324,7 @@ def test_without_a_gpu_the_benchmark_of_gpus_says_so_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["gpu"])
-    monkeypatch.setattr(gpus, "found", list)
+    monkeypatch.setattr(hardware, "found", list)
     assert gpu.main() == 0
     assert capsys.readouterr().out.startswith("no GPU here")
 
@@ -338,7 +338,7 @@ def test_the_benchmark_of_gpus_runs_on_a_core_and_tells_of_a_gpu_that_tensorflow
     assert gpu.main() == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("| tiny, ", "| seed, "))]
     assert [row.split(" | ")[0][2:].strip() for row in rows] == ["tiny, 1", "tiny, 4", "seed, 1", "seed, 4"]
-    monkeypatch.setattr(gpus, "found", lambda: [gpus.Gpu(63, "Stand-in", "GPU-63")])
+    monkeypatch.setattr(hardware, "found", lambda: [hardware.Gpu(63, "Stand-in", "GPU-63")])
     monkeypatch.setattr(sys, "argv", small)
     assert gpu.main() == 5
     assert "must see 1 GPU, but TensorFlow sees none" in capsys.readouterr().err

@@ -31,7 +31,7 @@ from evo.records import Spent
 from evo.report.comparison import ComparisonPage
 from evo.store.champion import Score
 from evo.store.metrics import MetricsFile
-from evo.workers.devices import cores
+from evo.workers.hardware import cores
 from tests.helpers.calling import ROOT, SMALL, called
 
 EXAMPLES = sorted((ROOT / "experiments" / "comparisons").glob("*.toml"))

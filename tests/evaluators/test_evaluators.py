@@ -22,9 +22,9 @@ from evo.evaluators import processes, serial
 from evo.records import Episodes, Task, WeightSource
 from evo.workers import fork_server
 from evo.workers.channel import WorkerSpec, WorkerTraceback
+from evo.workers.fork_server import Slot
 from evo.workers.pool import Pool
 from evo.workers.round import Round
-from evo.workers.slot import Slot
 from tests.helpers.sampling import sampled
 from tests.helpers.specs import make, spec
 from tests.workers.players import Job

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evo.cli.main import main, main_run
-from evo.workers.process import STOPPING
+from evo.process import STOPPING
 
 ROOT = Path(__file__).parents[2]
 SMALL = """

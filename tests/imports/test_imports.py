@@ -18,7 +18,6 @@ FILES = sorted([*ROOT.glob("snake/**/*.py"), *ROOT.glob("evo/**/*.py")])
 KNOWN_CIRCLES = (
     "evo.games",
     "evo.learning",
-    "evo.workers",
 )
 HEAVY = {"deap", "gymnasium", "h5py", "keras", "numba", "numpy", "pydantic", "rich", "tensorflow"}
 

@@ -21,7 +21,7 @@ from evo.learning.tensorflow.networks import CHUNK, Forward
 from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.setup import LearnerOptions
-from evo.workers.gpus import VISIBLE
+from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 from tests.helpers.calling import ROOT
 from tests.helpers.learning import tensorflow  # noqa: F401

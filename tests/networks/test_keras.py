@@ -19,7 +19,7 @@ from evo.learning.tensorflow.setup import start_tensorflow
 from evo.networks.network import Network, Options
 from evo.records import WORST, ActionRule, Episodes, Task, WeightSource
 from evo.setup import LearnerOptions
-from evo.workers.gpus import VISIBLE
+from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 from tests.helpers.calling import summary_of
 from tests.helpers.specs import make, spec

@@ -22,7 +22,7 @@ from evo.planning.estimate import estimated, size
 from evo.planning.memory import Peak, Watch
 from evo.planning.probe import Generation, Probe, Round, Sampled, probe
 from evo.records import Episodes, Played, Task, WeightSource
-from evo.workers.devices import cores
+from evo.workers.hardware import cores
 from tests.helpers.calling import ROOT, SMALL, called
 
 LONGER = SMALL.replace('backend = "serial"', 'backend = "processes"\ncount = 2').replace("every = 2", "every = 50")

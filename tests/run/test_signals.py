@@ -16,7 +16,7 @@ import pytest
 
 import evo
 from evo.clock import Clock
-from evo.workers.process import BURST, STOPPING, interrupts_wait
+from evo.process import BURST, STOPPING, interrupts_wait
 from tests.helpers.calling import ROOT, SMALL, after, called, command, summary_of
 
 SECONDS = 2.0  # that a process has to end in
@@ -68,7 +68,7 @@ def test_an_impatient_second_interrupt_loses_nothing_and_says_nothing(small: Pat
 
 PROGRAM = """
 import time
-from evo.workers.process import raise_stopped
+from evo.process import raise_stopped
 raise_stopped()
 try:
     print("ready", flush=True)
@@ -172,7 +172,7 @@ COMPILING = """
 import os, sys, time
 import numba
 from numba.core.codegen import CPUCodeLibrary
-from evo.workers.process import raise_stopped
+from evo.process import raise_stopped
 asked = CPUCodeLibrary.__dict__["_object_getbuffer_hook"]
 def signalled(cls, library):
     os.kill(os.getpid(), int(sys.argv[1]))
@@ -191,7 +191,7 @@ NOTEBOOK = """
 import os, signal, sys, time
 import numba
 from numba.core.codegen import CPUCodeLibrary
-from evo.workers.process import interrupts_wait
+from evo.process import interrupts_wait
 rang = []
 signal.signal(signal.SIGALRM, lambda *_: rang.append(1))
 signal.alarm(1)
@@ -215,7 +215,7 @@ except KeyboardInterrupt:
 
 DROPPING = """
 import os, sys, time
-from evo.workers.process import raise_stopped
+from evo.process import raise_stopped
 class Closing:
     def __del__(self):
         os.kill(os.getpid(), int(sys.argv[1]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evo.workers.deadlines import MEAN, RECENT, SLOWEST, Deadlines
+from evo.workers.round import MEAN, RECENT, SLOWEST, Deadlines
 
 
 def measured(*tasks: tuple[float, int]) -> Deadlines:

@@ -12,9 +12,8 @@ import pytest
 from evo.errors import ConfigurationError, DeviceError
 from evo.workers import devices
 from evo.workers.channel import WorkerSpec
-from evo.workers.gpus import VISIBLE
-from evo.workers.options import LocalOptions
-from evo.workers.placement import NO_GPU, ORDER, plan
+from evo.workers.hardware import VISIBLE
+from evo.workers.placement import NO_GPU, ORDER, LocalOptions, plan
 from evo.workers.pool import Pool
 
 

@@ -14,7 +14,7 @@ import pytest
 from evo.errors import DeviceMemoryError
 from evo.records import Episodes, Task, WeightSource
 from evo.workers.channel import WorkerSpec
-from evo.workers.gpus import VISIBLE
+from evo.workers.hardware import VISIBLE
 from evo.workers.pool import Pool
 from tests.evaluators.test_evaluators import alive, children, master, until, want
 from tests.helpers.specs import spec

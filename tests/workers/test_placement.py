@@ -16,10 +16,10 @@ from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, DeviceError
 from evo.evaluators import serial
 from evo.setup import CLUSTERS, LearnerOptions
-from evo.workers import gpus, placement
-from evo.workers.gpus import VISIBLE, Gpu
-from evo.workers.options import LocalOptions
-from evo.workers.placement import GROWTH, LearnerDevices, describe
+from evo.workers import hardware, placement
+from evo.workers.hardware import VISIBLE, Gpu
+from evo.workers.options import LearnerDevices
+from evo.workers.placement import GROWTH, LocalOptions, describe
 
 TENSORFLOW = "learner.arithmetic=tensorflow"
 FOUR = [Gpu(i, "Tesla V100-SXM2-16GB", f"GPU-{i}{i}{i}{i}-abc") for i in range(4)]
@@ -239,12 +239,12 @@ GPU 1: NVIDIA H200 (UUID: GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0)
 
 
 def test_gpus_are_read_from_what_the_driver_s_tool_prints() -> None:
-    first, second = gpus.parsed(LISTED)
+    first, second = hardware.parsed(LISTED)
     assert (first.index, first.model) == (0, "NVIDIA A100-SXM4-40GB")
     assert first.names == ("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "MIG-GPU-5d5ba0d6/9/0")
     assert second == Gpu(1, "NVIDIA H200", "GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0")
     assert second.names == ("1",)
-    assert gpus.parsed("No devices were found\n") == []
+    assert hardware.parsed("No devices were found\n") == []
 
 
 @pytest.mark.parametrize(
@@ -259,21 +259,21 @@ def test_a_process_may_use_what_cuda_reads_of_the_variable(
         monkeypatch.delenv(VISIBLE, raising=False)
     else:
         monkeypatch.setenv(VISIBLE, text)
-    monkeypatch.setattr(gpus, "found", lambda: two)
-    assert gpus.visible.__wrapped__() == names
-    monkeypatch.setattr(gpus, "found", list)
-    assert gpus.visible.__wrapped__() == ()
+    monkeypatch.setattr(hardware, "found", lambda: two)
+    assert hardware.visible.__wrapped__() == names
+    monkeypatch.setattr(hardware, "found", list)
+    assert hardware.visible.__wrapped__() == ()
 
 
 def test_where_the_tool_is_missing_the_driver_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for bus, uuid in (("0000:3b:00.0", "GPU-b"), ("0000:1a:00.0", "GPU-a")):
         (tmp_path / bus).mkdir()
         (tmp_path / bus / "information").write_text(f"Model: \t\t NVIDIA T4\nIRQ:   1\nGPU UUID: \t {uuid}\n")
-    monkeypatch.setattr(gpus, "DRIVER", tmp_path)
+    monkeypatch.setattr(hardware, "DRIVER", tmp_path)
     monkeypatch.setenv("PATH", "")
-    assert gpus.found() == [Gpu(0, "NVIDIA T4", "GPU-a"), Gpu(1, "NVIDIA T4", "GPU-b")]
-    monkeypatch.setattr(gpus, "DRIVER", tmp_path / "none")
-    assert gpus.found() == []
+    assert hardware.found() == [Gpu(0, "NVIDIA T4", "GPU-a"), Gpu(1, "NVIDIA T4", "GPU-b")]
+    monkeypatch.setattr(hardware, "DRIVER", tmp_path / "none")
+    assert hardware.found() == []
 
 
 @pytest.mark.parametrize(
@@ -310,14 +310,14 @@ def test_a_dry_run_prints_the_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VISIBLE, raising=False)
-    monkeypatch.setattr(gpus, "found", lambda: FOUR)  # what the machine has is all that is not real here
+    monkeypatch.setattr(hardware, "found", lambda: FOUR)  # what the machine has is all that is not real here
     path = tmp_path / "experiment.toml"
     told = "# 32 workers: 2 on GPU 0, 10 on GPU 1, 10 on GPU 2, 10 on GPU 3"
     assert dry_run(path, capsys, "workers.gpus=[2, 10, 10, 10]") == [told]
     assert dry_run(path, capsys, 'workers.gpu_ids=["GPU-3333", 0]', "workers.count=3") == [
         "# 3 workers: 2 on GPU GPU-3333-abc, 1 on GPU 0"
     ]
-    monkeypatch.setattr(gpus, "found", list)
+    monkeypatch.setattr(hardware, "found", list)
     plan_line, note = dry_run(path, capsys, "workers.gpus=[2, 10, 10, 10]")
     assert plan_line == told
     assert note == "# not on this machine: workers.gpus lists 4 GPUs, but this machine has none"
@@ -328,7 +328,7 @@ def test_a_dry_run_plans_for_a_machine_that_has_the_gpus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VISIBLE, raising=False)
-    monkeypatch.setattr(gpus, "found", list)
+    monkeypatch.setattr(hardware, "found", list)
     path, kind = tmp_path / "experiment.toml", "workers.kind=gpu"
     absent = '# not on this machine: workers.kind: "gpu", and this process sees no GPU; "auto" plays on the CPU where '
     assert dry_run(path, capsys, kind) == ["# 2 workers on each GPU", f"{absent}there is none"]
@@ -352,7 +352,7 @@ def test_a_dry_run_plans_for_a_machine_that_has_the_gpus(
 def test_a_run_that_learns_on_a_gpu_that_is_not_there_makes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
-    monkeypatch.setattr(gpus, "found", list)
+    monkeypatch.setattr(hardware, "found", list)
     monkeypatch.delenv(VISIBLE, raising=False)
     path = tmp_path / "experiment.toml"
     path.write_text('[run]\nalgorithm = "ppo"\n[learner]\ndevices = ["GPU:0"]\n')
@@ -369,7 +369,7 @@ def test_a_run_that_learns_on_a_gpu_that_is_not_there_makes_nothing(
 def test_a_run_that_asks_for_a_gpu_that_is_not_there_makes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
-    monkeypatch.setattr(gpus, "found", list)
+    monkeypatch.setattr(hardware, "found", list)
     monkeypatch.delenv(VISIBLE, raising=False)
     path = tmp_path / "experiment.toml"
     path.write_text('[policy]\ninference = "tensorflow"\n[workers]\ngpus = [1, 1]\n')
@@ -382,7 +382,7 @@ def test_a_master_that_plays_itself_has_a_gpu_to_itself_and_its_learner(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VISIBLE, raising=False)
-    monkeypatch.setattr(gpus, "found", lambda: FOUR)
+    monkeypatch.setattr(hardware, "found", lambda: FOUR)
     assert [slot[VISIBLE] for slot in serial.Options(memory="all", count=8).slots("tensorflow")] == ["0"]
     assert [slot[VISIBLE] for slot in serial.Options(memory="all", gpus=[0, 1]).slots("tensorflow")] == ["1"]
     path = tmp_path / "experiment.toml"

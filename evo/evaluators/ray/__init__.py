@@ -27,10 +27,10 @@ from evo.plugins import registry
 from evo.records import Played, Task
 from evo.rollouts.player import RunSpec
 from evo.workers.channel import Channel, Failed
-from evo.workers.devices import cores
 from evo.workers.fork_server import THREADS
-from evo.workers.options import WorkersOptions
-from evo.workers.placement import LearnerDevices, describe_learner, memory_variables
+from evo.workers.hardware import cores
+from evo.workers.options import LearnerDevices, WorkersOptions, describe_learner
+from evo.workers.placement import memory_variables
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.evaluators.ray.driver import serve; serve(int(sys.argv[1]))"
 CLOSE_TIMEOUT = 2.0  # seconds for leaving a cluster that was joined
@@ -76,7 +76,7 @@ class Options(WorkersOptions):
             raise ConfigurationError('workers.resources: only policy.inference = "tensorflow" computes on GPUs')
         return {"CPU": float(self.threads), **self.resources}
 
-    def plan(self, inference: str, learner: LearnerDevices | None = None, elsewhere: bool = False) -> str:
+    def plan(self, inference: str, learner: LearnerDevices | None = None, other_machine: bool = False) -> str:
         """Return in one line which cluster plays; ConfigurationError where Ray is missing."""
         installed()
         asked = ", ".join(f"{name} = {amount:g}" for name, amount in self.request(inference).items())

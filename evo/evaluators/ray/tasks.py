@@ -25,10 +25,9 @@ from evo.evaluators.ray.worker import Answer, GivesUp, Lost, play
 from evo.records import Played, Task
 from evo.rollouts.player import RunSpec, worst
 from evo.workers.channel import Failed, Packed
-from evo.workers.deadlines import Deadlines
 from evo.workers.fork_server import START_DEADLINE
 from evo.workers.pool import FIRST_DEADLINE, GROWTH, SHORTEST_DEADLINE
-from evo.workers.round import Round, size
+from evo.workers.round import Deadlines, Round, size
 
 KEPT = 2  # published matrices in the object store
 CHECK = 1.0  # seconds between checks of the cluster while nothing arrives

@@ -21,7 +21,7 @@ from evo.records import Player, Result, Task
 from evo.rollouts.player import RunSpec, make_player
 from evo.workers.channel import OUT_OF_MEMORY, Failed, Packed
 from evo.workers.fork_server import START_DEADLINE
-from evo.workers.gpus import VISIBLE
+from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 from evo.workers.pool import GROWTH
 from evo.workers.round import ATTEMPTS

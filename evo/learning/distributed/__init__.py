@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from evo.errors import notice
 from evo.setup import CLUSTERS
-from evo.workers import devices, gpus
-from evo.workers.gpus import VISIBLE
+from evo.workers import devices, hardware
+from evo.workers.hardware import VISIBLE
 
 if TYPE_CHECKING:
     from evo.learning.learner import ActionValueLoss, Learner, PolicyLoss
@@ -45,6 +45,6 @@ def _note_unseen_gpus() -> None:
     if tf.config.list_physical_devices("GPU"):
         return
     visible = os.environ.get(VISIBLE)
-    there = gpus.usable(visible, gpus.found() if visible is None else ())
+    there = hardware.usable(visible, hardware.found() if visible is None else ())
     if there:
         notice(f"the learner is on the CPU: TensorFlow sees none of GPU {', '.join(there)}{devices.LIBRARIES}")

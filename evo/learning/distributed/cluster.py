@@ -26,10 +26,10 @@ from evo.learning.tensorflow.learner import part_size
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.setup import LearnerOptions
-from evo.workers import gpus
+from evo.workers import hardware
 from evo.workers.channel import Answer, Channel, Failed, GivesUp, WorkerSpec
 from evo.workers.fork_server import ForkServer, ForkServerLost
-from evo.workers.gpus import VISIBLE
+from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 
 TIMEOUT = 3600.0  # seconds for an answer
@@ -183,7 +183,7 @@ def _pin(device: str) -> str:
     if not device.startswith("GPU:"):
         return NO_GPU
     number, visible = int(device.removeprefix("GPU:")), os.environ.get(VISIBLE)
-    seen = gpus.usable(visible, gpus.found() if visible is None else ())
+    seen = hardware.usable(visible, hardware.found() if visible is None else ())
     if number < len(seen):
         return seen[number]
     if visible is None and not seen:  # unknown here; the process checks it

@@ -30,7 +30,7 @@ from evo.networks.network import Options as Policy
 from evo.records import Player
 from evo.setup import LearnerOptions
 from evo.workers import devices
-from evo.workers.gpus import VISIBLE
+from evo.workers.hardware import VISIBLE
 from evo.workers.placement import NO_GPU
 
 OURS = "evo."  # modules that losses of a learner with several processes are of

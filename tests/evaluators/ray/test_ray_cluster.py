@@ -30,10 +30,10 @@ from evo.learning.collecting import begin_envs, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import WORST, ActionRule, Episodes, Result, Task, WeightSource
-from evo.workers.deadlines import Deadlines
-from evo.workers.gpus import VISIBLE
+from evo.workers.hardware import VISIBLE
 from evo.workers.options import WorkersOptions
 from evo.workers.placement import GROWTH, memory_variables
+from evo.workers.round import Deadlines
 from tests.evaluators.ray.ray_nodes import (
     ROOT,
     STORE,

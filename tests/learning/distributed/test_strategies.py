@@ -24,7 +24,7 @@ from evo.learning.distributed.cluster import environments
 from evo.learning.distributed.member import described
 from evo.learning.distributed.messages import KINDS, Message, decode, encode
 from evo.setup import LearnerOptions
-from evo.workers import gpus
+from evo.workers import hardware
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.learning.distributed import spread_learners
 
@@ -137,10 +137,14 @@ def test_a_device_that_is_not_there_is_named(one: dict[str, NDArray[Any]]) -> No
 @pytest.mark.parametrize(
     ("visible", "there", "told"),
     [
-        (None, [gpus.Gpu(0, "A100", "GPU-0"), gpus.Gpu(1, "A100", "GPU-1")], "TensorFlow sees none of GPU 0, 1; "),
+        (
+            None,
+            [hardware.Gpu(0, "A100", "GPU-0"), hardware.Gpu(1, "A100", "GPU-1")],
+            "TensorFlow sees none of GPU 0, 1; ",
+        ),
         ("GPU-1", [], "TensorFlow sees none of GPU GPU-1; "),
         (None, [], ""),
-        ("-1", [gpus.Gpu(0, "A100", "GPU-0")], ""),  # hidden, so nobody expects it
+        ("-1", [hardware.Gpu(0, "A100", "GPU-0")], ""),  # hidden, so nobody expects it
     ],
 )
 def test_a_learner_that_does_not_see_the_gpus_that_are_there_says_so(
@@ -149,7 +153,7 @@ def test_a_learner_that_does_not_see_the_gpus_that_are_there_says_so(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(visible))
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(gpus, "found", lambda: there)
+    monkeypatch.setattr(hardware, "found", lambda: there)
     for options in (LearnerOptions(threads=1, arithmetic="tensorflow"), LearnerOptions(threads=1, devices=["CPU:0"])):
         make_learner(spread_learners.NETWORK, options, spread_learners.Loss(3))
     said = capsys.readouterr().err
@@ -308,7 +312,7 @@ def test_a_process_that_lacks_its_gpu_is_not_let_to_compute_elsewhere(tmp_path: 
 
 def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(gpus, "found", list)
+    monkeypatch.setattr(hardware, "found", list)
 
     def places(given: str = "", **options: Any) -> list[tuple[str, str, int, str, dict[str, list[str]]]]:
         found = []
@@ -327,8 +331,8 @@ def test_every_process_is_told_its_place_and_only_ours_are_started(monkeypatch: 
     assert [one[:3] for one in served] == [
         ("coordinator", "chief", 0), ("parameter server", "ps", 0), ("worker 0", "worker", 0)
     ]  # fmt: skip
-    sliced = [gpus.Gpu(0, "A100", "GPU-0", ("MIG-a", "MIG-b")), gpus.Gpu(1, "A100", "GPU-1")]
-    monkeypatch.setattr(gpus, "found", lambda: sliced)
+    sliced = [hardware.Gpu(0, "A100", "GPU-0", ("MIG-a", "MIG-b")), hardware.Gpu(1, "A100", "GPU-1")]
+    monkeypatch.setattr(hardware, "found", lambda: sliced)
     assert [one[3] for one in places(strategy="multiworker", devices=["GPU:2", "GPU:1"])] == ["1", "MIG-b"]
     with pytest.raises(DeviceError, match=r"learner\.devices: GPU:3 is missing: this machine has 3"):
         places(strategy="multiworker", devices=["GPU:2", "GPU:3"])

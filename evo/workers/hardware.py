@@ -1,4 +1,4 @@
-"""The GPUs of this machine, from the driver's own tools, without loading CUDA or TensorFlow."""
+"""The CPU cores and the GPUs of this machine, as the system and the driver's own tools list them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ class Gpu:
     def names(self) -> tuple[str, ...]:
         """Return its entries in CUDA_VISIBLE_DEVICES: its number, or the ids of its instances."""
         return self.slices or (str(self.index),)
+
+
+def cores() -> int:
+    """Return how many CPU cores this process may use: those it is bound to, and no more than its container's share."""
+    try:
+        allowed = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        allowed = os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return min(allowed, max(1, -(-int(quota) // int(period))))
+    except (OSError, ValueError):  # no such limit
+        return allowed
 
 
 def found() -> list[Gpu]:

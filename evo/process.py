@@ -1,4 +1,4 @@
-"""What this process does about signals that end it and failing standard streams; other interpreters of its own."""
+"""Signals that end this process, standard streams that fail, and programs in interpreters of their own."""
 
 from __future__ import annotations
 
