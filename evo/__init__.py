@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from evo.comparison.training import compare
     from evo.config.experiment import Experiment
     from evo.errors import EvoError
+    from evo.planning.estimate import Estimate, plan
     from evo.report.writing import write_report
     from evo.run import Row, train
     from evo.store.champion import Score
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AskTell",
     "Comparison",
+    "Estimate",
     "EvoError",
     "Experiment",
     "Policy",
@@ -30,6 +32,7 @@ __all__ = [
     "SweepResult",
     "compare",
     "make_algorithm",
+    "plan",
     "sweep",
     "train",
     "write_report",
@@ -38,6 +41,7 @@ __all__ = [
 _HOMES = {
     "AskTell": "evo.training.generation",
     "Comparison": "evo.comparison.tables",
+    "Estimate": "evo.planning.estimate",
     "EvoError": "evo.errors",
     "Experiment": "evo.config.experiment",
     "Policy": "evo.store.policy",
@@ -47,6 +51,7 @@ _HOMES = {
     "SweepResult": "evo.sweep.sweeping",
     "compare": "evo.comparison.training",
     "make_algorithm": "evo.training.generation",
+    "plan": "evo.planning.estimate",
     "sweep": "evo.sweep.sweeping",
     "train": "evo.run",
     "write_report": "evo.report.writing",

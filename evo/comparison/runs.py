@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evo.config.environments import environment_of, stored
+from evo.config.environments import environment_of
 from evo.config.experiment import Experiment, difference
 from evo.config.toml import value_text
 from evo.errors import ConfigurationError, DataError, counted, first_line
-from evo.files.layout import CONFIG, MANIFEST, distinguished
+from evo.files.layout import MANIFEST, distinguished
 from evo.records import NOTHING, Spent
-from evo.store.champion import score_in
 from evo.store.run import Run
 from evo.store.store import Store
 from evo.training.champion import known_champion
@@ -91,12 +90,15 @@ def trained_run(run: PlannedRun) -> ComparedRun | None:
     """
     if not (run.directory / MANIFEST).exists():
         return None
-    store = Store.read(run.directory)
-    champion = known_champion(store, run.experiment) if store.next_generation else None
-    if champion is None or not _ended(store, run.experiment, champion.fitness):
+    store, experiment = Store.read(run.directory), run.experiment
+    champion = known_champion(store, experiment) if store.next_generation else None
+    if champion is None:
+        return None
+    spent = experiment.run.budget.reached(store.spent, champion.fitness)
+    if store.next_generation < experiment.generations and not spent:
         return None
     return ComparedRun(
-        run.method, run.experiment, run.directory, store.next_generation, store.spent, champion.test, champion.fitness
+        run.method, experiment, run.directory, store.next_generation, store.spent, champion.test, champion.fitness
     )
 
 
@@ -136,9 +138,8 @@ def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
     seen: dict[tuple[str, int], Path] = {}
     found = []
     for directory in directories:
-        store = Store.read(directory)
-        with stored():
-            experiment = Experiment.load(directory / CONFIG, resolved=True)
+        run = Run(directory)
+        experiment = run.config
         budget = experiment.run.budget.model_dump()
         options = json.dumps([{**experiment.identity(), "seed": 0}, experiment.generations, budget], sort_keys=True)
         if other := seen.get((options, experiment.run.seed)):
@@ -146,9 +147,9 @@ def runs_in(directories: Sequence[Path]) -> list[ComparedRun]:
             raise ConfigurationError(f"{directory} {text} ({other})")
         seen[options, experiment.run.seed] = directory
         first.setdefault(options, directory.resolve())
-        found.append((options, ComparedRun("", experiment, directory, store.next_generation, store.spent), store))
+        found.append((options, run))
     names = dict(zip(first, _names(list(first.values())), strict=True))
-    return [_with_score(replace(run, method=names[options]), store) for options, run, store in found]
+    return [_compared(names[options], run) for options, run in found]
 
 
 def _names(directories: Sequence[Path]) -> list[str]:
@@ -159,21 +160,15 @@ def _names(directories: Sequence[Path]) -> list[str]:
     return names if len({*names}) == len(names) else distinguished(directories)
 
 
-def _with_score(run: ComparedRun, store: Store) -> ComparedRun:
-    """Return a run with its champion's test score."""
+def _compared(method: str, run: Run) -> ComparedRun:
+    """Return what came of a run that was trained before."""
+    done = run.store.next_generation
+    found = ComparedRun(method, run.config, run.directory, done, run.store.spent)
     try:
-        about = Run(run.directory).champion.about
+        score = run.test
     except DataError as error:
-        return replace(run, failure=first_line(error))
-    score, fitness = score_in(about), about.get("fitness")
+        return replace(found, failure=first_line(error))
     if score is None:
-        return replace(run, failure="its champion is not tested")
-    ended = _ended(store, run.experiment, fitness if isinstance(fitness, int | float) else None)
-    done = f"trained {store.next_generation} of {counted(run.experiment.generations, 'generation')}"
-    return replace(run, score=score, remark="" if ended else done)
-
-
-def _ended(store: Store, experiment: Experiment, fitness: float | None) -> bool:
-    """Return whether a run has nothing left to train."""
-    spent = experiment.run.budget.reached(store.spent, fitness)
-    return store.next_generation >= experiment.generations or bool(spent)
+        return replace(found, failure="its champion is not tested")
+    remark = f"trained {done} of {counted(run.config.generations, 'generation')}"
+    return replace(found, score=score, validation=run.fitness, remark="" if run.ended else remark)

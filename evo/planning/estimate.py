@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
 
 from evo.config.experiment import Experiment
 from evo.config.sections import SPENT, amount_text
 from evo.errors import counted
-from evo.planning.probe import Generation, Probe
+from evo.planning.memory import available, free_disk
+from evo.planning.probe import SECONDS, Probe, ProbedGeneration, probe
 from evo.store.store import KEEP_EVERY
 
 CHECKPOINTS = 4  # kept besides every hundredth: the last three and the best
@@ -37,9 +40,16 @@ class Goal:
     frames: float
     disk: int  # bytes of the run directory then
 
+    @property
+    def text(self) -> str:
+        """Return it in words, as in 300 generations."""
+        if self.name == "generations":
+            return counted(int(self.amount), "generation")
+        return f"{amount_text(self.name, self.amount)} ({counted(self.generations, 'generation')})"
+
 
 @dataclass(frozen=True)
-class With:
+class WorkerEstimate:
     """The same with another number of workers, each on a core of its own."""
 
     workers: int
@@ -64,38 +74,34 @@ class Estimate:
     worker_utilisation: float  # share of the time in which workers play
     seconds_per_generation: float
     shares: dict[str, float]  # of the time, by part
-    with_workers: tuple[With, ...]
+    with_workers: tuple[WorkerEstimate, ...]
     warnings: tuple[str, ...]
     probed: str  # what the probe has played, in words
 
 
-@dataclass(frozen=True)
-class _Steady:
-    """A generation as the probe has it on average, once workers have started."""
+def plan(experiment: Experiment, workers: Sequence[int] = (), seconds: float = SECONDS) -> Estimate:
+    """Return what a run takes on this machine, from a probe of about `seconds`; also with other numbers of workers.
 
-    parts: dict[str, float]  # seconds, without those of tests
-    amounts: dict[str, float]  # spent, by the names of `Spent`
-    tasks: float  # of a round in training
+    ResourceError or ConfigurationError where it cannot run.
+    """
+    return estimated(experiment, probe(experiment, seconds), available(), free_disk(Path("runs")), workers)
 
 
 def estimated(
     experiment: Experiment, probe: Probe, available: int | None, free: int, workers: Sequence[int] = ()
 ) -> Estimate:
     """Return the estimate; `available` bytes of memory and `free` bytes of disk are what this machine has."""
-    steady, test = _steady(experiment, probe), probe.test.whole if probe.test else 0.0
-    each = sum(steady.parts.values())
-    tests = test / min(experiment.test.every, experiment.generations)
-    goals = sorted(_goals(experiment, probe, steady, test), key=lambda goal: goal.seconds)
-    first = goals[0]
+    forecast = _Forecast(experiment, probe)
+    goals = sorted(forecast.goals(), key=lambda goal: goal.seconds)
+    first, each = goals[0], sum(forecast.parts.values())
     memory = None if probe.peak is None else probe.peak.total + probe.growth
     now = max(1, round(probe.generations[-1].metrics.get("workers") or 1))
-    whole = each + tests
-    shares = {name: seconds / whole for name, seconds in steady.parts.items()} | {"seconds_testing": tests / whole}
-    slots = [one.metrics.get("lane_utilisation") for one in probe.generations]
-    lanes = [value for value in slots if value is not None]
-    played = f"{counted(len(probe.generations), 'generation')}"
+    tests = forecast.test / min(experiment.test.every, experiment.generations)
+    shares = {name: seconds / (each + tests) for name, seconds in {**forecast.parts, "seconds_testing": tests}.items()}
+    lanes = [used for one in probe.generations if (used := one.metrics.get("lane_utilisation")) is not None]
+    probed = counted(len(probe.generations), "generation")
     if any(one.played < one.tasks for row in probe.generations for one in row.rounds):
-        played += ", of which only a part was played"
+        probed += ", of which only a part was played"
     return Estimate(
         goals=tuple(goals),
         workers=now,
@@ -105,136 +111,100 @@ def estimated(
         disk_free=free,
         frames_per_second=first.frames / first.training,
         lane_utilisation=sum(lanes) / len(lanes) if lanes else None,
-        worker_utilisation=steady.parts["seconds_acting"] / each,
+        worker_utilisation=forecast.parts["seconds_acting"] / each,
         seconds_per_generation=each,
         shares={name: share for name, share in shares.items() if share > 0},
-        with_workers=tuple(_with(count, now, probe, steady, test, first, memory) for count in workers),
+        with_workers=tuple(forecast.with_workers(count, now, first, memory) for count in workers),
         warnings=tuple(_warnings(first, memory, available, free)),
-        probed=played,
+        probed=probed,
     )
 
 
-def _steady(experiment: Experiment, probe: Probe) -> _Steady:
-    """Return the mean generation of those to come; validation counts as often as it is due."""
-    turns = max(1, len(experiment.environment.changes))
-    late = _last_third(probe.generations, turns)
-    trained = [_without_validation(one) for one in late]
-    parts = {name: _mean([one[name] for one in trained]) for name in trained[0]}
-    those = [one for one in probe.generations if any(each.evaluation for each in one.rounds)]
-    validated = [_validation(one) for one in _last_third(those)]
-    every = min(experiment.validation.every, experiment.generations)
-    parts["seconds_acting"] += _mean([one["seconds"] for one in validated]) / every
-    amounts = {}
-    for name in SPENT:
-        if name != "seconds":
-            own = _mean([_amount(one, name) - _of_validation(one, name) for one in late])
-            amounts[name] = own + _mean([one[name] for one in validated]) / every
-    amounts["seconds"] = sum(seconds for name, seconds in parts.items() if name != "seconds_committing")
-    rounds = [one.tasks for row in late for one in row.rounds if not one.evaluation]
-    return _Steady(parts, amounts, _mean(rounds) if rounds else 1.0)
+class _Forecast:
+    """The generations to come: each as the probe's on average once workers have started, so its last third.
 
-
-def _last_third(generations: Sequence[Generation], turns: int = 1) -> Sequence[Generation]:
-    """Return the last third, which is most like what is to come: episodes get longer as players learn.
-
-    Of rules in turn, each counts as often as the others, where there are so many generations.
+    Episodes get longer as players learn, so the last third is most like what is to come. Validation counts as often as
+    it is due.
     """
+
+    def __init__(self, experiment: Experiment, probe: Probe) -> None:
+        self._experiment, self._probe = experiment, probe
+        late = _last_third(probe.generations, max(1, len(experiment.environment.changes)))
+        validated = _last_third([one for one in probe.generations if one.validates])
+        every = min(experiment.validation.every, experiment.generations)
+        trained = [_without_validation(one) for one in late]
+        self.parts = {name: fmean(one[name] for one in trained) for name in trained[0]}  # seconds, without tests
+        self.parts["seconds_acting"] += fmean(one.spent_validating("seconds") for one in validated) / every
+        self._amounts = {  # spent by a generation
+            name: fmean(one.spent(name) - one.spent_validating(name) for one in late)
+            + fmean(one.spent_validating(name) for one in validated) / every
+            for name in SPENT
+            if name != "seconds"
+        }
+        self._amounts["seconds"] = sum(took for name, took in self.parts.items() if name != "seconds_committing")
+        rounds = [one.tasks for row in late for one in row.rounds if not one.evaluation]
+        self._tasks = fmean(rounds) if rounds else 1.0  # of a round in training
+        self.test = probe.test.whole if probe.test else 0.0  # seconds
+
+    def goals(self) -> Iterator[Goal]:
+        """Yield every end that the experiment has, the number of generations included."""
+        yield self._goal("generations", self._experiment.generations, self._experiment.generations)
+        for name, limit in self._experiment.run.budget.limits().items():
+            left, generations = float(limit), 0
+            for one in self._probe.generations:
+                if left > 0:
+                    left, generations = left - one.spent(name), generations + 1
+            generations += math.ceil(max(left, 0.0) / max(self._amounts[name], 1e-9))
+            yield self._goal(name, limit, generations)
+
+    def _goal(self, name: str, amount: float, generations: int) -> Goal:
+        probe = self._probe
+        known = probe.generations[:generations]  # as they were; the others are as the last of these
+        training, frames = (
+            sum(one.spent(what) for one in known) + self._amounts[what] * (generations - len(known))
+            for what in ("seconds", "frames")
+        )
+        commits = self.parts["seconds_committing"] * generations
+        tests = max(1, -(-generations // self._experiment.test.every)) * self.test
+        files = probe.checkpoint * (min(generations, CHECKPOINTS) + generations // KEEP_EVERY)
+        disk = round(probe.each * generations + files + probe.published + probe.champion)
+        return Goal(name, amount, generations, probe.start + training + commits + tests, training, frames, disk)
+
+    def with_workers(self, count: int, now: int, first: Goal, memory: int | None) -> WorkerEstimate:
+        """Return the time and the memory with `count` workers: playing is divided among them, the rest is not."""
+        acting_now, probe = self.parts["seconds_acting"], self._probe
+        rest = sum(self.parts.values()) - acting_now
+        acting = acting_now * min(now, probe.cores) / max(1.0, min(count, self._tasks))
+        unshared = first.seconds - first.generations * acting_now - self.test
+        seconds = unshared + first.generations * acting + self.test * min(now, probe.cores) / count
+        if count > self._tasks:
+            why = f"a round has {self._tasks:.0f} tasks, so more workers than that have nothing to play"
+        elif rest > acting:
+            name = max((name for name in self.parts if name != "seconds_acting"), key=self.parts.__getitem__)
+            why = f"{rest / (rest + acting):.0%} of a generation is not shared by workers; most of it: {PARTS[name]}"
+        else:
+            why = f"playing, which workers share, is {acting / (rest + acting):.0%} of a generation"
+        own = probe.peak.worker if probe.peak else 0
+        total = None if memory is None else memory + (count - now) * own
+        return WorkerEstimate(count, seconds, first.seconds / seconds, total, why)
+
+
+def _last_third(generations: Sequence[ProbedGeneration], turns: int = 1) -> Sequence[ProbedGeneration]:
+    """Return the last third; of rules in turn, each counts as often as the others, where there are enough."""
     third = max(1, len(generations) // 3)
     return generations[-max(turns, third // turns * turns) :]
 
 
-def _without_validation(one: Generation) -> dict[str, float]:
+def _without_validation(one: ProbedGeneration) -> dict[str, float]:
     """Return the parts of a generation's time, as if all of its tasks were played, without validation."""
     parts = {name: one.metrics.get(name) or 0.0 for name in PARTS if name != "seconds_testing"}
-    training = [each for each in one.rounds if not each.evaluation]
-    missing = sum(each.whole - each.seconds for each in training)
+    missing = sum(each.missing for each in one.rounds if not each.evaluation)
     validation = sum(each.seconds for each in one.rounds if each.evaluation)
     playing = parts["seconds_acting"] + parts["seconds_idle"]
     share = parts["seconds_acting"] / playing if playing else 1.0
     parts["seconds_acting"] += share * (missing - validation)
     parts["seconds_idle"] += (1 - share) * (missing - validation)
     return parts
-
-
-def _validation(one: Generation) -> dict[str, float]:
-    seconds = sum(each.whole for each in one.rounds if each.evaluation)
-    return {"seconds": seconds, **{name: _of_validation(one, name) for name in SPENT if name != "seconds"}}
-
-
-def _of_validation(one: Generation, name: str) -> float:
-    """Return the share of an amount that a generation's validation spent."""
-    if not any(each.evaluation for each in one.rounds):
-        return 0.0
-    frames, whole = one.metrics.get("frames_validating") or 0.0, one.metrics["frames"] or 1.0
-    if name in ("frames", "forward_passes"):
-        return frames
-    if name == "multiply_adds":
-        passes = (one.metrics["forward_passes"] or 0.0) + 2 * (one.metrics["backward_passes"] or 0.0)
-        return _amount(one, name) * frames / max(passes, 1.0)
-    return _amount(one, name) * frames / whole
-
-
-def _amount(one: Generation, name: str) -> float:
-    """Return what a generation spent; of processor time, as if all of its tasks were played."""
-    amount, seconds = one.metrics[name] or 0.0, one.metrics["seconds"] or 1.0
-    if name != "cpu_seconds":
-        return amount
-    return amount * (1 + sum(each.whole - each.seconds for each in one.rounds) / seconds)
-
-
-def _goals(experiment: Experiment, probe: Probe, steady: _Steady, test: float) -> list[Goal]:
-    """Return every end that the experiment has, the number of generations included."""
-    goals = [_goal("generations", experiment.generations, experiment.generations, experiment, probe, steady, test)]
-    for name, limit in experiment.run.budget.limits().items():
-        left, generations = float(limit), 0
-        for one in probe.generations:
-            if left > 0:
-                left, generations = left - _spent(one, name), generations + 1
-        generations += math.ceil(max(left, 0.0) / max(steady.amounts[name], 1e-9))
-        goals.append(_goal(name, limit, generations, experiment, probe, steady, test))
-    return goals
-
-
-def _goal(
-    name: str, amount: float, generations: int, experiment: Experiment, probe: Probe, steady: _Steady, test: float
-) -> Goal:
-    known = probe.generations[:generations]  # as they were; the others are as the last of these
-    training, frames = (
-        sum(_spent(one, what) for one in known) + steady.amounts[what] * (generations - len(known))
-        for what in ("seconds", "frames")
-    )
-    commits = steady.parts["seconds_committing"] * generations
-    tests = max(1, -(-generations // experiment.test.every)) * test
-    files = probe.checkpoint * (min(generations, CHECKPOINTS) + generations // KEEP_EVERY)
-    disk = round(probe.each * generations + files + probe.published + probe.champion)
-    return Goal(name, amount, generations, probe.start + training + commits + tests, training, frames, disk)
-
-
-def _spent(one: Generation, name: str) -> float:
-    """Return what a generation of the probe spent, as if all of its tasks were played."""
-    if name == "seconds":
-        return (one.metrics[name] or 0.0) + sum(each.whole - each.seconds for each in one.rounds)
-    return _amount(one, name)
-
-
-def _with(count: int, now: int, probe: Probe, steady: _Steady, test: float, first: Goal, memory: int | None) -> With:
-    """Return the time and the memory with so many workers: playing is divided among them, the rest is not."""
-    busy = steady.parts["seconds_acting"] * min(now, probe.cores)
-    sharing = max(1.0, min(count, steady.tasks))
-    acting = busy / sharing
-    rest = sum(steady.parts.values()) - steady.parts["seconds_acting"]
-    playing = first.generations * steady.parts["seconds_acting"] + test
-    seconds = first.seconds - playing + first.generations * acting + test * min(now, probe.cores) / count
-    own = probe.peak.worker if probe.peak else 0
-    if count > steady.tasks:
-        why = f"a round has {steady.tasks:.0f} tasks, so more workers than that have nothing to play"
-    elif rest > acting:
-        name = max((name for name in steady.parts if name != "seconds_acting"), key=steady.parts.__getitem__)
-        why = f"{rest / (rest + acting):.0%} of a generation is not shared by workers; most of it: {PARTS[name]}"
-    else:
-        why = f"playing, which workers share, is {acting / (rest + acting):.0%} of a generation"
-    total = None if memory is None else memory + (count - now) * own
-    return With(count, seconds, first.seconds / seconds, total, why)
 
 
 def _warnings(first: Goal, memory: int | None, available: int | None, free: int) -> list[str]:
@@ -253,10 +223,6 @@ def _warnings(first: Goal, memory: int | None, available: int | None, free: int)
     return lines
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def size(count: float) -> str:
     """Return a number of bytes in words, as in 3.2 MB."""
     for unit in ("bytes", "kB", "MB", "GB"):
@@ -264,10 +230,3 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1000
     return ""
-
-
-def described(goal: Goal) -> str:
-    """Return an end in words, as in 300 generations."""
-    if goal.name == "generations":
-        return counted(int(goal.amount), "generation")
-    return f"{amount_text(goal.name, goal.amount)} ({counted(goal.generations, 'generation')})"

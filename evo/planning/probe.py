@@ -36,7 +36,7 @@ PROGRAM = "from evo.planning.probe import main; main(sys.argv[1], sys.argv[2:])"
 
 
 @dataclass(frozen=True)
-class Round:
+class ProbedRound:
     """Tasks that were played together, or some of them."""
 
     evaluation: bool  # validation or test
@@ -45,14 +45,46 @@ class Round:
     seconds: float  # that these took
     whole: float  # seconds that all of them take
 
+    @property
+    def missing(self) -> float:
+        """Return the seconds of the tasks that were not played."""
+        return self.whole - self.seconds
+
 
 @dataclass(frozen=True)
-class Generation:
+class ProbedGeneration:
     """A generation of a probe."""
 
     metrics: dict[str, float | None]
-    rounds: tuple[Round, ...]
+    rounds: tuple[ProbedRound, ...]
     wall: float  # seconds since the one before was committed
+
+    def spent(self, name: str) -> float:
+        """Return what it spent of an amount; of time, as if all of its tasks were played."""
+        amount, seconds = self.metrics[name] or 0.0, self.metrics["seconds"] or 1.0
+        missing = sum(one.missing for one in self.rounds)
+        if name == "cpu_seconds":
+            return amount * (1 + missing / seconds)
+        return amount + missing if name == "seconds" else amount
+
+    @property
+    def validates(self) -> bool:
+        """Return whether it has played validation episodes."""
+        return any(one.evaluation for one in self.rounds)
+
+    def spent_validating(self, name: str) -> float:
+        """Return what its validation spent of an amount."""
+        if name == "seconds":
+            return sum(one.whole for one in self.rounds if one.evaluation)
+        if not self.validates:
+            return 0.0
+        frames, whole = self.metrics.get("frames_validating") or 0.0, self.metrics["frames"] or 1.0
+        if name in ("frames", "forward_passes"):
+            return frames
+        if name == "multiply_adds":
+            passes = (self.metrics["forward_passes"] or 0.0) + 2 * (self.metrics["backward_passes"] or 0.0)
+            return self.spent(name) * frames / max(passes, 1.0)
+        return self.spent(name) * frames / whole
 
 
 @dataclass(frozen=True)
@@ -60,8 +92,8 @@ class Probe:
     """What a probe has measured."""
 
     start: float  # seconds until the first generation began
-    generations: tuple[Generation, ...]
-    test: Round | None  # None: there was no champion
+    generations: tuple[ProbedGeneration, ...]
+    test: ProbedRound | None  # None: there was no champion
     growth: int  # bytes that the algorithm's memory will yet grow by
     checkpoint: int  # bytes of one
     published: int  # bytes of weights that workers map
@@ -77,9 +109,9 @@ class Sampled:
     def __init__(self, evaluator: Evaluator, seconds: float, workers: int) -> None:
         self._evaluator, self._seconds, self._workers = evaluator, seconds, workers
         self._rates: dict[tuple[bool, int], float] = {}  # seconds of a task, by `evaluation` and `training`
-        self._rounds: list[Round] = []
+        self._rounds: list[ProbedRound] = []
 
-    def take(self) -> tuple[Round, ...]:
+    def take(self) -> tuple[ProbedRound, ...]:
         """Return the rounds since the last call."""
         rounds, self._rounds = tuple(self._rounds), []
         return rounds
@@ -114,7 +146,7 @@ class Sampled:
         for poison in (poison for one in played for poison in one.poisoned):
             raise poison
         whole = seconds + rate * (len(tasks) - done)
-        self._rounds.append(Round(evaluation, len(tasks), done, seconds, whole))
+        self._rounds.append(ProbedRound(evaluation, len(tasks), done, seconds, whole))
         notices = [text for one in played for text in one.notices]
         return Played(results, _together([one.effort for one in played]), (), notices, played[0].fingerprint)
 
@@ -185,11 +217,11 @@ def read(text: str) -> Probe:
     """Return the probe that `main` has printed."""
     values = json.loads(text)
     generations = [
-        Generation(one["metrics"], tuple(Round(**each) for each in one["rounds"]), one["wall"])
+        ProbedGeneration(one["metrics"], tuple(ProbedRound(**each) for each in one["rounds"]), one["wall"])
         for one in values.pop("generations")
     ]
     test = values.pop("test")
-    return Probe(generations=tuple(generations), test=Round(**test) if test else None, **values)
+    return Probe(generations=tuple(generations), test=ProbedRound(**test) if test else None, **values)
 
 
 def main(directory: str, words: Sequence[str]) -> None:
@@ -201,7 +233,7 @@ def main(directory: str, words: Sequence[str]) -> None:
     seconds, most, spawned, *plugins = words
     registry.load(plugins)
     experiment, limit = Experiment.load(Path(directory) / CONFIG, resolved=True), float(seconds)
-    rows: list[Generation] = []
+    rows: list[ProbedGeneration] = []
     with Store.open(Path(directory)) as store, Session(experiment, store) as session:
         sampled = Sampled(session.evaluator, limit / SHARE, experiment.workers.processes)
         session.evaluator = session.report.evaluator = sampled
@@ -209,7 +241,7 @@ def main(directory: str, words: Sequence[str]) -> None:
         last = began
         for row in generations(session):
             now = time.monotonic()
-            rows.append(Generation({**row.metrics}, sampled.take(), now - last))
+            rows.append(ProbedGeneration({**row.metrics}, sampled.take(), now - last))
             last = now
             if len(rows) == 1 and now - began > limit / SHARE:
                 began = now - limit / SHARE  # kernels were compiled, which is done once on a machine
@@ -223,19 +255,14 @@ def main(directory: str, words: Sequence[str]) -> None:
         rounds = sampled.take()
         store.flush()
         found = _files(store.directory, len(rows))
-        print(
-            one_line(
-                {
-                    "start": start,
-                    "generations": [asdict(one) for one in rows],
-                    "test": asdict(rounds[-1]) if rounds else None,
-                    "growth": session.algorithm.growth(),
-                    "cores": cores(),
-                    **found,
-                }
-            ),
-            flush=True,
-        )
+        measured = {
+            "start": start,
+            "generations": [asdict(one) for one in rows],
+            "test": asdict(rounds[-1]) if rounds else None,
+            "growth": session.algorithm.growth(),
+            "cores": cores(),
+        }
+        print(one_line({**measured, **found}), flush=True)
 
 
 def _files(directory: Path, generations: int) -> dict[str, float]:

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 EXPORTED = {
     "AskTell",
     "Comparison",
+    "Estimate",
     "EvoError",
     "Experiment",
     "Policy",
@@ -26,6 +27,7 @@ EXPORTED = {
     "SweepResult",
     "compare",
     "make_algorithm",
+    "plan",
     "sweep",
     "train",
     "write_report",
@@ -35,7 +37,7 @@ EXPORTED = {
 def test_the_examples_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), re.DOTALL)
-    assert len(examples) == 13
+    assert len(examples) == 14
     namespace: dict[str, object] = {}
     for number, example in enumerate(examples, 1):
         exec(compile(example, f"example {number}", "exec"), namespace)

@@ -20,7 +20,7 @@ from evo.config.experiment import Experiment
 from evo.planning import memory
 from evo.planning.estimate import estimated, size
 from evo.planning.memory import Peak, Watch
-from evo.planning.probe import Generation, Probe, Round, Sampled, probe
+from evo.planning.probe import Probe, ProbedGeneration, ProbedRound, Sampled, probe
 from evo.records import Episodes, Played, Task, WeightSource
 from evo.workers.hardware import cores
 from tests.helpers.calling import ROOT, SMALL, called
@@ -32,22 +32,22 @@ PPO = LONGER.replace("generations = 4", 'algorithm = "ppo"\ngenerations = 150') 
 )
 
 
-def generation(seconds: float, acting: float, frames: float, tasks: int = 8, played: int = 8) -> Generation:
+def generation(seconds: float, acting: float, frames: float, tasks: int = 8, played: int = 8) -> ProbedGeneration:
     """A generation that plays its tasks in `acting` seconds, without validation."""
     whole = acting * tasks / played
-    rounds = (Round(False, tasks, played, acting, whole), Round(True, 2, 2, 0.0, 0.0))
+    rounds = (ProbedRound(False, tasks, played, acting, whole), ProbedRound(True, 2, 2, 0.0, 0.0))
     metrics: dict[str, float | None] = {
         "seconds": seconds, "seconds_acting": acting, "seconds_master": seconds - acting, "frames": frames,
         "forward_passes": frames, "backward_passes": 0.0, "multiply_adds": 10 * frames, "cpu_seconds": seconds,
         "lane_utilisation": 0.5, "workers": 2.0,
     }  # fmt: skip
-    return Generation(metrics, rounds, seconds)
+    return ProbedGeneration(metrics, rounds, seconds)
 
 
-def probed(*generations: Generation, **changes: Any) -> Probe:
+def probed(*generations: ProbedGeneration, **changes: Any) -> Probe:
     found = Probe(
-        start=3.0, generations=generations, test=Round(True, 4, 4, 1.0, 1.0), growth=0, checkpoint=1000, published=10,
-        champion=20, each=100.0, cores=2, peak=Peak(10_000_000, 1_000_000, 4),
+        start=3.0, generations=generations, test=ProbedRound(True, 4, 4, 1.0, 1.0), growth=0, checkpoint=1000,
+        published=10, champion=20, each=100.0, cores=2, peak=Peak(10_000_000, 1_000_000, 4),
     )  # fmt: skip
     return replace(found, **changes)
 

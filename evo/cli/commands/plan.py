@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evo.cli.arguments import add
+from evo.cli.arguments import add, flags
 from evo.errors import ConfigurationError, counted, notice, printable_lines
 from evo.plugins import registry
 
@@ -23,7 +22,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("experiment", metavar="EXPERIMENT.toml", help="the experiment file")
     add(parser, "--algorithm", "--set", "--seed", "--generations")
-    text = "also estimate the time with so many workers, as in 8,64, each on a core of its own"
+    text = "also estimate the time with these numbers of workers, as in 8,64, each on a core of its own"
     add(parser, "--workers", metavar="N,N,...", help=text)
     add(parser, "--backend", "--plugin", "--json")
 
@@ -31,18 +30,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Probe, and print the estimate."""
     from evo.config.experiment import Experiment
-    from evo.planning.estimate import estimated
-    from evo.planning.memory import available, free_disk
-    from evo.planning.probe import SECONDS, probe
+    from evo.planning.estimate import plan
+    from evo.planning.probe import SECONDS
 
     registry.load(arguments.plugin, arguments.experiment)
     workers = _numbers(arguments.workers)
-    names = ("algorithm", "seed", "generations", "backend")
-    flags = {name: getattr(arguments, name) for name in names}
-    experiment = Experiment.load(arguments.experiment, *arguments.set, **flags)
+    given = {name: value for name, value in flags(arguments).items() if name != "workers"}
+    experiment = Experiment.load(arguments.experiment, *arguments.set, **given)
     print(f"playing and learning for about {SECONDS:.0f} seconds, in a directory that is removed ...", flush=True)
-    there, free = available(), free_disk(Path("runs"))
-    found = estimated(experiment, probe(experiment), there, free, workers)
+    found = plan(experiment, workers)
     print(printable_lines(text(found)))
     for warning in found.warnings:
         notice(warning)
@@ -54,14 +50,14 @@ def main(arguments: Namespace) -> int:
 def text(found: Estimate) -> str:
     """Return the estimate as lines for a reader."""
     from evo.cli.terminal.display import duration
-    from evo.planning.estimate import PARTS, described, size
+    from evo.planning.estimate import PARTS, size
 
     lines = [f"probed        {found.probed}"]
     for number, goal in enumerate(found.goals):
         head = "" if number else "time"
         playing = "" if number else f" with {counted(found.workers, 'worker')}"
         ends = ", the run ends there" if not number and len(found.goals) > 1 else ""
-        lines.append(f"{head:<13} {duration(goal.seconds)} to {described(goal)}{playing}{ends}")
+        lines.append(f"{head:<13} {duration(goal.seconds)} to {goal.text}{playing}{ends}")
     unknown = "unknown on this system"
     memory = unknown if found.memory is None else size(found.memory)
     there = "" if found.memory_available is None else f", {size(found.memory_available)} available"

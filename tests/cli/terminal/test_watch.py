@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.terminal.following import Champions, MetricsTail, is_running
+from evo.cli.terminal.following import Champions, MetricsTail
 from evo.config.experiment import Experiment
+from evo.files.lock import is_running
 from tests.helpers.calling import SMALL, called, command
 
 
