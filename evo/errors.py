@@ -1,4 +1,4 @@
-"""Errors with their exit codes, notices, and text that is safe to print."""
+"""Errors with their exit codes, notices, text that is safe to print, and imports that may fail."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import errno
 import re
 import sys
 from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
 
 # Numbers of OSErrors that mean that the machine lacks something.
 SHORTAGES = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
@@ -109,3 +111,15 @@ def printable_lines(text: str) -> str:
 def notice(text: str) -> None:
     """Print a line that a user should know, on standard error."""
     print(f"note: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def extra(module: str, wanted: str) -> Any:
+    """Return a module of an optional library that `wanted`, as typed, needs; ConfigurationError: it is missing."""
+    try:
+        return import_module(module)
+    except (ImportError, TypeError) as error:  # the latter where a library that it needs is of another version
+        package = module.partition(".")[0].replace("_", "-")
+        raise ConfigurationError(
+            f"{wanted} needs {package}, and it cannot be imported ({first_line(error)}); install it with: "
+            f"python -m pip install {package}"
+        ) from error

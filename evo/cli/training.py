@@ -10,9 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evo.errors import counted, notice
+from evo.errors import counted, extra, notice
 from evo.files.durable import resources
-from evo.plugins.extras import extra
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment

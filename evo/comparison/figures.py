@@ -9,8 +9,8 @@ from typing import Any
 from evo.comparison.curves import Curve, profiles, score_curves
 from evo.comparison.tables import Comparison, Table
 from evo.config.sections import plural
+from evo.errors import extra
 from evo.files.durable import resources
-from evo.plugins.extras import extra
 from evo.training.accounting import COUNTED
 
 FORMATS = ("png", "svg")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.errors import extra
 from evo.networks.network import EPSILON
-from evo.plugins.extras import extra
 
 if TYPE_CHECKING:
     from evo.environment import Normalisation

@@ -11,8 +11,7 @@ from subprocess import PIPE, Popen
 import numpy as np
 
 from evo.environment import Frame
-from evo.errors import ConfigurationError, first_line
-from evo.plugins.extras import extra
+from evo.errors import ConfigurationError, extra, first_line
 
 PALETTE_FRAMES = 16  # of a GIF, that its colours are chosen from
 SLOWEST, FASTEST = 1, 50  # frames per second

@@ -1,4 +1,4 @@
-"""Mistakes of plug-ins and of registered environments: who made one, where, and what is expected there."""
+"""Mistakes in the code of plug-ins and of registered environments: the function, its line, and what is expected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import operator
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
 from evo.errors import ConfigurationError, EvoError
@@ -17,7 +16,7 @@ from evo.plugins import registry
 MOST_CHOICES = 128  # an action is recorded in a byte
 MOST_SEEN = 1 << 22  # numbers of an observation; sixteen are held at a time, and their activations
 PASSED_ON = (EvoError, MemoryError, OSError)  # raised by a plug-in, these are no mistakes of its author
-OURS = ("evo", "snake")
+OURS = ("evo", "snake")  # packages
 NUMBA = "numba.core.errors"
 FILE_FROM_NUMBA = re.compile(r'File "([^"]+)", line (\d+):')
 PLACE_FROM_NUMBA = re.compile(r"(?:from|at) (\S+\.py) \((\d+)\)")
@@ -38,19 +37,17 @@ EXPECTED = {
 
 
 def raised(error: BaseException) -> ConfigurationError | None:
-    """Return the mistake that an exception from the code of a loaded plug-in stands for; None: it is from elsewhere."""
+    """Return the mistake of a loaded plug-in that an exception stands for; None: other code raised it."""
     if isinstance(error, EvoError | MemoryError):
         return None
     if type(error).__module__ == NUMBA:
         return _not_compiled(str(error))
     packages = {name.partition(".")[0] for name in registry.loaded()} - {*OURS}
-    frames = [(frame, line) for frame, line in walk_tb(error.__traceback__)]
-    of_plugin = [pair for pair in frames if str(pair[0].f_globals.get("__name__")).partition(".")[0] in packages]
-    if not of_plugin:
+    if (found := registry.innermost(error, packages.__contains__)) is None:
         return None
-    frame, line = of_plugin[-1]
-    where = f"{Path(frame.f_code.co_filename).name}:{line}"
-    return _mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, f"{exception_text(error)} ({where})")
+    frame, place = found
+    what = f"{exception_text(error)} ({place})"
+    return _mistake(str(frame.f_globals["__name__"]), frame.f_code.co_qualname, what)
 
 
 def _not_compiled(text: str) -> ConfigurationError | None:
@@ -68,15 +65,14 @@ def _not_compiled(text: str) -> ConfigurationError | None:
 
 def of_hook(owner: object, hook: str, error: BaseException) -> ConfigurationError:
     """Return the mistake that a failed call of an environment's method stands for."""
-    kind = type(owner)
-    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    file, line = frames[-1]
-    where = "" if len(frames) == 1 else f" ({Path(file).name}:{line})"
+    kind, found = type(owner), registry.innermost(error, bool)
+    inside = found and error.__traceback__ and error.__traceback__.tb_next
+    where = f" ({found[1]})" if found and inside else ""
     return _mistake(kind.__module__, f"{kind.__qualname__}.{hook}", f"{exception_text(error)}{where}")
 
 
 def check_environment(environment: Any, module: str) -> None:
-    """Raise ConfigurationError where a plug-in's environment does not say what it is."""
+    """Raise ConfigurationError where a plug-in's environment breaks the protocol."""
     for name in ("shape", "actions", "continuous", "episode_metrics"):
         found = getattr(environment, name, None)
         if not _fits(name, found, bool(getattr(environment, "continuous", False))):
@@ -113,10 +109,9 @@ def _is_positive(number: Any) -> bool:
 
 
 def place_of(error: BaseException) -> str:
-    """Return " (FILE:LINE)" of the code that raised an exception, which is not ours."""
-    frames = [(frame, line) for frame, line in walk_tb(error.__traceback__)]
-    others = [pair for pair in frames if str(pair[0].f_globals.get("__name__")).partition(".")[0] not in OURS]
-    return f" ({Path(others[-1][0].f_code.co_filename).name}:{others[-1][1]})" if others else ""
+    """Return " (FILE:LINE)" of the last frame of an exception that is not in our packages; empty: all are."""
+    found = registry.innermost(error, lambda package: package not in OURS)
+    return f" ({found[1]})" if found else ""
 
 
 def exception_text(error: BaseException) -> str:

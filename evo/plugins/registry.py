@@ -16,7 +16,7 @@ from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
 from traceback import walk_tb
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from evo.errors import SHORTAGES, ConfigurationError, EvoError, MissingPluginError, did_you_mean
@@ -82,47 +82,52 @@ def _source(folder: str, name: str) -> Path:
     return next((path for path in paths if path.is_dir() or path.with_suffix(".py").exists()), paths[0])
 
 
-def load(modules: Iterable[str], beside: str | Path | None = None) -> None:
+def load(modules: Iterable[str], experiment: str | Path | None = None) -> None:
     """Import plug-ins, by module or by a .py file below the current directory.
 
-    ConfigurationError: one is missing, which is looked for in the folder of the experiment file `beside` too, or it
-    does not say what it is.
+    ConfigurationError: one is missing, with where it lies, also in the folder of the file `experiment`; or it declares
+    nothing that can be used.
     """
     for given in modules:
         look_here()
         before = _registered()
-        module_name = module_of_file(given)
-        module = _imported(module_name, beside)
+        name = module_of_file(given)
+        module = _imported(name, experiment)
         file = getattr(module, "__file__", None) or "its own"
-        if module_name != given and Path(file).resolve() != Path(given).resolve():
-            raise ConfigurationError(f"--plugin {given}: {module_name} is {file} for Python; rename yours")
-        make = vars(module).get("make")
-        folder = vars(module).get("plugs_into", getattr(make, "plugs_into", None))
-        registers = ("", module_name) in _loaded or _registered() - before or _registers(module)
+        if name != given and Path(file).resolve() != Path(given).resolve():
+            raise ConfigurationError(f"--plugin {given}: {name} is {file} for Python; rename yours")
+        make = getattr(module, "make", None)
+        folder = getattr(module, "plugs_into", getattr(make, "plugs_into", None))
+        after = _registered()
+        registers = ("", name) in _loaded or after.keys() - before or name.partition(".")[0] in after.values()
         if folder is None and make is None and registers:
-            _loaded["", module_name] = module
-            continue
-        if folder == OPERATORS:
-            _loaded[OPERATORS, module_name.rpartition(".")[2]] = module
-            continue
-        if make is None and (named := [name for name, value in vars(module).items() if _declared_by(value)]):
-            raise ConfigurationError(f"--plugin {module_name}: name it make, as in `make = Game(...)`, not {named[0]}")
-        if folder not in FOLDERS or not callable(make):
-            raise ConfigurationError(
-                f"--plugin {module_name}: define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}; or only "
-                f'`plugs_into = "{OPERATORS}"`; or register Gymnasium environments'
-            )
-        options, base, known_as = vars(module).get("Options"), *_options_base(folder, make)
-        if not (isinstance(options, type) and issubclass(options, base)):
-            raise ConfigurationError(f"--plugin {module_name}: define `Options`, a subclass of {known_as}")
-        if taken := _taken(options, base):
-            raise ConfigurationError(
-                f"--plugin {module_name}: the option {taken} is the trainer's; name yours otherwise"
-            )
-        name = module_name.rpartition(".")[2]
-        if _loaded.get((folder, name), module) is not module or _source(folder, name).with_suffix(".py").exists():
-            raise ConfigurationError(f"--plugin {module_name}: the name {name} is taken in {folder}")
-        _loaded[folder, name] = module
+            _loaded["", name] = module
+        elif wrong := _refused(module, folder, make):
+            raise ConfigurationError(f"--plugin {name}: {wrong}")
+        else:
+            _loaded[str(folder), name.rpartition(".")[2]] = module
+
+
+def _refused(module: ModuleType, folder: Any, make: object) -> str:
+    """Return why a plug-in cannot be used; empty: it can be."""
+    if folder == OPERATORS:
+        return ""
+    if make is None and (named := [name for name, value in vars(module).items() if _declared_by(value)]):
+        return f"name it make, as in `make = Game(...)`, not {named[0]}"
+    if folder not in FOLDERS or not callable(make):
+        return (
+            f"define `make`, and `plugs_into` as one of {', '.join(FOLDERS)}; or only "
+            f'`plugs_into = "{OPERATORS}"`; or register Gymnasium environments'
+        )
+    options, (base, known_as) = getattr(module, "Options", None), _options_base(folder, make)
+    if not (isinstance(options, type) and issubclass(options, base)):
+        return f"define `Options`, a subclass of {known_as}"
+    if taken := _taken(options, base):
+        return f"the option {taken} is the trainer's; name yours otherwise"
+    name = module.__name__.rpartition(".")[2]
+    if _loaded.get((folder, name), module) is not module or _source(folder, name).with_suffix(".py").exists():
+        return f"the name {name} is taken in {folder}"
+    return ""
 
 
 def operator(named: str) -> Callable[..., Any]:
@@ -156,39 +161,46 @@ def _is_name(part: str) -> bool:
     return part.isidentifier() and not iskeyword(part)
 
 
-def _imported(module_name: str, beside: str | Path | None = None) -> ModuleType:
+def _imported(name: str, experiment: str | Path | None = None) -> ModuleType:
+    """Import a plug-in; ConfigurationError with its line where its own code fails, and with what may be meant."""
     try:
-        return import_module(module_name)
+        return import_module(name)
     except (ImportError, ValueError, TypeError) as error:
-        if module_name.endswith(".py"):
-            dotted = ".".join(Path(module_name).with_suffix("").parts)
-            raise ConfigurationError(f"--plugin {module_name}: give the module, {dotted}") from error
-        if "/" in module_name or module_name.startswith("."):
-            dotted = ".".join(part for part in Path(module_name).parts if part not in ("/", "..", "."))
-            raise ConfigurationError(f"--plugin {module_name}: give the module as Python names it, {dotted}") from error
-        if getattr(error, "name", "") == module_name:
-            close = _elsewhere(module_name, beside) or did_you_mean(module_name, _modules_here())
-            raise ConfigurationError(f"--plugin {module_name}: {error}{close}") from error
-        what = str(error) if isinstance(error, ImportError) else _declared_wrongly(error)
-        raise ConfigurationError(f"--plugin {module_name}: {_line_of(error, module_name)}{what}") from error
+        if name.endswith(".py"):
+            what = f"give the module, {'.'.join(Path(name).with_suffix('').parts)}"
+        elif "/" in name or name.startswith("."):
+            dotted = ".".join(part for part in Path(name).parts if part not in ("/", "..", "."))
+            what = f"give the module as Python names it, {dotted}"
+        elif getattr(error, "name", "") == name:
+            what = f"{error}{_found_in(name, experiment) or did_you_mean(name, _modules_here())}"
+        else:
+            what = _place(error, name) + (str(error) if isinstance(error, ImportError) else _declared_wrongly(error))
+        raise ConfigurationError(f"--plugin {name}: {what}") from error
     except (Exception, SystemExit) as error:
-        if untyped := _untyped(error):
-            raise ConfigurationError(f"--plugin {module_name}: {untyped}") from error
-        if isinstance(error, EvoError | MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES):
+        what = _untyped(error)
+        if not what and (
+            isinstance(error, EvoError | MemoryError) or (isinstance(error, OSError) and error.errno in SHORTAGES)
+        ):
             raise
-        text = " ".join(str(error).split())
-        what = f"sys.exit({error})" if isinstance(error, SystemExit) else f"{type(error).__name__}: {text}"
-        raise ConfigurationError(
-            f"--plugin {module_name}: {_line_of(error, module_name)}its import ended with {what}"
-        ) from error
+        ended = f"sys.exit({error})" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
+        text = "" if isinstance(error, SystemExit) else " ".join(str(error).split())
+        what = what or f"{_place(error, name)}its import ended with {ended}{text}"
+        raise ConfigurationError(f"--plugin {name}: {what}") from error
 
 
-def _line_of(error: BaseException, module_name: str) -> str:
+def innermost(error: BaseException, counts: Callable[[str], object]) -> tuple[FrameType, str] | None:
+    """Return the last frame of an exception in a package that counts, and "FILE:LINE"; None: there is none."""
+    for frame, line in reversed([*walk_tb(error.__traceback__)]):
+        if counts(str(frame.f_globals.get("__name__")).partition(".")[0]):
+            return frame, f"{Path(frame.f_code.co_filename).name}:{line}"
+    return None
+
+
+def _place(error: BaseException, module_name: str) -> str:
     """Return "FILE:LINE: " of the plug-in's code that raised an exception; empty: none of it did."""
-    package = module_name.partition(".")[0]
-    frames = [(frame.f_globals.get("__name__"), frame, line) for frame, line in walk_tb(error.__traceback__)]
-    mine = [(frame, line) for name, frame, line in frames if str(name).partition(".")[0] == package != "evo"]
-    return f"{Path(mine[-1][0].f_code.co_filename).name}:{mine[-1][1]}: " if mine else ""
+    own = module_name.partition(".")[0]
+    found = innermost(error, lambda package: package == own != "evo")
+    return f"{found[1]}: " if found else ""
 
 
 def _declared_wrongly(error: BaseException) -> str:
@@ -202,11 +214,11 @@ def _declared_wrongly(error: BaseException) -> str:
     return text
 
 
-def _elsewhere(module_name: str, beside: str | Path | None) -> str:
-    """Return where a file of this module's name lies: directly below the current directory, or `beside` a file."""
+def _found_in(module_name: str, experiment: str | Path | None) -> str:
+    """Return where a file of this module's name lies: in a folder of the current directory, or of `experiment`."""
     if not _is_name(module_name):
         return ""
-    folders = [*sorted(Path().glob("*")), *([] if beside is None else [Path(beside).parent])]
+    folders = [*sorted(Path().glob("*")), *([] if experiment is None else [Path(experiment).parent])]
     for file in (folder / f"{module_name}.py" for folder in folders):
         if file.is_file():
             meant = module_of_file(str(file))
@@ -231,22 +243,12 @@ def _untyped(error: BaseException) -> str:
     return f"the option {option} has no type; write one, as in `cells: int = 11`"
 
 
-def _registered() -> set[str]:
-    """Return the names of all environments that are registered with Gymnasium."""
+def _registered() -> dict[str, str]:
+    """Return the environments that are registered with Gymnasium, and the package of each."""
     import gymnasium
 
-    return {*gymnasium.registry}
-
-
-def _registers(module: ModuleType) -> bool:
-    """Return whether a module, or its package, has registered an environment with Gymnasium."""
-    import gymnasium
-
-    packages = {
-        str(getattr(spec.entry_point, "__module__", spec.entry_point)).partition(":")[0].partition(".")[0]
-        for spec in gymnasium.registry.values()
-    }
-    return module.__name__.partition(".")[0] in packages
+    found = {name: spec.entry_point for name, spec in gymnasium.registry.items()}
+    return {name: re.split("[:.]", str(getattr(made, "__module__", made)))[0] for name, made in found.items()}
 
 
 def _options_base(folder: str, make: object) -> tuple[type, str]:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from evo.errors import DataError, first_line
-from evo.plugins.extras import extra
+from evo.errors import DataError, extra, first_line
 from evo.sweep.race import Standing, mean_of
 from evo.sweep.trials import Axis, Values
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, extra
 from evo.exports.tables import columns, csv_of
-from evo.plugins.extras import extra
 from evo.store.run import Run
 from evo.store.store import Store
 from tests.helpers.calling import ROOT, SMALL, called

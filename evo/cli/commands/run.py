@@ -6,9 +6,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from evo.cli.arguments import add_of_training, flags, notice_unused
-from evo.errors import ConfigurationError
+from evo.errors import ConfigurationError, extra
 from evo.plugins import registry
-from evo.plugins.extras import extra
 
 SUMMARISED = True
 
