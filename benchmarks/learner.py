@@ -21,8 +21,7 @@ from benchmarks.peers import ROOT
 from benchmarks.ppo import THREE_EPOCHS
 from benchmarks.tables import Form, Limit, Table, seconds
 from evo.config.experiment import Experiment
-from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.method import Played
+from evo.learning.gradient_algorithm import GradientAlgorithm, Played
 from evo.records import EnvStates, Transitions
 from evo.rollouts.rollout import Rollout
 from evo.training.generation import make_algorithm

@@ -21,8 +21,8 @@ from evo.learning.actor_critic import (
     last_values,
     standardised,
 )
-from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.method import GradientOptions, Played, Stopped, UpdateMeans
+from evo.learning.gradient_algorithm import GradientAlgorithm, GradientOptions, Played, Stopped
+from evo.learning.learner import UpdateMeans
 from evo.records import Metrics
 from evo.setup import Setup
 

@@ -18,10 +18,8 @@ from pydantic import Field, model_validator
 from evo import clock
 from evo.learning import hyperparameters as hp
 from evo.learning.collecting import envs_to_arrays
-from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.learner import ActionValueLoss, observed
-from evo.learning.method import GradientOptions, Method, Played, Stopped, UpdateMeans
-from evo.learning.q_learning import action_values, check_actions, following_values, huber_loss, symmetry_of
+from evo.learning.gradient_algorithm import GradientAlgorithm, GradientOptions, Method, Played, Stopped
+from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
 from evo.randomness.streams import Purpose, stream
 from evo.records import ActionRule, Arrays, EnvStates, Metrics, Transitions
 from evo.setup import Setup
@@ -29,6 +27,8 @@ from evo.setup import Setup
 if TYPE_CHECKING:
     from evo.learning.learner import Learner
     from evo.learning.replay_buffer import Sample
+
+NOT_ALLOWED = -1e30  # the value of an action that is not allowed
 
 
 class Options(GradientOptions):
@@ -66,8 +66,8 @@ class Options(GradientOptions):
         return self
 
     def extra_outputs(self, environment: Any) -> int:
-        """Return 1 for the value of dueling heads, else 0; ConfigurationError as `check_actions`."""
-        check_actions(environment, self.symmetry)
+        """Return 1 for the value of dueling heads, else 0; ConfigurationError as `check_q_learning`."""
+        hp.check_q_learning(environment, self.symmetry)
         return int(self.dueling)
 
 
@@ -81,17 +81,25 @@ class Loss(ActionValueLoss):
         """Return "loss", "td_error" and "q_value", [B] each (Mnih et al., 2015, algorithm 1)."""
         import tensorflow as tf
 
-        q = action_values(outputs, self.actions, self.dueling)  # [B, A] of the observations
-        q_target = action_values(batch["target_following"], self.actions, self.dueling)  # [B, A] n steps later
-        q_online = action_values(batch["own_following"], self.actions, self.dueling)
+        q = self.action_values(outputs)  # [B, A] of the observations
+        q_target = self.action_values(batch["target_following"])  # [B, A] n steps later
+        q_online = self.action_values(batch["own_following"])
         # Double Q-learning: the online network chooses the action, the target network values it (van Hasselt et al.,
         # 2016, equation 4); else the target network does both.
         best = following_values(q_target, q_online if self.double else q_target, batch["action_masks"])  # [B]
         targets = tf.stop_gradient(batch["returns"] + batch["discounts"] * best)  # r_1 + ... + gamma^n max Q
         chosen = tf.gather(q, batch["actions"], batch_dims=1)
         td_error = targets - chosen
-        loss = batch["importance"] * huber_loss(td_error, self.huber_delta)  # Schaul et al., 2016, algorithm 1
+        loss = batch["importance"] * self.huber(td_error)  # Schaul et al., 2016, algorithm 1
         return {"loss": loss, "td_error": td_error, "q_value": chosen}
+
+
+def following_values(values: Any, ranks: Any, allowed: Any) -> Any:
+    """Return the value of the allowed action that `ranks` puts first.  # all [B, A] -> [B]"""
+    import tensorflow as tf
+
+    ranked = tf.where(allowed != 0, ranks, tf.fill(tf.shape(ranks), NOT_ALLOWED))
+    return tf.gather(values, tf.argmax(ranked, axis=1), batch_dims=1)
 
 
 class DQN(Method):
@@ -102,11 +110,13 @@ class DQN(Method):
 
     def __init__(self, options: Options, setup: Setup) -> None:
         """Begin with an empty replay buffer."""
+        from evo.games.symmetry import Symmetry
         from evo.learning.replay_buffer import ReplayBuffer
 
+        environment = setup.environment
         self.options, self.setup = options, setup
         self.passes = 3 if options.double else 2  # of `following` too: by the target network, and with `double` its own
-        self._symmetry = symmetry_of(setup.environment, options.symmetry)
+        self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
         exponent = options.priority_exponent if options.prioritized else 0.0
         self.buffer = ReplayBuffer(options.replay_size, options.n_step, options.gamma, exponent)
         self._owed = 0  # frames played that no update was made for yet

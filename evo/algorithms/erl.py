@@ -31,8 +31,7 @@ from evo.evolution.population import (
 )
 from evo.learning import hyperparameters as hp
 from evo.learning.collecting import check_finite, episode_tasks, joined_transitions, metrics_of
-from evo.learning.method import MethodLearner
-from evo.learning.q_learning import check_actions
+from evo.learning.gradient_algorithm import MethodLearner
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import (
     Algorithm,
@@ -119,8 +118,8 @@ class Options(PopulationOptions):
         return self
 
     def extra_outputs(self, environment: Any) -> int:
-        """Return 0: a network's outputs are the values of actions; ConfigurationError as `check_actions`."""
-        check_actions(environment, self.symmetry)
+        """Return 0: a network's outputs are the values of actions; ConfigurationError as `check_q_learning`."""
+        hp.check_q_learning(environment, self.symmetry)
         return 0
 
     def of_learner(self) -> dqn.Options:

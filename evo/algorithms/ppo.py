@@ -24,9 +24,8 @@ from evo.learning.actor_critic import (
     policy_and_value,
     standardised,
 )
-from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.learner import PolicyLoss
-from evo.learning.method import GradientOptions, Played, Stopped, UpdateMeans
+from evo.learning.gradient_algorithm import GradientAlgorithm, GradientOptions, Played, Stopped
+from evo.learning.learner import PolicyLoss, UpdateMeans
 from evo.records import Metrics
 from evo.setup import Setup
 

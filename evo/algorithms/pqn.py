@@ -15,10 +15,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from evo import clock
 from evo.learning import hyperparameters as hp
-from evo.learning.gradient_algorithm import GradientAlgorithm
-from evo.learning.learner import ActionValueLoss, observed
-from evo.learning.method import GradientOptions, Method, Played, Stopped, UpdateMeans
-from evo.learning.q_learning import action_values, check_actions, huber_loss, symmetry_of
+from evo.learning.gradient_algorithm import GradientAlgorithm, GradientOptions, Method, Played, Stopped
+from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
 from evo.randomness.streams import Purpose, stream
 from evo.records import ActionRule, Metrics, Transitions
 from evo.setup import Setup
@@ -59,8 +57,8 @@ class Options(GradientOptions):
         return self
 
     def extra_outputs(self, environment: Any) -> int:
-        """Return 1 for the value of dueling heads, else 0; ConfigurationError as `check_actions`."""
-        check_actions(environment, self.symmetry)
+        """Return 1 for the value of dueling heads, else 0; ConfigurationError as `check_q_learning`."""
+        hp.check_q_learning(environment, self.symmetry)
         return int(self.dueling)
 
 
@@ -72,10 +70,10 @@ class Loss(ActionValueLoss):
         """Return "loss", "td_error" and "q_value", [B] each."""
         import tensorflow as tf
 
-        q = action_values(outputs, self.actions, self.dueling)  # [B, A]
+        q = self.action_values(outputs)  # [B, A]
         chosen = tf.gather(q, batch["actions"], batch_dims=1)
         td_error = batch["targets"] - chosen
-        return {"loss": huber_loss(td_error, self.huber_delta), "td_error": td_error, "q_value": chosen}
+        return {"loss": self.huber(td_error), "td_error": td_error, "q_value": chosen}
 
 
 class PQN(Method):
@@ -84,8 +82,10 @@ class PQN(Method):
     heads: ClassVar[str] = "q"
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        self.options, self.setup = options, setup
-        self._symmetry = symmetry_of(setup.environment, options.symmetry)
+        from evo.games.symmetry import Symmetry
+
+        self.options, self.setup, environment = options, setup, setup.environment
+        self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
 
     def loss(self) -> Loss:
         """Return the loss against fixed targets."""

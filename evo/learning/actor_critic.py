@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from evo.learning.gradient_algorithm import Method, Played
 from evo.learning.learner import Learner, PolicyLoss, Snapshots
-from evo.learning.method import Method, Played
 from evo.records import ActionRule, Arrays, Transitions
 from evo.setup import Setup
 

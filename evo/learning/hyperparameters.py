@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
+
+from evo.errors import ConfigurationError
 
 Points = list[list[float]]  # [frames, value], frames rising from 0
 
@@ -122,6 +124,17 @@ ImportanceExponentFrames = Annotated[
     int, Field(ge=0, description="frames over which beta is annealed to 1; 0 = constant")
 ]
 EPSILON = [[0.0, 1.0], [500_000.0, 0.02], [3_000_000.0, 0.001]]  # default schedule of Q-learning
+
+
+def check_q_learning(environment: Any, symmetry: bool) -> None:
+    """Raise ConfigurationError where actions are continuous, or a symmetry is asked for and none is declared."""
+    if environment.continuous:
+        raise ConfigurationError(
+            "run.algorithm: Q-learning chooses among discrete actions, and this environment's are continuous; use "
+            "ppo, a2c or reinforce"
+        )
+    if symmetry and not environment.symmetry:
+        raise ConfigurationError("symmetry: this environment declares no symmetry; use symmetry = false")
 
 
 def check_replay(replay_size: int, learning_starts: int, target_every: int, target_tau: float) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from evo.compiled.buffers import aligned
 from evo.errors import ResourceError
 from evo.networks.network import Network
-from evo.records import Arrays
+from evo.records import Arrays, Metrics
 
 if TYPE_CHECKING:
     from evo.games.contract import CompiledGame
@@ -71,6 +71,25 @@ class ActionValueLoss(ABC):
     @abstractmethod
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return "loss", "td_error" and "q_value", [B] each."""
+
+    def action_values(self, outputs: Any) -> Any:
+        """Return Q = V + A - mean(A) of outputs [A..., V] (Wang et al., 2016), or the scores.  # [B, O] -> [B, A]"""
+        import tensorflow as tf
+
+        scores = outputs[:, : self.actions]
+        if not self.dueling:
+            return scores
+        return outputs[:, self.actions : self.actions + 1] + scores - tf.reduce_mean(scores, axis=1, keepdims=True)
+
+    def huber(self, error: Any) -> Any:
+        """Return half the squared error, linear beyond `huber_delta` (Huber, 1964); with 0 all squared.  # [B]"""
+        import tensorflow as tf
+
+        if not self.huber_delta:
+            return 0.5 * tf.square(error)
+        size = tf.abs(error)
+        inside = tf.minimum(size, self.huber_delta)
+        return 0.5 * tf.square(inside) + self.huber_delta * (size - inside)
 
 
 def has_target(loss: Loss) -> bool:
@@ -179,6 +198,27 @@ class Learner(ABC):
                     "the last commit is intact: resume the run with a smaller learning rate (which needs --fork)"
                 )
         return values
+
+
+class UpdateMeans:
+    """Means over the examples of a generation's updates, as metrics; NaN before there is one."""
+
+    def __init__(self, *names: str) -> None:
+        self.updates, self.examples, self._norms = 0, 0, 0.0
+        self._sums = dict.fromkeys(names, 0.0)
+
+    def add(self, values: Mapping[str, NDArray[np.float32]]) -> None:
+        """Add the values of an update's examples, [B] each, and its "gradient_norm" [1]."""
+        self.updates, self.examples = self.updates + 1, self.examples + len(values["loss"])
+        self._norms += float(values["gradient_norm"][0])
+        for name in self._sums:
+            self._sums[name] += float(values[name].sum(dtype=np.float64))
+
+    def metrics(self) -> Metrics:
+        """Return the means, and the numbers of updates and of their examples."""
+        means = {name: total / self.examples if self.examples else float("nan") for name, total in self._sums.items()}
+        norm = self._norms / self.updates if self.updates else float("nan")
+        return {**means, "gradient_norm": norm, "updates": float(self.updates), "examples": float(self.examples)}
 
 
 class Snapshots:

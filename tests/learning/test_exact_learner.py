@@ -20,16 +20,16 @@ from evo.compiled import exact
 from evo.errors import ResourceError
 from evo.kernels import lanes
 from evo.learning.actor_critic import PolicyGradientLoss
-from evo.learning.exact import plain
 from evo.learning.exact import plan as plans
-from evo.learning.exact.adam import step
 from evo.learning.exact.learner import ExactLearner
 from evo.learning.exact.plan import BLOCK, plan
+from evo.learning.exact.weights import step
 from evo.learning.learner import BETAS, EPSILON, ActionValueLoss, PolicyLoss
 from evo.networks.network import Network, Options
 from tests.helpers.calling import ROOT
 from tests.helpers.networks import layered, networks, random_observations, random_weights
 from tests.helpers.sampling import sampled
+from tests.learning import plain_passes as plain
 
 SMALL = Network.build(Options(conv=[[5, 3, 2]], dense=[9]), (5, 6, 3), 3, 1)
 TINY = Network.build(Options(kind="mlp", dense=[3]), (4,), 2)

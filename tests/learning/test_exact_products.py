@@ -12,8 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from evo.learning.exact import runs
-from evo.learning.exact.products import DENSE, PACKED, WIDTH, multiply, pack, transpose_packed
-from evo.learning.exact.terms import CHUNK
+from evo.learning.exact.products import CHUNK, DENSE, PACKED, WIDTH, multiply, pack, transpose_packed
 
 FLOATS = np.float32
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.learning.exact.tree import Tree
+from evo.learning.exact.threads import Tree
 
 
 def joined(earlier: str, later: str) -> str:

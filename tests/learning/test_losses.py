@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evo.algorithms import ppo
+from evo.algorithms import ppo, pqn
+from evo.algorithms.dqn import following_values
 from evo.kernels import lanes
 from evo.learning.actor_critic import PolicyGradientLoss
 from evo.learning.exact.losses import log_probabilities
-from evo.learning.q_learning import following_values, huber_loss
 from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -148,5 +148,5 @@ def test_the_value_of_what_follows_is_of_an_action_that_is_allowed() -> None:
 
 def test_the_huber_loss_is_a_square_and_then_a_line() -> None:
     error = np.array([-3, -0.5, 0, 2], np.float32)
-    assert huber_loss(error, 1.0).numpy().tolist() == [2.5, 0.125, 0, 1.5]
-    assert huber_loss(error, 0.0).numpy().tolist() == [4.5, 0.125, 0, 2]
+    assert pqn.Loss(3, False, 1.0).huber(error).numpy().tolist() == [2.5, 0.125, 0, 1.5]
+    assert pqn.Loss(3, False, 0.0).huber(error).numpy().tolist() == [4.5, 0.125, 0, 2]

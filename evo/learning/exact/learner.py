@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 from evo.compiled.buffers import aligned
 from evo.compiled.exact import integer_power
 from evo.learning.exact import losses
-from evo.learning.exact.adam import follow, norm_of, step
 from evo.learning.exact.passes import add_sums, forward, gradients_of, unpack
 from evo.learning.exact.plan import BLOCK, Plan, Workspace, plan, workspace
 from evo.learning.exact.runs import WIDTH
-from evo.learning.exact.threads import Threads
-from evo.learning.exact.tree import Tree
-from evo.learning.exact.weights import Weights
+from evo.learning.exact.threads import Threads, Tree
+from evo.learning.exact.weights import Weights, follow, norm_of, step
 from evo.learning.learner import BETAS, ActionValueLoss, Learner, PolicyLoss, Rows, Snapshots, Values, has_target
 from evo.networks.network import Network
 from evo.records import Arrays

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from evo.compiled.buffers import aligned
 from evo.kernels.layout import ACTIVATIONS, KINDS, SHAPE, WEIGHTED
+from evo.learning.exact.products import CHUNK
 from evo.learning.exact.runs import WIDTH, rounded, spaced
-from evo.learning.exact.terms import CHUNK
 from evo.networks.layer import Layer
 from evo.networks.network import Network
 
