@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks.browser import chromium, missing, opened
 from benchmarks.peers import ROOT
-from evo.cli.terminal.following import Champions, MetricsTail
+from evo.cli.commands.watch import Champions, MetricsTail
 from evo.cli.terminal.screen import Screen
 from evo.config.experiment import Experiment
 from evo.games.films import save_film

@@ -31,7 +31,7 @@ import numpy as np
 import evo
 from evo import statistics
 from evo.comparison.runs import ComparedRun, PlannedRun
-from evo.comparison.training import described, train
+from evo.comparison.training import result_text, train
 from evo.store.champion import Score
 from evo.sweep.race import SHARES, Journal, mean_of
 from evo.sweep.search import Search, library
@@ -59,7 +59,7 @@ class Benchmark(Protocol):
     unit: str  # of costs
 
     def __call__(
-        self, planned: Sequence[PlannedRun], *, describe: Callable[[ComparedRun], str] = described
+        self, planned: Sequence[PlannedRun], *, describe: Callable[[ComparedRun], str] = result_text
     ) -> list[ComparedRun]:
         """Return what came of each run."""
 
@@ -125,7 +125,7 @@ class Board(Benchmark):
     _spent: float = 0.0
 
     def __call__(
-        self, planned: Sequence[PlannedRun], *, describe: Callable[[ComparedRun], str] = described
+        self, planned: Sequence[PlannedRun], *, describe: Callable[[ComparedRun], str] = result_text
     ) -> list[ComparedRun]:
         """Train in this process."""
         began = time.process_time()

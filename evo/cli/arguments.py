@@ -41,7 +41,7 @@ def add(parser: ArgumentParser, *names: str, **changes: Any) -> None:
 
 
 def add_of_training(parser: ArgumentParser) -> None:
-    """Declare what can be said of a new run and of one that goes on."""
+    """Declare the arguments of training, in a new run and in one that goes on."""
     add(parser, "--algorithm", "--set", "--workers", "--backend", "--seed")
     add(parser, "--generations", help="number of generations in total, those done included")
     add(parser, "--plugin", help="a module with an algorithm, environment or backend; may be repeated")
@@ -90,8 +90,8 @@ def refuse_others(words: Iterable[str]) -> None:
     """
     for word in words:
         with suppress(OSError):  # of which the command says more
-            if said := _meant(Path(word)):
-                raise DataError(f"{word}: {said}")
+            if why := _meant(Path(word)):
+                raise DataError(f"{word}: {why}")
 
 
 def opened(command: str, arguments: Namespace) -> list[str]:

@@ -1,7 +1,7 @@
 """The command line: find the command, run it, and end with the exit code and the last words that each case has.
 
-A command is a module in `evo/cli/commands` with `add_arguments(parser)`, `main(arguments) -> int`, and `SUMMARISED`:
-whether its --json prints the summary of a run, also after an error.
+A command is a module in `evo/cli/commands` with `add_arguments(parser)` and `main(arguments) -> int`. Where it has
+`SUMMARISED`, its --json prints the summary of a run, also after an error.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
     tolerate_failures()
     module = import_module(f"evo.cli.commands.{name}")
     parser = Parser(prog=program, description=registry.summary("cli.commands", name), allow_abbrev=False)
-    summary = Summary()
+    summary, summarised = Summary(), hasattr(module, "SUMMARISED")
     parser.set_defaults(summary=summary)
     module.add_arguments(parser)
     code: int
@@ -115,11 +115,11 @@ def execute(name: str, words: Sequence[str], program: str) -> int:
             _say(str(known))
         code = known.exit_code if known else 1
         summary.status, summary.error = "failed", str(known) if known else f"{type(problem).__name__}: {problem}"
-    if "--json" in words and module.SUMMARISED:
+    if "--json" in words and summarised:
         print(summary.to_json(), flush=True)
     elif "--json" in words and (summary.error or summary.status == "interrupted"):
         print(one_line({"status": summary.status, "error": summary.error}), flush=True)
-    read = "--json" in words or not module.SUMMARISED  # a run goes on without readers of what it shows
+    read = "--json" in words or not summarised  # a run goes on without readers of what it shows
     if code == 0 and read and (why := lost_output()):
         _say(f"standard output: {why}; what was printed is not complete")
         return ResourceError.exit_code

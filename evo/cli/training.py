@@ -112,7 +112,7 @@ def train_to_the_end(
 
 
 def _nothing_to_do(done: int, wanted: int) -> str:
-    """Return the line for a total of generations that is reached; a lower one was meant as so many more."""
+    """Return the line for a total of generations that is reached; a lower one was meant as the number to add."""
     there = counted(done, "generation")
     if wanted == done:
         return f"nothing to do: {there} done, {wanted} asked for"

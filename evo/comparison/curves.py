@@ -1,6 +1,6 @@
 """What methods score for what they spend: curves, performance profiles, and how much it takes to reach a score.
 
-A run that ends below the score is censored: it would have taken longer, nobody knows how long. The median is that of
+A run that ends below the score is censored: it would have taken longer, by an unknown amount. The median is that of
 the Kaplan-Meier estimator (Kaplan and Meier, 1958), which uses what is known of these runs; a mean of the others would
 make a method look fast that seldom gets there.
 """

@@ -22,7 +22,7 @@ from evo.statistics import LEAST_SEEDS, LEVEL, least_p_value
 from evo.store.run_directory import file_instead
 
 SECTION = "comparison"
-GIVEN = {"run.seed": "seeds", "run.algorithm": "algorithms"}  # and cannot be set as well
+SET_BY = {"run.seed": "seeds", "run.algorithm": "algorithms"}  # and cannot be set as well
 OF_BUDGET = ("run.budget", "run.generations")
 MOST_GENERATIONS = 10_000_000  # so that the budget ends a run
 
@@ -35,8 +35,8 @@ class ComparedExperiment(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_a_name(cls, given: Any) -> Any:
-        return {"file": given} if isinstance(given, str) else given
+    def _from_a_name(cls, value: Any) -> Any:
+        return {"file": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _each_once(self) -> ComparedExperiment:
@@ -80,8 +80,8 @@ class ComparisonSection(Section):
         wrong += [f"{name}: cannot go with {first}; give one of them" for name in others if name]
         for assignment in self.set:
             key = assignment.partition("=")[0].strip()
-            if key in GIVEN:
-                wrong.append(f"set: {key} is given by `{GIVEN[key]}`")
+            if key in SET_BY:
+                wrong.append(f"set: {key} is set by `{SET_BY[key]}`")
             elif key.startswith(OF_BUDGET) and first:
                 wrong.append(f"set: {key} cannot go with {first}, which is the budget")
         if wrong:
@@ -113,15 +113,15 @@ class ComparisonFile:
     @classmethod
     def read(cls, path: Path, flags: Mapping[str, Any] | None = None) -> ComparisonFile:
         """Read a file, with flags as in `Experiment.load`; ConfigurationError: all mistakes, a line each."""
-        given = ExperimentFile.read(path)
-        section, mistakes = _section(given.tables)
+        file = ExperimentFile.read(path)
+        section, mistakes = _section(file.tables)
         if section is None or mistakes:
-            raise ConfigurationError("\n".join(given.lines_of(mistakes)))
+            raise ConfigurationError("\n".join(file.lines_of(mistakes)))
         directory = Path(section.directory) if section.directory else Path("runs") / _plain(path.stem)
         if name := file_instead(directory):
             mistakes.append(Mistake((SECTION, "directory"), f"{name} is a file; choose another folder"))
         methods, of_files = _methods(path, section, flags or {}, mistakes)
-        if lines := [*given.lines_of(mistakes), *dict.fromkeys(of_files)]:
+        if lines := [*file.lines_of(mistakes), *dict.fromkeys(of_files)]:
             raise ConfigurationError("\n".join(lines))
         seeds = section.seeds
         runs = [PlannedRun.of_seed(*method, seed, directory) for method in methods.items() for seed in seeds]

@@ -41,7 +41,7 @@ PAIR_MEANINGS = {
     "95 %": "interval of that probability (bootstrap over seeds)",
     "p": "how often seeds of two equal methods would differ at least as much",
     "p, Holm": "p, made larger because several pairs are compared (Holm's correction)",
-    "verdict": "who wins, if anybody",
+    "verdict": "which method wins, if one does",
 }
 COLUMNS = (
     "environment", "league", "method", "algorithm", "seeds", "runs", "mean", "ci95_low", "ci95_high", "iqm", "iqm_low",

@@ -82,7 +82,7 @@ def comparison_file_among(paths: Sequence[Path]) -> Path | None:
     return files[0] if files else None
 
 
-def described(run: ComparedRun) -> str:
+def result_text(run: ComparedRun) -> str:
     """Return what came of a run, in words."""
     if run.score is None:
         return f"failed: {run.failure}"
@@ -96,7 +96,7 @@ def train(
     *,
     progress: Show | None = None,
     live: Show | None = None,
-    describe: Callable[[ComparedRun], str] = described,
+    describe: Callable[[ComparedRun], str] = result_text,
     trainer: Trainer | None = None,
 ) -> list[ComparedRun]:
     """Train what is not yet trained, and return what came of each run.

@@ -136,8 +136,8 @@ def verdicts(one: Table) -> Iterator[str]:
         if any(pair.verdict == UNDECIDED for pair in one.pairs):
             yield f"No winner is proven on {one.environment}: {text}."
         else:
-            said = f"{text.removeprefix(f'{TOO_FEW}: ')}{_leader(one)}"
-            yield f"Too few seeds to name a winner on {one.environment}: {said}."
+            reason = f"{text.removeprefix(f'{TOO_FEW}: ')}{_leader(one)}"
+            yield f"Too few seeds to name a winner on {one.environment}: {reason}."
     means = {method.name: f"{method.name} ({number(method.mean)})" for method in one.methods}
     for winner, losers in beaten.items():
         yield f"{means[winner]} wins over {', '.join(means[loser] for loser in losers)} on {one.environment}."

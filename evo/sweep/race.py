@@ -72,7 +72,7 @@ def falls_behind(ours: Sequence[float], rivals: Sequence[Sequence[float]]) -> st
 
 
 def judged(scores: Mapping[str, Sequence[float]], failures: Mapping[str, str], last: bool) -> list[Standing]:
-    """Return how all trials of a stage stand; those that failed have no scores, and in the last stage nobody stops."""
+    """Return how all trials of a stage stand; those that failed have no scores, and in the last stage none stops."""
     rivals, best = list(scores.values()), scores[leader(scores)] if scores else ()
     standings = [Standing(name, tuple(own), "" if last else stops(own, best, rivals)) for name, own in scores.items()]
     return standings + [Standing(name, (), f"failed: {why}") for name, why in failures.items()]
@@ -131,5 +131,5 @@ def _typed(name: str, known: Mapping[str, Any]) -> str:
         return " ".join(f"--over {one}" for one in value)
     if name == "seeds":
         return f"--seed {value[0]} --seeds {len(value)}"
-    said = {"search": f"--search {value}", "budget": f"a budget of {value}"}
-    return said.get(name, "other options of the experiment")
+    typed = {"search": f"--search {value}", "budget": f"a budget of {value}"}
+    return typed.get(name, "other options of the experiment")

@@ -238,7 +238,7 @@ class Race:
     def _trained(self, trials: Sequence[Trial], share: float) -> tuple[Scores, dict[str, str]]:
         """Train up to a share of the budget; return the validation returns of trials by seed, and why others failed."""
         planned = [run for trial in trials for run in self.settings.planned(trial, share)]
-        found, scores, failures = self._train(planned, describe=_described), Scores(), dict[str, str]()
+        found, scores, failures = self._train(planned, describe=_validation_text), Scores(), dict[str, str]()
         for trial in trials:
             own = [run for run in found if run.method == trial.name]
             failed = [run for run in own if run.validation is None]
@@ -254,7 +254,7 @@ def winner(trials: Sequence[TrialResult]) -> TrialResult | None:
     return max((one for one in trials if one.finished), key=lambda one: mean_of(one.scores), default=None)
 
 
-def _described(run: ComparedRun) -> str:
+def _validation_text(run: ComparedRun) -> str:
     """Return what came of a run, without its test score, which chooses nothing."""
     if run.validation is None:
         return f"failed: {run.failure}"

@@ -117,7 +117,7 @@ def axes_of(texts: Sequence[str]) -> list[Axis]:
     axes = [axis_of(text) for text in texts]
     keys = [axis.key for axis in axes]
     if twice := [key for place, key in enumerate(keys) if key in keys[:place]]:
-        raise ConfigurationError(f"--over {twice[0]}: is given twice; list all values in one")
+        raise ConfigurationError(f"--over {twice[0]}: is named twice; list all values in one")
     return axes
 
 

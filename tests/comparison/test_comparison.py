@@ -130,7 +130,7 @@ set = ["run.seed=4", "run.budget={frames = 1}"]
         "9: comparison.seconds: cannot go with frames; give one of them",
         "10: comparison.frame: unknown key - did you mean `frames`?",
         "11: comparison.set: run.budget cannot go with frames, which is the budget",
-        "11: comparison.set: run.seed is given by `seeds`",
+        "11: comparison.set: run.seed is set by `seeds`",
     ]
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from evo.comparison.file import ComparisonFile
     from evo.comparison.tables import Comparison
 
-SUMMARISED = False
 ENDINGS = {"markdown": (".md", ".markdown"), "csv": (".csv",), "latex": (".tex",)}  # of files, by format
 FORMATS = tuple(ENDINGS)
 PAGES = (".html", ".htm")

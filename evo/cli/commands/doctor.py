@@ -8,8 +8,6 @@ from pathlib import Path
 from evo.cli.arguments import add
 from evo.plugins import registry
 
-SUMMARISED = False
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""

@@ -13,7 +13,6 @@ from evo.plugins import registry
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
 
-SUMMARISED = False
 MODES = ("greedy", "sample")
 
 
@@ -71,9 +70,9 @@ def main(arguments: Namespace) -> int:
         if arguments.set:
             print(experiment.environment.title())
             print(printable_lines("\n".join(_changed(run.config, experiment))))
-        print(show.described(score))
+        print(show.score_text(score))
         baselines = testing.baselines(environment, score.episodes, score.block, testing.BASELINE_SECONDS)
-        if others := show.described_baselines(baselines, score):
+        if others := show.baselines_text(baselines, score):
             print(f"baselines on the same episodes, or the first of them:\n{others}")
         if looked:
             print(f"evaluated on block {block} {counted(looked, 'time')} before: choose nothing by this score")

@@ -17,7 +17,6 @@ from evo.plugins import registry
 if TYPE_CHECKING:
     from evo.store.run import Run
 
-SUMMARISED = False
 PAGE = "html"
 ENDINGS = {**networks.SUFFIXES, **tables.SUFFIXES, PAGE: ".html"}
 MOST_EPISODES = 10_000
@@ -123,7 +122,7 @@ def _file(arguments: Namespace, kind: str, source: Path) -> Path | None:
 
 
 def _title(source: Path) -> str:
-    """Return the name of a run, which is that of its directory, or of a champion's file elsewhere."""
+    """Return the name of a run, which is that of its directory, or of a champion's file."""
     place = source.resolve()
     if place.name == CHAMPION:
         return printable(place.parent.name)

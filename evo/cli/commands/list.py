@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from evo.options import Section
 
-SUMMARISED = False
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}  # as annotated_types names them, in words
 
 

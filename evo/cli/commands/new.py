@@ -13,7 +13,6 @@ from evo.files.durable import resources
 from evo.plugins import registry
 from evo.plugins.mistakes import OURS
 
-SUMMARISED = False
 SKELETONS = Path(__file__).parent.parent / "skeletons"
 NAMES = {
     "game": ("my_game", "MyGame"),
@@ -69,8 +68,8 @@ def _shadowed(kind: str, name: str) -> str:
 
     if kind == "algorithm" and name in RESERVED:
         return f"an experiment has a section [{name}] already"
-    elsewhere = [place for place in sys.path if Path(place).resolve() != Path.cwd()]
-    found = PathFinder.find_spec(name, elsewhere)
+    others = [place for place in sys.path if Path(place).resolve() != Path.cwd()]
+    found = PathFinder.find_spec(name, others)
     installed = found is not None and found.loader is not None  # not a mere folder
     if installed or name in sys.stdlib_module_names | {*OURS} or Path(name, "__init__.py").exists():
         return "there is a module of this name, which the file would hide from Python"

@@ -14,7 +14,6 @@ from evo.plugins import registry
 if TYPE_CHECKING:
     from evo.planning.estimate import Estimate
 
-SUMMARISED = False
 MOST_WORKERS = 100_000
 
 

@@ -1,4 +1,4 @@
-"""Play Snake yourself in the terminal, alone or beside a champion."""
+"""Play Snake yourself in the terminal, alone or next to a champion."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from evo.store.run import Run
 
 
-SUMMARISED = False
-
-
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command line."""
-    add(parser, "run_dir", nargs="?", help="a run's directory, or a champion.h5, to play beside its champion")
+    add(parser, "run_dir", nargs="?", help="a run's directory, or a champion.h5, to play next to its champion")
     parser.add_argument("--episode", metavar="I", default="0", help="which test episode, from 0 (default: 0)")
     parser.add_argument("--speed", metavar="X", default="6", help="steps per second, 1 to 100 (default: 6)")
     add(parser, "--plugin")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from evo.store.policy import Policy
     from evo.verify.recording import Recording
 
-SUMMARISED = False
 GYMNASIUM = "gymnasium:"
 MOST_GENERATIONS = 10_000_000
 FILMS = (".gif", ".webp", ".mp4")

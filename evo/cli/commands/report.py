@@ -1,4 +1,4 @@
-"""Write a page about a run, or about several runs beside one another."""
+"""Write a page about a run, or about several runs together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 
 from evo.cli.arguments import add
 from evo.plugins import registry
-
-SUMMARISED = False
 
 
 def add_arguments(parser: ArgumentParser) -> None:

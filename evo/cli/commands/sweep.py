@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from evo.sweep.sweeping import SweepResult
 
-SUMMARISED = False
 SEARCHES = ("grid", "optuna")
 
 

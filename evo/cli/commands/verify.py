@@ -9,7 +9,6 @@ from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, DataError, counted, printable
 from evo.plugins import registry
 
-SUMMARISED = False
 SAMPLE = 64
 MOST = 1_000_000_000
 TESTS = "run its tests, as with python -m pytest test_{}.py"

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from evo.cli.arguments import add
+from evo.errors import DataError, counted
+from evo.files.layout import CHAMPION, METRICS
 from evo.plugins import registry
 
-SUMMARISED = False
+if TYPE_CHECKING:
+    from evo.networks.network import Network
+    from evo.store.champion import Champion
+
 TICK = 0.5  # seconds between two looks
 RECENT = 40  # generations of the past that a table is made of
 
@@ -21,11 +31,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def main(arguments: Namespace) -> int:
-    """Show every generation until the run has ended, on a live screen in a terminal, elsewhere as a plain line."""
-    from evo.cli.terminal import following
+    """Show every generation until the run has ended, on a live screen in a terminal, else as plain lines."""
     from evo.cli.terminal.display import finite
     from evo.cli.terminal.show import display_for
-    from evo.errors import counted
     from evo.run import Row
     from evo.store.recovery import require_run_directory
     from evo.store.run import Run
@@ -36,7 +44,7 @@ def main(arguments: Namespace) -> int:
     run = Run(directory)
     experiment = run.config
     generations = experiment.generations
-    tail, champions = following.MetricsTail(directory), following.Champions(directory, experiment.network())
+    tail, champions = MetricsTail(directory), Champions(directory, experiment.network())
     best, chosen, done, first = float("-inf"), 0, 0, True
     with display_for(False, arguments.verbose) as display:
         while True:
@@ -60,3 +68,60 @@ def main(arguments: Namespace) -> int:
         more = "" if done >= generations else f" of {generations:,}, and its process is not there"
         display.say(f"the run has ended after {counted(done, 'generation')}{more}")
     return 0
+
+
+class MetricsTail:
+    """The lines of metrics.jsonl as they are appended."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path, self._offset = directory / METRICS, 0
+        self._pending: dict[int, dict[str, Any]] = {}
+        self._next = 0  # generation
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield each generation once, in order; the newest waits for the next call, as its test score comes later."""
+        quiet = not self._take()
+        ready = sorted(self._pending)[: None if quiet else -1]
+        for generation in ready:
+            self._next = generation + 1
+            yield self._pending.pop(generation)
+
+    def _take(self) -> bool:
+        """Take in what was appended, and return whether that was anything; an incomplete last line waits."""
+        try:
+            with open(self._path, "rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:  # a resume has cut it
+                    self._offset = 0
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return False
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for text in whole.split(b"\n"):
+            with suppress(ValueError, RecursionError, TypeError, KeyError, OverflowError):
+                line = json.loads(text)
+                if int(line["generation"]) >= self._next:
+                    self._pending[int(line["generation"])] = line
+        return bool(whole)
+
+
+class Champions:
+    """The champion of a run that another process trains."""
+
+    def __init__(self, directory: Path, network: Network) -> None:
+        self._directory, self._network, self._seen = directory, network, (0, 0)
+
+    def newer(self) -> Champion | None:
+        """Return the champion if its file has changed since the last call and can be read, else None."""
+        from evo.store.sandbox import read_champion
+
+        try:
+            state = (self._directory / CHAMPION).stat()
+            if self._seen == (seen := (state.st_mtime_ns, state.st_size)):
+                return None
+            self._seen = seen
+            champion = read_champion(self._directory)
+            return champion if champion.fits(self._network) else None
+        except (OSError, DataError):  # it is not of this network, or just being replaced: the next one will do
+            return None

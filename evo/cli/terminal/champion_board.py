@@ -1,4 +1,4 @@
-"""The champion of a run that goes on, at play: one episode after the other, in a thread beside the training."""
+"""The champion of a run that goes on, at play: one episode after the other, in a thread of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person plays Snake in the terminal, alone or beside an episode of a champion."""
+"""A person plays Snake in the terminal, alone or next to an episode of a champion."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Match:
 
 
 def sides(size: int, boards: int) -> tuple[int, int]:
-    """Return the columns and lines that so many boards take."""
+    """Return the columns and lines that a number of boards take."""
     return max(boards * (2 * size + 2) + (boards - 1) * len(GAP), len(BEGINNING)), size + 6
 
 

@@ -160,7 +160,7 @@ class EpisodeView:
         right = self._dependence(step)
         across = max(line.cell_len for line in left)
         lines = []
-        for row in range(min(max(len(left), len(right)), self._size.lines - 3)):  # beside a caption, a help, the cursor
+        for row in range(min(max(len(left), len(right)), self._size.lines - 3)):  # less a caption, a help, the cursor
             line = left[row] if row < len(left) else Text()
             line.truncate(across, pad=True)
             if row < len(right):
@@ -170,7 +170,7 @@ class EpisodeView:
         return lines
 
     def _scores(self, step: int) -> list[str]:
-        """Return a line for each action, and one for what else the network said."""
+        """Return a line for each action, and one for the other outputs."""
         count, played = self._environment.actions, self._recording.actions[step]
         outputs = self._outputs[step]
         titles = self._environment.action_names or tuple(f"action {action}" for action in range(count))

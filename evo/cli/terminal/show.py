@@ -115,8 +115,8 @@ def ending(
     else:
         display.say(f"champion   validation return {champion.fitness:z.2f}")
         if champion.test is not None:
-            display.say("test       " + described(champion.test).replace("\n", "\n" + 11 * " "))
-            if others := described_baselines(baselines or {}, champion.test):
+            display.say("test       " + score_text(champion.test).replace("\n", "\n" + 11 * " "))
+            if others := baselines_text(baselines or {}, champion.test):
                 display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
             elif experiment.environment.id.startswith(PREFIX):
                 display.say("baselines  none for Gymnasium environments")
@@ -145,7 +145,7 @@ def ending(
         display.say(command("evo", "doctor", directory))
 
 
-def described(score: Score) -> str:
+def score_text(score: Score) -> str:
     """Return a test score in two lines, which fit into 80 columns."""
     from evo.statistics import percentage
 
@@ -158,7 +158,7 @@ def described(score: Score) -> str:
     )
 
 
-def described_baselines(baselines: Mapping[str, Baseline], score: Score) -> str:
+def baselines_text(baselines: Mapping[str, Baseline], score: Score) -> str:
     """Return the test scores of players that need no learning, a line each, which say how many episodes they played."""
     lines = []
     for name, other in baselines.items():

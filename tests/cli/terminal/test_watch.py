@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.terminal.following import Champions, MetricsTail
+from evo.cli.commands.watch import Champions, MetricsTail
 from evo.config.experiment import Experiment
 from evo.files.lock import is_running
 from tests.helpers.calling import SMALL, called, command
