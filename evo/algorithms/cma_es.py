@@ -1,5 +1,6 @@
 """CMA-ES with a full covariance matrix, for networks of at most 5,000 weights (Hansen and Ostermeier, 2001).
 
+Numbers of equations are those of Hansen, "The CMA Evolution Strategy: A Tutorial" (2016), with positive weights only.
 Its eigenvectors come from LAPACK, whose sums differ between machines: a run is exact on one numeric fingerprint.
 """
 
@@ -15,10 +16,15 @@ from pydantic import Field
 
 from evo.compiled.exact import exp
 from evo.errors import ConfigurationError
-from evo.evolution.constants import CmaConstants
-from evo.evolution.paths import Paths
-from evo.evolution.ranking import shared_by_rank
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
+from evo.evolution.noise_sums import norm
+from evo.evolution.strategy import (
+    Distribution,
+    EvolutionStrategy,
+    StrategyOptions,
+    around_mean,
+    recombination_weights,
+    shared_by_rank,
+)
 from evo.networks.candidates import noise
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
@@ -39,31 +45,41 @@ class Options(StrategyOptions):
 
 
 class Full(Distribution):
-    """A normal distribution of any shape: step size sigma, covariance matrix C = B D^2 B^T."""
+    """A normal distribution of mean m, step size sigma, and covariance matrix C = B D^2 B^T."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
         self.options, self.mean = options, mean
-        size = len(self.mean)
-        if size > MOST_WEIGHTS:
+        n = len(mean)
+        if n > MOST_WEIGHTS:
             raise ConfigurationError(
-                f"cma_es: the network has {size:,} weights, and a full covariance matrix is for at most "
+                f"cma_es: the network has {n:,} weights, and a full covariance matrix is for at most "
                 f"{MOST_WEIGHTS:,}; use sep_cma_es"
             )
-        known = self._constants = CmaConstants.of(size, options.population)
-        often = 1 / (10 * size * (known.rank_one + known.rank_selected))  # (section B.2 of the tutorial)
+        self.weights = recombination_weights(options.population)  # [N] best first
+        self.mu_eff = mu_eff = 1 / math.fsum(self.weights * self.weights)  # effective number of selected candidates
+        self.c_sigma = (mu_eff + 2) / (n + mu_eff + 5)  # (eq. 55)
+        self.d_sigma = 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + self.c_sigma  # (eq. 55)
+        self.c_c = (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)  # (eq. 56)
+        self.c_1 = min(1.0, 2 / ((n + 1.3) * (n + 1.3) + mu_eff))  # (eq. 57)
+        self.c_mu = min(1 - self.c_1, 2 * (mu_eff - 2 + 1 / mu_eff) / ((n + 2) * (n + 2) + mu_eff))  # (eq. 58)
+        self.chi = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))  # expected length of a normal vector
+        often = 1 / (10 * n * (self.c_1 + self.c_mu))  # (section B.2)
         self._every = options.eigen_every or max(1, int(often))
-        self.sigma, self.covariance = options.sigma, np.eye(size)  # [P, P]
-        self._vectors, self._lengths = np.eye(size), np.ones(size)  # B and D
-        self._age, self._paths = 0, Paths(size)
-        self._rows = np.empty((0, size), np.float32)
+
+        self.sigma, self.covariance = options.sigma, np.eye(n)  # [P, P] C
+        self._vectors, self._lengths = np.eye(n), np.ones(n)  # B and the diagonal of D
+        self.p_sigma, self.p_c = np.zeros(n), np.zeros(n)  # [P] evolution paths
+        self.unbiased = 1.0  # (1 - c_sigma)^(2 generations)
+        self._age = 0  # generations since the last decomposition
+        self._rows = np.empty((0, n), np.float32)
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and candidates around it, whose weights are published as they are."""
         count = self.options.population
         source = around_mean(seed, number, np.zeros(count, np.float32))
-        deviates = self._deviates(source.keys[1:])
-        moves = self.sigma * ((deviates * self._lengths) @ self._vectors.T)
-        self._rows = np.concatenate((self.mean[np.newaxis], self.mean + moves)).astype(np.float32)
+        z = self._deviates(source.keys[1:])  # [N, P] (eq. 38)
+        y = (z * self._lengths) @ self._vectors.T  # [N, P] (eq. 39)
+        self._rows = np.concatenate((self.mean[np.newaxis], self.mean + self.sigma * y)).astype(np.float32)  # (eq. 40)
         source.rows[:] = np.arange(count + 1)
         return source
 
@@ -72,18 +88,24 @@ class Full(Distribution):
         return self._rows
 
     def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
-        """Recombine, accumulate the paths, adapt covariance matrix and step size (Hansen, 2016, eqs. 39 to 47)."""
-        known, deviates = self._constants, self._deviates(source.keys)
-        weights = shared_by_rank(fitness, known.weights)
-        steps = (deviates * self._lengths) @ self._vectors.T  # [N, P] y
-        noise_mean, moved = weights @ deviates, weights @ steps
-        self.mean = self.mean + self.sigma * moved
+        """Recombine, accumulate the paths, adapt covariance matrix and step size."""
+        n, c_sigma, c_c, mu_eff = len(self.mean), self.c_sigma, self.c_c, self.mu_eff
+        weights, z = shared_by_rank(fitness, self.weights), self._deviates(source.keys)
+        y = (z * self._lengths) @ self._vectors.T  # [N, P]
+        z_w, y_w = weights @ z, weights @ y  # [P] (eq. 41)
+        self.mean = self.mean + self.sigma * y_w  # (eq. 42)
 
-        length, lost = self._paths.follow(known, self._vectors @ noise_mean, moved)  # C^(-1/2) y_w
-        self.covariance *= 1 - known.rank_one * (1 - lost) - known.rank_selected
-        self.covariance += known.rank_one * np.outer(self._paths.covariance, self._paths.covariance)
-        self.covariance += known.rank_selected * (steps.T @ (weights[:, np.newaxis] * steps))
-        self.sigma *= exp(known.path_rate / known.damping * (length / known.expected_length - 1))
+        whitened = self._vectors @ z_w  # C^(-1/2) y_w
+        self.p_sigma = (1 - c_sigma) * self.p_sigma + math.sqrt(c_sigma * (2 - c_sigma) * mu_eff) * whitened  # (eq. 43)
+        length = norm(self.p_sigma)
+        self.unbiased *= (1 - c_sigma) * (1 - c_sigma)
+        h_sigma = length < (1.4 + 2 / (n + 1)) * self.chi * math.sqrt(1 - self.unbiased)
+        self.p_c = (1 - c_c) * self.p_c + h_sigma * math.sqrt(c_c * (2 - c_c) * mu_eff) * y_w  # (eq. 45)
+        delta = 0.0 if h_sigma else c_c * (2 - c_c)
+        self.covariance *= 1 - self.c_1 * (1 - delta) - self.c_mu  # (eq. 47)
+        self.covariance += self.c_1 * np.outer(self.p_c, self.p_c)
+        self.covariance += self.c_mu * (y.T @ (weights[:, np.newaxis] * y))
+        self.sigma *= exp(c_sigma / self.d_sigma * (length / self.chi - 1))  # (eq. 44)
         self.sigma = max(self.sigma, self.options.sigma_floor)
         self._age += 1
         if self._age >= self._every:
@@ -91,7 +113,7 @@ class Full(Distribution):
         return {
             "sigma": self.sigma * math.sqrt(float(np.median(np.diag(self.covariance)))),
             "step_size": self.sigma,
-            "step_path": length / known.expected_length,
+            "step_path": length / self.chi,
             "axis_ratio": float(self._lengths.max() / self._lengths.min()),
         }
 
@@ -109,25 +131,22 @@ class Full(Distribution):
     def state(self) -> dict[str, NDArray[Any]]:
         """Return step size, covariance matrix with its decomposition, and paths."""
         return {
-            "sigma": np.array([self.sigma, self._paths.start]),
+            "sigma": np.array([self.sigma, self.unbiased]),
             "age": np.array([self._age], np.int64),
             "covariance": self.covariance,
             "vectors": self._vectors,
             "lengths": self._lengths,
-            **self._paths.state(),
+            "step_path": self.p_sigma,
+            "path": self.p_c,
         }
 
     def restore(self, state: Arrays) -> None:
-        """Go on from a state."""
-        self.sigma, start = (float(value) for value in state["sigma"])
-        self._paths.restore(state, start)
+        """Continue from a state."""
+        self.sigma, self.unbiased = (float(value) for value in state["sigma"])
         self._age = int(state["age"][0])
-        self.covariance, self._vectors = (np.array(state[name], np.float64) for name in ("covariance", "vectors"))
-        self._lengths = np.array(state["lengths"], np.float64)
-
-
-class CmaEs(EvolutionStrategy):
-    """The strategy with its fingerprint."""
+        names = ("covariance", "vectors", "lengths", "step_path", "path")
+        arrays = [np.array(state[name], np.float64) for name in names]
+        self.covariance, self._vectors, self._lengths, self.p_sigma, self.p_c = arrays
 
     def fingerprint(self) -> str:
         """Return a hash of one decomposition and one product, which machines compute differently."""
@@ -136,6 +155,6 @@ class CmaEs(EvolutionStrategy):
         return "lapack " + hashlib.sha256(values.tobytes() + vectors.tobytes()).hexdigest()[:16]
 
 
-def make(options: Options, setup: Setup) -> CmaEs:
+def make(options: Options, setup: Setup) -> EvolutionStrategy:
     """Return CMA-ES; `setup.start` [P] becomes the first mean. ConfigurationError: too many weights."""
-    return CmaEs(options, setup, Full)
+    return EvolutionStrategy(options, setup, Full)

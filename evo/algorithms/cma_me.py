@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from evo.algorithms import sep_cma_es
 from evo.evolution.archive import NOWHERE, Archive, ArchiveOptions, Children
 from evo.evolution.population import FITNESS_WORST
-from evo.evolution.separable import Separable, SeparableOptions
 from evo.evolution.strategy import LARGEST
 from evo.networks.candidates import Rebuilder
 from evo.randomness.philox import draw
@@ -57,7 +57,7 @@ class CmaMe(Archive):
     def __init__(self, options: Options, setup: Setup) -> None:
         super().__init__(options, setup)
         self._emitting, self._restarts = options.emitters, 0
-        self._search = SeparableOptions(population=options.batch, sigma=options.sigma)
+        self._search = sep_cma_es.Options(population=options.batch, sigma=options.sigma)
         starts = [setup.start] * options.emitters if setup.start is not None else self._fresh()
         self._emitters = [self._emitter(start) for start in starts]
 
@@ -68,8 +68,8 @@ class CmaMe(Archive):
             Rebuilder(self.network).fresh(np.uint64(stream(self.seed, Purpose.INITIAL, 0, k)), row)
         return list(weights)
 
-    def _emitter(self, start: NDArray[np.float32]) -> Separable:
-        return Separable(self._search, start.astype(np.float64))
+    def _emitter(self, start: NDArray[np.float32]) -> sep_cma_es.Separable:
+        return sep_cma_es.Separable(self._search, start.astype(np.float64))
 
     def published(self) -> NDArray[np.float32]:
         """Return the contenders, then the mean and the standard deviations of each emitter.  # [K + 2 E, P]"""

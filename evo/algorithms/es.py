@@ -9,12 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.evolution.constants import ln
-from evo.evolution.exponential import exp
-from evo.evolution.noise_sums import noise_sum, norm
-from evo.evolution.ranking import shared_by_rank
+from evo.evolution.noise_sums import exp, ln, noise_sum, norm
 from evo.evolution.restarts import Size
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
+from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean, shared_by_rank
 from evo.randomness.philox_arrays import philox
 from evo.randomness.streams import Purpose, candidate_keys
 from evo.records import Arrays, Metrics, WeightSource
@@ -56,8 +53,8 @@ class SelfAdaptive(Distribution):
         """Return the mean and candidates around it, with log-normal standard deviations."""
         words = philox(candidate_keys(seed, Purpose.SIGMA, number, 0, self.options.population), 0, 0, 0, 0)[0]
         normal = (np.bitwise_count(words).astype(np.float64) - 16) / math.sqrt(8)
-        sigmas = np.maximum(exp(self.log_sigma + self._spread * normal), self.options.sigma_floor)
-        return around_mean(seed, number, sigmas.astype(np.float32))
+        sigmas = exp(self.log_sigma + self._spread * normal)  # sigma e^(tau N(0, 1))
+        return around_mean(seed, number, np.maximum(sigmas, self.options.sigma_floor).astype(np.float32))
 
     def published(self) -> NDArray[np.float32]:
         """Return the mean.  # [1, P]"""
@@ -67,7 +64,7 @@ class SelfAdaptive(Distribution):
         """Take the mean of the best candidates, and of the logarithms of their standard deviations."""
         weights = shared_by_rank(fitness, self._weights)
         sigmas = source.sigmas.astype(np.float64)
-        step = noise_sum(source.keys, weights * sigmas, len(self.mean))
+        step = noise_sum(source.keys, weights * sigmas, len(self.mean))  # mean of sigma_i z_i of the best
         self.mean = self.mean + step
         self.log_sigma = math.fsum(w * ln(s) for w, s in zip(weights.tolist(), sigmas.tolist(), strict=True) if w)
         return {"sigma": float(np.median(sigmas)), "step_norm": norm(step)}
@@ -77,7 +74,7 @@ class SelfAdaptive(Distribution):
         return {"log_sigma": np.array([self.log_sigma])}
 
     def restore(self, state: Arrays) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self.log_sigma = float(state["log_sigma"][0])
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from evo.evolution.novelty import LARGEST, UNIT, novelty
 from evo.evolution.population import (
     FITNESS_WORST,
     LARGEST_POPULATION,
@@ -31,6 +30,9 @@ from evo.records import Algorithm, Arrays, Finalists, Generation, Request, Weigh
 from evo.setup import Setup
 
 NOVELTY = "novelty"
+UNIT = 1_000_000  # novelty in whole numbers: a millionth of the range of a measure
+LARGEST_NOVEL = 8192  # candidates, whose distances from one another are all computed
+ROWS = 256  # candidates at a time
 
 
 class Options(PopulationOptions):
@@ -55,7 +57,9 @@ class Options(PopulationOptions):
         max_length=4,
         description='behaviour whose novelty counts: "return", "length" or metrics of an episode',
     )
-    neighbours: int = Field(15, ge=1, le=LARGEST, description="nearest candidates from which novelty is a distance")
+    neighbours: int = Field(
+        15, ge=1, le=LARGEST_NOVEL, description="nearest candidates from which novelty is a distance"
+    )
     sigma: Sigma = 0.1
     sigma_spread: SigmaSpread = 0.7
 
@@ -65,8 +69,10 @@ class Options(PopulationOptions):
             raise ValueError(f"survivors: {self.survivors} of a population of {self.population}, so none is new")
         if len({name.removeprefix("-") for name in self.objectives}) < len(self.objectives):
             raise ValueError(f"objectives: {self.objectives} names one twice")
-        if self.seeks_novelty and self.population > LARGEST:
-            raise ValueError(f"population: {self.population} candidates are too many for novelty, at most {LARGEST}")
+        if self.seeks_novelty and self.population > LARGEST_NOVEL:
+            raise ValueError(
+                f"population: {self.population} candidates are too many for novelty, at most {LARGEST_NOVEL}"
+            )
         return self
 
     def in_identity(self) -> dict[str, bool]:
@@ -197,6 +203,32 @@ def _best(values: NDArray[np.int64], name: str, episodes: int) -> float:
     scale = {"return": 1000.0 * episodes, NOVELTY: float(UNIT)}.get(name.removeprefix("-"), float(episodes))
     best = (values.min() if name.startswith("-") else values.max()) if len(values) else np.nan
     return float(best) / scale
+
+
+def novelty(behaviour: NDArray[np.int64], neighbours: int) -> NDArray[np.int64]:
+    """Return the mean distance of each candidate from its nearest `neighbours`, in millionths.  # [N, D] -> [N]
+
+    Novelty of Lehman and Stanley (2011). A distance is the sum over measures of their differences, each in the range
+    that the measure has in the population. Sums are added in order, with the same bits on every machine. Zero where a
+    candidate is alone.
+    """
+    count = len(behaviour)
+    most = min(neighbours, count - 1)
+    if most < 1:
+        return np.zeros(count, np.int64)
+    values = behaviour.astype(np.float64)
+    low = values.min(axis=0)
+    extent = values.max(axis=0) - low
+    places = (values - low) / np.where(extent > 0, extent, 1.0)
+    found = np.empty(count, np.int64)
+    for first in range(0, count, ROWS):
+        some = places[first : first + ROWS]
+        distances = np.zeros((len(some), count))
+        for measure in range(places.shape[1]):
+            distances += np.abs(some[:, measure, np.newaxis] - places[np.newaxis, :, measure])
+        nearest = np.sort(distances, axis=1)[:, 1 : most + 1]  # the first is the candidate itself, or its equal
+        found[first : first + ROWS] = np.rint(UNIT * (np.cumsum(nearest, axis=1)[:, -1] / most))
+    return found
 
 
 def make(options: Options, setup: Setup) -> Nsga2:

@@ -9,9 +9,14 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.evolution.noise_sums import noise_sum, norm
-from evo.evolution.optimizers import OPTIMIZERS
-from evo.evolution.ranking import centred_ranks
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
+from evo.evolution.strategy import (
+    OPTIMIZERS,
+    Distribution,
+    EvolutionStrategy,
+    StrategyOptions,
+    around_mean,
+    centred_ranks,
+)
 from evo.learning.hyperparameters import annealed
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
@@ -66,11 +71,13 @@ class Gaussian(Distribution):
         return self.mean[np.newaxis].astype(np.float32)
 
     def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
-        """Step along the gradient of the mean rank: sum of ranks * noise / (N sigma) (algorithm 2)."""
+        """Step along the gradient of the expected rank (Salimans et al., eq. 1 and algorithm 2)."""
         options, sigma = self.options, float(source.sigmas[0])
-        ranks = centred_ranks(fitness)
+        ranks = centred_ranks(fitness)  # F (section 2.1: fitness shaping)
         factors = (ranks[::2] - ranks[1::2]) / (options.population * sigma)  # of a pair, which shares its noise
-        gradient = noise_sum(source.keys[::2], factors, len(self.mean)) - options.weight_decay * self.mean
+        # sum of F_i z_i / (N sigma) (algorithm 2)
+        gradient = noise_sum(source.keys[::2], factors, len(self.mean))
+        gradient -= options.weight_decay * self.mean
         rate = annealed(options.learning_rate, options.learning_rate_final, options.learning_rate_generations, number)
         step = self._optimizer.step(gradient, rate)
         self.mean = self.mean + step
@@ -81,7 +88,7 @@ class Gaussian(Distribution):
         return self._optimizer.state()
 
     def restore(self, state: Arrays) -> None:
-        """Go on from an optimizer's state."""
+        """Continue from an optimizer's state."""
         self._optimizer.restore(state)
 
 

@@ -9,9 +9,14 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.evolution.noise_sums import noise_sums, norm
-from evo.evolution.optimizers import OPTIMIZERS
-from evo.evolution.ranking import centred_ranks
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
+from evo.evolution.strategy import (
+    OPTIMIZERS,
+    Distribution,
+    EvolutionStrategy,
+    StrategyOptions,
+    around_mean,
+    centred_ranks,
+)
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 
@@ -57,12 +62,12 @@ class Diagonal(Distribution):
 
     def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
         """Step along the likelihood gradients of the mean rank (Sehnke et al., section 2.3)."""
-        ranks, pairs = centred_ranks(fitness), len(fitness) // 2
-        towards = (ranks[::2] - ranks[1::2]) / (2 * pairs)
-        spread = (ranks[::2] + ranks[1::2]) / (2 * pairs)  # ranks have mean 0: the baseline
+        ranks, pairs = centred_ranks(fitness), len(fitness) // 2  # r: mu + epsilon, and mu - epsilon, in turns
+        towards = (ranks[::2] - ranks[1::2]) / (2 * pairs)  # (r+ - r-) / 2
+        spread = (ranks[::2] + ranks[1::2]) / (2 * pairs)  # (r+ + r-) / 2 - b; the baseline b of ranks is 0
         noise, squares = noise_sums(source.keys[::2], towards, spread, len(self.mean))
-        mean_gradient = self.sigmas * noise
-        sigma_gradient = self.sigmas * (squares - float(spread.cumsum()[-1]))
+        mean_gradient = self.sigmas * noise  # sum of epsilon (r+ - r-) / 2
+        sigma_gradient = self.sigmas * (squares - float(spread.cumsum()[-1]))  # (epsilon^2 - sigma^2) / sigma
         step = self._optimizer.step(mean_gradient, self.options.learning_rate)
         self.mean = self.mean + step
         most = self.options.sigma_change * self.sigmas
@@ -79,7 +84,7 @@ class Diagonal(Distribution):
         return {"sigmas": self.sigmas, **self._optimizer.state()}
 
     def restore(self, state: Arrays) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self.sigmas = np.array(state["sigmas"], np.float64)
         self._optimizer.restore(state)
 

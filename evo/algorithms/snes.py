@@ -9,11 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from evo.evolution.constants import ln, recombination_weights
-from evo.evolution.exponential import exp
-from evo.evolution.noise_sums import noise_sums, norm
-from evo.evolution.ranking import shared_by_rank
-from evo.evolution.strategy import Distribution, EvolutionStrategy, StrategyOptions, around_mean
+from evo.evolution.noise_sums import exp, ln, noise_sums, norm
+from evo.evolution.strategy import (
+    Distribution,
+    EvolutionStrategy,
+    StrategyOptions,
+    around_mean,
+    recombination_weights,
+    shared_by_rank,
+)
 from evo.records import Arrays, Metrics, WeightSource
 from evo.setup import Setup
 
@@ -37,7 +41,7 @@ class Diagonal(Distribution):
         size, count = len(self.mean), options.population
         self.sigmas = np.full(size, options.sigma)  # [P]
         self._sigma_rate = options.sigma_learning_rate or (3 + ln(size)) / (5 * math.sqrt(size))
-        self._utilities = recombination_weights(count) - 1 / count  # [N] best first (section 2.3)
+        self._utilities = recombination_weights(count) - 1 / count  # [N] u, best first (fitness shaping)
 
     def candidates(self, seed: int, number: int) -> WeightSource:
         """Return the mean and candidates around it."""
@@ -50,11 +54,11 @@ class Diagonal(Distribution):
     def update(self, source: WeightSource, fitness: NDArray[np.int64], number: int) -> Metrics:
         """Follow the natural gradient of the utilities (algorithm 2)."""
         utilities = shared_by_rank(fitness, self._utilities)
-        noise, squares = noise_sums(source.keys, utilities, utilities, len(self.mean))
+        noise, squares = noise_sums(source.keys, utilities, utilities, len(self.mean))  # nabla mu = sum of u s
         step = self.options.learning_rate * self.sigmas * noise
-        self.mean = self.mean + step
-        spread = squares - float(utilities.cumsum()[-1])  # sum of utilities * (noise^2 - 1)
-        self.sigmas = self.sigmas * exp(0.5 * self._sigma_rate * spread)
+        self.mean = self.mean + step  # mu + eta_mu sigma nabla mu
+        spread = squares - float(utilities.cumsum()[-1])  # nabla sigma = sum of u (s^2 - 1)
+        self.sigmas = self.sigmas * exp(0.5 * self._sigma_rate * spread)  # sigma exp(eta_sigma / 2 nabla sigma)
         return {"sigma": float(np.median(self.sigmas)), "step_norm": norm(step)}
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -62,7 +66,7 @@ class Diagonal(Distribution):
         return {"sigmas": self.sigmas}
 
     def restore(self, state: Arrays) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self.sigmas = np.array(state["sigmas"], np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Weighted sums of named noise: what the update of a search distribution is made of.
+"""Weighted sums of named noise, and elementary functions, for the update of a search distribution.
 
 The noise of a candidate is drawn again from its key, so no matrix of noise is ever held. Every weight has a sum of its
 own, added up in float64 in the order of the candidates: the bits are the same on every machine.
@@ -6,16 +6,21 @@ own, added up in float64 in the order of the candidates: the bits are the same o
 
 from __future__ import annotations
 
+from decimal import Context, Decimal
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
+from evo.compiled import exact
 from evo.networks.candidates import noise_from
 
 kernel_cache.use(__name__)
 
 CHUNK = 2048  # weights at a time: their sums stay in the first cache
+_DIGITS = Context(prec=30)  # of correctly rounded logarithms: the same on every machine, as math.log is not
+_exp = njit(cache=True, error_model="numpy")(exact.exp)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -50,6 +55,12 @@ def _norm(vector):  # type: ignore[no-untyped-def]
     return np.sqrt(total)
 
 
+@njit(cache=True, error_model="numpy", nogil=True)
+def _fill(x, out):  # type: ignore[no-untyped-def]
+    for i in range(x.shape[0]):
+        out[i] = _exp(x[i])
+
+
 def noise_sum(keys: NDArray[np.uint64], factors: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """Return the sum over k of factors[k] z[k], z[k] being the noise of a key.  # [K], [K] -> [size]"""
     total = np.zeros(size)
@@ -62,11 +73,23 @@ def noise_sums(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the sums over k of factors[k] z[k] and of square_factors[k] z[k]^2.  # [K] each -> [size] each"""
     total, squares = np.zeros(size), np.zeros(size)
-    given = (np.ascontiguousarray(array, np.float64) for array in (factors, square_factors))
-    _add_squares(keys, *given, total, squares)
+    factors, square_factors = (np.ascontiguousarray(array, np.float64) for array in (factors, square_factors))
+    _add_squares(keys, factors, square_factors, total, squares)
     return total, squares
 
 
 def norm(vector: NDArray[np.float64]) -> float:
     """Return the Euclidean norm, summed in the order of the vector.  # [P]"""
     return float(_norm(vector))
+
+
+def exp(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return e^x of every number, with the same bits on every machine.  # [P] -> [P]"""
+    out = np.empty_like(x)
+    _fill(x, out)
+    return out
+
+
+def ln(x: float) -> float:
+    """Return the natural logarithm of a positive number, with the same bits on every machine."""
+    return float(_DIGITS.ln(Decimal(x)))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.compiled.exact import exp
-from evo.evolution.constants import ln
+from evo.evolution.noise_sums import ln
 from evo.evolution.population import FITNESS_WORST, LARGEST_POPULATION
 from evo.randomness.philox import philox
 from evo.randomness.streams import Purpose, stream

@@ -1,11 +1,12 @@
 """The engine of every evolution strategy: play the candidates of a search distribution, and move it by their ranks.
 
-A strategy is its distribution: how candidates are drawn, and how it follows from their fitness. Candidate 0 is the
-distribution's mean, which is only measured; it takes no round of its own.
+A strategy is a `Distribution`, which draws candidates and is updated by their fitness. Candidate 0 is its mean, which
+is only measured; it takes no round of its own. Equal fitness is an equal rank, so ties push nowhere.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.errors import ResourceError
+from evo.evolution.noise_sums import ln, norm
 from evo.evolution.population import LARGEST_POPULATION, Evaluated, PopulationOptions, tasks_of
 from evo.evolution.restarts import Growth, Size, Sizes, Stall
 from evo.networks.candidates import Rebuilder
@@ -84,7 +86,11 @@ class Distribution(Protocol):
         """Return everything besides the mean that is needed to go on, by name."""
 
     def restore(self, state: Arrays) -> None:
-        """Go on from what `state` returned; the mean is restored before."""
+        """Continue from what `state` returned; the mean is restored before."""
+
+    def fingerprint(self) -> str:
+        """Return what computes the updates, where results depend on it; empty: exact on every machine."""
+        return ""
 
 
 class EvolutionStrategy(Algorithm):
@@ -153,6 +159,10 @@ class EvolutionStrategy(Algorithm):
         progress = np.array([*self._stall.state(), *self._sizes.state()], np.int64)
         return {"mean": self.distribution.mean, "progress": progress, **self.distribution.state()}
 
+    def fingerprint(self) -> str:
+        """Return that of the distribution."""
+        return self.distribution.fingerprint()
+
     def record(self) -> Arrays:
         """Return key, sigma, summed return, frames and fitness of the mean and every candidate."""
         return self._record
@@ -195,3 +205,91 @@ def around_mean(
         sigmas=np.concatenate((np.zeros(1, np.float32), sigmas)),
         scale=scale,
     )
+
+
+def centred_ranks(fitness: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return ranks from -0.5 for the worst to 0.5 for the best, whose sum is 0 (Salimans et al., 2017).  # [N]"""
+    ordered = np.sort(fitness)
+    worse = np.searchsorted(ordered, fitness, "left")
+    better = len(fitness) - np.searchsorted(ordered, fitness, "right")
+    ranks: NDArray[np.float64] = (worse - better) / (2.0 * max(1, len(fitness) - 1))
+    return ranks
+
+
+def shared_by_rank(fitness: NDArray[np.int64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for each candidate the weight of its rank; candidates of equal fitness share theirs.
+
+    fitness [N], weights [N] of the best candidate first -> [N]
+    """
+    ordered = np.sort(fitness)[::-1]
+    sums = np.concatenate(([0.0], np.cumsum(weights)))  # one addition after the other, the same on every machine
+    first = np.searchsorted(-ordered, -fitness, "left")
+    end = np.searchsorted(-ordered, -fitness, "right")
+    alone = end - first == 1
+    return np.where(alone, weights[first], (sums[end] - sums[first]) / (end - first))
+
+
+def recombination_weights(count: int) -> NDArray[np.float64]:
+    """Return ln((count + 1) / 2) - ln(rank) for the better half, 0 for the others, with sum 1.  # [count]
+
+    Hansen, "The CMA Evolution Strategy: A Tutorial" (2016), eqs. 49 and 53 with positive weights only.
+    """
+    raw = [max(0.0, ln((count + 1) / 2) - ln(rank)) for rank in range(1, count + 1)]
+    return np.array(raw) / math.fsum(raw)
+
+
+class Adam:
+    """Steps to be added, of Adam (Kingma and Ba, 2015, algorithm 1); powers of beta are running products."""
+
+    BETAS, EPSILON = (0.9, 0.999), 1e-8
+
+    def __init__(self, size: int) -> None:
+        self._moments, self._powers = np.zeros((2, size)), np.ones(2)
+
+    def step(self, gradient: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+        """Return the step for a gradient, at this learning rate.  # [P] -> [P]"""
+        one, two = self.BETAS
+        self._moments[0] = one * self._moments[0] + (1 - one) * gradient
+        self._moments[1] = two * self._moments[1] + (1 - two) * (gradient * gradient)
+        self._powers *= (one, two)
+        mean = self._moments[0] / (1 - self._powers[0])
+        square = self._moments[1] / (1 - self._powers[1])
+        step: NDArray[np.float64] = rate * mean / (np.sqrt(square) + self.EPSILON)
+        return step
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the moments of the gradient, and the powers of beta."""
+        return {"moments": self._moments, "powers": self._powers}
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from what `state` returned."""
+        self._moments, self._powers = np.array(state["moments"], np.float64), np.array(state["powers"], np.float64)
+
+
+class ClipUp:
+    """Steps to be added: normalised gradients, momentum, a speed limit of two learning rates (Toklu et al., 2020)."""
+
+    MOMENTUM, SPEED_LIMIT = 0.9, 2.0
+
+    def __init__(self, size: int) -> None:
+        self._velocity = np.zeros(size)
+
+    def step(self, gradient: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+        """Return the step for a gradient; the learning rate is the length of a single step.  # [P] -> [P]"""
+        length = norm(gradient)
+        self._velocity = self.MOMENTUM * self._velocity + (rate / length if length > 0 else 0.0) * gradient
+        speed = norm(self._velocity)
+        if speed > self.SPEED_LIMIT * rate:
+            self._velocity = self._velocity * (self.SPEED_LIMIT * rate / speed)
+        return self._velocity
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the velocity."""
+        return {"velocity": self._velocity}
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from what `state` returned."""
+        self._velocity = np.array(state["velocity"], np.float64)
+
+
+OPTIMIZERS: dict[str, type[Adam] | type[ClipUp]] = {"adam": Adam, "clipup": ClipUp}

@@ -18,12 +18,9 @@ from evo.algorithms import cma_es
 from evo.compiled import exact
 from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError, ResourceError
-from evo.evolution import constants
-from evo.evolution.exponential import exp
-from evo.evolution.noise_sums import CHUNK, noise_sum, noise_sums, norm
-from evo.evolution.optimizers import Adam, ClipUp
+from evo.evolution.noise_sums import CHUNK, exp, noise_sum, noise_sums, norm
 from evo.evolution.population import FITNESS_WORST
-from evo.evolution.ranking import centred_ranks, shared_by_rank
+from evo.evolution.strategy import Adam, ClipUp, centred_ranks, shared_by_rank
 from evo.networks.candidates import noise
 from evo.plugins import registry
 from evo.records import WORST, WeightSource
@@ -293,12 +290,13 @@ def test_cma_es_is_that_of_the_tutorial_step_by_step(name: str) -> None:
         assert covariance == pytest.approx(plain.C, rel=1e-3, abs=1e-5)
 
 
-def test_the_constants_of_cma_es_are_those_of_the_tutorial() -> None:
-    known, plain = constants.CmaConstants.of(10, 10), PlainCma(np.zeros(10), 1, 10, False)
+@pytest.mark.parametrize("name", ["sep_cma_es", "cma_es"])
+def test_the_constants_of_cma_es_are_those_of_the_tutorial(name: str) -> None:
+    known, plain = made(name, NETWORK, population=10).distribution, PlainCma(np.zeros(10), 1, 10, name == "sep_cma_es")
     assert known.weights == pytest.approx(plain.w)
-    found = (known.selected, known.path_rate, known.damping, known.covariance_path_rate, known.rank_one)
+    found = (known.mu_eff, known.c_sigma, known.d_sigma, known.c_c, known.c_1)
     assert found == pytest.approx((plain.mu, plain.cs, plain.ds, plain.cc, plain.c1))
-    assert (known.rank_selected, known.expected_length) == pytest.approx((plain.cm, plain.chi))
+    assert (known.c_mu, known.chi) == pytest.approx((plain.cm, plain.chi))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
