@@ -75,7 +75,7 @@ def cartpole_of_gymnasium(steps: int, clock: Callable[[], float]) -> float:
     def work() -> None:
         nonlocal seen
         for _ in range(steps):
-            seen, *_ = envs.step(rollout.score(seen).argmax(axis=1))
+            seen, *_ = envs.step(rollout.kernel.score(seen).argmax(axis=1))
 
     return steps * ENVS / seconds(work, clock)
 

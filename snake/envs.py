@@ -173,4 +173,4 @@ class SnakeVectorEnv(CompiledVectorEnv):
         return super()._now() | {"score": lengths - self._rules.start_length}
 
     def _before(self) -> Info:
-        return super()._before() | {"score": self._batch.metrics[:, SCORE].astype(np.int64)}
+        return super()._before() | {"score": self._batch.ended.episode_metrics[:, SCORE].astype(np.int64)}

@@ -13,19 +13,13 @@ from evo.compiled import cache as kernel_cache
 from evo.compiled.arguments import whole
 from evo.games import contract
 from evo.games.contract import CompiledGame
-from evo.randomness.philox_compiled import episode_seed
+from evo.games.step import Ended, Envs, begin_next, play
 from evo.randomness.streams import SEED_LIMIT
 from evo.records import DISABLED, GOES_ON, NEXT_STEP, SAME_STEP
 
 kernel_cache.use(__name__)
 
 NEVER_BEGUN = -1
-
-
-@njit(forceinline=True, error_model="numpy", _nrt=False)
-def _begin_next(state, rules, b, first, episode):  # type: ignore[no-untyped-def]
-    episode[b] += 1
-    contract.begin(state, rules, b, episode_seed(first[b], episode[b]))
 
 
 @njit(forceinline=True, error_model="numpy", _nrt=False)
@@ -37,44 +31,41 @@ def _show(state, rules, masked, b, out, masks):  # type: ignore[no-untyped-def]
 
 @kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def begin(state, rules, masked, chosen, first, episode, status, out, masks):  # type: ignore[no-untyped-def]
-    """Begin the next episode of every environment that is chosen, and write what all of them show.
+def begin_chosen(state, rules, masked, chosen, envs, status, out, masks):  # type: ignore[no-untyped-def]
+    """Begin the next episode of every environment that is chosen, bool [B], and write what all of them show.
 
-    chosen bool [B]; the rest is as in `advance`.
+    The rest is as in `advance`.
     """
     for b in range(chosen.shape[0]):
         if chosen[b]:
             status[b] = GOES_ON
-            _begin_next(state, rules, b, first, episode)
+            begin_next(state, rules, b, envs)
         _show(state, rules, masked, b, out, masks)
 
 
 @kernel_cache.with_game
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def advance(  # type: ignore[no-untyped-def]
-    state, rules, masked, mode, actions, first, episode, rewards, status, metrics, out, masks, final, final_masks
+    state, rules, masked, mode, actions, envs, rewards, status, ended, out, masks, final, final_masks
 ):
     """Play actions[b] in every environment b, int64 [B] or float64 [B, D], and write what all of them show.
 
-    first uint64 [B] and episode int64 [B] name the episodes; out float32 [B, *shape]; masks int8 [B, A], written where
-    the game is `masked`; rewards float64 [B]; status int64 [B]; metrics int32 [B, M], written where an episode ends. An
-    environment whose episode is over begins its next one in this step (SAME_STEP; `final` and `final_masks` are what it
-    showed before), or in the next one, whose action is not played (NEXT_STEP), or never (DISABLED).
+    out float32 [B, *shape]; masks int8 [B, A], written where the game is `masked`; rewards float64 [B]; status int64
+    [B]; `ended` has a row for each environment. An environment whose episode is over begins its next one in this step
+    (SAME_STEP; `final` and `final_masks` are what it showed before), or in the next one, whose action is not played
+    (NEXT_STEP), or never (DISABLED).
     """
     for b in range(actions.shape[0]):
         if mode == NEXT_STEP and status[b] != GOES_ON:
-            _begin_next(state, rules, b, first, episode)
+            begin_next(state, rules, b, envs)
             rewards[b] = 0.0
             status[b] = GOES_ON
             continue
-        thousandths, status[b] = contract.step(state, rules, b, actions[b])
-        rewards[b] = thousandths / 1000.0
-        if status[b] == GOES_ON:
-            continue
-        contract.metrics(state, rules, b, metrics[b])
-        if mode == SAME_STEP:
+        reward, status[b] = play(state, rules, b, actions[b], 0, None, 1, 0, None, None, envs, ended, b)
+        rewards[b] = reward / 1000.0
+        if status[b] != GOES_ON and mode == SAME_STEP:
             _show(state, rules, masked, b, final, final_masks)
-            _begin_next(state, rules, b, first, episode)
+            begin_next(state, rules, b, envs)
     for b in range(actions.shape[0]):
         _show(state, rules, masked, b, out, masks)
 
@@ -89,25 +80,26 @@ class Batch:
         self.sides = (count, game.actions) if game.continuous else (count,)
         self.asked = f"{'numbers' if game.continuous else 'whole numbers'} {self.sides}"  # what actions are, in errors
         self.begun = False  # whether an episode has begun in every environment
-        self.first, self.episode = np.zeros(count, np.uint64), np.full(count, NEVER_BEGUN, np.int64)
+        self.envs = Envs.empty(count)
+        self.envs.episode[:] = NEVER_BEGUN
         self.rewards, self.status = np.zeros(count, np.float64), np.zeros(count, np.int64)
-        self.metrics = np.zeros((count, len(game.episode_metrics)), np.int32)
+        self.ended = Ended.empty(count, len(game.episode_metrics))
         self.out, self.masks = self._shown(count)
         self.final, self.final_masks = self._shown(count if mode == SAME_STEP else 0)
 
     def begin(self, chosen: NDArray[np.bool_], seeds: Sequence[int | None], random: np.random.Generator) -> None:
         """Begin an episode in the environments that are chosen: that of its seed, or the next one of its sequence."""
+        first, episode = self.envs.first, self.envs.episode
         for b in np.flatnonzero(chosen).tolist():
-            if seeds[b] is not None or self.episode[b] == NEVER_BEGUN:
+            if seeds[b] is not None or episode[b] == NEVER_BEGUN:
                 seed = seeds[b]
-                self.first[b] = int(random.integers(SEED_LIMIT, dtype=np.uint64)) if seed is None else seed
-                self.episode[b] = NEVER_BEGUN
+                first[b] = int(random.integers(SEED_LIMIT, dtype=np.uint64)) if seed is None else seed
+                episode[b] = NEVER_BEGUN
         self._renew()
-        begin(
-            self.state, self.game.rules, self.game.masked, chosen, self.first, self.episode, self.status, self.out,
-            self.masks,
-        )  # fmt: skip
-        self.begun = not (self.episode == NEVER_BEGUN).any()
+        begin_chosen(
+            self.state, self.game.rules, self.game.masked, chosen, self.envs, self.status, self.out, self.masks
+        )
+        self.begun = not (episode == NEVER_BEGUN).any()
 
     def step(self, actions: NDArray[Any]) -> None:
         """Play an action in every environment.
@@ -119,8 +111,8 @@ class Batch:
             raise RuntimeError("an episode is over, or has not begun: call reset")
         self._renew()
         advance(
-            self.state, self.game.rules, self.game.masked, self.mode, chosen, self.first, self.episode, self.rewards,
-            self.status, self.metrics, self.out, self.masks, self.final, self.final_masks,
+            self.state, self.game.rules, self.game.masked, self.mode, chosen, self.envs, self.rewards, self.status,
+            self.ended, self.out, self.masks, self.final, self.final_masks,
         )  # fmt: skip
 
     def _checked(self, given: NDArray[Any]) -> NDArray[Any]:

@@ -49,7 +49,7 @@ class GameEnv(gymnasium.Env[Observation, Any]):
         status = int(batch.status[0])
         info = self._info()
         if status != GOES_ON:
-            info |= dict(zip(batch.game.episode_metrics, batch.metrics[0].tolist(), strict=True))
+            info |= dict(zip(batch.game.episode_metrics, batch.ended.episode_metrics[0].tolist(), strict=True))
         return batch.out[0].copy(), float(batch.rewards[0]), status == TERMINATED, status == TRUNCATED, info
 
     def render(self) -> Any:

@@ -75,7 +75,7 @@ class CompiledVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
     def _ends(self, ended: NDArray[np.bool_]) -> Info:
         """Return what is told of episodes that have ended in this step."""
         batch = self._batch
-        values = {name: batch.metrics[:, i].astype(np.int64) for i, name in enumerate(self._metrics)}
+        values = {name: batch.ended.episode_metrics[:, i].astype(np.int64) for i, name in enumerate(self._metrics)}
         if batch.mode == SAME_STEP:
             values |= self._before()
         for value in values.values():

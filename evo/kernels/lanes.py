@@ -29,6 +29,20 @@ ARITHMETIC = "muladd-1"  # the version of the order of operations: part of the s
 WIDTHS = (16, 8, 4, 2)
 
 
+@njit(cache=True, error_model="numpy", nogil=True)
+def lanes_for(live):  # type: ignore[no-untyped-def]
+    """Return how many lanes to compute next where `live` are left: 16, 8, 4 or 2.
+
+    10 lanes are computed as 8 and 2, for example. Where a wider part costs less than several narrow ones (8 for 7, 8 and
+    4 for 11, 16 for 13 to 15), some of its lanes are idle. The rule is fixed, so that the count of lane slots is too.
+    """
+    if live >= 13:
+        return 16
+    if live >= 7:
+        return 8
+    return 4 if live >= 3 else 2
+
+
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
     """Write the network's scores [A, lanes] for the observations `x` [H, W, C, lanes]; all arrays are flat float32.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ResourceError
+from evo.games.step import joined
 from evo.networks.network import Network
 from evo.randomness.streams import Purpose, episode_keys, stream
 from evo.records import (
@@ -24,7 +25,6 @@ from evo.records import (
     Transitions,
     WeightSource,
 )
-from evo.rollouts.replay import joined
 
 if TYPE_CHECKING:
     from evo.setup import Setup

@@ -23,7 +23,7 @@ from evo.learning.collecting import envs_from_arrays
 from evo.learning.returns import following_rows, n_step
 from evo.randomness.philox_compiled import philox
 from evo.records import GOES_ON, Arrays, EnvStates, Transitions
-from evo.rollouts.replay import replay_episodes, replay_segment
+from evo.rollouts.segments import replay_episodes, replay_segment
 
 kernel_cache.use(__name__)
 
@@ -223,7 +223,7 @@ class ReplayBuffer:
             if EPISODE_SEEDS in record:
                 transitions = None if overwritten else _replayed(environment_in(number), record)
             elif envs is not None:
-                transitions, envs = replay_segment(environment_in(number).game, envs, played, not overwritten)
+                transitions, envs = replay_segment(environment_in(number).game, envs, played)
             else:
                 transitions = _recorded(record)
             if transitions is None or overwritten:

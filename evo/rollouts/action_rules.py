@@ -13,6 +13,7 @@ from numba import njit, types
 from numba.extending import overload
 
 from evo.compiled import cache as kernel_cache
+from evo.games import contract
 from evo.randomness.philox_compiled import draw, philox
 from evo.randomness.streams import Purpose
 
@@ -114,6 +115,19 @@ def draw_action(scores, width, lane, rule, seed, step, action):  # type: ignore[
             value += spread * standard_normal(seed, step, d)
         action[d] = np.float32(value)
     return True
+
+
+@njit(forceinline=True, error_model="numpy", _nrt=False)
+def choose(  # type: ignore[no-untyped-def]
+    state, rules, masked, b, seed, scores, width, lane, rule, epsilon, allowed, continuous
+):  # fmt: skip
+    """Return the action of environment b in the episode of a seed, and whether its scores are finite.
+
+    `allowed` int8 [A] is written where the game is `masked`, which is None where it is not; the rest is as in `decide`.
+    """
+    if masked is not None:
+        contract.mask(state, rules, b, allowed)
+    return decide(scores, width, lane, allowed, rule, epsilon, seed, contract.steps(state, rules, b), continuous)
 
 
 # Numba chooses between choices and continuous actions by the type of `continuous` when it compiles a rollout.

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, notice
+from evo.games.step import FOLLOWED, FRAMES, ROWS, SLOTS, Ended, PlayedEpisodes, Record, Recorder, Score
 from evo.plugins import mistakes
 from evo.plugins.mistakes import PASSED_ON
-from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED, ActionRule, Transitions
+from evo.records import GOES_ON, LARGEST_RETURN, TERMINATED, TRUNCATED, ActionRule, Episodes, Task
 from evo.rollouts.action_rules import RULES, choose_action, draw_action
 
 if TYPE_CHECKING:
@@ -22,93 +23,28 @@ if TYPE_CHECKING:
 
 PROBED, PROBED_STEPS = range(1, 9), 3  # seeds and steps that show whether an environment follows its seed
 LONG = 100_000  # steps of an episode that may have no end
-Scorer = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # observations [E, ...] to outputs [E, O]
+FIRST = 1024  # recorded steps that there is room for at first
 
 
-class Recorder:
-    """Gathers the transitions of episodes that are played side by side."""
+def play_gymnasium(score: Score, environment: Environment, task: Task, ended: Ended) -> PlayedEpisodes:
+    """Play every episode of a task with one candidate, all of them side by side; fill in `ended` [E].
 
-    def __init__(self, environment: Environment, episodes: int) -> None:
-        self._shape, self._actions = environment.shape, environment.actions
-        self._seen: list[list[Any]] = [[] for _ in range(episodes)]  # (observation, mask or None, outputs)
-        self._done: list[list[Any]] = [[] for _ in range(episodes)]  # (action, reward, end)
-        self._after: list[list[Any]] = [[] for _ in range(episodes)]  # (observation, mask or None)
-
-    def before_step(self, e: int, observation: NDArray[np.float32], info: Any, outputs: NDArray[np.float32]) -> None:
-        """Record what precedes a step of episode `e`."""
-        self._seen[e].append((self._copy(observation), info.get("action_mask"), outputs.copy()))
-
-    def after_step(self, e: int, action: Any, reward: float, terminated: bool, truncated: bool) -> None:
-        """Record the step itself."""
-        self._done[e].append((action, reward, TERMINATED if terminated else TRUNCATED if truncated else GOES_ON))
-
-    def after_end(self, e: int, observation: NDArray[np.float32], info: Any) -> None:
-        """Record what follows the last step of an episode that is truncated."""
-        self._after[e].append((self._copy(observation), info.get("action_mask")))
-
-    def transitions(self, score: Scorer) -> Transitions:
-        """Return all transitions, those of an episode together in the order of time."""
-        seen, done, after = (
-            [step for episode in part for step in episode] for part in (self._seen, self._done, self._after)
-        )
-        followed = self._stacked([observation for observation, _ in after])
-        actions = np.array([action for action, _, _ in done])
-        masked = actions.ndim == 1 and any(mask is not None for _, mask, _ in seen)
-        return Transitions(
-            observations=self._stacked([observation for observation, _, _ in seen]),
-            action_masks=self._masks([mask for _, mask, _ in seen]) if masked else None,
-            actions=actions.astype(np.int8 if actions.ndim == 1 else np.float32),
-            rewards=np.array([reward for _, reward, _ in done], np.float32),
-            ends=np.array([end for _, _, end in done], np.uint8),
-            outputs=np.array([outputs for _, _, outputs in seen], np.float32),
-            next_observations=followed,
-            next_action_masks=self._masks([mask for _, mask in after]) if masked else None,
-            next_outputs=score(followed),
-        )
-
-    def _copy(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        return np.array(observation, np.float32).reshape(self._shape)  # an environment may write into its own again
-
-    def _stacked(self, observations: list[NDArray[np.float32]]) -> NDArray[np.float32]:
-        return np.array(observations, np.float32).reshape(-1, *self._shape)
-
-    def _masks(self, masks: list[Any]) -> NDArray[np.int8]:
-        everything = np.ones(self._actions, np.int8)
-        return np.array([everything if mask is None else mask for mask in masks], np.int8).reshape(-1, self._actions)
-
-
-def play_gymnasium(
-    score: Scorer,
-    environment: Environment,
-    seeds: NDArray[np.uint64],
-    how: ActionRule,
-    one: dict[str, NDArray[Any]],
-    recorder: Recorder | None = None,
-) -> tuple[int, int, bool, list[NDArray[np.generic]]]:
-    """Play every episode through Gymnasium's interface, all of them side by side; fill the arrays of `one`.
-
-    Returns (frames, slots, finite, actions of each episode). Rewards are added in float64 in the order of steps and
-    rounded half to even once. A reward or return beyond LARGEST_RETURN counts as not finite.
+    Rewards are added in float64 in the order of steps and rounded half to even once. A reward or return beyond
+    LARGEST_RETURN counts as not finite.
     """
+    assert isinstance(task.play, Episodes)
     with ExitStack() as opened:
-        envs = [environment.env() for _ in seeds]
+        envs = [environment.env() for _ in task.play.seeds]
         for env in envs:
             opened.callback(env.close)
-        return _play(score, environment, envs, seeds, how, one, recorder)
+        return _play(score, environment, envs, task.play.seeds, task, ended)
 
 
 def _play(
-    score: Scorer,
-    environment: Environment,
-    envs: list[Any],
-    seeds: NDArray[np.uint64],
-    how: ActionRule,
-    one: dict[str, NDArray[Any]],
-    recorder: Recorder | None,
-) -> tuple[int, int, bool, list[NDArray[np.generic]]]:
-    traces: list[list[Any]] = [[] for _ in seeds]
-    act = _chooser(environment, how)
-    totals = np.zeros(len(seeds))
+    score: Score, environment: Environment, envs: list[Any], seeds: NDArray[np.uint64], task: Task, ended: Ended
+) -> PlayedEpisodes:
+    recorder, act = _Recorder(environment, len(seeds), task.record_transitions), _chooser(environment, task.action_rule)
+    totals, lengths = np.zeros(len(seeds)), [0] * len(seeds)
     observations, infos = [], []
     for env, seed in zip(envs, seeds, strict=True):
         try:
@@ -120,20 +56,17 @@ def _play(
             raise mistakes.of_hook(_own(env), "reset", error) from error
         infos.append(info)
     live: Sequence[int] = range(len(seeds))
-    frames = slots = 0
     while live:
         table = score(np.stack([observations[e] for e in live]))
-        slots += len(live)
+        recorder.progress[SLOTS] += len(live)
         left = []
         for scores, e in zip(table, live, strict=True):
-            action = act(scores, infos[e], seeds[e], len(traces[e]))
+            action = act(scores, infos[e], seeds[e], lengths[e])
             if action is None:
                 if not np.isfinite(observations[e]).all():
                     _notice_once(f"{_named(envs[e])} {_unfit(observations[e])}; the network that played ranks worst")
-                return frames, slots, False, []
-            traces[e].append(action)
-            if recorder:
-                recorder.before_step(e, observations[e], infos[e], scores)
+                return recorder.played(False, recorder.progress, ended, score)
+            recorder.before_step(e, action, observations[e], infos[e], scores)
             taken = _playable(action, envs[e])
             try:
                 observation, reward, terminated, truncated, infos[e] = envs[e].step(taken)
@@ -147,29 +80,80 @@ def _play(
                 _notice_once(
                     f"{_named(envs[e])}.step gave the reward {float(reward):g}; the network that played ranks worst"
                 )
-                return frames, slots, False, []
-            frames += 1
-            if recorder:
-                recorder.after_step(e, action, float(reward), terminated, truncated)
-            if not terminated and not truncated:
+                return recorder.played(False, recorder.progress, ended, score)
+            lengths[e] += 1
+            status = TERMINATED if terminated else TRUNCATED if truncated else GOES_ON
+            recorder.after_step(float(reward), status, observations[e], infos[e])
+            if status == GOES_ON:
                 left.append(e)
-                if len(traces[e]) == LONG:
+                if lengths[e] == LONG:
                     goes_on = f"an episode of {_named(envs[e])} has {LONG:,} steps and goes on"
                     _notice_once(f"{goes_on}; environment.max_steps = N ends it after N steps")
                 continue
             try:
-                one["episode_metrics"][e] = environment.metrics_of_episode(infos[e], truncated)
+                ended.episode_metrics[e] = environment.metrics_of_episode(infos[e], truncated)
             except (LookupError, TypeError, ValueError) as error:
                 raise mistakes.of_hook(environment, "metrics_of_episode", error) from error
-            if recorder and not terminated:
-                recorder.after_end(e, observations[e], infos[e])
         live = left
-    if not (np.abs(totals) <= LARGEST_RETURN / 1000).all():
-        return frames, slots, False, []
-    one["returns"][:] = np.rint(totals * 1000).astype(np.int64)
-    one["lengths"][:] = [len(trace) for trace in traces]
-    kind: Any = np.float32 if environment.continuous else np.int8
-    return frames, slots, True, [np.array(trace, kind) for trace in traces]
+    finite = bool((np.abs(totals) <= LARGEST_RETURN / 1000).all())
+    if finite:
+        ended.returns[:], ended.lengths[:] = np.rint(totals * 1000).astype(np.int64), lengths
+    recorder.drop_masks()
+    return recorder.played(finite, recorder.progress, ended, score)
+
+
+class _Recorder(Recorder):
+    """Records steps behind Gymnasium's interface, a row each, in the order of play."""
+
+    def __init__(self, environment: Environment, episodes: int, transitions: bool) -> None:
+        self.progress = np.zeros(FOLLOWED + 1, np.int64)
+        self._environment, self._new, self._masked = environment, episodes if transitions else None, False
+        actions = (
+            np.empty((FIRST, environment.actions), np.float32) if environment.continuous else np.empty(FIRST, np.int8)
+        )
+        super().__init__(actions)
+
+    def before_step(
+        self, e: int, action: Any, observation: NDArray[np.float32], info: Any, outputs: NDArray[np.float32]
+    ) -> None:
+        """Record what precedes a step of episode `e`, and its action."""
+        if self._new is not None:
+            shape, masked = self._environment.shape, 0 if self._environment.continuous else self._environment.actions
+            kinds = np.float32, np.float32
+            self.record, self._new = Record.empty(FIRST, self._new, shape, kinds, masked, len(outputs)), None
+        row = int(self.progress[ROWS])
+        if row == len(self.actions):
+            self.grow()
+        self.episodes[row], self.actions[row] = e, action
+        if self.record is not None:
+            self._show(self.record.observations, self.record.action_masks, row, observation, info)
+            self.record.outputs[row] = outputs
+        self.progress[ROWS] += 1
+
+    def after_step(self, reward: float, status: int, observation: NDArray[np.float32], info: Any) -> None:
+        """Record the rest of the step that was recorded last, and what follows where it is truncated."""
+        self.progress[FRAMES] += 1
+        if self.record is None:
+            return
+        row, followed = int(self.progress[ROWS]) - 1, int(self.progress[FOLLOWED])
+        self.record.rewards[row], self.record.ends[row] = reward, status
+        if status == TRUNCATED:
+            self.record.followed[followed] = row
+            self._show(self.record.next_observations, self.record.next_action_masks, followed, observation, info)
+            self.progress[FOLLOWED] += 1
+
+    def drop_masks(self) -> None:
+        """Record no masks where the environment has shown none."""
+        if self.record is not None and not self._masked:
+            none = np.empty((0, 0), np.int8)
+            self.record = self.record._replace(action_masks=none, next_action_masks=none)
+
+    def _show(self, observations: Any, masks: Any, row: int, observation: NDArray[np.float32], info: Any) -> None:
+        observations[row] = observation.reshape(self._environment.shape)
+        mask = info.get("action_mask")
+        self._masked |= mask is not None
+        if masks.shape[1]:
+            masks[row] = 1 if mask is None else mask
 
 
 def _own(env: Any) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from evo.errors import DataError
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import EnvironmentOptions
@@ -19,8 +21,7 @@ from evo.workers.options import LearnerDevices, WorkersOptions
 from evo.workers.round import worst_result
 
 if TYPE_CHECKING:
-    from evo.environment import Environment
-    from evo.rollouts.rollout import Rollout
+    from evo.rollouts.rollout import Kernel, Rollout
 
 
 DEFAULT = WorkersOptions()
@@ -46,101 +47,98 @@ def make_player(spec: RunSpec, files: Any = None) -> Player:
 
     `files.matrix(name, size)` gives published weights, which without it are files of the run directory.
     """
-    if files is None:
-        from evo.rollouts.published_weights import PublishedFiles
+    from evo.rollouts.rollout import RolloutPlayer
 
-        files = PublishedFiles(spec.run_dir)
-    training = [_player(replace(spec, environment=one), files) for one in spec.environment.in_training()]
-    evaluation = _player(spec, files)
-    return Players(training, evaluation) if training else evaluation
-
-
-class Players(Player):
-    """Plays in one of the environments of training, or in that of validation and test."""
-
-    def __init__(self, training: Sequence[Player], evaluation: Player) -> None:
-        self._training, self._evaluation = training, evaluation
-        self.fingerprint, self.device = evaluation.fingerprint, evaluation.device
-        for player in training:
-            if player.fingerprint.startswith(NOT_DETERMINISTIC):
-                self.fingerprint = player.fingerprint
-
-    @property
-    def notices(self) -> Sequence[str]:
-        """What a user should know, of all."""
-        return tuple(dict.fromkeys(text for player in (*self._training, self._evaluation) for text in player.notices))
-
-    @notices.setter
-    def notices(self, texts: Sequence[str]) -> None:
-        for player in (*self._training, self._evaluation):
-            player.notices = texts
-
-    def play(self, task: Task) -> Result:
-        """Play the task where it belongs."""
-        player = self._evaluation if task.evaluation else self._training[task.training]
-        result: Result = player.play(task)
-        return result
-
-
-def _player(spec: RunSpec, files: Any) -> Player:
-    rollout = _rollout(spec)
+    rollouts = _rollouts(spec)
     if spec.inference == "tensorflow":
-        from evo.rollouts.tensorflow_player import TensorFlowPlayer
+        from evo.rollouts.tensorflow_kernel import TensorFlowKernel
 
-        player: Player = TensorFlowPlayer(rollout, files, spec.workers)
-    else:
-        from evo.rollouts.rollout import LanesPlayer
-
-        player = LanesPlayer(rollout, files)
-    if rollout.environment.game is None:
-        from evo.rollouts.gymnasium_episodes import is_deterministic
-
-        if not is_deterministic(rollout.environment):
-            player.fingerprint = " ".join(filter(None, [NOT_DETERMINISTIC, player.fingerprint]))
+        kernel = TensorFlowKernel(rollouts[-1].network, spec.workers)
+        rollouts = _rollouts(spec, kernel)
+    player = RolloutPlayer(rollouts, PublishedFiles(spec.run_dir) if files is None else files)
+    if not all(rollout.is_deterministic() for rollout in rollouts):
+        player.fingerprint = " ".join(filter(None, [NOT_DETERMINISTIC, player.fingerprint]))
     return player
 
 
 def prepare(spec: RunSpec) -> None:
     """Import, and compile or load from Numba's cache, what all players of a run need; touches no device."""
-    for options in (*spec.environment.in_training(), spec.environment):
-        _prepare(replace(spec, environment=options))
+    for rollout in _rollouts(spec):
+        if spec.inference == "tensorflow":
+            from evo.rollouts.tensorflow_kernel import warm_up
+
+            devices.import_tensorflow(on_gpu=spec.workers.on_gpu)
+            warm_up(rollout.environment.game)
+        else:
+            _warm_up(rollout, spec.transitions_from)
 
 
-def _prepare(spec: RunSpec) -> None:
-    rollout = _rollout(spec)
-    if spec.inference == "tensorflow":
-        from evo.rollouts.tensorflow_player import warm_up
-
-        devices.import_tensorflow(on_gpu=spec.workers.on_gpu)
-        warm_up(rollout.environment)
-    else:
-        game = rollout.environment.game
-        parents = np.zeros((1, rollout.network.size), np.float32)
-        source = replace(WeightSource.of_row(), sigmas=np.ones(1, np.float32))
-        seeds = np.zeros(int(game is not None), np.uint64)  # none where nothing is compiled: that could hang
-        drawn = ActionRule("gaussian" if rollout.environment.continuous else "softmax")
-        rollout.play(Task(source, Episodes(seeds)), parents)
-        if game is None:
-            rollout.score(np.zeros((1, *rollout.environment.shape), np.float32))
-        elif spec.transitions_from == "segments":
-            rollout.play(Task(source, Segment(game.begin(seeds), 1), drawn), parents)
-        elif spec.transitions_from == "episodes":
-            rollout.play(Task(source, Episodes(seeds), drawn, record_transitions=True), parents)
+def _warm_up(rollout: Rollout, transitions_from: str) -> None:
+    game = rollout.environment.game
+    parents = np.zeros((1, rollout.network.size), np.float32)
+    source = replace(WeightSource.of_row(), sigmas=np.ones(1, np.float32))
+    seeds = np.zeros(int(game is not None), np.uint64)  # none where nothing is compiled: that could hang
+    drawn = ActionRule("gaussian" if rollout.environment.continuous else "softmax")
+    rollout.play(Task(source, Episodes(seeds)), parents)
+    if game is None:
+        rollout.kernel.score(np.zeros((1, *rollout.environment.shape), np.float32))
+    elif transitions_from == "segments":
+        rollout.play(Task(source, Segment(game.begin(seeds), 1), drawn), parents)
+    elif transitions_from == "episodes":
+        rollout.play(Task(source, Episodes(seeds), drawn, record_transitions=True), parents)
 
 
 def worst(spec: RunSpec, task: Task) -> Result:
     """Return the result of a task that cannot be played, as `workers.on_poison = "worst"` wants it."""
-    return worst_result(task, len(_environment(spec).episode_metrics))
+    registry.load(spec.plugins)
+    return worst_result(task, len(registry.environment_of(spec.environment).episode_metrics))
 
 
-def _rollout(spec: RunSpec) -> Rollout:
+def _rollouts(spec: RunSpec, kernel: Kernel | None = None) -> list[Rollout]:
+    """Return a rollout for each environment of training, and last that of validation and test."""
     from evo.rollouts.rollout import Rollout
 
-    environment = _environment(spec)
-    network = Network.build(spec.policy, environment.shape, environment.actions, spec.extra_outputs)
-    return Rollout(network, environment)
-
-
-def _environment(spec: RunSpec) -> Environment:
     registry.load(spec.plugins)
-    return registry.environment_of(spec.environment)
+    environments = map(registry.environment_of, (*spec.environment.in_training(), spec.environment))
+    return [
+        Rollout(Network.build(spec.policy, one.shape, one.actions, spec.extra_outputs), one, kernel)
+        for one in environments
+    ]
+
+
+class PublishedFiles:
+    """Published matrices, mapped into memory read-only: one copy for all workers of a machine."""
+
+    def __init__(self, run_dir: Path, keep: int = 2) -> None:
+        self._run_dir, self._keep = run_dir, keep
+        self._mapped: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
+
+    def matrix(self, name: str, size: int) -> NDArray[np.float32]:
+        """Return the matrix [S, P] of the file `name`; no file at all, "", is a matrix of no rows.
+
+        Raises DataError where the file is not one contiguous float32 matrix of `size` columns.
+        """
+        if not name:
+            return np.empty((0, size), np.float32)
+        if name not in self._mapped:  # files are named by their content, so a name is never another matrix
+            self._mapped[name] = _map(self._run_dir / name, size)
+            if len(self._mapped) > self._keep:
+                self._mapped.popitem(last=False)
+        return self._mapped[name]
+
+
+def _map(path: Path, size: int) -> NDArray[np.float32]:
+    import h5py
+
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            dataset = file["weights"] if isinstance(file.get("weights", getlink=True), h5py.HardLink) else None
+            if not isinstance(dataset, h5py.Dataset):
+                raise DataError(f'{path}: no plain dataset "weights"')
+            shape, offset = dataset.shape, dataset.id.get_offset()
+            plain = dataset.dtype == np.dtype("<f4") and offset is not None and not dataset.is_virtual
+            if not plain or dataset.external or len(shape) != 2 or shape[1] != size:
+                raise DataError(f"{path}: weights are {dataset.dtype} {shape}, not a contiguous float32 [S, {size}]")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read as HDF5: {error}") from error
+    return np.memmap(path, np.float32, "r", offset, shape)

@@ -1,11 +1,14 @@
-"""Play a task: a compiled game wholly in compiled code, anything else through Gymnasium's interface.
+"""Play a task with one network kernel: a compiled game in compiled code, anything else through Gymnasium's interface.
 
-Both ways ask the same network kernel and give the same bits for the same game; the plain one is the reference.
+Both ways give the same bits for the same game; the plain one is the reference. Whole episodes of a compiled game are
+played up to sixteen at a time. A lane whose episode ends takes the next one at once. When none is left, live lanes are
+gathered at the front and computed in parts of 16, 8, 4 and 2 lanes; no lane's bits depend on that.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numba import njit
@@ -13,14 +16,45 @@ from numpy.typing import NDArray
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
+from evo.compiled.views import shaped
 from evo.environment import Environment
 from evo.errors import ResourceError
+from evo.games import contract
+from evo.games.contract import CompiledGame
+from evo.games.step import (
+    BEGUN,
+    FOLLOWED,
+    FRAMES,
+    LIVE,
+    ROWS,
+    SLOTS,
+    Ended,
+    Envs,
+    PlayedEpisodes,
+    Recorder,
+    begin,
+    play,
+    record_following,
+)  # fmt: skip
 from evo.kernels import lanes, layout, sparse
+from evo.kernels.lanes import forward, lanes_for
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
-from evo.records import WORST, ActionRule, Player, Result, Segment, Task, Transitions, empty_result
-from evo.rollouts.episodes import GameEpisodes, play_episodes
-from evo.rollouts.gymnasium_episodes import Recorder, play_gymnasium
+from evo.records import (
+    GOES_ON,
+    TRUNCATED,
+    WORST,
+    ActionRule,
+    Episodes,
+    Player,
+    Result,
+    Segment,
+    Task,
+    Transitions,
+    empty_result,
+)  # fmt: skip
+from evo.rollouts.action_rules import RULES, choose, write_action
+from evo.rollouts.gymnasium_episodes import is_deterministic, play_gymnasium
 from evo.rollouts.segments import SegmentBuffers, play_envs, play_segment
 
 kernel_cache.use(__name__)
@@ -43,13 +77,115 @@ def check_arithmetic() -> None:
         )
 
 
+@njit(forceinline=True, error_model="numpy", _nrt=False)
+def step_episode(  # type: ignore[no-untyped-def]
+    state, rules, masked, b, seeds, scores, width, lane, rule, epsilon, buffers, envs, ended, actions, episodes, record
+):  # fmt: skip
+    """Choose, play and record a step of the episode that environment b plays; return whether its scores are finite.
+
+    Where the episode ends, environment b takes the next of `seeds` [E] that none has begun, or else the episode -1.
+    `scores` are flat [O, width]; the rest is as in `play_episodes`.
+    """
+    _, allowed, continuous, progress = buffers
+    action, finite = choose(
+        state, rules, masked, b, envs.seeds[b], scores, width, lane, rule, epsilon, allowed, continuous
+    )
+    if not finite:
+        return False
+    e, row = envs.episode[b], progress[ROWS]
+    if actions.shape[0]:
+        episodes[row] = e
+        write_action(actions, row, action, continuous)
+        progress[ROWS] += 1
+    _, status = play(state, rules, b, action, row, scores, width, lane, allowed, record, envs, ended, e)
+    progress[FRAMES] += 1
+    if record is not None and status == TRUNCATED:
+        record_following(state, rules, masked, b, row, progress[FOLLOWED], record)
+        progress[FOLLOWED] += 1
+    if status != GOES_ON:
+        begin_one(state, rules, b, seeds, envs, progress)
+    return True
+
+
+@njit(error_model="numpy", _nrt=False)
+def begin_one(state, rules, b, seeds, envs, progress):  # type: ignore[no-untyped-def]
+    """Begin the first episode of `seeds` [E] that none has begun in environment b; -1 where there is none."""
+    envs.episode[b] = -1
+    if progress[BEGUN] < seeds.shape[0]:
+        envs.episode[b] = progress[BEGUN]
+        begin(state, rules, b, seeds[progress[BEGUN]], envs)
+        progress[BEGUN] += 1
+
+
+@kernel_cache.with_game
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def play_episodes(  # type: ignore[no-untyped-def]
+    layers, packed, large, nonzero, x, first, second, scores, state, rules, masked, shape, seeds, rule, epsilon,
+    buffers, envs, ended, actions, episodes, record
+):  # fmt: skip
+    """Play one candidate on every episode, or on until there is no room for actions; return whether scores are finite.
+
+    The network's arrays come first, with the kernel's buffers for 16 lanes. `state` is of 16 environments, `seeds` [E];
+    `buffers` are index [16], allowed actions, an action and progress, which goes on in the next call. Written are the
+    rows of `ended` [E], and, where there is room, `actions` [M], their `episodes` and, unless it is None, `record`.
+    """
+    index, progress, room, size = buffers[0], buffers[3], actions.shape[0], x.shape[0] // 16
+    if progress[BEGUN] == 0:
+        progress[LIVE] = min(seeds.shape[0], 16)
+        for b in range(progress[LIVE]):
+            index[b] = b
+            begin_one(state, rules, b, seeds, envs, progress)
+    live = progress[LIVE]
+    while live > 0 and (room == 0 or progress[ROWS] + live <= room):
+        start, width = 0, 0
+        for place in range(live):
+            if place == start + width:  # the next lanes that are computed together
+                start, width = place, lanes_for(live - place)
+                for idle in range(live, start + width):  # computed, never played
+                    index[idle] = index[start]
+                seen = shaped(x[: size * width], (*shape, width))
+                contract.observe_lanes(state, rules, index[start : start + width], seen)
+                forward(layers, packed, large, nonzero, x, first, second, scores, width, min(width, live - place))
+                progress[SLOTS] += width
+            if not step_episode(
+                state, rules, masked, index[place], seeds, scores, width, place - start, rule, epsilon, buffers, envs,
+                ended, actions, episodes, record,
+            ):  # fmt: skip
+                return False
+        kept = 0
+        for place in range(live):
+            if envs.episode[index[place]] >= 0:
+                index[kept] = index[place]
+                kept += 1
+        live = kept
+    progress[LIVE] = live
+    return True
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def score_all(  # type: ignore[no-untyped-def]
+    layers, packed, large, nonzero, x, first, second, scores, observations, out
+):  # fmt: skip
+    """Write the network's outputs [E, O] of observations, flat [E, H W C]."""
+    count, size = observations.shape
+    for start in range(0, count, 16):
+        live = min(16, count - start)
+        for lane in range(live):
+            for i in range(size):
+                x[i * 16 + lane] = observations[start + lane, i]
+        forward(layers, packed, large, nonzero, x, first, second, scores, 16, live)
+        for lane in range(live):
+            for o in range(out.shape[1]):
+                out[start + lane, o] = scores[o * 16 + lane]
+
+
 def kernels_are_kept(network: Network, environment: Environment, transitions_from: str) -> bool:
     """Return whether Numba has compiled before what plays such a network in such an environment."""
-    arguments, game = Rollout(network, environment).kernel_arguments(), environment.game
+    arguments, game = LanesKernel(network, None).arguments, environment.game
     if game is None:
-        return kernel_cache.is_kept(lanes.forward, *arguments)
-    state, alone = (game.make_state(16), game.rules), np.empty(0, np.float32)
-    if transitions_from == "segments" and not kernel_cache.is_kept(play_envs, *arguments, alone, alone, *state):
+        return kernel_cache.is_kept(score_all, *arguments)
+    state = (game.make_state(16), game.rules)
+    if transitions_from == "segments" and not kernel_cache.is_kept(play_envs, *arguments, *state):
         return False
     return kernel_cache.is_kept(play_episodes, *arguments, *state)
 
@@ -63,21 +199,78 @@ def check_rule(how: ActionRule, environment: Environment, network: Network) -> N
         raise ValueError(f"continuous actions are greedy or gaussian, not {how.kind}")
 
 
+class Kernel(Protocol):
+    """Computes one network after the other, and plays compiled games with it."""
+
+    fingerprint: str = ""  # of the arithmetic; empty: exact
+    device: str = ""  # what it computes on, where it was pinned to something
+
+    def take(self, weights: NDArray[np.float32]) -> None:
+        """Compute a network with these weights from now on.  # [P], finite"""
+
+    def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the network's outputs.  # [E, ...] -> [E, O]"""
+
+    def play_episodes(self, game: CompiledGame, task: Task, ended: Ended) -> PlayedEpisodes:
+        """Play the episodes of a task; fill in `ended` [E]."""
+
+    def play_segment(self, game: CompiledGame, segment: Segment, how: ActionRule) -> Result:
+        """Play a segment."""
+
+
+class LanesKernel(Kernel):
+    """Computes on the CPU, 16 lanes at a time, with the same bits on every machine; buffers are kept."""
+
+    def __init__(self, network: Network, game: CompiledGame | None) -> None:
+        self._outputs, self._layers = network.outputs, layout.table(network)
+        self._packed, activations = aligned(layout.packed_size(network)), layout.activation_size(network) * 16
+        self._size = int(np.prod(network.shape))
+        weights = self._layers, self._packed, sparse.buffers_for(self._layers), lanes.nonzero_mask(network)
+        buffers = (self._size * 16, activations, activations, network.outputs * 16)
+        self.arguments = (*weights, *map(aligned, buffers))  # of compiled functions: the network, then x, ..., scores
+        if game is not None:
+            self._state, self._envs, self._progress = game.make_state(16), Envs.empty(16), np.zeros(6, np.int64)
+            allowed = np.ones(game.actions, np.int8)
+            self._buffers = np.zeros(16, np.int64), allowed, game.action_buffer(), self._progress
+
+    def take(self, weights: NDArray[np.float32]) -> None:
+        """Pack the weights of a network.  # [P], finite"""
+        layout.pack(self._layers, weights, self._packed)
+
+    def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the network's outputs.  # [E, ...] -> [E, O]"""
+        flat = np.ascontiguousarray(observations, np.float32).reshape(len(observations), self._size)
+        out = np.empty((len(flat), self._outputs), np.float32)
+        score_all(*self.arguments, flat, out)
+        return out
+
+    def play_episodes(self, game: CompiledGame, task: Task, ended: Ended) -> PlayedEpisodes:
+        """Play the episodes of a task; fill in `ended` [E]."""
+        assert isinstance(task.play, Episodes)
+        recorder, progress, how = Recorder.of_task(game, task, self._outputs), self._progress, task.action_rule
+        masked = game.masked or None  # None by its type: what masks actions is not compiled where none is
+        progress[:] = 0
+        while True:
+            finite = play_episodes(
+                *self.arguments, self._state, game.rules, masked, game.shape, task.play.seeds, RULES[how.kind],
+                how.epsilon, self._buffers, self._envs, ended, recorder.actions, recorder.episodes, recorder.record,
+            )  # fmt: skip
+            if not finite or not progress[LIVE]:
+                return recorder.played(finite, progress, ended, self.score)
+            recorder.grow()
+
+    def play_segment(self, game: CompiledGame, segment: Segment, how: ActionRule) -> Result:
+        """Play a segment."""
+        return play_segment(self.arguments, game, segment, self._outputs, how, self.score)
+
+
 class Rollout:
     """Plays tasks with one network in one environment; buffers are kept, results are not."""
 
-    def __init__(self, network: Network, environment: Environment) -> None:
-        self.network, self.environment = network, environment
-        self.rebuilder = Rebuilder(network)
-        self._layers, self._packed = layout.table(network), aligned(layout.packed_size(network))
-        self._large = sparse.buffers_for(self._layers)
-        self._weights = aligned(network.size)
-        activations = layout.activation_size(network) * 16
-        self._first, self._second = aligned(activations), aligned(activations)
-        self._scores = aligned(network.outputs * 16)
-        self._x, self._nonzero = aligned(int(np.prod(network.shape)) * 16), lanes.nonzero_mask(network)
-        self._game = environment.game
-        self._episodes = None if self._game is None else GameEpisodes(self._game, network.outputs)
+    def __init__(self, network: Network, environment: Environment, kernel: Kernel | None = None) -> None:
+        self.network, self.environment, self._game = network, environment, environment.game
+        self.kernel = kernel or LanesKernel(network, self._game)
+        self._rebuilder, self._weights = Rebuilder(network), aligned(network.size)
 
     def play(self, task: Task, parents: NDArray[np.float32]) -> Result:
         """Return what each candidate of `task` did; `parents` is the published matrix [S, P].
@@ -87,75 +280,60 @@ class Rollout:
         """
         check_arithmetic()
         check_rule(task.action_rule, self.environment, self.network)
+        if len(task.weights) != 1 and (task.record_transitions or isinstance(task.play, Segment)):
+            raise ValueError("transitions are recorded of one candidate")
         if isinstance(task.play, Segment):
             return self._play_segment(task, task.play, parents)
-        if task.record_transitions and len(task.weights) != 1:
-            raise ValueError("transitions are recorded of one candidate")
-        seeds = task.play.seeds
-        arrays = empty_result(len(task.weights), len(seeds), len(self.environment.episode_metrics))
+        episodes = len(task.play.seeds)
+        arrays = empty_result(len(task.weights), episodes, len(self.environment.episode_metrics))
         frames = slots = 0
         traces: list[NDArray[np.generic]] = []
-        steps: Transitions | None = None
+        transitions: Transitions | None = None
         for k in range(len(task.weights)):
-            self.rebuilder.rebuild(parents, task.weights, k, self._weights)
-            if not np.isfinite(self._weights).all():
-                traces += [NOTHING] * len(seeds)
-                continue
-            one = {name: array[k] for name, array in arrays.items() if name != "finite"}
-            layout.pack(self._layers, self._weights, self._packed)
-            if self._episodes is not None:
-                played, slots_played, finite, trace, steps = self._episodes.play(
-                    self.kernel_arguments(), task, one, self.score
-                )
-            else:
-                recorder = Recorder(self.environment, len(seeds)) if task.record_transitions else None
-                played, slots_played, finite, trace = play_gymnasium(
-                    self.score, self.environment, seeds, task.action_rule, one, recorder
-                )
-                steps = recorder.transitions(self.score) if recorder and finite else None
-            if steps is not None and not (np.isfinite(steps.outputs).all() and np.isfinite(steps.next_outputs).all()):
-                finite, steps = False, None  # no action depends on a value, but learning does
-            traces += trace if finite else [NOTHING] * len(seeds)
-            frames, slots = frames + played, slots + slots_played
-            arrays["finite"][k] = finite
-            if not finite:
+            played = PlayedEpisodes(0, 0, False)
+            if self._take(task, k, parents):
+                ended = Ended(*(arrays[name][k] for name in Ended._fields))
+                if self._game is not None:
+                    played = self.kernel.play_episodes(self._game, task, ended)
+                else:
+                    played = play_gymnasium(self.kernel.score, self.environment, task, ended)
+            frames, slots, transitions = frames + played.frames, slots + played.slots, played.transitions
+            traces += played.actions if played.finite else [NOTHING] * episodes
+            arrays["finite"][k] = played.finite
+            if not played.finite:
                 arrays["returns"][k], arrays["lengths"][k], arrays["episode_metrics"][k] = WORST, 0, 0
         actions = tuple(traces) if task.record_actions else None
-        return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=steps)
+        return Result(**arrays, frames=frames, lane_slots=slots, actions=actions, transitions=transitions)
 
-    def kernel_arguments(self) -> tuple[Any, ...]:
-        """Return the network's layers, its packed weights, buffers for large layers, and those for 16 lanes."""
-        weights = self._layers, self._packed, self._large, self._nonzero
-        return *weights, self._x, self._first, self._second, self._scores
+    def is_deterministic(self) -> bool:
+        """Return whether the environment follows its seed, as a compiled game does."""
+        return self._game is not None or is_deterministic(self.environment)
 
     def _play_segment(self, task: Task, segment: Segment, parents: NDArray[np.float32]) -> Result:
-        if len(task.weights) != 1 or self._game is None:
-            raise ValueError("a segment is played by one candidate, in a compiled game")
-        outputs = self.network.outputs
-        self.rebuilder.rebuild(parents, task.weights, 0, self._weights)
-        if not np.isfinite(self._weights).all():
-            return SegmentBuffers(self._game, segment, outputs).result(0, 0, False)
-        layout.pack(self._layers, self._weights, self._packed)
-        return play_segment(self.kernel_arguments(), self._game, segment, outputs, task.action_rule)
+        if self._game is None:
+            raise ValueError("a segment is played in a compiled game")
+        if not self._take(task, 0, parents):
+            return SegmentBuffers(self._game, segment, self.network.outputs).result(0, 0, False, self.kernel.score)
+        return self.kernel.play_segment(self._game, segment, task.action_rule)
 
-    def score(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the outputs of the candidate that was packed last.  # [E, ...] -> [E, O]"""
-        size, out = int(np.prod(self.network.shape)), np.empty((len(observations), self.network.outputs), np.float32)
-        for start in range(0, len(observations), 16):
-            part = observations[start : start + 16].reshape(-1, size)
-            self._x.reshape(size, 16)[:, : len(part)] = part.T
-            lanes.forward(*self.kernel_arguments(), 16, len(part))
-            out[start : start + 16] = self._scores.reshape(-1, 16).T[: len(part)]
-        return out
+    def _take(self, task: Task, k: int, parents: NDArray[np.float32]) -> bool:
+        """Have candidate `k` computed from now on; return whether its weights are finite."""
+        self._rebuilder.rebuild(parents, task.weights, k, self._weights)
+        finite = bool(np.isfinite(self._weights).all())
+        if finite:
+            self.kernel.take(self._weights)
+        return finite
 
 
-class LanesPlayer(Player):
-    """Plays on the CPU with the lanes kernel, with the same bits on every machine."""
+class RolloutPlayer(Player):
+    """Plays tasks whose weights are published as files, in the environments of training or in that of evaluation."""
 
-    def __init__(self, rollout: Rollout, files: Any) -> None:
-        self._rollout, self._files = rollout, files
+    def __init__(self, rollouts: Sequence[Rollout], files: Any) -> None:
+        """`rollouts` are one for each environment of training, and last that of evaluation."""
+        self._rollouts, self._files = rollouts, files
+        self.fingerprint, self.device = rollouts[-1].kernel.fingerprint, rollouts[-1].kernel.device
 
     def play(self, task: Task) -> Result:
-        """Play the task's episodes with each of its candidates."""
-        parents = self._files.matrix(task.weights.published, self._rollout.network.size)
-        return self._rollout.play(task, parents)
+        """Play the task in its environment with each of its candidates."""
+        rollout = self._rollouts[-1 if task.evaluation else task.training]
+        return rollout.play(task, self._files.matrix(task.weights.published, rollout.network.size))

@@ -17,8 +17,8 @@ from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.plugins import registry
 from evo.records import ActionRule, Episodes, Result, Segment, Task, WeightSource
-from evo.rollouts.replay import replay_segment
 from evo.rollouts.rollout import Rollout
+from evo.rollouts.segments import replay_segment
 
 EMPTY = np.empty((0, 0), np.float32)
 SEEDS = np.arange(20, dtype=np.uint64)

@@ -111,7 +111,7 @@ def assert_chain_is_valued(algorithm: GradientAlgorithm, gamma: float, dueling: 
 
     rollout = Rollout(algorithm.setup.network, algorithm.setup.environment)
     rollout.play(next(algorithm.generation(41)).tasks[0], algorithm.finalists(1).weights)
-    values = action_values(rollout.score(np.eye(5, dtype=np.float32)), 2, dueling)[:4]
+    values = action_values(rollout.kernel.score(np.eye(5, dtype=np.float32)), 2, dueling)[:4]
     right = gamma ** np.arange(3, -1, -1)
     left = gamma * np.array([right[0], right[0], right[1], right[2]])
     np.testing.assert_allclose(values, np.stack([left, right], axis=1), atol=0.03)

@@ -15,7 +15,9 @@ from numba import njit
 
 from evo.environment import Environment
 from evo.games.contract import register
+from evo.games.step import Ended
 from evo.kernels import lanes as kernel
+from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.options import EnvironmentOptions
@@ -29,11 +31,10 @@ from evo.records import (
     Segment,
     Task,
     WeightSource,
-    empty_result,
 )
-from evo.rollouts import tensorflow_episodes, tensorflow_segments
-from evo.rollouts.replay import replay_segment
+from evo.rollouts import tensorflow_kernel
 from evo.rollouts.rollout import Rollout
+from evo.rollouts.segments import replay_segment
 from tests.compiled.falling import Catch, Options, PlainCatch
 from tests.helpers.calling import ROOT, summary_of
 from tests.rollouts.readable_segment import ReadableLane
@@ -71,7 +72,7 @@ def fresh() -> WeightSource:
 
 def weights_of(rollout: Rollout) -> np.ndarray:
     weights = np.empty(rollout.network.size, np.float32)
-    rollout.rebuilder.rebuild(EMPTY, fresh(), 0, weights)
+    Rebuilder(rollout.network).rebuild(EMPTY, fresh(), 0, weights)
     return weights
 
 
@@ -126,7 +127,7 @@ def test_segments_equal_those_of_the_plain_twin_and_their_replay(masked: bool) -
         again, left = replay_segment(game, envs, steps.actions.reshape(len(envs), horizon))
         for name in ("observations", "action_masks", "rewards", "ends", "next_observations", "next_action_masks"):
             np.testing.assert_array_equal(getattr(again, name), getattr(steps, name), name)
-        other = tensorflow_segments.play_segment(
+        other = tensorflow_kernel.play_segment(
             lambda seen: kernel.scores(network, weights, seen), game, Segment(envs, horizon), network.outputs, SOFTMAX
         )
         same(other.transitions, steps)
@@ -138,16 +139,18 @@ def test_segments_equal_those_of_the_plain_twin_and_their_replay(masked: bool) -
 @pytest.mark.long
 def test_episodes_of_networks_in_tensorflow_equal_those_of_the_lanes_kernel() -> None:
     environment, network = made(True)
-    rollout, arrays = Rollout(network, environment), empty_result(1, len(SEEDS), 1)
-    weights, finite = weights_of(rollout), np.ones(1, np.bool_)
-
-    def score(seen: np.ndarray) -> np.ndarray:
-        return kernel.scores(network, weights, seen[0])[None]
-
-    tensorflow_episodes.play_episodes(score, environment.game, SEEDS, SOFTMAX, finite, arrays, (1, 8))
-    expected = rollout.play(Task(fresh(), Episodes(SEEDS), SOFTMAX), EMPTY)
-    for name in ("returns", "lengths", "episode_metrics"):
-        assert arrays[name].tolist() == getattr(expected, name).tolist()
+    rollout, seeds = Rollout(network, environment), np.arange(40, dtype=np.uint64)  # more than a batch
+    weights, ended = weights_of(rollout), Ended.empty(len(seeds), 1)
+    task = Task(fresh(), Episodes(seeds), SOFTMAX, record_actions=True, record_transitions=True)
+    played = tensorflow_kernel.play_episodes(
+        lambda seen: kernel.scores(network, weights, seen), environment.game, task, ended, network.outputs
+    )
+    expected = rollout.play(task, EMPTY)
+    for name, array in ended._asdict().items():
+        assert array.tolist() == getattr(expected, name)[0].tolist()
+    for mine, theirs in zip(played.actions, expected.actions or (), strict=True):
+        assert mine.tolist() == theirs.tolist()
+    same(played.transitions, expected.transitions)
 
 
 def test_snapshots_are_the_bytes_of_the_arrays_and_of_no_other_size() -> None:
@@ -203,7 +206,7 @@ for name in sys.argv[1:]:
         plugins=[name], environment={"id": name}, run={"algorithm": "ga", "generations": 1}, policy={"kind": "linear"}
     )
     game = environment_of(experiment.environment).game
-    from evo.rollouts.replay import replay_segment
+    from evo.rollouts.segments import replay_segment
 
     segment = replay_segment(game, game.begin(np.arange(4, dtype=np.uint64)), np.ones((4, 6), np.int8))[0]
     print(name, sorted(set(np.round(segment.rewards, 3).tolist())))

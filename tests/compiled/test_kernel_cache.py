@@ -15,8 +15,7 @@ from evo.cli.terminal.show import kernels_are_missing
 from evo.compiled import cache as kernel_cache
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
-from evo.rollouts.episodes import play_episodes
-from evo.rollouts.rollout import Rollout
+from evo.rollouts.rollout import LanesKernel, play_episodes
 from tests.compiled.falling import make_balls
 from tests.helpers.calling import SMALL, called
 
@@ -29,7 +28,7 @@ def test_every_module_with_kernels_says_where_they_are_kept() -> None:
     assert {path.name for path in compiled} >= {
         "lanes.py",
         "tiles.py",
-        "episodes.py",
+        "step.py",
         "batch.py",
         "observe.py",
         "candidates.py",
@@ -49,7 +48,7 @@ def sources(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "edited",
-    ["evo/randomness/philox_compiled.py", "evo/rollouts/episodes.py"]
+    ["evo/randomness/philox_compiled.py", "evo/rollouts/rollout.py"]
     + [f"evo/kernels/{name}.py" for name in ("lanes", "layout", "tiles")],
 )
 def test_an_edited_kernel_is_kept_elsewhere(sources: Path, edited: str) -> None:
@@ -169,7 +168,7 @@ def test_what_a_run_plays_is_there_before_its_workers_are(learns_from: str) -> N
     script = (
         "from pathlib import Path; from tests.helpers.specs import spec; "
         "from evo.rollouts.player import prepare; "
-        "from evo.rollouts.episodes import play_episodes; from evo.rollouts.segments import play_envs; "
+        "from evo.rollouts.rollout import play_episodes; from evo.rollouts.segments import play_envs; "
         f"prepare(spec(Path('.'), {{'id': 'snake'}}, {{}}, transitions_from={learns_from!r})); "
         "print(len(play_episodes.signatures), len(play_envs.signatures))"
     )
@@ -249,7 +248,7 @@ def test_kernels_of_one_kind_of_network_or_game_are_not_those_of_another(tmp_pat
     experiment = Experiment.load(tmp_path / "small.toml")
     assert not kernels_are_missing(experiment)
     environment = environment_of(experiment.environment)
-    arguments = Rollout(experiment.network(), environment).kernel_arguments()
+    arguments = LanesKernel(experiment.network(), None).arguments
     assert kernel_cache.is_kept(play_episodes, *arguments, environment.game.make_state(16))
     assert not kernel_cache.is_kept(play_episodes, arguments[0], None, *arguments[2:])
     assert not kernel_cache.is_kept(play_episodes, *arguments, make_balls(16)._replace(ball=None))

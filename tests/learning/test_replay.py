@@ -8,7 +8,7 @@ import pytest
 from evo.environments import snake
 from evo.learning.replay_buffer import ReplayBuffer, below, draw_slots, record_of, set_priorities
 from evo.records import SEGMENT_END, TERMINATED, Transitions
-from evo.rollouts.replay import replay_segment
+from evo.rollouts.segments import replay_segment
 
 
 def transitions_of(first: int, count: int, masked: bool = False) -> Transitions:

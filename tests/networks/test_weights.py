@@ -15,7 +15,7 @@ from evo.networks.candidates import CROSSOVER, NOISE, Rebuilder, noise
 from evo.networks.network import Network, Options
 from evo.randomness.philox import philox
 from evo.records import WeightSource
-from evo.rollouts.published_weights import PublishedFiles
+from evo.rollouts.player import PublishedFiles
 
 NETWORK = Network.build(Options(conv=[[3, 3, 2]], dense=[5]), (6, 7, 2), 3)
 KEYS = st.integers(0, 2**64 - 1)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from evo.environment import Environment as Declared
 from evo.environments import snake
+from evo.games.step import Ended
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import Purpose, episode_keys
@@ -296,13 +297,16 @@ def test_float_rewards_are_added_in_order_and_rounded_once() -> None:
 def test_the_plain_path_reads_the_scores_it_is_given() -> None:
     rollout = make(starvation=5)
     environment = Elsewhere(rollout.environment, ReadableSnake)
-    one = {name: array[0] for name, array in empty_result(1, 2, 3).items() if name != "finite"}
+    arrays = empty_result(1, 2, 3)
     straight = np.array([0, 1, 0], np.float32)
-    _, _, finite, traces = play_gymnasium(
-        lambda observations: np.tile(straight, (len(observations), 1)), environment, train(2).seeds, ActionRule(), one
+    played = play_gymnasium(
+        lambda observations: np.tile(straight, (len(observations), 1)),
+        environment,
+        Task(fresh(1), train(2)),
+        Ended(*(arrays[name][0] for name in Ended._fields)),
     )
-    assert finite
-    assert {action for trace in traces for action in trace.tolist()} == {1}
+    assert played.finite
+    assert {action for trace in played.actions for action in trace.tolist()} == {1}
 
 
 def test_the_arithmetic_of_this_process_is_whole() -> None:

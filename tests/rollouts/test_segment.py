@@ -13,7 +13,7 @@ from evo.kernels import layout
 from evo.networks.network import Network, Options
 from evo.randomness.streams import Purpose, stream
 from evo.records import SEGMENT_END, TERMINATED, TRUNCATED, ActionRule, EnvStates, Result, Segment, Task, WeightSource
-from evo.rollouts import tensorflow_segments
+from evo.rollouts import tensorflow_kernel
 from evo.rollouts.rollout import Rollout
 from tests.rollouts.readable_segment import ReadableLane
 
@@ -96,7 +96,7 @@ def test_a_segment_that_is_scored_elsewhere_equals_the_compiled_one(how: ActionR
     lanes, horizon = begin(environment, 21), 30
     for _ in range(2):
         expected = play(environment, network, weights, lanes, how, horizon)
-        result = tensorflow_segments.play_segment(
+        result = tensorflow_kernel.play_segment(
             lambda seen: kernel.scores(network, weights, seen),
             environment.game,
             Segment(lanes, horizon),
