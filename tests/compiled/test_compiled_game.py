@@ -139,7 +139,7 @@ def test_segments_equal_those_of_the_plain_twin_and_their_replay(masked: bool) -
 @pytest.mark.long
 def test_episodes_of_networks_in_tensorflow_equal_those_of_the_lanes_kernel() -> None:
     environment, network = made(True)
-    rollout, seeds = Rollout(network, environment), np.arange(40, dtype=np.uint64)  # more than a batch
+    rollout, seeds = Rollout(network, environment), SEEDS  # more than a batch
     weights, ended = weights_of(rollout), Ended.empty(len(seeds), 1)
     task = Task(fresh(), Episodes(seeds), SOFTMAX, record_actions=True, record_transitions=True)
     played = tensorflow_kernel.play_episodes(
