@@ -33,10 +33,10 @@ from evo import statistics
 from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import result_text, train
 from evo.store.champion import Score
-from evo.sweep.race import SHARES, Journal, mean_of
-from evo.sweep.search import Search, library
-from evo.sweep.sweeping import Race
-from evo.sweep.trials import SweepSettings, Trial, axes_of
+from evo.sweeps.race import SHARES, Journal, mean_of
+from evo.sweeps.search import Search, library
+from evo.sweeps.sweeping import Race
+from evo.sweeps.trials import SweepSettings, Trial, axes_of
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENT = ROOT / "experiments" / "ga_snake_6x6.toml"

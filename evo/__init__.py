@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evo.store.champion import Score
     from evo.store.policy import Policy
     from evo.store.run import Run
-    from evo.sweep.sweeping import SweepResult, sweep
+    from evo.sweeps.sweeping import SweepResult, sweep
     from evo.training.generation import AskTell, make_algorithm
 
 __all__ = [
@@ -48,11 +48,11 @@ _HOMES = {
     "Row": "evo.run",
     "Run": "evo.store.run",
     "Score": "evo.store.champion",
-    "SweepResult": "evo.sweep.sweeping",
+    "SweepResult": "evo.sweeps.sweeping",
     "compare": "evo.comparison.training",
     "make_algorithm": "evo.training.generation",
     "plan": "evo.planning.estimate",
-    "sweep": "evo.sweep.sweeping",
+    "sweep": "evo.sweeps.sweeping",
     "train": "evo.run",
     "write_report": "evo.report.writing",
 }

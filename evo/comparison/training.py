@@ -54,6 +54,8 @@ def compare(
     `progress` gets a line when a run ends. `workers`, `backend` and `plugins` are as the flags of a run.
     ConfigurationError: all mistakes of the file, a line each. LockedError: another process trains it.
     """
+    if not what:
+        raise ConfigurationError("name a comparison file, or the directories of runs")
     file = comparison_file_among(paths := [Path(one) for one in what])
     registry.load(plugins, file)
     if file is None:

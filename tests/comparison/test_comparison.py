@@ -333,6 +333,24 @@ def test_as_many_runs_train_at_a_time_as_there_are_cores_for(folder: Path) -> No
     assert at_once("learner.threads=1000") == cores()  # nothing learns
 
 
+def test_the_library_trains_a_comparison_and_refuses_what_is_none(folder: Path) -> None:
+    lines = list[str]()
+    (folder / "both.toml").write_text(COMPARISON.replace("seeds = [1, 2]", "seeds = [1]"))
+    comparison = evo.compare("both.toml", workers=1, progress=lines.append)
+    assert comparison.scored
+    assert sorted(method.name for method in comparison.tables[0].methods) == ["one-ga", "two-ga"]
+    assert [line.split("  ")[0] for line in lines] == ["1/2", "2/2"]
+    again = evo.compare("runs/both/one-ga-seed1", "runs/both/two-ga-seed1")
+    assert [method.scores for method in again.tables[0].methods] == [
+        method.scores for method in comparison.tables[0].methods
+    ]
+    with pytest.raises(evo.EvoError, match="name a comparison file, or the directories of runs"):
+        evo.compare()
+    (folder / "a.h5").touch()
+    with pytest.raises(evo.EvoError, match="is a champion"):
+        evo.compare("a.h5")
+
+
 @pytest.mark.skipif(cores() < 2, reason="one core")
 def test_runs_side_by_side_overlap_and_are_reported_in_order(folder: Path) -> None:
     (folder / "both.toml").write_text(COMPARISON.replace("generations=2", "generations=20"))

@@ -56,6 +56,7 @@ def test_what_is_exported_is_what_is_promised() -> None:
     assert set(evo.__all__) == EXPORTED
     assert all(getattr(evo, name) is not None for name in evo.__all__)
     assert set(dir(evo)) >= EXPORTED
+    assert not EXPORTED & {path.stem for path in (ROOT / "evo").iterdir()}  # an imported module would hide the export
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         evo.trian  # noqa: B018
     assert (ROOT / "evo" / "py.typed").exists()

@@ -21,7 +21,7 @@ LAYERS = (
     "errors", "clock", "process", "statistics", "records", "options", "environment", "plugins", "compiled",
     "randomness", "games", "networks", "kernels", "snake", "environments", "files", "workers", "setup", "rollouts",
     "evaluators", "learning", "evolution", "algorithms", "config", "store", "training", "pages", "verify", "comparison",
-    "diagnosis", "exports", "sweep", "report", "run", "planning", "testing", "cli", "__main__", "__init__",
+    "diagnosis", "exports", "sweeps", "report", "run", "planning", "testing", "cli", "__main__", "__init__",
 )  # fmt: skip
 
 Graph = Mapping[str, set[str]]

@@ -12,7 +12,7 @@ from evo.plugins import registry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evo.sweep.sweeping import SweepResult
+    from evo.sweeps.sweeping import SweepResult
 
 SEARCHES = ("grid", "optuna")
 
@@ -38,8 +38,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Race the trials, and retest the winner; return 5 where no retest has a score."""
     from evo.cli.terminal.display import print_line, show_in_place
-    from evo.sweep.sweeping import MOST_SEEDS, PlannedSweep, swept
-    from evo.sweep.trials import MOST_TRIALS
+    from evo.sweeps.sweeping import MOST_SEEDS, PlannedSweep, swept
+    from evo.sweeps.trials import MOST_TRIALS
     from evo.training.summary import one_line
 
     registry.load(arguments.plugin, arguments.experiment)
@@ -74,7 +74,7 @@ def main(arguments: Namespace) -> int:
 def text(result: SweepResult) -> str:
     """Return the report: a table of trials, the best first, and the winner's scores."""
     from evo.comparison.formats import interval, number
-    from evo.sweep.race import SHARES, mean_of
+    from evo.sweeps.race import SHARES, mean_of
 
     def order(trial: Any) -> tuple[float, ...]:
         return -len(trial.stages), -mean_of(trial.scores or (float("-inf"),))

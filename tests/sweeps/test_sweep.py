@@ -22,11 +22,11 @@ from evo.comparison.runs import ComparedRun, PlannedRun
 from evo.comparison.training import train
 from evo.errors import ConfigurationError, DataError
 from evo.store.champion import Score
-from evo.sweep import race
-from evo.sweep.race import Journal, Standing
-from evo.sweep.search import Search
-from evo.sweep.sweeping import PlannedSweep, Race, winner
-from evo.sweep.trials import Axis, SweepSettings, Values, axes_of, axis_of, different, grid, limited, name_of
+from evo.sweeps import race
+from evo.sweeps.race import Journal, Standing
+from evo.sweeps.search import Search
+from evo.sweeps.sweeping import PlannedSweep, Race, winner
+from evo.sweeps.trials import Axis, SweepSettings, Values, axes_of, axis_of, different, grid, limited, name_of
 from tests.helpers.calling import ROOT, SMALL, called
 
 TINY = SMALL.replace("episodes = 70", "episodes = 4")
@@ -342,6 +342,18 @@ def test_a_trial_that_contradicts_the_file_is_named(tmp_path: Path) -> None:
     assert err == f"--over ga.sigma=0.1 --over ga.parents=1: ga.elites: 2 of 1 parents (tiny.toml:{line})\n"
     _, err = called(tmp_path, *words, "--set", "ga.elites=3", program="evo", code=2)
     assert err == "--over ga.sigma=0.1 --over ga.parents=1: --set ga.elites: 3 of 1 parents\n"
+
+
+def test_what_the_library_cannot_sweep_is_refused(settings: SweepSettings) -> None:
+    for over, options, said in (
+        ((), {}, "name an option with its values"),
+        (("ga.sigma=0.1",), {"seeds": 0}, "--seeds: must be a whole number from 1 to 100, not 0"),
+        (("ga.sigma=0.1..1",), {}, "needs --search optuna"),
+        (("ga.sgma=0.1",), {}, "did you mean `sigma`"),
+    ):
+        with pytest.raises(evo.EvoError, match=said):
+            evo.sweep("tiny.toml", *over, **options)  # type: ignore[arg-type]
+    assert not Path("runs").exists()
 
 
 @pytest.mark.parametrize("directory", ["tiny.toml", "tiny.toml/runs"])

@@ -18,9 +18,9 @@ from evo.files.hashing import first_hash
 from evo.files.lock import held
 from evo.plugins import registry
 from evo.store.run_directory import file_instead
-from evo.sweep.race import SHARES, Journal, Standing, judged, mean_of, stops
-from evo.sweep.search import Search, library
-from evo.sweep.trials import SweepSettings, Trial, axes_of, budget_of, different, grid
+from evo.sweeps.race import SHARES, Journal, Standing, judged, mean_of, stops
+from evo.sweeps.search import Search, library
+from evo.sweeps.trials import MOST_TRIALS, SweepSettings, Trial, axes_of, budget_of, different, grid
 
 Scores = dict[str, tuple[float, ...]]
 
@@ -87,8 +87,11 @@ class PlannedSweep:
         directory: str | Path | None = None,
     ) -> PlannedSweep:
         """Check everything; ConfigurationError: a mistake. `sets` and `flags` are as those of `Experiment.load`."""
+        if not over:
+            raise ConfigurationError("name an option with its values, as in ga.sigma=0.05,0.1")
         axes, file = axes_of(over), Path(file)
-        for name, number, most in (("seeds", seeds, MOST_SEEDS), ("retest", retest, MOST_SEEDS)):
+        limits = (("seeds", seeds, MOST_SEEDS), ("retest", retest, MOST_SEEDS), ("trials", trials or 1, MOST_TRIALS))
+        for name, number, most in limits:
             if not 1 <= number <= most:
                 raise ConfigurationError(f"--{name}: must be a whole number from 1 to {most}, not {number}")
         if trials is not None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from evo.errors import DataError, extra, first_line
-from evo.sweep.race import Standing, mean_of
-from evo.sweep.trials import Axis, Values
+from evo.sweeps.race import Standing, mean_of
+from evo.sweeps.trials import Axis, Values
 
 FILE = "optuna.log"
 SEEDS = 1 << 32
