@@ -8,7 +8,7 @@ from typing import Any
 from evo.config.environments import curriculum_of, environment_of, file_here
 from evo.config.experiment_file import ExperimentFile
 from evo.config.mistakes import MOST, Mistake, shown, unknown_key, validate
-from evo.config.sections import Run, Test, Validation
+from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.environment import Environment
 from evo.errors import ConfigurationError, did_you_mean
 from evo.networks.network import Network
@@ -19,8 +19,8 @@ from evo.setup import LearnerOptions
 from evo.workers.options import WorkersOptions
 
 FIXED: dict[str, type[Section]] = {
-    "run": Run, "policy": Policy, "workers": WorkersOptions, "learner": LearnerOptions, "validation": Validation,
-    "test": Test,
+    "run": RunOptions, "policy": Policy, "workers": WorkersOptions, "learner": LearnerOptions,
+    "validation": ValidationOptions, "test": TestOptions,
 }  # fmt: skip
 PROVENANCE = "provenance"
 RESERVED = {*FIXED, "environment", PROVENANCE}  # sections that no algorithm can have

@@ -12,7 +12,7 @@ from evo.config.checking import FIXED, PROVENANCE, checked
 from evo.config.environments import environment_of, require_plug_ins
 from evo.config.experiment_file import FLAGS, ExperimentFile
 from evo.config.mistakes import shown
-from evo.config.sections import Run, Test, Validation
+from evo.config.sections import RunOptions, TestOptions, ValidationOptions
 from evo.config.toml import plain, section_text, value_text
 from evo.errors import ConfigurationError, DataError, EvoError, did_you_mean, printable
 from evo.files.durable import read_file
@@ -33,13 +33,13 @@ LEARNING_RULES = "environment.training_generations, version"  # of an identity
 class Experiment:
     """All options of a run."""
 
-    run: Run
+    run: RunOptions
     environment: EnvironmentOptions  # the options of the environment that `environment.id` names
     policy: Policy  # resolved
     workers: WorkersOptions  # the options of the backend that `workers.backend` names
     learner: LearnerOptions
-    validation: Validation
-    test: Test
+    validation: ValidationOptions
+    test: TestOptions
     sections: Mapping[str, AlgorithmOptions]  # the options of every algorithm, by its name
     other_backends: Mapping[str, Any] = field(default_factory=dict)  # their options of [workers], unused
     path: Path = field(default=Path("experiment.toml"), compare=False)

@@ -74,7 +74,7 @@ def plural(name: str) -> str:
     return f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
-class Run(Section):
+class RunOptions(Section):
     """The [run] section: what is trained, and for how long."""
 
     algorithm: str = Field("ga", description="which algorithm trains; its section is read")
@@ -90,7 +90,7 @@ class Run(Section):
     )
 
 
-class Validation(Section):
+class ValidationOptions(Section):
     """The [validation] section: how the champion is chosen, alike for every algorithm."""
 
     every: int = Field(10, ge=1, le=10_000_000, description="generations between validations")
@@ -98,7 +98,7 @@ class Validation(Section):
     finalists: int = Field(16, ge=1, le=1000, description="networks per validation, at most")
 
 
-class Test(Section):
+class TestOptions(Section):
     """The [test] section: the champion's score on test episodes, which is only reported."""
 
     every: int = Field(10, ge=1, le=10_000_000, description="generations between tests")

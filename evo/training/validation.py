@@ -16,7 +16,7 @@ from evo.records import Arrays, Episodes, Finalists, Generation, Request, Result
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from evo.config.sections import Validation as Options
+    from evo.config.sections import ValidationOptions
     from evo.records import Algorithm, Metrics
 
 EPISODES_PER_TASK = 64
@@ -27,7 +27,7 @@ class Validated:
     """An algorithm whose finalists are validated, and the champion that this gives."""
 
     def __init__(
-        self, algorithm: Algorithm, options: Options, seed: int, start: NDArray[np.float32] | None = None
+        self, algorithm: Algorithm, options: ValidationOptions, seed: int, start: NDArray[np.float32] | None = None
     ) -> None:
         self.algorithm, self.notices, self._options = algorithm, algorithm.notices, options
         self._start = start  # [P] what the algorithm starts from, validated before generation 0

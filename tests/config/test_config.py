@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from evo.config.checking import FIXED
 from evo.config.environments import require_plug_ins
 from evo.config.experiment import Experiment, difference
-from evo.config.sections import Run
+from evo.config.sections import RunOptions
 from evo.config.toml import key_text, value_text
 from evo.errors import ConfigurationError, DataError
 from evo.files.layout import FORMAT
@@ -517,7 +517,7 @@ def test_the_default_of_every_option_is_valid_by_itself(tmp_path: Path) -> None:
     for name, model in FIXED.items():
         for key, info in model.model_fields.items():
             assert info.description, f"{name}.{key} has no description"
-    assert Experiment.load(write(tmp_path, Experiment.load(write(tmp_path, "")).to_toml())).run == Run()
+    assert Experiment.load(write(tmp_path, Experiment.load(write(tmp_path, "")).to_toml())).run == RunOptions()
 
 
 def test_options_of_another_backend_are_validated_kept_and_ignored(tmp_path: Path) -> None:

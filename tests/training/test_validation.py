@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import pytest
 
-from evo.config.sections import Validation
+from evo.config.sections import ValidationOptions
 from evo.errors import ConfigurationError
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import WORST, Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result
 from evo.training.validation import Validated
 
-OPTIONS = Validation(every=3, episodes=70, finalists=2)
+OPTIONS = ValidationOptions(every=3, episodes=70, finalists=2)
 Values = Sequence[int]  # the return of every episode, by finalist
 
 

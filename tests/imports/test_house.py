@@ -1,0 +1,66 @@
+"""Files are short, a class has a name of its own, and options have few ancestors."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from evo.options import Section
+from evo.plugins import registry
+from tests.imports.import_picture import parsed
+from tests.imports.lines import ROOT, code_lines, sources, table
+
+MOST_LINES, MOST_COLUMNS = 350, 120
+# Every module of a folder of the registry has one `Options`; a game and its compiled state are declared in one file.
+SAME_NAME = {"Options", "Environment", "State"}
+KNOWN_NAMES = {
+    *("Answer", "Champion", "Clock", "Cluster", "Diagonal", "Game", "GivesUp", "Loss", "Method", "Played"),
+    *("Shown", "TransitionBuffers", "Tree"),
+}
+KNOWN_WIDE = {"evo/kernels/lanes.py", "evo/rollouts/episodes.py", "evo/rollouts/segments.py"}
+KNOWN_ANCESTORS = {
+    *("cma_es", "cma_me", "es", "map_elites", "openai_es", "pgpe", "sep_cma_es", "snes", "asterix", "space_invaders"),
+}
+
+
+def test_no_file_is_long_or_wide() -> None:
+    for path in sources():
+        lines = (ROOT / path).read_text().splitlines()
+        assert len(lines) <= MOST_LINES, path
+        for line in [] if str(path) in KNOWN_WIDE else lines:
+            assert len(line.partition("  # type: ignore")[0]) <= MOST_COLUMNS, f"{path}: {line}"
+
+
+def test_code_is_counted_without_comments_docstrings_and_blank_lines() -> None:
+    header, body = (
+        b'"""Doc."""\n\n# note\nA = """x\n\ny"""\n\n',
+        b'    """Doc.\n\n    More."""\n    return (\n        1\n    )\n',
+    )
+    source = header + b"def f():\n" + body
+    assert code_lines(source) == 7
+    (*folders, (name, files, lines, code)) = table()
+    assert (name, files) == ("all", len(sources()))
+    assert sum(row[2] for row in folders) == lines > code > 0
+
+
+def test_one_name_is_one_class() -> None:
+    homes: dict[str, list[Path]] = {}
+    for path in sources():
+        for node in ast.walk(parsed(ROOT / path)):
+            if isinstance(node, ast.ClassDef) and path.parts[:3] != ("evo", "cli", "skeletons"):
+                homes.setdefault(node.name, []).append(path)
+    twice = {name: paths for name, paths in homes.items() if len(paths) > 1 and name not in SAME_NAME}
+    assert twice.keys() - KNOWN_NAMES == set(), twice
+
+
+@pytest.mark.parametrize("folder", registry.FOLDERS)
+def test_options_have_two_ancestors_at_most(folder: str) -> None:
+    many = {}
+    for name in registry.names(folder):
+        options = registry.find(folder, name).Options
+        ancestors = [one for one in options.__mro__[1:] if issubclass(one, Section) and one is not Section]
+        if len(ancestors) > 2:
+            many[name] = ancestors
+    assert many.keys() - KNOWN_ANCESTORS == set(), many
