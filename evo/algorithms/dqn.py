@@ -127,7 +127,7 @@ class DQN(Method):
         return Loss(self.setup.network.actions, options.dueling, options.huber_delta, options.double)
 
     def action_rule(self, frames: int) -> ActionRule:
-        """Return the epsilon-greedy rule after so many frames."""
+        """Return the epsilon-greedy rule at a frame of the schedule."""
         return ActionRule("epsilon_greedy", hp.value_at(self.options.epsilon, frames))
 
     def receive(self, transitions: Transitions, before: EnvStates | None, frames: int) -> dict[str, NDArray[Any]]:
@@ -149,7 +149,7 @@ class DQN(Method):
         return {**record, **self._add(transitions, frames)}
 
     def _add(self, transitions: Transitions, frames: int) -> dict[str, NDArray[Any]]:
-        """Add transitions, the last of so many frames, and return the record of their discount, where it changes."""
+        """Add transitions, the last of `frames`; return the record of their discount, where it changes."""
         from evo.learning.replay_buffer import GAMMA
 
         points = self.options.gamma_points

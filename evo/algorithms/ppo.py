@@ -65,11 +65,11 @@ class Options(GradientOptions):
         return self
 
     def gamma_at(self, frames: int) -> float:
-        """Return the discount factor after so many frames."""
+        """Return the discount factor after `frames`."""
         return hp.annealed(self.gamma, self.gamma_final, self.gamma_frames, frames, self.gamma_points)
 
     def entropy_coefficient_at(self, frames: int) -> float:
-        """Return the weight of the entropy bonus after so many frames."""
+        """Return the weight of the entropy bonus after `frames`."""
         initial, final = self.entropy_coefficient, self.entropy_coefficient_final
         return hp.annealed(initial, final, self.entropy_coefficient_frames, frames)
 

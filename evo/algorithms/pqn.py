@@ -92,11 +92,11 @@ class PQN(Method):
         return Loss(self.setup.network.actions, self.options.dueling, self.options.huber_delta)
 
     def action_rule(self, frames: int) -> ActionRule:
-        """Return the epsilon-greedy rule after so many frames."""
+        """Return the epsilon-greedy rule at a frame of the schedule."""
         return ActionRule("epsilon_greedy", hp.value_at(self.options.epsilon, frames))
 
     def targets(self, transitions: Transitions, frames: int) -> NDArray[np.float32]:
-        """Return Q(lambda) from the values that the network gave when it acted, after so many frames.  # [M]"""
+        """Return Q(lambda) from the values that the network gave when it acted; gamma is that after `frames`.  # [M]"""
         from evo.learning.returns import action_values, best_values, q_lambda_targets
 
         best, next_best = (

@@ -1,6 +1,6 @@
 """The loop of every gradient method: play, learn from the transitions, and again; also asynchronously.
 
-A method says how it acts and what it learns; the loop has the learner, the environments, the counters and the state.
+A method defines how it acts and how it learns; the loop has the learner, the environments, the counters and the state.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GradientOptions(AlgorithmOptions):
     asynchronous: bool = Field(False, description="learn while the next generation is played (policy lag of one)")
 
     def learning_rate_at(self, frames: int) -> float:
-        """Return the learning rate after so many frames."""
+        """Return the learning rate after `frames`."""
         return hp.annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
 
     def envs_in(self, environment: Any) -> int:
@@ -85,7 +85,7 @@ class Method(Protocol):
         """Return the loss."""
 
     def action_rule(self, frames: int) -> ActionRule:
-        """Return how actions are chosen in training, after so many frames."""
+        """Return how actions are chosen in training, after `frames`."""
 
     def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make a generation's updates, until `stopped`; `frames` were played, those of `played` included.

@@ -107,7 +107,7 @@ class TargetNetwork(Protocol):
         """Set the weights.  # [P]"""
 
     def follow(self, tau: float, every: int) -> None:
-        """Move by the share `tau` towards the learner's weights; with `every`, copy them every so many updates."""
+        """Move by the share `tau` towards the learner's weights; with `every`, copy them once in that many updates."""
 
 
 class Learner(ABC):

@@ -1,4 +1,4 @@
-"""What an update does in a layer besides its products: hands values on, gathers patches, pools and normalises.
+"""What an update does in a layer besides its products: copy values between layers, gather patches, pool, normalise.
 
 All are compiled into the passes. Numbers of a layer that a loop needs are read before it: behind a store, the compiler
 would read them again.
@@ -173,7 +173,7 @@ def _pool(layer, x, image, to, i, j):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def pool_back(layer, x, count):  # type: ignore[no-untyped-def]
-    """Add each output's gradient to the inputs of its window: to the first of the largest, or to all alike."""
+    """Add each output's gradient to the inputs of its window: to the first of the largest, or equally to all."""
     channels = layer.channels
     for e in range(count):
         image, d_image = layer.input + e * layer.input_size, layer.d_input + e * layer.input_size

@@ -47,7 +47,7 @@ class ExactTarget:
         self.network.changed()
 
     def follow(self, tau: float, every: int) -> None:
-        """Move by the share `tau` towards the learner's weights; with `every`, copy them every so many updates."""
+        """Move by the share `tau` towards the learner's weights; with `every`, copy them once in that many updates."""
         if every and self._learner.updates % every:
             return
         if every:
@@ -225,7 +225,7 @@ class ExactLearner(Learner):
         return found
 
     def _check_size(self, size: int) -> None:
-        """Raise ValueError where observations are not of so many numbers as the network's inputs."""
+        """Raise ValueError where the size of observations is not that of the network's inputs."""
         if size != prod(self.network.shape):
             raise ValueError(f"observations of {size} numbers, where the network has {self.network.shape}")
 

@@ -1,7 +1,9 @@
-"""Losses of every example with their derivatives: those of `evo.learning.losses`, with the same bits everywhere.
+"""The losses of `evo.algorithms` with their derivatives, compiled, with the same bits everywhere.
 
-A loss is a function of an example's outputs that writes the derivative of the loss by every output, over the number of
-examples of the batch, and the example's values [V, B]. Numbers are float64 in between, and float32 at both ends.
+Each loss is stated in its algorithm's file (`Loss`), or in `evo.learning.actor_critic` for A2C and REINFORCE; a test
+holds both equal. Here a loss is a function of an example's outputs that writes its derivative by every output, over the
+number of examples of the batch, and the example's values [V, B]. Numbers are float64 in between, and float32 at both
+ends.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class PolicyBatch(NamedTuple):
     allowed: NDArray[np.bool_]  # [B, A], or [0, 1]: all actions are
     advantages: NDArray[np.float32]  # [B]
     returns: NDArray[np.float32]
-    values: NDArray[np.float32]  # of the policy that acted, as are
-    log_probabilities: NDArray[np.float32]
+    values: NDArray[np.float32]  # of the policy that acted
+    log_probabilities: NDArray[np.float32]  # of the policy that acted
 
 
 class PolicySettings(NamedTuple):
@@ -66,19 +68,19 @@ class QSettings(NamedTuple):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def log_softmax(scores, at, allowed, chosen, actions):  # type: ignore[no-untyped-def]
-    """Return the log probability of an action of scores[at:], what all are less of their scores, and the greatest.
+    """Return the log softmax of `chosen` among scores[at : at + actions], and the log-sum-exp.
 
-    `allowed` [A] or [0]: all are.
+    `allowed` [A], or [0]: all actions are.
     """
-    best, total = -np.inf, 0.0
+    highest, total = -np.inf, 0.0
     for k in range(actions):
         if allowed.shape[0] == 0 or allowed[k]:
-            best = max(best, np.float64(scores[at + k]))
+            highest = max(highest, np.float64(scores[at + k]))
     for k in range(actions):
         if allowed.shape[0] == 0 or allowed[k]:
-            total += exp(np.float64(scores[at + k]) - best)
-    less = best + log(total)
-    return np.float64(scores[at + chosen]) - less, less
+            total += exp(np.float64(scores[at + k]) - highest)
+    log_sum = highest + log(total)
+    return np.float64(scores[at + chosen]) - log_sum, log_sum
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -87,23 +89,23 @@ def normal_log_probability(outputs, at, action):  # type: ignore[no-untyped-def]
     total, dimensions = 0.0, action.shape[0]
     for k in range(dimensions):
         deviation = min(max(np.float64(outputs[at + dimensions + k]), LOWEST), HIGHEST)
-        distance = (np.float64(action[k]) - np.float64(outputs[at + k])) * exp(-deviation)
-        total += -0.5 * distance * distance - deviation - HALF_LOG_2_PI
+        standard = (np.float64(action[k]) - np.float64(outputs[at + k])) * exp(-deviation)
+        total += -0.5 * standard * standard - deviation - HALF_LOG_2_PI
     return total
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
-def _surrogate(taken, advantage, old, settings):  # type: ignore[no-untyped-def]
-    """Return the surrogate, its derivative by the log probability, the ratio, and the change."""
-    change = np.float64(np.float32(taken)) - np.float64(old)
-    ratio, value = exp(change), taken * advantage
-    slope = advantage
+def _surrogate(log_probability, batch, row, settings):  # type: ignore[no-untyped-def]
+    """Return PPO's surrogate or log probability * advantage, its derivative, the ratio, and the log ratio."""
+    advantage = np.float64(batch.advantages[row])
+    log_ratio = np.float64(np.float32(log_probability)) - np.float64(batch.log_probabilities[row])
+    ratio, value, slope = exp(log_ratio), log_probability * advantage, advantage
     if settings.clipped:
-        nearby = min(max(ratio, 1.0 - settings.clip_range), 1.0 + settings.clip_range)
+        clipped = min(max(ratio, 1.0 - settings.clip_range), 1.0 + settings.clip_range)
         value, slope = ratio * advantage, ratio * advantage
-        if nearby * advantage < value:
-            value, slope = nearby * advantage, 0.0
-    return value, slope, ratio, change
+        if clipped * advantage < value:
+            value, slope = clipped * advantage, np.float64(0)
+    return value, slope, ratio, log_ratio
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
@@ -112,22 +114,30 @@ def _value_error(value, target, before, limit):  # type: ignore[no-untyped-def]
     error = value - target
     square, slope = error * error, error
     if limit > 0.0:
-        held = before + min(max(value - before, -limit), limit)
-        if (held - target) * (held - target) > square:
-            square, slope = (held - target) * (held - target), 0.0
+        clipped = before + min(max(value - before, -limit), limit)
+        if (clipped - target) * (clipped - target) > square:
+            square, slope = (clipped - target) * (clipped - target), 0.0
             if abs(value - before) <= limit:
-                slope = held - target
+                slope = clipped - target
     return 0.5 * square, slope
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
-def _policy_values(values, place, surrogate, error, entropy, ratio, change, settings):  # type: ignore[no-untyped-def]
-    values[0, place] = settings.value_coefficient * error - surrogate - settings.entropy_coefficient * entropy
-    values[1, place] = -surrogate
-    values[2, place] = error
-    values[3, place] = entropy
-    values[4, place] = ratio - 1.0 - change  # http://joschu.net/blog/kl-approx.html
-    values[5, place] = 1.0 if abs(ratio - 1.0) > settings.clip_range else 0.0
+def _finish(x, at, to, batch, settings, row, values, policy):  # type: ignore[no-untyped-def]
+    """Write the derivative by the value x[at] to x[to], and the example's POLICY_VALUES.
+
+    policy: surrogate, ratio and log ratio of the policy, and its entropy.
+    """
+    surrogate, ratio, log_ratio, entropy = policy
+    target, before = np.float64(batch.returns[row]), np.float64(batch.values[row])
+    error, slope = _value_error(np.float64(x[at]), target, before, settings.value_clip_range)
+    x[to] = settings.value_coefficient * slope / values.shape[1]
+    values[0, row] = settings.value_coefficient * error - surrogate - settings.entropy_coefficient * entropy
+    values[1, row] = -surrogate
+    values[2, row] = error
+    values[3, row] = entropy
+    values[4, row] = ratio - 1.0 - log_ratio  # http://joschu.net/blog/kl-approx.html
+    values[5, row] = 1.0 if abs(ratio - 1.0) > settings.clip_range else 0.0
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -137,33 +147,28 @@ def softmax_policy(layer, x, batch, settings, first, count, values):  # type: ig
     The last `layer`'s outputs in `x` are the scores of the actions, then the value.
     """
     actions, total = layer.filters - 1, values.shape[1]
-    logarithms, chances = np.zeros(actions), np.zeros(actions)
+    logs, probabilities = np.zeros(actions), np.zeros(actions)
     for e in range(count):
         row = first + e
         at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
         chosen = batch.actions[row]
         allowed = batch.allowed[row] if batch.allowed.shape[0] else batch.allowed[0:0, 0]
-        taken, less = log_softmax(x, at, allowed, chosen, actions)
+        log_probability, log_sum = log_softmax(x, at, allowed, chosen, actions)
         entropy = 0.0
         for k in range(actions):
             if allowed.shape[0] == 0 or allowed[k]:
-                logarithms[k] = np.float64(x[at + k]) - less
-                chances[k] = exp(logarithms[k])
-                entropy -= chances[k] * logarithms[k]
-        advantage = np.float64(batch.advantages[row])
-        surrogate, slope, ratio, change = _surrogate(taken, advantage, batch.log_probabilities[row], settings)
+                logs[k] = np.float64(x[at + k]) - log_sum
+                probabilities[k] = exp(logs[k])
+                entropy -= probabilities[k] * logs[k]
+        surrogate, slope, ratio, log_ratio = _surrogate(log_probability, batch, row, settings)
         for k in range(actions):
             if allowed.shape[0] == 0 or allowed[k]:
-                by_entropy = settings.entropy_coefficient * chances[k] * (logarithms[k] + entropy)
-                x[to + k] = ((chances[k] - (1.0 if k == chosen else 0.0)) * slope + by_entropy) / total
+                by_entropy = settings.entropy_coefficient * probabilities[k] * (logs[k] + entropy)
+                x[to + k] = ((probabilities[k] - (1.0 if k == chosen else 0.0)) * slope + by_entropy) / total
             else:
                 x[to + k] = 0.0
-        error, by_value = _value_error(
-            np.float64(x[at + actions]), np.float64(batch.returns[row]), np.float64(batch.values[row]),
-            settings.value_clip_range,
-        )  # fmt: skip
-        x[to + actions] = settings.value_coefficient * by_value / total
-        _policy_values(values, row, surrogate, error, entropy, ratio, change, settings)
+        policy = surrogate, ratio, log_ratio, entropy
+        _finish(x, at + actions, to + actions, batch, settings, row, values, policy)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -174,25 +179,20 @@ def normal_policy(layer, x, batch, settings, first, count, values):  # type: ign
         row = first + e
         at, to = layer.output + e * layer.row, layer.d_output + e * layer.row
         action = batch.actions[row]
-        taken = normal_log_probability(x, at, action)
-        advantage = np.float64(batch.advantages[row])
-        surrogate, slope, ratio, change = _surrogate(taken, advantage, batch.log_probabilities[row], settings)
+        log_probability = normal_log_probability(x, at, action)
+        surrogate, slope, ratio, log_ratio = _surrogate(log_probability, batch, row, settings)
         entropy = 0.0
         for k in range(dimensions):
-            given = np.float64(x[at + dimensions + k])
-            deviation = min(max(given, LOWEST), HIGHEST)
+            output = np.float64(x[at + dimensions + k])
+            deviation = min(max(output, LOWEST), HIGHEST)
             entropy += deviation + HALF_LOG_2_PI + 0.5
-            shrink = exp(-deviation)
-            distance = (np.float64(action[k]) - np.float64(x[at + k])) * shrink
-            x[to + k] = -distance * shrink * slope / total
-            by_deviation = (1.0 - distance * distance) * slope - settings.entropy_coefficient
-            x[to + dimensions + k] = by_deviation / total if given == deviation else 0.0
-        error, by_value = _value_error(
-            np.float64(x[at + 2 * dimensions]), np.float64(batch.returns[row]), np.float64(batch.values[row]),
-            settings.value_clip_range,
-        )  # fmt: skip
-        x[to + 2 * dimensions] = settings.value_coefficient * by_value / total
-        _policy_values(values, row, surrogate, error, entropy, ratio, change, settings)
+            inverse = exp(-deviation)
+            standard = (np.float64(action[k]) - np.float64(x[at + k])) * inverse
+            x[to + k] = -standard * inverse * slope / total
+            by_deviation = (1.0 - standard * standard) * slope - settings.entropy_coefficient
+            x[to + dimensions + k] = by_deviation / total if output == deviation else 0.0
+        policy = surrogate, ratio, log_ratio, entropy
+        _finish(x, at + 2 * dimensions, to + 2 * dimensions, batch, settings, row, values, policy)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, inline="always")
@@ -230,7 +230,7 @@ def huber(layer, x, batch, settings, first, count, values):  # type: ignore[no-u
 
 
 def derive(layer, x, batch, settings, first, count, values):  # type: ignore[no-untyped-def]
-    """Compute the loss that a batch is for; in compiled code alone."""
+    """Compute the loss of a batch, by its type; only in compiled code."""
     raise NotImplementedError
 
 
@@ -246,7 +246,7 @@ def _derive(layer, x, batch, settings, first, count, values):  # type: ignore[no
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def best_following(own, target, allowed, actions, dueling, double, out):  # type: ignore[no-untyped-def]
-    """Write the target network's value of the allowed action that is ranked first.
+    """Write the target network's value of the allowed action that is ranked first, DQN's bootstrap.
 
     own, target [M, O]: outputs of the learner's network and of the target network for the observations that follow;
     allowed [M, A]; out [M]. With `double` the learner's network ranks (van Hasselt et al., 2016), else the target. Of

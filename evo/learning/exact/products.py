@@ -30,7 +30,7 @@ WIDE = "+avx512f" in kernel_cache.features().split(",")
 # Vectors of a row whose sums stay in registers; 3 x 3 x 16 terms are 9. CHUNK rows of B take up to 36 kB then.
 MOST = 9 if WIDE else 5
 DENSE = 0.08, 0.3  # share of nonzero factors from which on all products of one and of two vectors are computed
-SAMPLED = 16  # every so many rows are looked at for that
+SAMPLED = 16  # of this many rows, one is counted to estimate that share
 CHUNK = 64  # terms that a mask has, and that are added while their sums are in registers
 TILE = 8, 6  # rows of one and of two vectors whose sums stay in registers together
 PACKED = np.int64(-1)  # in place of the distance of rows: of a matrix in blocks of columns
@@ -71,7 +71,7 @@ def multiply(c, start, a, b, words, shape):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
 def _columns(at, distance, rows, done, count):  # type: ignore[no-untyped-def]
-    """Return where `count` vectors of columns of a matrix of so many rows begin, behind `done`, and their distance."""
+    """Return where `count` vectors of columns begin, after the first `done` of `rows` rows, and their distance."""
     if distance == PACKED:
         return at + done * WIDTH * rows, count * WIDTH
     return at + done * WIDTH, distance
@@ -91,10 +91,10 @@ def _masks_of(a, at, distance, rows, terms, words):  # type: ignore[no-untyped-d
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
 def _is_dense(a, b, shape):  # type: ignore[no-untyped-def]
-    """Return whether to compute all products of packed B, and not only those without zeros; a sample of A decides.
+    """Return whether to compute all products of packed B, or only those without zeros, by a sample of A.
 
-    With few columns the end of a mask, which a processor predicts wrongly, costs more than some products. A product
-    with zero changes no sum where B is finite and no sum begins with -0.
+    With few columns, a mispredicted branch at the end of a mask costs more than some products. A product with zero
+    changes no sum where B is finite and no sum begins with -0.
     """
     rows, terms, columns = shape
     vectors, chunks = -(-columns // WIDTH), -(-terms // CHUNK)

@@ -6,6 +6,7 @@ their callers.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -67,27 +68,58 @@ def transpose(x, at, rows, columns, distance, y, to, step):  # type: ignore[no-u
             _turn(x, at + i * distance + j, distance, y, to + j * step + i, step)
 
 
+def _one_vector(compute: Any) -> Any:
+    """Return code of (y, to, x, at, ..., number): y[to : to + 16] = compute(builder, y[...], x[...], ..., number)."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        arrays = zip(signature.args[::2], arguments[::2], arguments[1::2], strict=False)  # a number stands behind them
+        places = [(data_of(context, builder, kind, array), at) for kind, array, at in arrays]
+        values = [load(builder, array, at, VECTOR) for array, at in places]
+        if len(arguments) % 2:
+            one = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), arguments[-1], ir.IntType(32)(0))
+            values.append(shuffle(builder, one, one, [0] * WIDTH))
+        store(builder, compute(builder, *values), *places[0])
+        return context.get_dummy_value()
+
+    return generate
+
+
 def _on_vectors(compute: Any) -> Any:
-    """Return a compiled function (y, to, x, at): y[to : to + 16] = compute(builder, y[...], x[at : at + 16])."""
+    """Return a compiled function (y, to, x, at) of `_one_vector`."""
 
     @intrinsic
     def apply(typing, y, to, x, at):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            target, source = (data_of(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
-            present, given = load(builder, target, arguments[1], VECTOR), load(builder, source, arguments[3], VECTOR)
-            store(builder, compute(builder, present, given), target, arguments[1])
-            return context.get_dummy_value()
-
-        return types.void(y, types.intp, x, types.intp), generate
+        return types.void(y, types.intp, x, types.intp), _one_vector(compute)
 
     return apply
 
 
-def _run(compute: Any, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Emit y[to : to + count] = compute(builder, y[...], x[...], ...) of (y, to, x, at, ..., count).
+def _with_factor(compute: Any) -> Any:
+    """Return a compiled function (y, to, x, at, number) of `_one_vector`."""
+
+    @intrinsic
+    def apply(typing, y, to, x, at, number):  # type: ignore[no-untyped-def]
+        return types.void(y, types.intp, x, types.intp, types.float32), _one_vector(compute)
+
+    return apply
+
+
+@intrinsic
+def add_product(typing, y, to, x, at, z, from_):  # type: ignore[no-untyped-def]
+    """y[to : to + 16] += x[at : at + 16] * z[from_ : from_ + 16]."""
+    code = _one_vector(lambda builder, total, left, right: builder.fadd(total, builder.fmul(left, right)))
+    return types.void(y, types.intp, x, types.intp, z, types.intp), code
+
+
+def _run(compute: Any) -> Any:
+    """Return code of (y, to, x, at, ..., count): y[to : to + count] = compute(builder, y[...], x[...], ...).
 
     What lies behind them, up to a whole vector, is read, and written back to y as it is.
     """
+    return partial(_run_code, compute)
+
+
+def _run_code(compute: Any, context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     *places, length = arguments
     bases = [
         builder.gep(data_of(context, builder, signature.args[k], places[k]), [places[k + 1]])
@@ -119,30 +151,30 @@ def _on_run(compute: Any) -> Any:
 
     @intrinsic
     def apply(typing, y, to, x, at, count):  # type: ignore[no-untyped-def]
-        def generate(*call: Any) -> Any:
-            return _run(compute, *call)
-
-        return types.void(y, types.intp, x, types.intp, types.intp), generate
+        return types.void(y, types.intp, x, types.intp, types.intp), _run(compute)
 
     return apply
 
 
-def _given(builder: Any, present: Any, given: Any) -> Any:
-    return given
+def _copied(builder: Any, present: Any, other: Any) -> Any:
+    return other
 
 
-def _sum(builder: Any, present: Any, given: Any) -> Any:
-    return builder.fadd(present, given)
+def _sum(builder: Any, present: Any, other: Any) -> Any:
+    return builder.fadd(present, other)
 
 
-def _rectified(builder: Any, present: Any, given: Any) -> Any:
-    return rectify(builder, given)
+def _rectified(builder: Any, present: Any, other: Any) -> Any:
+    return rectify(builder, other)
 
 
-copy_vector, copy = _on_vectors(_given), _on_run(_given)
+copy_vector, copy = _on_vectors(_copied), _on_run(_copied)
 add_vector, add = _on_vectors(_sum), _on_run(_sum)
 rectify_vector, copy_rectified = _on_vectors(_rectified), _on_run(_rectified)
-multiply_vector = _on_vectors(lambda builder, present, given: builder.fmul(present, given))
+multiply_vector = _on_vectors(lambda builder, present, other: builder.fmul(present, other))
+less = _with_factor(lambda builder, present, other, number: builder.fsub(other, number))
+times = _with_factor(lambda builder, present, other, number: builder.fmul(other, number))
+less_times = _with_factor(lambda builder, present, other, number: builder.fsub(present, builder.fmul(other, number)))
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
@@ -156,38 +188,11 @@ def fill(y, to, count, vector):  # type: ignore[no-untyped-def]
 def copy_where_positive(typing, y, to, x, at, z, from_, count):  # type: ignore[no-untyped-def]
     """y[to : to + count] = x[at : at + count] where z[from_ : from_ + count] is positive, else 0; as `copy`."""
 
-    def compute(builder: Any, present: Any, given: Any, output: Any) -> Any:
+    def compute(builder: Any, present: Any, other: Any, output: Any) -> Any:
         zero = ir.Constant(VECTOR, [0.0] * WIDTH)
-        return builder.select(builder.fcmp_ordered(">", output, zero), given, zero)
+        return builder.select(builder.fcmp_ordered(">", output, zero), other, zero)
 
-    def generate(*call: Any) -> Any:
-        return _run(compute, *call)
-
-    return types.void(y, types.intp, x, types.intp, z, types.intp, types.intp), generate
-
-
-def _with_factor(compute: Any) -> Any:
-    """Return (y, to, x, at, number): y[to : to + 16] = compute(builder, y[...], x[...], a vector of the number)."""
-
-    @intrinsic
-    def apply(typing, y, to, x, at, number):  # type: ignore[no-untyped-def]
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            target, source = (data_of(context, builder, signature.args[k], arguments[k]) for k in (0, 2))
-            present, given = load(builder, target, arguments[1], VECTOR), load(builder, source, arguments[3], VECTOR)
-            place = ir.Constant(ir.IntType(32), 0)
-            one = builder.insert_element(ir.Constant(VECTOR, ir.Undefined), arguments[4], place)
-            alike = shuffle(builder, one, one, [0] * WIDTH)
-            store(builder, compute(builder, present, given, alike), target, arguments[1])
-            return context.get_dummy_value()
-
-        return types.void(y, types.intp, x, types.intp, types.float32), generate
-
-    return apply
-
-
-less = _with_factor(lambda builder, present, given, number: builder.fsub(given, number))
-times = _with_factor(lambda builder, present, given, number: builder.fmul(given, number))
-less_times = _with_factor(lambda builder, present, given, number: builder.fsub(present, builder.fmul(given, number)))
+    return types.void(y, types.intp, x, types.intp, z, types.intp, types.intp), _run(compute)
 
 
 @intrinsic
@@ -210,19 +215,6 @@ def fetch(typing, x, row):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def add_product(typing, y, to, x, at, z, from_):  # type: ignore[no-untyped-def]
-    """y[to : to + 16] += x[at : at + 16] * z[from_ : from_ + 16]."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        places = [(data_of(context, builder, signature.args[k], arguments[k]), arguments[k + 1]) for k in (0, 2, 4)]
-        total, left, right = (load(builder, array, at_, VECTOR) for array, at_ in places)
-        store(builder, builder.fadd(total, builder.fmul(left, right)), *places[0])
-        return context.get_dummy_value()
-
-    return types.void(y, types.intp, x, types.intp, z, types.intp), generate
-
-
-@intrinsic
 def add_rows(typing, y, to, x, at, distance, count):  # type: ignore[no-untyped-def]
     """y[to : to + 16] += x[at + r * distance : ... + 16], for r < count, one after the other."""
 
@@ -232,8 +224,8 @@ def add_rows(typing, y, to, x, at, distance, count):  # type: ignore[no-untyped-
         total = cgutils.alloca_once(builder, VECTOR)
         builder.store(load(builder, target, to_, VECTOR), total)
         with cgutils.for_range(builder, count_) as row:
-            given = load(builder, source, builder.add(at_, builder.mul(row.index, distance_)), VECTOR)
-            builder.store(builder.fadd(builder.load(total), given), total)
+            row_values = load(builder, source, builder.add(at_, builder.mul(row.index, distance_)), VECTOR)
+            builder.store(builder.fadd(builder.load(total), row_values), total)
         store(builder, builder.load(total), target, to_)
         return context.get_dummy_value()
 
