@@ -42,7 +42,7 @@ class Clock:
                 self._stopped = None, before + self._now() - since
 
     def leave_out(self, seconds: float, began: float) -> None:
-        """Have stood still for so many seconds, at most those that have passed since it showed `began`."""
+        """Exclude `seconds`, at most those that have passed since the clock showed `began`."""
         with self._lock:
             self._stopped = self._stopped[0], self._stopped[1] + min(seconds, self() - began)
 

@@ -64,7 +64,7 @@ def raise_stopped() -> None:
 def ignored() -> Iterator[None]:
     """Ignore the signals while this process closes its files: a second Ctrl-C loses nothing.
 
-    Only the main thread handles signals; elsewhere this does nothing.
+    Only the main thread handles signals; in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -85,7 +85,7 @@ def ignore() -> None:
 
 @contextmanager
 def interrupts_wait() -> Iterator[None]:
-    """Let Ctrl-C wait while LLVM compiles, in programs and notebooks that leave it to Python; elsewhere do nothing."""
+    """Let Ctrl-C wait while LLVM compiles, in programs and notebooks that leave it to Python; else do nothing."""
     global _waiting
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -97,7 +97,7 @@ def interrupts_wait() -> Iterator[None]:
         yield
     finally:
         _waiting -= 1
-        main = threading.current_thread() is threading.main_thread()  # the collector may close a generator elsewhere
+        main = threading.current_thread() is threading.main_thread()  # the collector may run in another
         if main and not _waiting and signal.getsignal(signal.SIGINT) is _interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 

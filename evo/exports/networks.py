@@ -57,7 +57,7 @@ def normalisation_of(run: Run) -> Normalisation | None:
 
 
 def layers_of(network: Network, normalisation: Normalisation | None = None) -> dict[str, Any]:
-    """Return what a player of exported arrays needs besides them: layers in order, windows, padding, activations.
+    """Return what else a player of exported arrays needs: layers in order, windows, padding, activations.
 
     With `normalisation`, also the moments of observations.
     """
@@ -77,8 +77,7 @@ def layers_of(network: Network, normalisation: Normalisation | None = None) -> d
         if layer.kind == "one_hot":
             about[f"{name}_codes"] = layer.filters // layer.channels
         elif layer.kind not in ("dense", "identity"):
-            down = max((layer.out_height - 1) * layer.stride + layer.kernel - layer.height - layer.pad, 0)
-            right = max((layer.out_width - 1) * layer.stride + layer.kernel - layer.width - layer.pad_left, 0)
+            down, right = layer.pad_after
             about[f"{name}_padding"] = [(0, 0), (layer.pad, down), (layer.pad_left, right), (0, 0)]
             about[f"{name}_stride"] = layer.stride
             if not layer.weighted:

@@ -168,10 +168,8 @@ class Graph:
 
 def _window(layer: Layer) -> dict[str, Any]:
     """Return the attributes of an operator with windows; its padding is that of TensorFlow, more at the end."""
-    down = max((layer.out_height - 1) * layer.stride + layer.kernel - layer.height - layer.pad, 0)
-    right = max((layer.out_width - 1) * layer.stride + layer.kernel - layer.width - layer.pad_left, 0)
     return {
         "kernel_shape": [layer.kernel] * 2,
         "strides": [layer.stride] * 2,
-        "pads": [layer.pad, layer.pad_left, down, right],
+        "pads": [layer.pad, layer.pad_left, *layer.pad_after],
     }

@@ -6,7 +6,7 @@ weights the bits of a lane do not depend on the other lanes, on the vector width
 with zero are skipped.
 
 `evo.kernels.tiles` computes layers, `sparse` large layers that skip zeros, `weightless` what has no weights.
-`forward` is the kernel; `forward_plain` is the same arithmetic in plain loops, to read and to test against.
+`forward` is the kernel; `tests/kernels/plain_kernel.py` has the same arithmetic in plain loops.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from evo.compiled import cache as kernel_cache
 from evo.compiled.buffers import aligned
 from evo.kernels import sparse, weightless
-from evo.kernels.layer_norm import normalise, normalise_plain
+from evo.kernels.layer_norm import normalise
 from evo.kernels.layout import WIDE, activation_size, is_weighted, pack, packed_size, table
 from evo.kernels.tiles import compute
 from evo.networks.network import Network
@@ -65,50 +65,6 @@ def forward(layers, packed, large, nonzero, x, first, second, scores, lanes, liv
             normalise(layers[i], packed, target, lanes)
         weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
     compute(layers[last], packed, x if last == 0 else (first if last % 2 == 1 else second), scores, lanes, nonzero)
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _layer_plain(layer, packed, x, out, lanes):  # type: ignore[no-untyped-def]
-    height, width, channels, filters = layer.height, layer.width, layer.channels, layer.filters
-    kernel, stride, pad, pad_left = layer.kernel, layer.stride, layer.pad, layer.pad_left
-    group = layer.group
-    for f in range(filters):
-        start = layer.packed + f // group * (kernel * kernel * channels + 1) * group + f % group
-        for i in range(layer.out_height):
-            for j in range(layer.out_width):
-                at = ((i * layer.out_width + j) * filters + f) * lanes
-                for lane in range(lanes):
-                    out[at + lane] = packed[start]
-                for r in range(kernel):
-                    row = i * stride - pad + r
-                    for c in range(kernel):
-                        column = j * stride - pad_left + c
-                        if 0 <= row < height and 0 <= column < width:
-                            for channel in range(channels):
-                                weight = packed[start + (1 + (r * kernel + c) * channels + channel) * group]
-                                source = ((row * width + column) * channels + channel) * lanes
-                                for lane in range(lanes):
-                                    out[at + lane] += weight * x[source + lane]
-                if layer.relu:
-                    for lane in range(lanes):
-                        if out[at + lane] < np.float32(0):
-                            out[at + lane] = np.float32(0)
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def forward_plain(layers, packed, large, nonzero, x, first, second, scores, lanes, live):  # type: ignore[no-untyped-def]
-    """Compute the bits of `forward` in plain loops, for any number of lanes."""
-    last = layers.shape[0] - 1
-    for i in range(last + 1):
-        source = x if i == 0 else (first if i % 2 == 1 else second)
-        target = scores if i == last else (first if i % 2 == 0 else second)
-        if is_weighted(layers[i]):  # type: ignore[no-untyped-call]
-            _layer_plain(layers[i], packed, source, target, lanes)
-        else:
-            weightless.transform(layers[i], packed, source, target, lanes)  # type: ignore[no-untyped-call]
-        if layers[i].norm >= 0:
-            normalise_plain(layers[i], packed, target, lanes)
-        weightless.activate(layers[i], target, lanes)  # type: ignore[no-untyped-call]
 
 
 def nonzero_mask(network: Network) -> NDArray[np.uint64]:

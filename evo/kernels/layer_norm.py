@@ -155,35 +155,3 @@ def normalise(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
             _pixel(4, out, start, filters, packed, gamma, relu)
         else:
             _pixel(2, out, start, filters, packed, gamma, relu)
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _sum_plain(parts):  # type: ignore[no-untyped-def]
-    half = PARTS // 2
-    while half:
-        for k in range(half):
-            parts[k] += parts[k + half]
-        half //= 2
-    return parts[0]
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def normalise_plain(layer, packed, out, lanes):  # type: ignore[no-untyped-def]
-    """Compute the bits of `normalise` in plain loops, for any number of lanes."""
-    filters, gamma, relu = layer.filters, layer.norm, rectifies(layer)  # type: ignore[no-untyped-call]
-    count, parts = np.float32(filters), np.empty(PARTS, np.float32)
-    for pixel in range(layer.out_height * layer.out_width):
-        for lane in range(lanes):
-            start = pixel * filters * lanes + lane
-            parts[:] = 0
-            for f in range(filters):
-                parts[f % PARTS] += out[start + f * lanes]
-            mean = _sum_plain(parts) / count
-            parts[:] = 0
-            for f in range(filters):
-                distance = out[start + f * lanes] - mean
-                parts[f % PARTS] += distance * distance
-            inverse = np.float32(1) / np.sqrt(_sum_plain(parts) / count + VARIANCE_EPSILON)
-            for f in range(filters):
-                value = (out[start + f * lanes] - mean) * inverse * packed[gamma + f] + packed[gamma + filters + f]
-                out[start + f * lanes] = np.float32(0) if relu and value < np.float32(0) else value

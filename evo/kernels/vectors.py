@@ -56,7 +56,7 @@ def deinterleave(builder: Any, vectors: list[Any]) -> list[Any]:
 
 
 def rectify(builder: Any, vector: Any, condition: Any = None) -> Any:
-    """Return the ReLU of a vector where `condition` is true or None; a NaN stays a NaN, unlike in max(x, 0)."""
+    """Return the ReLU of a vector where `condition` is true or None; a NaN stays a NaN."""
     zero = ir.Constant(vector.type, [0.0] * vector.type.count)
     rectified = builder.select(builder.fcmp_ordered("<", vector, zero), zero, vector)
     return rectified if condition is None else builder.select(condition, rectified, vector)

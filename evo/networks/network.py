@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, model_validator
 
 from evo.errors import ConfigurationError
-from evo.networks.described import WINDOWED, Described, checked, order_mistake, parse
-from evo.networks.layer import Kind, Layer, windows
+from evo.networks.layer import WINDOWED, Kind, Layer, LayerSpec, checked, order_mistake, parse, windows
 from evo.options import Section
 
 Inference = Literal["auto", "lanes", "tensorflow"]
@@ -20,7 +19,7 @@ Inference = Literal["auto", "lanes", "tensorflow"]
 PRESETS = {"seed": {"conv": [[100, 4, 1], [200, 3, 1]], "dense": [200], "padding": "valid"}}
 
 EPSILON = 1e-3  # added to the variance by layer normalisation, as in Keras
-UNUSED: dict[str, object] = {  # what the options that `layers` replaces are beside it
+UNUSED: dict[str, object] = {  # values of the options that `layers` replaces
     "kind": "cnn", "preset": "", "embed": "none", "codes": 0, "conv": [], "dense": [], "norm": "none",
     "activation": "relu",
 }  # fmt: skip
@@ -72,18 +71,18 @@ class Options(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Options:
-        given = self.model_fields_set
+        set_here = self.model_fields_set
         if self.layers:
             for name, unused in UNUSED.items():
-                if name in given and getattr(self, name) != unused:
+                if name in set_here and getattr(self, name) != unused:
                     raise ValueError(f"{name}: leave it out, since layers lists all hidden layers")
-            described = [parse(text) for text in self.layers]
-            if mistake := order_mistake(described):
+            specs = [parse(text) for text in self.layers]
+            if mistake := order_mistake(specs):
                 raise ValueError(f"layers: {mistake}")
-            if self.inference not in ("auto", "lanes") and any(layer.kind == "tree" for layer in described):
+            if self.inference not in ("auto", "lanes") and any(layer.kind == "tree" for layer in specs):
                 raise ValueError(f'inference: a tree is played by "lanes" alone, not by "{self.inference}"')
             return self
-        if self.preset and given & {"conv", "dense", "padding"} and self.expanded() != self.own():
+        if self.preset and set_here & {"conv", "dense", "padding"} and self.expanded() != self.own():
             raise ValueError("preset: leave out conv, dense and padding, which the preset sets")
         for layer in self.conv:
             if len(layer) != 3 or not all(
@@ -138,8 +137,8 @@ class Options(Section):
         `codes` is the number that the environment says. ConfigurationError where a smaller one is asked for.
         """
         if self.layers:
-            described = [self._completed(parse(text), codes) for text in self.layers]
-            layers = {**UNUSED, "layers": list(map(str, described))}
+            specs = [self._completed(parse(text), codes) for text in self.layers]
+            layers = {**UNUSED, "layers": list(map(str, specs))}
             return Options.model_construct(inference=self.player, **layers)  # type: ignore[arg-type]
         layers = self.expanded()
         if self.kind != "cnn":
@@ -158,7 +157,7 @@ class Options(Section):
             **layers,  # type: ignore[arg-type]
         )
 
-    def _completed(self, layer: Described, codes: int) -> Described:
+    def _completed(self, layer: LayerSpec, codes: int) -> LayerSpec:
         """Return a layer with its padding, and with its codes if the environment says how many there are."""
         if layer.kind in WINDOWED:
             return replace(layer, padding=layer.padding or self.padding)
@@ -166,14 +165,14 @@ class Options(Section):
             return replace(layer, numbers=(known,))
         return layer
 
-    def hidden(self) -> list[Described]:
+    def hidden(self) -> list[LayerSpec]:
         """Return the hidden layers in order, of options that are resolved."""
         if self.layers:
             return [parse(text) for text in self.layers]
-        weighted = [Described("conv", tuple(numbers), self.padding) for numbers in self.conv]
-        weighted += [Described("dense", (units,)) for units in self.dense]
-        after = ([Described("norm")] if self.norm == "layer" else []) + [Described(self.activation)]
-        embedded = [] if self.embed == "none" else [Described(self.embed, (self.codes,) if self.codes else ())]
+        weighted = [LayerSpec("conv", tuple(numbers), self.padding) for numbers in self.conv]
+        weighted += [LayerSpec("dense", (units,)) for units in self.dense]
+        after = ([LayerSpec("norm")] if self.norm == "layer" else []) + [LayerSpec(self.activation)]
+        embedded = [] if self.embed == "none" else [LayerSpec(self.embed, (self.codes,) if self.codes else ())]
         return embedded + [layer for one in weighted for layer in (one, *after)]
 
 
@@ -204,12 +203,12 @@ class Network:
         """
         options = options.resolved()
         layers: list[Layer] = []
-        for described in options.hidden():
-            if described.kind in ("norm", "relu", "tanh"):
-                _normalise_or_activate(layers, described.kind, shape)
+        for spec in options.hidden():
+            if spec.kind in ("norm", "relu", "tanh"):
+                _normalise_or_activate(layers, spec.kind, shape)
             else:
-                layers.append(_layer(options, described, layers, shape))
-        layers.append(_layer(options, Described("dense", (actions + extra,)), layers, shape))
+                layers.append(_layer(options, spec, layers, shape))
+        layers.append(_layer(options, LayerSpec("dense", (actions + extra,)), layers, shape))
         return cls(options, tuple(shape), actions, tuple(layers))
 
     @property
@@ -272,37 +271,37 @@ def _normalise_or_activate(layers: list[Layer], kind: str, shape: tuple[int, ...
     layers[-1] = replace(layers[-1], norm=True) if kind == "norm" else replace(layers[-1], activation=kind)  # type: ignore[arg-type]
 
 
-def _layer(options: Options, described: Described, layers: list[Layer], shape: tuple[int, ...]) -> Layer:
+def _layer(options: Options, spec: LayerSpec, layers: list[Layer], shape: tuple[int, ...]) -> Layer:
     """Return the layer behind these; ConfigurationError where it does not fit what they put out."""
     height, width, channels = _output_of(layers, shape)
-    offset, kind = sum(layer.size for layer in layers), described.kind
+    offset, kind = sum(layer.size for layer in layers), spec.kind
     if kind == "dense":
         inputs = height * width * channels
-        return Layer("dense", 1, 1, inputs, described.numbers[0], 1, 1, 0, 0, 1, 1, offset)
+        return Layer("dense", 1, 1, inputs, spec.numbers[0], 1, 1, 0, 0, 1, 1, offset)
     if kind == "tree":
-        return Layer("tree", 1, 1, height * width * channels, 1 << described.numbers[0], 1, 1, 0, 0, 1, 1, offset)
+        return Layer("tree", 1, 1, height * width * channels, 1 << spec.numbers[0], 1, 1, 0, 0, 1, 1, offset)
     option = "layers" if options.layers else "conv"
     if kind == "one_hot":
-        if not described.numbers:
+        if not spec.numbers:
             where = ("embed", "policy.codes = 4") if option == "conv" else ("layers", '"one_hot 4"')
             raise ConfigurationError(
                 f"policy.{where[0]}: the environment does not say how many codes its observations have; say it, as in "
                 f"{where[1]}"
             )
-        planes = channels * described.numbers[0]
+        planes = channels * spec.numbers[0]
         return Layer("one_hot", height, width, channels, planes, 1, 1, 0, 0, height, width, offset)
     if len(shape) != 3:
-        what, instead = ('kind: "cnn"', '; use "mlp"') if option == "conv" else (f'layers: "{described}"', "")
+        what, instead = ('kind: "cnn"', '; use "mlp"') if option == "conv" else (f'layers: "{spec}"', "")
         raise ConfigurationError(f"policy.{what} needs an image, but the observation has shape {shape}{instead}")
-    kernel, stride = described.numbers[-2:]
-    out_height, pad = windows(height, kernel, stride, described.padding)
-    out_width, pad_left = windows(width, kernel, stride, described.padding)
+    kernel, stride = spec.numbers[-2:]
+    out_height, pad = windows(height, kernel, stride, spec.padding)
+    out_width, pad_left = windows(width, kernel, stride, spec.padding)
     if not out_height or not out_width:
         what = "convolution" if kind == "conv" else "pool"
         raise ConfigurationError(
             f"policy.{option}: a {height} x {width} input is too small for a valid {kernel} x {kernel} {what} "
             f'(layer {len(layers) + 1}); use padding = "same" or a larger board'
         )
-    filters = described.numbers[0] if kind == "conv" else channels
+    filters = spec.numbers[0] if kind == "conv" else channels
     sides = height, width, channels, filters, kernel, stride, pad, pad_left, out_height, out_width
-    return Layer(cast(Kind, kind), *sides, offset, padding=described.padding)
+    return Layer(cast(Kind, kind), *sides, offset, padding=spec.padding)

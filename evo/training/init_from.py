@@ -6,9 +6,11 @@ A run keeps a copy of its champion's file, so that it can be taken up when the s
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +21,14 @@ from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
+    from evo.networks.network import Network
     from evo.store.store import Store
 
 
+SHOWN = 4  # differing arrays that a message names, at most
+
+Layers = Sequence[tuple[str, tuple[int, ...]]]
+Arrays = Mapping[str, NDArray[Any]]
 MEANING = {"actions": "its actions are", "observation": "it sees the observation"}  # of a network's outputs and inputs
 
 
@@ -42,7 +49,6 @@ def start_of(experiment: Experiment) -> Start | None:
     source = experiment.run.init_from
     if not source:
         return None
-    from evo.networks.transfer import fit
     from evo.store.sandbox import read_champion
 
     champion = read_champion(Path(source))
@@ -79,3 +85,45 @@ def handed_over(experiment: Experiment, fitness: float) -> str:
     start = start_of(experiment)
     before = "unknown" if start is None or start.fitness is None else f"{start.fitness:z.3f}"
     return f"starts from a champion of fitness {before} in its own run, {fitness:z.3f} here"
+
+
+def fit(weights: NDArray[np.float32], source_layers: Layers, network: Network) -> NDArray[np.float32]:
+    """Return weights [P] for `network`, taken from another network's flat vector and layers.
+
+    Outputs that both have are kept, outputs of the source alone are dropped, and outputs of `network` alone are zero
+    for every observation. Raises ConfigurationError, naming the arrays, where any other layer differs.
+    """
+    fitted = np.zeros(network.size, np.float32)
+    target: Arrays = dict(zip(network.names(), network.split(fitted), strict=True))  # views
+    source = _arrays(weights, source_layers)
+    output = list(target)[-2:]
+    differing = [
+        f"{name} is {_shape(source, name)}, here {_shape(target, name)}"
+        for name in dict.fromkeys([*target, *source])
+        if _inputs(source, name, output) != _inputs(target, name, output)
+    ]
+    if differing:
+        more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+        raise ConfigurationError(f"its layers are not those of this network: {'; '.join(differing[:SHOWN])}{more}")
+    for name, array in target.items():
+        kept = min(array.shape[-1], source[name].shape[-1])
+        array[..., :kept] = source[name][..., :kept]
+    return fitted
+
+
+def _arrays(weights: NDArray[np.float32], layers: Layers) -> Arrays:
+    arrays, at = {}, 0
+    for name, shape in layers:
+        arrays[name] = weights[at : at + prod(shape)].reshape(shape)
+        at += prod(shape)
+    return arrays
+
+
+def _inputs(arrays: Arrays, name: str, output: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the dimensions that must agree: all, except the number of outputs of the output layer."""
+    shape = arrays[name].shape if name in arrays else None
+    return shape[:-1] if shape and name in output else shape
+
+
+def _shape(arrays: Arrays, name: str) -> str:
+    return "x".join(map(str, arrays[name].shape)) if name in arrays else "absent"

@@ -102,7 +102,9 @@ class Round:
         elif self._separable and isinstance(part.task, Task) and len(part.task.weights) > 1:
             self._take_apart(ticket, part)
         else:
-            poison = PoisonError(self._described(part, why), part.index, part.first or 0, _candidates(part.task), why)
+            poison = PoisonError(
+                self._poison_message(part, why), part.index, part.first or 0, _candidates(part.task), why
+            )
             if self._worst is None or not _answerable(part.task):
                 raise poison
             self._poisoned.append(poison)
@@ -131,12 +133,12 @@ class Round:
         self._of[part.index] = [self._add(Part(task, part.index, k)) for k, task in enumerate(alone)]
         self.waiting.extendleft(reversed(self._of[part.index]))
 
-    def _described(self, part: Part, why: str) -> str:
+    def _poison_message(self, part: Part, why: str) -> str:
         which = "" if part.first is None else f"candidate {part.first + 1} of "
         times = "" if self._attempts == 1 else f" {self._attempts} times, the last time"
         return (
             f"{which}task {part.index + 1} of {self._count} has ended its worker{times} because the worker {why}; "
-            f"the task is {_described(part.task)}"
+            f"the task is {_task_text(part.task)}"
         )
 
 
@@ -205,7 +207,7 @@ def _candidates(task: Any) -> int:
     return len(task.weights) if isinstance(task, Task) else 1
 
 
-def _described(task: Any) -> str:
+def _task_text(task: Any) -> str:
     """Say which task this is, briefly, so that it can be found and played again."""
     if not isinstance(task, Task):
         return str(task)

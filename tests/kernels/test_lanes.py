@@ -20,6 +20,7 @@ from evo.kernels.tiles import mask_nonzero
 from evo.networks.network import Network, Options
 from tests.helpers.networks import networks, plain_scores, random_observations, random_weights
 from tests.kernels.golden_scores import LARGE, NORMED, chosen, golden
+from tests.kernels.plain_kernel import forward_plain
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = "f024d19c062434fb4aae74ec2cd141963aa603b98b0f0ea7cbf9ce2a60f862cb"  # arithmetic muladd-1
@@ -62,7 +63,7 @@ def test_no_bit_depends_on_the_width_the_lane_or_the_neighbours(network: Network
     expected = scores_of_width(network, weights, observations, 16, lanes.forward)
     for width in lanes.WIDTHS:
         order = np.random.default_rng(seed).permutation(16)[:width]
-        for forward in (lanes.forward, lanes.forward_plain):
+        for forward in (lanes.forward, forward_plain):
             assert bits(scores_of_width(network, weights, observations[order], width, forward)) == bits(expected[order])
 
 
@@ -70,7 +71,7 @@ def test_no_bit_depends_on_the_width_the_lane_or_the_neighbours(network: Network
 def test_the_kernel_equals_its_plain_form_for_any_number_of_filters(filters: int) -> None:
     network = Network.build(Options(conv=[[filters, 3, 2]], dense=[filters]), (5, 6, 2), 3)
     weights, observations = random_weights(network, filters), random_observations(network, 8, filters)
-    found = [scores_of_width(network, weights, observations, 8, f) for f in (lanes.forward, lanes.forward_plain)]
+    found = [scores_of_width(network, weights, observations, 8, f) for f in (lanes.forward, forward_plain)]
     assert bits(found[0]) == bits(found[1])
     assert np.isfinite(found[0]).all()
 
@@ -88,7 +89,7 @@ def test_a_kernel_of_few_lanes_equals_its_plain_form(
 ) -> None:
     network = Network.build(Options(conv=[[filters, kernel, stride]], dense=[filters], padding=padding), shape, 3)
     weights, observations = random_weights(network, filters), random_observations(network, width, kernel)
-    found = [scores_of_width(network, weights, observations, width, f) for f in (lanes.forward, lanes.forward_plain)]
+    found = [scores_of_width(network, weights, observations, width, f) for f in (lanes.forward, forward_plain)]
     assert bits(found[0]) == bits(found[1])
     assert np.isfinite(found[0]).all()
 
@@ -128,9 +129,7 @@ def test_planes_that_are_mostly_zero_are_computed_from_the_rest(
         assert mask_nonzero(layout.table(network)[0], seen, width, nonzero) == few
         some = observations.any(axis=0).ravel()
         assert not few or sum(int(word).bit_count() for word in nonzero) == some.sum()
-        found = [
-            scores_of_width(network, weights, observations, width, f) for f in (lanes.forward, lanes.forward_plain)
-        ]
+        found = [scores_of_width(network, weights, observations, width, f) for f in (lanes.forward, forward_plain)]
         assert bits(found[0]) == bits(found[1])
     dense = random_observations(network, width, 4)
     inputs = np.ascontiguousarray(dense.reshape(width, -1).T).ravel()
@@ -158,7 +157,7 @@ def test_layers_without_their_zeros_equal_their_plain_form(
     network = Network.build(options, shape, 3)
     assert (layout.table(network)["group"][1:-1] == layout.WIDE).all()
     weights, observations = random_weights(network, 5), random_observations(network, width, 6)
-    found = [scores_of_width(network, weights, observations, width, f) for f in (lanes.forward, lanes.forward_plain)]
+    found = [scores_of_width(network, weights, observations, width, f) for f in (lanes.forward, forward_plain)]
     assert bits(found[0]) == bits(found[1])
     assert np.isfinite(found[0]).all()
     for live in range(1, width):  # the others are left out where a layer is computed lane by lane
@@ -176,7 +175,7 @@ def test_layers_of_any_shape_without_their_zeros_equal_their_plain_form(
     weights, observations = random_weights(network, seed), random_observations(network, width, seed + 1, zeros)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "LARGE", 0)
-        expected = scores_of_width(network, weights, observations, width, lanes.forward_plain)
+        expected = scores_of_width(network, weights, observations, width, forward_plain)
         found = scores_of_width(network, weights, observations, width, lanes.forward, live)
     assert bits(found[:live]) == bits(expected[:live])
 
@@ -188,7 +187,7 @@ def test_what_is_not_zero_is_not_left_out(value: float, monkeypatch: pytest.Monk
     hidden, out = [1.0] * 50 + [0.0] * 50, [2.0**100, *[0.0] * 49, 0.0]
     weights = np.array([1.0, 0.0, *hidden, *out], np.float32)
     observations = np.array([[0.0], [value], [1.0], [-1.0]], np.float32)
-    expected = scores_of_width(network, weights, observations, 4, lanes.forward_plain)
+    expected = scores_of_width(network, weights, observations, 4, forward_plain)
     found = scores_of_width(network, weights, observations, 4, lanes.forward)
     assert bits(found) == bits(expected)
     assert not np.isfinite(found[1, 0]) or found[1, 0] > 0
@@ -222,7 +221,7 @@ def test_any_number_of_observations_gets_the_scores_that_each_gets_alone(count: 
 
 
 @pytest.mark.parametrize("width", [16, 8, 4])
-@pytest.mark.parametrize("forward", [lanes.forward, lanes.forward_plain])
+@pytest.mark.parametrize("forward", [lanes.forward, forward_plain])
 def test_a_nan_survives_relu_and_stays_in_its_lane(forward, width: int) -> None:
     network = Network.build(Options(conv=[[9, 3, 1]], dense=[7]), (4, 4, 2), 3)
     weights, observations = random_weights(network, 3), random_observations(network, width, 4)
@@ -258,7 +257,7 @@ def test_normalising_equals_its_plain_form_for_any_number_of_filters_and_lanes(f
     expected = plain_scores(network, weights, observations)
     assert np.isfinite(expected).all()
     for width in lanes.WIDTHS:
-        for forward in (lanes.forward, lanes.forward_plain):
+        for forward in (lanes.forward, forward_plain):
             found = scores_of_width(network, weights, observations[:width], width, forward)
             assert bits(found) == bits(expected[:width])
 
@@ -273,7 +272,7 @@ def test_a_normalised_layer_is_as_computed_by_hand() -> None:
 
 
 @pytest.mark.parametrize("width", [16, 8, 4])
-@pytest.mark.parametrize("forward", [lanes.forward, lanes.forward_plain])
+@pytest.mark.parametrize("forward", [lanes.forward, forward_plain])
 def test_a_nan_survives_normalising_and_stays_in_its_lane(forward, width: int) -> None:
     network = Network.build(Options(conv=[[9, 3, 1]], dense=[7], norm="layer"), (4, 4, 2), 3)
     weights, observations = random_weights(network, 3), random_observations(network, width, 4)

@@ -17,11 +17,12 @@ from evo.errors import ConfigurationError
 from evo.kernels import lanes, layout, sparse
 from evo.kernels.weightless import tanh
 from evo.networks.candidates import Rebuilder
-from evo.networks.described import FORMS, parse
+from evo.networks.layer import FORMS, parse
 from evo.networks.network import Network, Options
-from evo.networks.transfer import fit
 from evo.store.champion import network_layers
+from evo.training.init_from import fit
 from tests.helpers.networks import layered, plain_scores, random_observations, random_weights
+from tests.kernels.plain_kernel import forward_plain
 from tests.kernels.test_lanes import ZEROS, bits, scores_of_width
 
 SHAPE = (10, 10, 1)
@@ -37,7 +38,7 @@ def test_layers_in_any_order_have_the_bits_of_a_plain_loop_on_every_lane(
     expected = bits(plain_scores(network, weights, observations))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layout, "LARGE", data.draw(st.sampled_from((0, layout.LARGE))))
-        for forward in (lanes.forward, lanes.forward_plain):
+        for forward in (lanes.forward, forward_plain):
             assert bits(scores_of_width(network, weights, observations, width, forward)) == expected
 
 
@@ -272,7 +273,7 @@ def test_the_first_weights_behind_one_hot_planes_skip_those_that_no_lane_has() -
     seen = np.zeros((16, *SHAPE), np.float32)
     weights = random_weights(network, 1)
     assert bits(lanes.scores(network, weights, seen)) == bits(
-        scores_of_width(network, weights, seen, 16, lanes.forward_plain)
+        scores_of_width(network, weights, seen, 16, forward_plain)
     )
     assert (layout.table(network)["group"] == layout.WIDE).tolist() == [False, False, True, True, False]
     assert sparse.buffers_for(layout.table(network)) is not None

@@ -14,11 +14,10 @@ from evo.config.experiment import Experiment
 from evo.errors import ConfigurationError
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network, Options
-from evo.networks.transfer import fit
 from evo.setup import Setup
 from evo.store.champion import encode_champion, network_layers, read_champion
 from evo.store.store import Store
-from evo.training.init_from import keep
+from evo.training.init_from import fit, keep
 from tests.algorithms.test_ga import NETWORK
 from tests.helpers.calling import SMALL, called, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401

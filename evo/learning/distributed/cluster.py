@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, ResourceError, notice
-from evo.learning.distributed.member import END, MemberSpec, described
-from evo.learning.distributed.messages import Message, decode, encode
+from evo.learning.distributed.calls import decode, encode
+from evo.learning.distributed.member import END, FOLLOW, MAKE, MemberSpec, description
 from evo.learning.learner import Learner, Loss, Rows, TargetNetwork, Values, has_target
-from evo.learning.tensorflow.learner import part_size
 from evo.networks.network import Network
 from evo.records import Arrays
 from evo.setup import LearnerOptions
@@ -50,24 +49,20 @@ class Cluster:
 
     def __init__(self, options: LearnerOptions) -> None:
         """Start the processes; ResourceError where one cannot start, or is lost while it starts."""
-        self._options = options
-        self._dead: set[str] = set()
-        given = os.environ.get(CONFIG, "")  # never from a file: servers listen on the user's own request only
-        self.alone, places = not given, list(environments(options, given))
-        each = options.model_dump(include={"strategy", "threads", "dtype", "log_placement"})
-        spec = MemberSpec(LearnerOptions(**each), private=not given)
+        tf_config = os.environ.get(CONFIG, "")  # never from a file: servers listen on the user's own request only
+        places = list(environments(options, tf_config))
+        each = LearnerOptions(**options.model_dump(include={"strategy", "threads", "dtype", "log_placement"}))
         here = "evo.learning.distributed.member"
-        self._fork_server = ForkServer(WorkerSpec(f"{here}:join", spec, f"{here}:prepare"), options.thread_count)
-        self._finalizer = weakref.finalize(self, self._fork_server.close)  # also at the interpreter's end
-        self.processes: list[Process] = []
+        spec = WorkerSpec(f"{here}:join", MemberSpec(each, private=not tf_config), f"{here}:prepare")
+        self._set_up(options.strategy, ForkServer(spec, options.thread_count), alone=not tf_config)
         try:
             for name, environment in places:
                 self.processes.append(Process(name, *self._fork_server.start(environment, TIMEOUT)))
             for process in self.processes:
                 self._receive(process)
-            for process in self.processes[1:]:
-                if options.strategy == "multiworker":
-                    self._send(process, b"")  # follow
+            if options.strategy == "multiworker":
+                for process in self.processes[1:]:
+                    self._send(process, FOLLOW)
         except ForkServerLost as error:
             self.close()
             raise ResourceError("learner.strategy: the fork server of the learner's processes was killed") from error
@@ -75,12 +70,16 @@ class Cluster:
             self.close()
             raise
 
-    def ask(self, message: Message) -> Message:
-        """Return the leader's answer; ResourceError where a process is lost that the strategy needs."""
-        leader = self.processes[0]
-        self._look()
-        self._send(leader, encode(message).tobytes())
-        return decode(np.frombuffer(Answer(*self._receive(leader)).result.unpacked(), "<i4"))
+    def _set_up(self, strategy: str, fork_server: ForkServer, alone: bool) -> None:
+        self.alone, self.processes = alone, list[Process]()  # alone: no process is on another machine
+        self._strategy, self._fork_server = strategy, fork_server
+        self._finalizer = weakref.finalize(self, fork_server.close)  # also at the interpreter's end
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Return the leader's result of a method; ResourceError where a process is lost that the strategy needs."""
+        self._find_lost()
+        self._send(self.processes[0], encode([method, *arguments]))
+        return decode(Answer(*self._receive(self.processes[0])).result.unpacked())
 
     def _send(self, process: Process, task: bytes) -> None:
         try:
@@ -89,47 +88,48 @@ class Cluster:
             raise self._lost(process) from error
 
     def _receive(self, process: Process) -> Any:
-        """Wait for a process's answer, while all others live."""
-        while True:
-            ready = select.poll()
-            for one in self.processes:
-                if one.name not in self._dead:
-                    ready.register(one.channel, select.POLLIN if one is process else 0)  # a hang-up is always reported
-            there = {descriptor for descriptor, _ in ready.poll(1000 * TIMEOUT)}
-            if not there:
-                raise ResourceError(f"learner.strategy: {process.name} has not answered for {TIMEOUT:g} s")
-            if process.channel.fileno() in there:
-                try:
-                    answer = process.channel.receive()
-                except (EOFError, OSError) as error:
-                    raise self._lost(process) from error
-                if isinstance(answer, GivesUp):
-                    raise self._lost(process, answer)
-                if isinstance(answer, Failed):
-                    raise answer.error()
-                return answer
-            self._look()
+        """Wait for a process's message, while all others live."""
+        while not self._find_lost(process):
+            pass
+        try:
+            message = process.channel.receive()
+        except (EOFError, OSError) as error:
+            raise self._lost(process) from error
+        if isinstance(message, GivesUp):
+            raise self._lost(process, message)
+        if isinstance(message, Failed):
+            raise message.error()
+        return message
 
-    def _look(self) -> None:
-        """Find the processes that have ended; ResourceError where the strategy needs one of them."""
+    def _find_lost(self, sender: Process | None = None) -> bool:
+        """Find processes that have ended, and return whether `sender`, which is waited for, has sent or ended.
+
+        ResourceError where the strategy needs a process that has ended.
+        """
+        there = {one.channel.fileno(): one for one in self.processes}
         ready = select.poll()
-        for one in self.processes:
-            if one.name not in self._dead:
-                ready.register(one.channel, 0)
-        gone = {descriptor for descriptor, _ in ready.poll(0)}
-        for process in self.processes:
-            if process.name in self._dead or process.channel.fileno() not in gone:
-                continue
-            replaceable = self._options.strategy == "parameter-server" and process.name.startswith("worker")
-            left = [one for one in self.processes if one.name.startswith("worker") and one.name not in self._dead]
-            if not replaceable or left == [process]:
-                raise self._lost(process)
-            try:
-                ending = self._fork_server.end(process.pid)
-            except ForkServerLost:  # which alone knows how it ended, and could end the others
-                raise self._lost(process) from None
-            self._dead.add(process.name)
-            notice(f"the learner's {process.name} {ending}; the {len(left) - 1} others take its share")
+        for descriptor, one in there.items():
+            ready.register(descriptor, select.POLLIN if one is sender else 0)  # a hang-up is always reported
+        found = [there[descriptor] for descriptor, _ in ready.poll(1000 * TIMEOUT if sender else 0)]
+        if sender and not found:
+            raise ResourceError(f"learner.strategy: {sender.name} has not answered for {TIMEOUT:g} s")
+        for process in found:
+            if process is not sender:
+                self._go_on_without(process)
+        return sender in found
+
+    def _go_on_without(self, process: Process) -> None:
+        """Leave its share to the other workers of a parameter server; ResourceError where there is none."""
+        others = [one for one in self.processes if one.name.startswith("worker") and one is not process]
+        if self._strategy != "parameter-server" or not process.name.startswith("worker") or not others:
+            raise self._lost(process)
+        try:
+            ending = self._fork_server.end(process.pid)
+        except ForkServerLost:  # which alone knows how it ended, and could end the others
+            raise self._lost(process) from None
+        process.channel.close()
+        self.processes.remove(process)
+        notice(f"the learner's {process.name} {ending}; the {len(others)} others take its share")
 
     def _lost(self, process: Process, *received: object) -> BaseException:
         """End everything; return the error of a process, or how it ended."""
@@ -145,8 +145,8 @@ class Cluster:
             if isinstance(message, GivesUp):
                 return DeviceMemoryError(f"learner.strategy: the learner's {process.name} is {message.why}")
         return ResourceError(
-            f"the learner's {process.name} {ending}, and {self._options.strategy} cannot go on without it; the last "
-            "commit is intact: resume the run"
+            f"the learner's {process.name} {ending}, and {self._strategy} cannot go on without it; the last commit is "
+            "intact: resume the run"
         )
 
     def close(self) -> None:
@@ -156,15 +156,17 @@ class Cluster:
             process.channel.close()
 
 
-def environments(options: LearnerOptions, given: str = "") -> Iterator[tuple[str, dict[str, str]]]:
+def environments(options: LearnerOptions, tf_config: str = "") -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the name and the environment variables of every process to start, the leader first.
 
-    With the user's own TF_CONFIG (`given`) that is the leader alone; the user starts the others.
+    With the user's own TF_CONFIG that is the leader alone; the user starts the others.
     """
     served = options.strategy == "parameter-server"
     leader = "chief" if served else "worker"
-    if given:
-        cluster = _given(given, ("chief", "ps", "worker") if served else ("worker",), leader, options.processes)
+    if tf_config:
+        cluster = _cluster_of(
+            tf_config, ("chief", "ps", "worker") if served else ("worker",), leader, options.processes
+        )
     else:
         addresses = [f"127.0.0.1:{PORT + i}" for i in range(options.processes + 2 * served)]
         parts = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
@@ -173,7 +175,7 @@ def environments(options: LearnerOptions, given: str = "") -> Iterator[tuple[str
         for index in range(len(places)):
             name = {"chief": "coordinator", "ps": "parameter server"}.get(kind, f"worker {index}")
             task = {"cluster": cluster, "task": {"type": kind, "index": index}}
-            if not given or (kind, index) == (leader, 0):
+            if not tf_config or (kind, index) == (leader, 0):
                 pin = _pin(options.devices[index] if kind == "worker" and options.devices else "CPU:0")
                 yield name, {CONFIG: json.dumps(task), VISIBLE: pin}
 
@@ -192,7 +194,7 @@ def _pin(device: str) -> str:
     raise DeviceError(f"learner.devices: {device} is missing: {why}")
 
 
-def _given(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[str, list[str]]:
+def _cluster_of(text: str, kinds: Sequence[str], leader: str, workers: int) -> dict[str, list[str]]:
     """Return the cluster of a TF_CONFIG; ConfigurationError where the run cannot be the one that leads it."""
     try:
         config = json.loads(text)
@@ -215,16 +217,15 @@ class ClusterLearner(Learner):
     def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
         """Start the processes; their weights are all zero."""
         super().__init__(network)
-        self.options, self.part = options, part_size(network)
-        self.devices = options.processes
-        text = described(network, options, loss, max_gradient_norm)
+        self.options, self.devices = options, options.processes
+        made = description(network, options, loss, max_gradient_norm)
         self.cluster = Cluster(options)
-        self._ask("make", text=text)
-        self.target = RemoteTarget(self) if has_target(loss) else None
+        self.cluster.call(MAKE, made)
+        self.target = ClusterTarget(self.cluster) if has_target(loss) else None
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
         """Send the arrays that batches are gathered from, each [M, ...]."""
-        self._ask("load", data)
+        self.cluster.call("load", data)
 
     def buffer(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return a buffer for observations."""
@@ -240,81 +241,69 @@ class ClusterLearner(Learner):
         in_flight: deque[Rows] = deque()
         try:
             for rows in batches:
-                self._ask("schedule", {"rows": rows}, self._numbers(learning_rate, settings))
+                self.cluster.call("schedule", rows, learning_rate, settings)
                 in_flight.append(rows)
                 if len(in_flight) > self.options.staleness:
-                    yield in_flight.popleft(), self._collected()
+                    yield in_flight.popleft(), self._updated("collect")
             while in_flight:
-                yield in_flight.popleft(), self._collected()
+                yield in_flight.popleft(), self._updated("collect")
         finally:
             for _ in in_flight:  # the caller wants no more
-                self._collected()
+                self._updated("collect")
 
     def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
         """Update the weights as `Learner.update`, in the cluster."""
-        values = self._ask("update", {"rows": rows}, self._numbers(learning_rate, settings)).arrays
-        self.updates += 1
-        return dict(values)
+        return self._updated("update", rows, learning_rate, settings)
 
-    def _collected(self) -> Values:
-        values = self._ask("collect").arrays
+    def _updated(self, method: str, *arguments: Any) -> Values:
+        values = dict(self.cluster.call(method, *arguments))
         self.updates += 1
-        return dict(values)
-
-    def _numbers(self, learning_rate: float, settings: Mapping[str, float]) -> dict[str, float]:
-        return {**settings, "learning_rate": learning_rate, "part": self.part}
+        return values
 
     def weights(self) -> NDArray[np.float32]:
         """Return the weights.  # [P]"""
-        return self._ask("weights").arrays["weights"]
+        return np.asarray(self.cluster.call("weights"), np.float32)
 
     def state(self) -> Arrays:
         """Return the state, as `Learner.state`."""
-        return dict(self._ask("state").arrays)
+        return dict(self.cluster.call("state"))
 
     def restore(self, state: Arrays) -> None:
         """Restore a state that `state` returned."""
-        names = ("weights", "first", "second", "updates")
-        self._ask("restore", {name: np.asarray(state[name]) for name in names})
+        self.cluster.call("restore", {name: np.asarray(array) for name, array in state.items()})
         self.updates = int(np.asarray(state["updates"], np.int64)[0])
 
     def begin(self, weights: NDArray[np.float32]) -> None:
         """Begin with these weights [P], with zero moments and no updates."""
-        self._ask("begin", {"weights": np.asarray(weights, np.float32)})
+        self.cluster.call("begin", weights)
         self.updates = 0
 
     def fingerprint(self) -> str:
         """Return the fingerprint, as `Learner.fingerprint`."""
-        return self._ask("fingerprint").text
+        return str(self.cluster.call("fingerprint"))
 
     def close(self) -> None:
         """End the processes, also those of other machines."""
         if not self.cluster.alone:
             with suppress(ResourceError):
-                self._ask(END)
+                self.cluster.call(END)
         self.cluster.close()
 
-    def _ask(
-        self, method: str, arrays: Mapping[str, NDArray[Any]] | None = None,
-        numbers: Mapping[str, float] | None = None, text: str = "",
-    ) -> Message:  # fmt: skip
-        return self.cluster.ask(Message(method, arrays or {}, numbers or {}, text))
 
-
-class RemoteTarget(TargetNetwork):
+class ClusterTarget(TargetNetwork):
     """The target network, in the cluster like its learner."""
 
-    def __init__(self, learner: ClusterLearner) -> None:
-        self._asked = learner
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     def weights(self) -> NDArray[np.float32]:
         """Return the weights.  # [P]"""
-        return self._asked._ask("target").arrays["weights"]
+        return np.asarray(self._cluster.call("target.weights"), np.float32)
 
     def set(self, weights: NDArray[np.float32]) -> None:
         """Set the weights.  # [P]"""
-        self._asked._ask("target", {"weights": np.asarray(weights, np.float32)})
+        self._cluster.call("target.set", weights)
 
     def follow(self, tau: float, every: int) -> None:
         """Move towards the learner's weights, as `Target.follow`."""
-        self._asked._ask("follow", numbers={"tau": tau, "every": every})
+        self._cluster.call("target.follow", tau, every)

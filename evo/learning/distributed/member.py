@@ -7,8 +7,11 @@ listens on the network. Processes of other machines are started by hand; docs/le
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import socket
+import struct
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -17,11 +20,9 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError
-from evo.learning.distributed import private_network
-from evo.learning.distributed.messages import Message, decode, encode
+from evo.errors import ConfigurationError, DeviceError, DeviceMemoryError, EvoError, ResourceError
+from evo.learning.distributed.calls import decode, encode
 from evo.learning.learner import ActionValueLoss, Loss, PolicyLoss
 from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.learning.tensorflow.setup import explained, start_tensorflow
@@ -35,7 +36,14 @@ from evo.workers.placement import NO_GPU
 
 OURS = "evo."  # modules that losses of a learner with several processes are of
 GROUP = 990_001  # of these broadcasts; TensorFlow numbers its groups from 1
-END = "end"
+MAKE, END = "make", "end"  # methods besides the learner's own
+METHODS = {"load", "update", "schedule", "collect", "begin", "restore", "state", "weights", "fingerprint"}
+OF_TARGET = {"target.weights", "target.set", "target.follow"}
+FOLLOW = b""  # in place of a call: execute what the leader broadcasts
+WORD = 4  # bytes; TensorFlow broadcasts whole numbers of this size
+NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000  # <linux/sched.h>
+SET_FLAGS, UP = 0x8914, 0x1 | 0x40  # <linux/sockios.h>, <linux/if.h>: up and running
+REQUEST = struct.Struct("16sh14x")  # struct ifreq
 
 
 @dataclass(frozen=True)
@@ -49,8 +57,44 @@ class MemberSpec:
 def prepare(spec: MemberSpec) -> None:
     """Leave the network, before there is a second thread, and import TensorFlow for all forked processes."""
     if spec.private:
-        private_network.enter()
+        enter_private_network()
     devices.import_tensorflow(on_gpu=False, wanted="learner.strategy: every process")
+
+
+def enter_private_network() -> None:
+    """Move this process, which has one thread, into a new network namespace; ResourceError where the system refuses.
+
+    TensorFlow's servers listen on every interface, without authentication, and run what they receive. So where all
+    processes of a learner are on this machine, they have a network with nothing but a loopback interface (Linux).
+    """
+    try:
+        if not sys.platform.startswith("linux"):
+            raise OSError("this is not Linux")
+        _unshare()
+        import fcntl
+
+        with socket.socket() as any_socket:
+            fcntl.ioctl(any_socket, SET_FLAGS, REQUEST.pack(b"lo", UP))
+    except OSError as error:
+        raise ResourceError(
+            "learner.strategy: TensorFlow's servers would be open to everybody who reaches this machine: the system "
+            f"refuses a network of their own ({error}); use a strategy of one process, or start the processes yourself "
+            "where that is safe, with their addresses in TF_CONFIG"
+        ) from error
+
+
+def _unshare() -> None:
+    """Leave the parent's network; without that permission, in a new user namespace of one user."""
+    system = ctypes.CDLL(None, use_errno=True)
+    if system.unshare(NEW_NETWORK) == 0:
+        return
+    user, group = os.getuid(), os.getgid()
+    if system.unshare(NEW_USER | NEW_NETWORK) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    for file, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{file}", "w") as out:
+            out.write(text)
 
 
 def join(spec: MemberSpec) -> Member:
@@ -68,22 +112,20 @@ def join(spec: MemberSpec) -> Member:
         raise explained(error) from None
 
 
-def described(network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float) -> str:
-    """Return a learner as JSON; ConfigurationError where its loss is unknown."""
+def description(network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float) -> dict[str, Any]:
+    """Return a learner as numbers and texts; ConfigurationError where its loss is of another package."""
     module, name = type(loss).__module__, type(loss).__name__
     if not isinstance(loss, PolicyLoss | ActionValueLoss) or not module.startswith(OURS):
         raise ConfigurationError(f'learner.strategy: "{options.strategy}" does not know the loss {name}')
-    return json.dumps(
-        {
-            "policy": network.options.model_dump(),
-            "shape": network.shape,
-            "actions": network.actions,
-            "extra": network.outputs - network.actions,
-            "options": options.model_dump(),
-            "loss": [module, name, asdict(loss)],
-            "max_gradient_norm": max_gradient_norm,
-        }
-    )
+    return {
+        "policy": network.options.model_dump(),
+        "shape": network.shape,
+        "actions": network.actions,
+        "extra": network.outputs - network.actions,
+        "options": options.model_dump(),
+        "loss": [module, name, asdict(loss)],
+        "max_gradient_norm": max_gradient_norm,
+    }
 
 
 class Member(Player):
@@ -105,92 +147,62 @@ class Member(Player):
 
             replicas_of("multiworker", ())  # waits until all are there
         elif self.kind == "chief":
-            from evo.learning.distributed.parameter_server import served
+            from evo.learning.distributed.replicas import served
 
             served()
         else:
             self._server = _server(tf, config["cluster"], self.kind, self.index, options)
 
     def play(self, task: bytes) -> bytes:
-        """Answer a request, together with all followers; an empty one makes this process a follower until the end."""
+        """Return the result of a call, with the help of all followers; or follow until the leader ends."""
         try:
-            if not task:
-                self.follow()
+            if task == FOLLOW:
+                self._follow()
                 return b""
-            words = np.frombuffer(task, "<i4")
             if self._all_act:
-                self._broadcast(np.array([len(words)], np.int32))
-                self._broadcast(words)
-            return encode(self.act(decode(words))).tobytes()
+                self._broadcast(task)
+            return encode(self._act(*decode(task)))
         except self._failures as error:
             failure = explained(error)
         raise failure  # outside of `except`, so that the traceback does not keep the tensors alive
 
-    def follow(self) -> None:
-        """Execute the requests that the leader broadcasts, until the last one."""
-        while (message := decode(self._received(int(self._received(1)[0])))).method != END:
+    def _follow(self) -> None:
+        """Execute the calls that the leader broadcasts, until the last one."""
+        while (call := decode(self._received()))[0] != END:
             try:
-                self.act(message)
+                self._act(*call)
             except DeviceMemoryError:  # perhaps of this process alone
                 raise
             except EvoError:  # the leader has it too, and reports it to the master
                 pass
 
-    def act(self, message: Message) -> Message:
+    def _act(self, method: str, *arguments: Any) -> Any:
         """Call a method of the learner."""
-        if message.method == "make":
-            self._learner = _made(json.loads(message.text))
-            return Message("")
-        learner, arrays, numbers = self._learner, message.arrays, dict(message.numbers)
-        if learner is None:
-            raise RuntimeError("no learner was made")
-        if "part" in numbers:
-            learner.part = int(numbers.pop("part"))
-        match message.method:
-            case "load":
-                learner.load(arrays)
-            case "update":
-                return Message("", learner.update(arrays["rows"], numbers.pop("learning_rate"), numbers))
-            case "schedule":
-                learner.schedule(arrays["rows"], numbers.pop("learning_rate"), numbers)  # type: ignore[attr-defined]
-            case "collect":
-                return Message("", learner.collect())  # type: ignore[attr-defined]
-            case "begin":
-                learner.begin(arrays["weights"])
-            case "restore":
-                learner.restore(arrays)
-            case "state":
-                return Message("", {name: np.asarray(array) for name, array in learner.state().items()})
-            case "weights":
-                return Message("", {"weights": learner.weights()})
-            case "fingerprint":
-                return Message("", text=learner.fingerprint())
-            case "target" if learner.target is not None:
-                if "weights" in arrays:
-                    learner.target.set(arrays["weights"])
-                return Message("", {"weights": learner.target.weights()})
-            case "follow" if learner.target is not None:
-                learner.target.follow(numbers["tau"], int(numbers["every"]))
-            case "end":  # for followers
-                pass
-            case _:
-                raise RuntimeError(f"no learner has a method {message.method}")
-        return Message("")
+        if method == MAKE:
+            self._learner = _made(*arguments)
+        elif method in METHODS:
+            return getattr(self._learner, method)(*arguments)
+        elif method in OF_TARGET:
+            assert self._learner is not None
+            return getattr(self._learner.target, method.partition(".")[2])(*arguments)
+        elif method != END:  # which is for followers
+            raise RuntimeError(f"no learner has a method {method}")
+        return None
 
-    def _broadcast(self, words: NDArray[np.int32]) -> None:
+    def _broadcast(self, data: bytes) -> None:
         import tensorflow as tf
 
         with tf.device("/CPU:0"):
-            tf.raw_ops.CollectiveBcastSendV2(input=tf.constant(words), **self._next())
+            for words in (np.array([len(data)], "<i4"), np.frombuffer(data + bytes(-len(data) % WORD), "<i4")):
+                tf.raw_ops.CollectiveBcastSendV2(input=tf.constant(words), **self._next())
 
-    def _received(self, count: int) -> NDArray[np.int32]:
+    def _received(self) -> bytes:
         import tensorflow as tf
 
         with tf.device("/CPU:0"):
-            words: NDArray[np.int32] = tf.raw_ops.CollectiveBcastRecvV2(
-                shape=[count], T=tf.int32, **self._next()
-            ).numpy()
-        return words
+            (size,) = tf.raw_ops.CollectiveBcastRecvV2(shape=[1], T=tf.int32, **self._next()).numpy()
+            words = tf.raw_ops.CollectiveBcastRecvV2(shape=[-(-size // WORD)], T=tf.int32, **self._next()).numpy()
+        return bytes(words.tobytes()[:size])
 
     def _next(self) -> Mapping[str, int]:
         from evo.learning.distributed.replicas import replicas_of
@@ -203,18 +215,20 @@ class Member(Player):
         }
 
 
-def _made(text: dict[str, Any]) -> TensorFlowLearner:
-    network = Network.build(Policy(**text["policy"]), tuple(text["shape"]), text["actions"], text["extra"])
-    module, name, fields = text["loss"]
+def _made(description: dict[str, Any]) -> TensorFlowLearner:
+    network = Network.build(
+        Policy(**description["policy"]), tuple(description["shape"]), description["actions"], description["extra"]
+    )
+    module, name, fields = description["loss"]
     if not module.startswith(OURS):
         raise ConfigurationError(f"learner.strategy: the loss {name} is of {module}, which is no part of this package")
     loss = getattr(import_module(module), name)(**fields)
-    options = LearnerOptions(**{**text["options"], "devices": []})
+    options = LearnerOptions(**{**description["options"], "devices": []})
     if options.strategy == "parameter-server":
-        from evo.learning.distributed.parameter_server import ServedLearner as Made
+        from evo.learning.distributed.replicas import ServedLearner as Made
     else:
         from evo.learning.distributed.replicas import ReplicatedLearner as Made  # type: ignore[assignment]
-    return Made(network, options, loss, text["max_gradient_norm"])
+    return Made(network, options, loss, description["max_gradient_norm"])
 
 
 def _server(tf: Any, cluster: Any, kind: str, index: int, options: LearnerOptions) -> Any:

@@ -1,4 +1,4 @@
-"""One update on several devices of a process: towers, and the strategies of `tf.distribute`, under one contract.
+"""One update on several devices or processes: towers, and the strategies of `tf.distribute`, under one contract.
 
 Every device sums the loss's gradient over its share of the batch, divided by the size of the whole batch; the sums are
 added, clipped, and applied once, outside of any replica, to every copy of the weights. (Keras's own clipping, inside of
@@ -7,10 +7,11 @@ a replica, would clip each share by itself.) Shares differ by one example at mos
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,21 +27,6 @@ if TYPE_CHECKING:
     from evo.setup import LearnerOptions
 
 Share = dict[str, NDArray[Any]]  # a replica's arrays [N, part, ...], and "place" [N, part]: their rows in the batch
-
-
-class Replicas(Protocol):
-    """Devices that compute together."""
-
-    names: Sequence[str]  # of all devices, in the order of their shares
-
-    def scope(self) -> AbstractContextManager[Any]:
-        """Return the context in which variables are made."""
-
-    def distributed(self, share: Callable[[int], Share]) -> Any:
-        """Return the shares of this process's devices as the compiled step takes them."""
-
-    def summed(self, compute: Callable[[Any], list[Any]], shares: Any) -> list[list[Any]]:
-        """Call `compute` on every device; return each of its tensors, summed, a copy per device of this process."""
 
 
 class Towers:
@@ -119,11 +105,12 @@ class ReplicatedLearner(TensorFlowLearner):
         self._arrays: Mapping[str, NDArray[Any]] = {}
         self._compiled: Any = None
 
-    def _found(self) -> Replicas:
+    def _found(self) -> Any:
         return replicas_of(self.options.strategy, tuple(self.options.devices))
 
     def _scope(self) -> AbstractContextManager[Any]:
-        return self._replicas.scope()
+        scope: AbstractContextManager[Any] = self._replicas.scope()
+        return scope
 
     def load(self, data: Mapping[str, NDArray[Any]]) -> None:
         """Keep the arrays that batches are gathered from, each [M, ...], without a copy."""
@@ -191,7 +178,7 @@ class ReplicatedLearner(TensorFlowLearner):
 
 
 @cache
-def replicas_of(strategy: str, wanted: tuple[str, ...]) -> Replicas:
+def replicas_of(strategy: str, wanted: tuple[str, ...]) -> Towers | Synchronous:
     """Return the replicas of a strategy on these devices: all GPUs, or else all CPUs, where none is named."""
     import tensorflow as tf
 
@@ -222,3 +209,96 @@ def present(wanted: Sequence[str]) -> list[str]:
         hint += devices.LIBRARIES if any("GPU" in name for name in missing) and not there["GPU"] else ""
         raise DeviceError(f"learner.devices: {', '.join(missing)} missing; this process sees {', '.join(known)}{hint}")
     return [f"/{name}" for name in wanted or there["GPU"] or there["CPU"]]
+
+
+class Served:
+    """The workers of a cluster that this process coordinates."""
+
+    def __init__(self) -> None:
+        import tensorflow as tf
+
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        strategy = tf.distribute.ParameterServerStrategy(resolver)
+        self.scope: Callable[[], AbstractContextManager[Any]] = strategy.scope  # of the parameter server
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self.names = [f"worker {i}" for i in range(resolver.cluster_spec().num_tasks("worker"))]
+
+
+@cache
+def served() -> Served:
+    """Return the cluster that this process joins once."""
+    return Served()
+
+
+class ServedLearner(ReplicatedLearner):
+    """A learner whose weights are on a parameter server, and whose gradients come from workers that may be killed.
+
+    With no staleness an update is split over the workers and waits for all of them. A gradient has no side effect, so
+    one that is lost with its worker is computed again by another, and the result is the same. With staleness, that many
+    more updates are in flight, each computed by one worker from weights that other updates change (Dean et al., 2012).
+    Every update is applied once, in order.
+    """
+
+    def __init__(self, network: Network, options: LearnerOptions, loss: Loss, max_gradient_norm: float = 0.0) -> None:
+        super().__init__(network, options, loss, max_gradient_norm)
+        self._in_flight: deque[tuple[list[Any], float]] = deque()
+        self._names: list[str] = []
+        self._gradients_of: Any = None
+        self._applied: Any = None
+
+    def _found(self) -> Any:
+        return served()
+
+    def update(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> Values:
+        """Update the weights as `Learner.update`, and wait for it."""
+        self.schedule(rows, learning_rate, settings)
+        return self.collect()
+
+    def schedule(self, rows: Rows, learning_rate: float, settings: Mapping[str, float]) -> None:
+        """Start to compute the gradient of a batch: on all workers, or with staleness on one of them."""
+        import tensorflow as tf
+
+        if self._gradients_of is None:
+            self._gradients_of = tf.function(self._computed, autograph=False, reduce_retracing=True)
+        sharing = 1 if self.options.staleness else self.devices
+        shares = np.array_split(np.arange(len(rows)), sharing)
+        part = self._part_of(len(shares[0]))
+        blank = tf.zeros(len(rows))
+        scalars = {name: tf.constant(value, tf.float32) for name, value in settings.items()}
+        jobs = []
+        for places in shares:
+            share = {key: tf.constant(array) for key, array in self._share(rows, places, part).items()}
+            arguments = (share, blank, scalars)
+            jobs.append((arguments, served().coordinator.schedule(self._gradients_of, args=arguments)))
+        self._in_flight.append((jobs, learning_rate))
+
+    def collect(self) -> Values:
+        """Wait for the gradient that was scheduled first, and update the weights by it."""
+        import tensorflow as tf
+
+        if self._applied is None:
+            self._applied = tf.function(self._clip_and_apply, autograph=False)
+        jobs, learning_rate = self._in_flight.popleft()
+        fetched = [self._fetched(*job) for job in jobs]
+        *gradients, values = [sum(tensors[1:], tensors[0]) for tensors in zip(*fetched, strict=True)]
+        norm = self._applied(
+            [[tf.constant(gradient)] for gradient in gradients],
+            tf.constant(self._rate(learning_rate), tf.float32),
+            tf.constant(self._count(), tf.float32),
+        )
+        return self._finite(dict(zip(self._names, values, strict=True)), norm)
+
+    def _fetched(self, arguments: Any, future: Any) -> Any:
+        """Return the gradients of a share; where its worker died, those of another worker."""
+        import tensorflow as tf
+
+        for _ in range(2 * self.devices):
+            try:
+                return future.fetch()
+            except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError):
+                future = served().coordinator.schedule(self._gradients_of, args=arguments)
+        return future.fetch()
+
+    def _computed(self, share: Any, blank: Any, settings: Any) -> list[Any]:
+        gradients, self._names, values = self._gradients_of_share(share, blank, settings)
+        return [*gradients, values]

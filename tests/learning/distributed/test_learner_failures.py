@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import weakref
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -12,9 +11,7 @@ import pytest
 
 from evo.errors import DeviceMemoryError, ResourceError
 from evo.learning.distributed.cluster import Cluster, Process
-from evo.learning.distributed.messages import Message
 from evo.learning.tensorflow.setup import explained, shortages_explained
-from evo.setup import LearnerOptions
 from evo.workers.channel import GivesUp, WorkerSpec
 from evo.workers.fork_server import ForkServer
 from tests.helpers.learning import tensorflow  # noqa: F401
@@ -26,9 +23,7 @@ NAMES = ("coordinator", "parameter server", "worker 0", "worker 1")
 def cluster() -> Iterator[Cluster]:
     """Four real processes under a real fork_server, without TensorFlow in them."""
     one = Cluster.__new__(Cluster)
-    one._options, one._dead, one.alone = LearnerOptions(strategy="parameter-server"), set(), True
-    one._fork_server = ForkServer(WorkerSpec("tests.workers.players:Echo", None))
-    one._finalizer = weakref.finalize(one, one._fork_server.close)
+    one._set_up("parameter-server", ForkServer(WorkerSpec("tests.workers.players:Echo", None)), alone=True)
     one.processes = [Process(name, *one._fork_server.start({}, 60.0)) for name in NAMES]
     for process in one.processes:
         one._receive(process)
@@ -50,17 +45,16 @@ def lost(cluster: Cluster, name: str, *others: int) -> None:
         process.channel.receive()
 
 
-def test_what_the_leader_answers_comes_back_as_it_was_said(cluster: Cluster) -> None:
-    said = Message("update", {"weights": np.arange(5, dtype=np.float32)}, {"rate": 0.5}, "well")
+def test_a_call_comes_back_as_it_was_sent_from_a_leader_that_echoes(cluster: Cluster) -> None:
     for _ in range(2):
-        heard = cluster.ask(said)
-        assert (heard.method, heard.numbers, heard.text) == (said.method, said.numbers, said.text)
-        assert np.array_equal(heard.arrays["weights"], said.arrays["weights"])
+        method, weights, settings = cluster.call("update", np.arange(5, dtype=np.float32), {"rate": 0.5})
+        assert (method, settings) == ("update", {"rate": 0.5})
+        assert np.array_equal(weights, np.arange(5, dtype=np.float32))
 
 
 def test_a_worker_that_can_be_done_without_is_noted(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     lost(cluster, "worker 1")
-    cluster._look()
+    cluster._find_lost()
     assert "worker 1 was killed by SIGKILL" in capsys.readouterr().err
 
 
@@ -69,7 +63,7 @@ def test_where_who_started_the_processes_is_gone_too_a_line_says_so(cluster: Clu
     lost(cluster, name, cluster._fork_server.pid)
     told = f"the learner's {name} ended, and the fork server too, and .* resume the run"
     with pytest.raises(ResourceError, match=told):
-        cluster._look()
+        cluster._find_lost()
     assert all(process.channel.fileno() < 0 for process in cluster.processes)
 
 
