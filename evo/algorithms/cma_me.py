@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from evo.algorithms import sep_cma_es
-from evo.evolution.archive import NOWHERE, Archive, ArchiveOptions, Children
+from evo.algorithms.map_elites import NOWHERE, ArchiveOptions, Children, Emitter, MapElites, Weights
 from evo.evolution.population import FITNESS_WORST
 from evo.evolution.strategy import LARGEST
 from evo.networks.candidates import Rebuilder
@@ -39,45 +39,41 @@ class Options(ArchiveOptions):
     @property
     def batch(self) -> int:
         """Return the candidates of an emitter per generation."""
-        return (self.population - self.contenders) // self.emitters
+        return (self.population - self.reevaluated) // self.emitters
 
     @model_validator(mode="after")
     def _enough_for_all(self) -> Self:
         if self.batch < 4:
             raise ValueError(
-                f"emitters: {self.emitters} share {self.population - self.contenders} candidates that do not contend; "
-                "each needs 4"
+                f"emitters: {self.emitters} share {self.population - self.reevaluated} new candidates; each needs 4"
             )
         return self
 
 
-class CmaMe(Archive):
-    """An archive, and the emitters that fill it."""
+class Searches(Emitter):
+    """Searches of separable CMA-ES, each around the mean of an emitter."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(options, setup)
-        self._emitting, self._restarts = options.emitters, 0
+        self.seed, self.network, self._restarts = setup.seed, setup.network, 0
         self._search = sep_cma_es.Options(population=options.batch, sigma=options.sigma)
-        starts = [setup.start] * options.emitters if setup.start is not None else self._fresh()
-        self._emitters = [self._emitter(start) for start in starts]
+        keys = [stream(self.seed, Purpose.INITIAL, 0, k) for k in range(options.emitters)]
+        self._emitters = [self._emitter(self._fresh(key) if setup.start is None else setup.start) for key in keys]
 
-    def _fresh(self) -> list[NDArray[np.float32]]:
-        """Return a fresh network for each emitter.  # [P] each"""
-        weights = np.empty((self._emitting, self.network.size), np.float32)
-        for k, row in enumerate(weights):
-            Rebuilder(self.network).fresh(np.uint64(stream(self.seed, Purpose.INITIAL, 0, k)), row)
-        return list(weights)
+    def _fresh(self, key: int) -> Weights:
+        weights = np.empty(self.network.size, np.float32)
+        Rebuilder(self.network).fresh(np.uint64(key), weights)
+        return weights
 
-    def _emitter(self, start: NDArray[np.float32]) -> sep_cma_es.Separable:
+    def _emitter(self, start: Weights) -> sep_cma_es.Separable:
         return sep_cma_es.Separable(self._search, start.astype(np.float64))
 
-    def published(self) -> NDArray[np.float32]:
-        """Return the contenders, then the mean and the standard deviations of each emitter.  # [K + 2 E, P]"""
-        return np.concatenate([self._contenders, *(emitter.published() for emitter in self._emitters)])
+    def published(self, elites: Weights, again: Weights) -> Weights:
+        """Return those evaluated again, then the mean and the standard deviations of each emitter.  # [K + 2 E, P]"""
+        return np.concatenate([again, *(emitter.published() for emitter in self._emitters)])
 
-    def candidates(self, number: int) -> list[WeightSource]:
-        """Return the contenders, and the candidates of each emitter."""
-        again, batch = len(self._contenders), self._search.population
+    def candidates(self, number: int, elites: int, again: int) -> list[WeightSource]:
+        """Return those evaluated again, and the candidates of each emitter."""
+        batch = self._search.population
         sources = [WeightSource.of_rows(again)] if again else []
         for k, emitter in enumerate(self._emitters):
             row = np.int32(again + 2 * k)
@@ -87,49 +83,40 @@ class CmaMe(Archive):
             sources.append(WeightSource(rows, mates, keys, sigmas, scale=int(row) + 1))
         return sources
 
-    def learn(self, number: int, sources: Sequence[WeightSource], children: Children) -> Metrics:
-        """Move every emitter by what its candidates would change; one that would change nothing begins again."""
+    def learn(self, number: int, sources: Sequence[WeightSource], children: Children, elites: Weights) -> Metrics:
+        """Move every emitter by what its candidates would change; restart one that would change nothing."""
         batch = self._search.population
         for k, source in enumerate(sources[-len(self._emitters) :]):
-            part, emitter = children.some(slice(k * batch, (k + 1) * batch)), self._emitters[k]
-            changes = (part.gains > 0).any()
+            part = children.some(slice(k * batch, (k + 1) * batch))
+            emitter, changes = self._emitters[k], (part.gains > 0).any()
             if changes:
                 emitter.update(source, ranked(part), number)
             if not changes or not (np.abs(emitter.mean) < LARGEST).all():
                 self._restarts += 1
-                self._emitters[k] = self._emitter(self._somewhere(number, k))
+                key = stream(self.seed, Purpose.PARENT, number, k)
+                start = elites[draw(key, 0, len(elites))] if len(elites) else self._fresh(key)
+                self._emitters[k] = self._emitter(start)
         sigmas = [emitter.sigma * np.sqrt(np.median(emitter.variances)) for emitter in self._emitters]
         return {"restarts": float(self._restarts), "sigma": float(np.median(sigmas))}
 
-    def _somewhere(self, number: int, k: int) -> NDArray[np.float32]:
-        """Return an elite at random; where there is none yet, a fresh network.  # [P]"""
-        name = stream(self.seed, Purpose.PARENT, number, k)
-        weights = np.empty(self.network.size, np.float32)
-        if len(self._elites):
-            weights[:] = self._elites[draw(name, 0, len(self._elites))]
-        else:
-            Rebuilder(self.network).fresh(np.uint64(name), weights)
-        return weights
-
     def state(self) -> Arrays:
-        """Return the archive, and the mean, step size, variances and paths of every emitter."""
+        """Return mean, step size, variances and paths of every emitter."""
         each = [{"mean": emitter.mean, **emitter.state()} for emitter in self._emitters]
         emitters = {f"emitter_{name}": np.stack([state[name] for state in each]) for name in PARTS}
-        return {**super().state(), **emitters, "restarts": np.array([self._restarts], np.int64)}
+        return {**emitters, "restarts": np.array([self._restarts], np.int64)}
 
-    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
-        """Continue from an archive and its emitters.
+    def restore(self, state: Arrays, known: Weights) -> None:
+        """Continue from a state.
 
-        After a fork with another number of emitters, these begin at elites or contenders, with the sigma of options.
+        After a fork with another number of emitters, these begin at networks of the archive, with the sigma of options.
         """
-        super().restore(state, records)
         self._restarts = int(state["restarts"][0])
-        if len(state["emitter_mean"]) == self._emitting:
+        if len(state["emitter_mean"]) == len(self._emitters):
             for k, emitter in enumerate(self._emitters):
                 emitter.mean = np.array(state["emitter_mean"][k], np.float64)
                 emitter.restore({name: state[f"emitter_{name}"][k] for name in PARTS})
-        elif len(known := np.concatenate([self._elites, self._contenders])):
-            self._emitters = [self._emitter(known[k % len(known)]) for k in range(self._emitting)]
+        elif len(known):
+            self._emitters = [self._emitter(known[k % len(known)]) for k in range(len(self._emitters))]
 
 
 def ranked(children: Children) -> NDArray[np.int64]:
@@ -143,9 +130,9 @@ def ranked(children: Children) -> NDArray[np.int64]:
     return np.where(children.cells == NOWHERE, FITNESS_WORST, ranks.reshape(-1).astype(np.int64))
 
 
-def make(options: Options, setup: Setup) -> CmaMe:
-    """Return CMA-ME; `setup.start` [P] is the first contender, and where emitters begin.
+def make(options: Options, setup: Setup) -> MapElites:
+    """Return CMA-ME; `setup.start` [P] is evaluated first, and is where emitters begin.
 
     Raises ConfigurationError where a descriptor is unknown.
     """
-    return CmaMe(options, setup)
+    return MapElites(options, setup, Searches(options, setup))

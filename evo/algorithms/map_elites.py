@@ -1,16 +1,92 @@
-"""MAP-Elites: the best network of each kind of behaviour, by mutation of those (Mouret and Clune, 2015)."""
+"""MAP-Elites: the best network of each kind of behaviour, by mutation of those (Mouret and Clune, 2015).
+
+A grid over descriptors of behaviour divides networks into cells. A child that would enter a cell is evaluated again in
+the next generation, on its new episodes, and only that second score and behaviour decide: the first ones were used to
+choose it, so they are biased upwards. An emitter names the children; MAP-Elites' own mutates elites.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Generator, Sequence
+from math import prod
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from evo.evolution.archive import Archive, ArchiveOptions
-from evo.evolution.population import Offspring, Sigma, SigmaSpread
-from evo.records import WeightSource
+from evo.evolution.population import (
+    FITNESS_WORST,
+    LARGEST_POPULATION,
+    Evaluated,
+    Offspring,
+    PopulationOptions,
+    Sigma,
+    SigmaSpread,
+    mean_returns,
+    metrics_of,
+    tasks_of,
+)
+from evo.networks.candidates import Rebuilder
+from evo.randomness.streams import Purpose, episode_keys
+from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource
 from evo.setup import Setup
+
+NOWHERE = -1  # the cell of a candidate whose scores are not finite
+LARGEST_GRID = 1 << 16
+COLUMNS = ("cells", "fitness", "returns")  # of elites, by name in a state
+Weights = NDArray[np.float32]
+
+
+class ArchiveOptions(PopulationOptions):
+    """Options of an algorithm that keeps an archive."""
+
+    algorithm: ClassVar[str]
+
+    reevaluated: int = Field(
+        128, ge=1, le=LARGEST_POPULATION, description="candidates that play again per generation, at most"
+    )
+    descriptors: list[str] = Field(
+        ["length"], min_length=1, max_length=4, description='behaviour: "length", "return" or metrics of an episode'
+    )
+    low: list[float] = Field([0.0], description="smallest mean of each descriptor; what is below is in the first bin")
+    high: list[float] = Field([1000.0], description="largest mean of each descriptor; what is above is in the last bin")
+    bins: list[int] = Field([20], description="bins of each descriptor; a cell is a bin of each")
+    check_every: int = Field(
+        100, ge=0, description="generations after which every elite plays check_episodes fresh episodes; 0 = never"
+    )
+    check_episodes: int = Field(
+        512, ge=1, le=100_000, description="fresh episodes of an elite in a check, which changes nothing"
+    )
+
+    @property
+    def needs_stationary_training(self) -> str:
+        """The archive."""
+        return "the archive"
+
+    @model_validator(mode="after")
+    def _a_grid(self) -> Self:
+        if self.reevaluated >= self.population:
+            raise ValueError(f"reevaluated: {self.reevaluated} of a population of {self.population}, so none is new")
+        for name in ("low", "high", "bins"):
+            if len(getattr(self, name)) != len(self.descriptors):
+                raise ValueError(f"{name}: {len(getattr(self, name))} numbers for {len(self.descriptors)} descriptors")
+        if not all(low < high for low, high in zip(self.low, self.high, strict=True)):
+            raise ValueError(f"low: {self.low} must be less than high, {self.high}")
+        if min(self.bins) < 1 or prod(self.bins) > LARGEST_GRID:
+            raise ValueError(f"bins: {self.bins} are not from 1 to {LARGEST_GRID:,} cells")
+        if len(set(self.descriptors)) < len(self.descriptors):
+            raise ValueError(f"descriptors: {self.descriptors} names one twice")
+        return self
+
+    def known(self, environment: Any) -> tuple[str, ...]:
+        """Return the descriptors that there are; ConfigurationError where another one is named."""
+        return metrics_of(environment, ("length", "return"), f"{self.algorithm}.descriptors", self.descriptors)
+
+    def extra_outputs(self, environment: Any) -> int:
+        """Return 0; ConfigurationError where the environment has no such descriptor."""
+        self.known(environment)
+        return 0
 
 
 class Options(ArchiveOptions):
@@ -22,23 +98,231 @@ class Options(ArchiveOptions):
     sigma_spread: SigmaSpread = 0.7
 
 
-class MapElites(Archive):
-    """An archive whose elites and contenders have children."""
+class Children(NamedTuple):
+    """What the new candidates of a generation would change in the archive."""
 
-    def __init__(self, options: Options, setup: Setup) -> None:
-        super().__init__(options, setup)
-        self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)
+    cells: NDArray[np.int64]  # [N] NOWHERE where scores are not finite
+    fitness: NDArray[np.int64]  # [N]
+    gains: NDArray[np.int64]  # [N] fitness above that of the cell's elite, or above FITNESS_WORST in an empty cell
+    empty: NDArray[np.bool_]  # [N] whether the cell has no elite
 
-    def published(self) -> NDArray[np.float32]:
-        """Return elites and contenders.  # [C + K, P]"""
-        return np.concatenate([self._elites, self._contenders])
+    def some(self, which: slice) -> Children:
+        """Return what some of them would change."""
+        return Children(self.cells[which], self.fitness[which], self.gains[which], self.empty[which])
 
-    def candidates(self, number: int) -> list[WeightSource]:
-        """Return the contenders, and mutated copies of these and of elites."""
-        first, parents = len(self._elites), len(self._elites) + len(self._contenders)
-        return [self._offspring.of(number, range(first, parents), parents, self.options.population)]
+
+class Emitter(Protocol):
+    """Names new candidates, and learns from what they would change in the archive."""
+
+    def published(self, elites: Weights, again: Weights) -> Weights:
+        """Return the rows that candidates are made of, of elites and of those to evaluate again.  # [R, P]"""
+
+    def candidates(self, number: int, elites: int, again: int) -> list[WeightSource]:
+        """Return the candidates of a generation, of rows of `published`: those that are evaluated again come first."""
+
+    def learn(self, number: int, sources: Sequence[WeightSource], children: Children, elites: Weights) -> Metrics:
+        """Learn from the new candidates of a generation; return metrics."""
+        return {}
+
+    def state(self) -> Arrays:
+        """Return everything that is needed to go on, by name."""
+        return {}
+
+    def restore(self, state: Arrays, known: Weights) -> None:
+        """Continue from what `state` returned; `known` are networks of the archive, where to begin anew."""
+        return
+
+
+class Mutation(Emitter):
+    """Mutated copies of elites, and of candidates that are evaluated again."""
+
+    def __init__(self, options: Options, seed: int) -> None:
+        self._offspring, self._population = Offspring(seed, options.sigma, options.sigma_spread), options.population
+
+    def published(self, elites: Weights, again: Weights) -> Weights:
+        """Return both.  # [C + K, P]"""
+        return np.concatenate([elites, again])
+
+    def candidates(self, number: int, elites: int, again: int) -> list[WeightSource]:
+        """Return those that are evaluated again, and children of both."""
+        return [self._offspring.of(number, range(elites, elites + again), elites + again, self._population)]
+
+
+class MapElites(Algorithm):
+    """Elites by cells, and candidates that are evaluated again."""
+
+    def __init__(self, options: ArchiveOptions, setup: Setup, emitter: Emitter) -> None:
+        known = options.known(setup.environment)
+        self.options, self.seed, self.network, self.emitter = options, setup.seed, setup.network, emitter
+        self._per_task = setup.candidates_per_task
+        self._columns = [known.index(name) for name in options.descriptors]
+        fixed = (options.episodes, options.alive_bonus, options.alive_steps, *self._columns)
+        self._grid = np.array([*fixed, *options.low, *options.high, *options.bins], np.float64)
+        start = np.empty((0, setup.network.size)) if setup.start is None else setup.start[np.newaxis]
+        self._again = start.astype(np.float32)  # [K, P] to be evaluated again
+        self._elites = self._again[:0]  # [C, P] in the order of their cells
+        self._table = np.empty((0, len(COLUMNS)), np.int64)  # [C, 3] summed over episodes, when they entered
+        self._record: Arrays = {}
+
+    def generation(self, number: int) -> Generation:
+        """Evaluate on the same episodes; some may enter the archive, and others are to be evaluated again."""
+        options, again = self.options, len(self._again)
+        sources = self.emitter.candidates(number, len(self._elites), again)
+        published = self.emitter.published(self._elites, self._again)
+        seeds = episode_keys(self.seed, Purpose.TRAINING, number, options.episodes)
+        tasks = [task for source in sources for task in tasks_of(source, seeds, self._per_task)]
+        results = yield Request(published if len(published) else None, tasks)
+        evaluated = Evaluated(results)
+        recorded, fitness = evaluated.record(), evaluated.fitness(options)
+        cells = self._cells_of(evaluated, recorded["return"])
+        table = np.stack([cells, fitness, recorded["return"]], axis=1)
+        entered, chosen, learned = self._take(number, published, sources, table)
+        self._record = {
+            "parent": np.concatenate([source.rows for source in sources]),
+            "key": np.concatenate([source.keys for source in sources]),
+            "sigma": np.concatenate([source.sigmas for source in sources]),
+            **recorded,
+            "fitness": fitness,
+            "cell": cells,
+            "elites": entered.astype(np.int32),
+            "reevaluated": chosen.astype(np.int32),
+        }
+        means = self._table[:, 1] / (1000.0 * options.episodes)
+        metrics = {
+            **evaluated.metrics(),
+            "elites": float(len(means)),
+            "coverage": len(means) / prod(options.bins),
+            "qd_score": float(means.sum()),
+            "sigma": float(np.median(np.concatenate([source.sigmas for source in sources])[again:])),
+            **learned,
+        }
+        if options.check_every and (number + 1) % options.check_every == 0 and len(self._elites):
+            checked = yield from self._check(number)
+            metrics = {**checked, **{name: value + checked.get(name, 0.0) for name, value in metrics.items()}}
+        return metrics
+
+    def _take(
+        self, number: int, published: Weights, sources: Sequence[WeightSource], table: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Metrics]:
+        """Update the archive, choose whom to evaluate again, and let the emitter learn.
+
+        table [N, 3] of all candidates -> elites, as rows of former elites and of those evaluated again, in the order of
+        cells [C]; candidates that are evaluated again [K]; metrics
+        """
+        again = len(self._again)
+        both = np.concatenate([self._table, table[:again]])
+        best: dict[int, int] = {}  # the row of each cell's elite; the first of equal ones stays
+        for row, (cell, fitness, _) in enumerate(both.tolist()):
+            if cell != NOWHERE and (cell not in best or fitness > both[best[cell], 1]):
+                best[cell] = row
+        entered = np.array([best[cell] for cell in sorted(best)], np.int64)
+        self._elites, self._table = np.concatenate([self._elites, self._again])[entered], both[entered]
+        children = self._compared(table[again:, 0], table[again:, 1])
+        chosen = again + self._promising(children)
+        self._again = self._rebuilt(published, sources, chosen)
+        return entered, chosen, self.emitter.learn(number, sources, children, self._elites)
+
+    def _cells_of(self, evaluated: Evaluated, returns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the cell of every candidate's mean behaviour; NOWHERE where scores are not finite.
+
+        returns [N], summed -> [N]
+        """
+        options, cells = self.options, np.zeros(len(evaluated.finite), np.int64)
+        table = [evaluated.lengths.sum(axis=1, dtype=np.int64), returns / 1000.0]
+        table += list(evaluated.episode_metrics.sum(axis=1, dtype=np.int64).T)
+        for column, low, high, bins in zip(self._columns, options.low, options.high, options.bins, strict=True):
+            means = np.where(evaluated.finite, table[column] / options.episodes, low)
+            place = np.floor((means - low) / (high - low) * bins)
+            cells = cells * bins + np.clip(place, 0, bins - 1).astype(np.int64)
+        return np.where(evaluated.finite, cells, NOWHERE)
+
+    def _compared(self, cells: NDArray[np.int64], fitness: NDArray[np.int64]) -> Children:
+        """Return what children would change in the archive.  # cells, fitness [N]"""
+        place = np.searchsorted(self._table[:, 0], cells)
+        known = np.append(self._table[:, 0], NOWHERE - 1)[place] == cells
+        present = np.append(self._table[:, 1], FITNESS_WORST)[np.where(known, place, -1)]
+        return Children(cells, fitness, fitness - present, ~known & (cells != NOWHERE))
+
+    def _promising(self, children: Children) -> NDArray[np.int64]:
+        """Return the children to evaluate again: the best of each cell, where it would enter the archive now.
+
+        Those of empty cells come first, then those that gain most.  # -> [K]
+        """
+        best: dict[int, int] = {}
+        for k in np.argsort(-children.fitness, kind="stable").tolist():
+            if children.cells[k] != NOWHERE:
+                best.setdefault(int(children.cells[k]), k)
+        better = sorted((k for k in best.values() if children.gains[k] > 0), key=lambda k: (-children.gains[k], k))
+        return np.array(better[: self.options.reevaluated], np.int64)
+
+    def _rebuilt(self, published: Weights, sources: Sequence[WeightSource], chosen: NDArray[np.int64]) -> Weights:
+        """Return the weights of chosen candidates.  # [K] -> [K, P]"""
+        rebuilder, found, first = Rebuilder(self.network), np.empty((len(chosen), self.network.size), np.float32), 0
+        for source in sources:
+            here = (first <= chosen) & (chosen < first + len(source))
+            if here.any():
+                found[here] = rebuilder.all(published, source.some((chosen[here] - first).tolist()))
+            first += len(source)
+        return found
+
+    def _check(self, number: int) -> Generator[Request, Sequence[Result], Metrics]:
+        """Play every elite on fresh episodes; return the sum of their mean fitness, and what that took."""
+        options = self.options
+        fresh = slice(options.episodes, options.episodes + options.check_episodes)
+        seeds = episode_keys(self.seed, Purpose.TRAINING, number, fresh.stop)[fresh]
+        results = yield Request(self._elites, tasks_of(WeightSource.of_rows(len(self._elites)), seeds, 1))
+        evaluated = Evaluated(results)
+        means = evaluated.fitness(options)[evaluated.finite] / (1000.0 * options.check_episodes)
+        return {"qd_score_checked": float(means.sum()), **evaluated.effort()}
+
+    def finalists(self, count: int) -> Finalists:
+        """Return the elites of the highest fitness, or candidates to evaluate again where there is no elite yet.
+
+        Where no network had finite scores so far, it is one of zeros.
+        """
+        if not len(self._elites):
+            some = self._again[:count]
+            return Finalists(some if len(some) else np.zeros((1, self.network.size), np.float32))
+        order = np.argsort(-self._table[:, 1], kind="stable")[:count]
+        return Finalists(self._elites[order], None, mean_returns(self._table[order, 2], self.options.episodes))
+
+    def state(self) -> Arrays:
+        """Return elites with their cells, fitness and returns, those to evaluate again, the grid, and the emitter."""
+        columns: Arrays = {name: self._table[:, k].copy() for k, name in enumerate(COLUMNS)}
+        kept: Arrays = {"weights": self._elites, "reevaluated": self._again, "grid": self._grid}
+        return {**kept, **columns, **self.emitter.state()}
+
+    def record(self) -> Arrays:
+        """Return parent, key, sigma, summed return, frames and cell of every candidate, and what was chosen."""
+        return self._record
+
+    def restore(self, state: Arrays, records: Sequence[Arrays]) -> None:
+        """Continue from an archive, and the record of the generation that left it.
+
+        Elites of another grid, or whose fitness is of other episodes, are evaluated again.
+        """
+        elites, again = (np.ascontiguousarray(state[name], np.float32) for name in ("weights", "reevaluated"))
+        table = np.stack([np.asarray(state[name], np.int64) for name in COLUMNS], axis=1)
+        if np.array_equal(state["grid"], self._grid):
+            self._elites, self._table = elites, table
+        else:
+            again = np.concatenate([elites[np.argsort(-table[:, 1], kind="stable")], again])
+        self._again = again[: self.options.reevaluated]
+        self.emitter.restore(state, np.concatenate([self._elites, self._again]))
+        self._record = dict(records[-1]) if records else {}
+
+    def retrace(self, number: int, record: Arrays) -> bool:
+        """Take what a record says of every candidate."""
+        sources = self.emitter.candidates(number, len(self._elites), len(self._again))
+        table = np.stack([np.asarray(record[name], np.int64) for name in ("cell", "fitness", "return")], axis=1)
+        self._take(number, self.emitter.published(self._elites, self._again), sources, table)
+        return True
+
+    def growth(self) -> int:
+        """Return the bytes of the elites that cells have space for, which are published too."""
+        return 2 * 4 * self.network.size * (prod(self.options.bins) - len(self._elites))
 
 
 def make(options: Options, setup: Setup) -> MapElites:
-    """Return MAP-Elites; `setup.start` [P] is the first contender. ConfigurationError: a descriptor is unknown."""
-    return MapElites(options, setup)
+    """Return MAP-Elites; `setup.start` [P] is evaluated first. ConfigurationError: a descriptor is unknown."""
+    return MapElites(options, setup, Mutation(options, setup.seed))

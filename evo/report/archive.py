@@ -13,7 +13,7 @@ from evo.errors import DataError
 from evo.report.markup import Markup, element, quiet, section
 from evo.store.run import Run
 
-NAMES = ("cell", "fitness", "elites", "contenders")  # of a record of an archive
+NAMES = ("cell", "fitness", "elites", "reevaluated")  # of a record of an archive
 WIDTH, BARS, CELL = 800, 160, 24  # of a picture, of the bars in one, of a square
 
 
@@ -35,12 +35,12 @@ def archived(run: Run) -> Archived | None:
     try:
         records = list(run.newest_records(notes))[::-1]
         for number, (generation, record) in enumerate(records):
-            cell, value, elites, contenders = (np.asarray(record[name], np.int64) for name in NAMES)
+            cell, value, elites, reevaluated = (np.asarray(record[name], np.int64) for name in NAMES)
             if generation != number:
                 return None
             cells = np.concatenate([cells, cell[:again]])[elites]
             fitness = np.concatenate([fitness, value[:again]])[elites]
-            again = len(contenders)
+            again = len(reevaluated)
     except (DataError, KeyError, IndexError, ValueError, TypeError):
         return None
     if notes or not len(cells) or cells.min() < 0 or cells.max() >= np.prod(options.bins):

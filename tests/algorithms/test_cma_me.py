@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from evo.algorithms import cma_me, map_elites
-from evo.evolution.archive import NOWHERE, Archive, Children
+from evo.algorithms.map_elites import NOWHERE, Children, MapElites
 from evo.evolution.population import FITNESS_WORST
 from evo.records import Result
 from evo.setup import Setup
@@ -19,12 +19,12 @@ from tests.algorithms.climbing import candidates_of, network_of
 from tests.algorithms.test_map_elites import archive, play
 
 NETWORK = network_of(4, 2)
-TestCmaMe = algorithm_tests("evo.algorithms.cma_me", population=11, contenders=3, emitters=2, episodes=2, bins=[5])
+TestCmaMe = algorithm_tests("evo.algorithms.cma_me", population=11, reevaluated=3, emitters=2, episodes=2, bins=[5])
 GRID = {"low": [0.0], "high": [10.0], "bins": [10], "episodes": 1, "check_every": 0}
 
 
-def make(**options: object) -> cma_me.CmaMe:
-    given = cma_me.Options(**{**GRID, "population": 12, "contenders": 4, "emitters": 2, **options})
+def make(**options: object) -> MapElites:
+    given = cma_me.Options(**{**GRID, "population": 12, "reevaluated": 4, "emitters": 2, **options})
     return cma_me.make(given, Setup(1, NETWORK, SimpleNamespace(episode_metrics=("score", "won")), 4))
 
 
@@ -72,7 +72,7 @@ def test_an_emitter_that_would_change_nothing_begins_again_at_an_elite() -> None
 def test_a_record_leads_to_the_same_archive_and_emitters() -> None:
     algorithm, other = make(), make()
     for number in range(4):
-        again = len(algorithm.state()["contenders"])
+        again = len(algorithm.state()["reevaluated"])
         count = again + 8
         play(
             algorithm, number, [(7 * k + number) % 11 for k in range(count)], [(k + number) % 10 for k in range(count)]
@@ -87,18 +87,18 @@ def test_a_fork_with_another_number_of_emitters_has_the_archive_and_begins_at_el
     empty.restore(make().state(), ())
     assert empty.state()["emitter_mean"].shape == (1, NETWORK.size)
     for number in range(2):
-        count = len(algorithm.state()["contenders"]) + 8
+        count = len(algorithm.state()["reevaluated"]) + 8
         play(algorithm, number, list(range(count)), [k % 10 for k in range(count)])
     other.restore(algorithm.state(), ())
     assert archive(other) == archive(algorithm)
     np.testing.assert_array_equal(other.state()["emitter_mean"], algorithm.state()["weights"][:1])
     grid = make(emitters=1, bins=[3])
     grid.restore(algorithm.state(), ())
-    np.testing.assert_array_equal(grid.state()["emitter_mean"], grid.state()["contenders"][:1])
+    np.testing.assert_array_equal(grid.state()["emitter_mean"], grid.state()["reevaluated"][:1])
 
 
 def test_emitters_need_candidates() -> None:
-    with pytest.raises(ValidationError, match="emitters: 2 share 7 candidates that do not contend; each needs 4"):
+    with pytest.raises(ValidationError, match="emitters: 2 share 7 new candidates; each needs 4"):
         make(population=11)
 
 
@@ -108,7 +108,7 @@ def test_it_fills_more_of_a_grid_than_mutation_alone() -> None:
 
 def filled(module: Any, **options: object) -> int:
     """Return how many cells are taken after 30 generations, of three seeds together; a cell is a sum of weights."""
-    grid = {**GRID, "high": [200.0], "bins": [200], "population": 60, "contenders": 24, **options}
+    grid = {**GRID, "high": [200.0], "bins": [200], "population": 60, "reevaluated": 24, **options}
     cells = 0
     for seed in (1, 2, 3):
         algorithm = module.make(module.Options(**grid), Setup(seed, NETWORK, SimpleNamespace(episode_metrics=()), 8))
@@ -118,7 +118,7 @@ def filled(module: Any, **options: object) -> int:
     return cells
 
 
-def step(algorithm: Archive, number: int) -> None:
+def step(algorithm: MapElites, number: int) -> None:
     rounds = algorithm.generation(number)
     request = next(rounds)
     candidates, results, first = candidates_of(request, NETWORK), [], 0

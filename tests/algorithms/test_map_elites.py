@@ -19,11 +19,11 @@ from tests.algorithms.climbing import network_of
 
 NETWORK = network_of(4, 2)
 POPULATION = 10
-TestMapElites = algorithm_tests("evo.algorithms.map_elites", population=8, contenders=3, episodes=2, bins=[5])
+TestMapElites = algorithm_tests("evo.algorithms.map_elites", population=8, reevaluated=3, episodes=2, bins=[5])
 
 
 def make(**options: object) -> map_elites.MapElites:
-    given: dict[str, Any] = {"population": POPULATION, "contenders": 4, "episodes": 1, "check_every": 0, **options}
+    given: dict[str, Any] = {"population": POPULATION, "reevaluated": 4, "episodes": 1, "check_every": 0, **options}
     grid = {"low": [0.0], "high": [10.0], "bins": [10]}
     algorithm = map_elites.Options(**{**grid, **given})
     return map_elites.make(algorithm, Setup(1, NETWORK, SimpleNamespace(episode_metrics=("score", "won")), 4))
@@ -60,7 +60,7 @@ def test_children_play_again_before_they_enter_and_enter_by_what_they_do_then() 
     algorithm = make()
     play(algorithm, 0, [5, 9, 2, 2, 1, 0, 0, 0, 0, 0], [1, 1, 2, 3, 4, 4, 4, 4, 4, 4])
     assert archive(algorithm) == {}
-    assert algorithm.record()["contenders"].tolist() == [1, 2, 3, 4]  # the best child of each cell
+    assert algorithm.record()["reevaluated"].tolist() == [1, 2, 3, 4]  # the best child of each cell
     # The first has now 3, the second behaves as a third cell, the last is not finite.
     metrics = play(algorithm, 1, [3, 7, 2, WORST, 0, 0, 0, 0, 0, 0], [1, 3, 3, 4, 1, 1, 1, 1, 1, 1])
     assert archive(algorithm) == {1: 3, 3: 7}
@@ -68,12 +68,12 @@ def test_children_play_again_before_they_enter_and_enter_by_what_they_do_then() 
 
 
 def test_an_elite_is_replaced_by_a_better_one_of_its_cell_only() -> None:
-    algorithm = make(contenders=2)
+    algorithm = make(reevaluated=2)
     play(algorithm, 0, [5, 4] + [0] * 8, [1, 2] + [1] * 8)
     play(algorithm, 1, [5, 4, 6, 3] + [0] * 6, [1, 2, 1, 2] + [1] * 6)
     assert archive(algorithm) == {1: 5, 2: 4}
     elites = algorithm.state()["weights"]
-    assert algorithm.record()["contenders"].tolist() == [2]  # 3 is no better than the second elite
+    assert algorithm.record()["reevaluated"].tolist() == [2]  # 3 is no better than the second elite
     play(algorithm, 2, [6] + [0] * 9, [1] * 10)
     assert archive(algorithm) == {1: 6, 2: 4}
     assert (algorithm.state()["weights"][0] != elites[0]).any()
@@ -81,16 +81,16 @@ def test_an_elite_is_replaced_by_a_better_one_of_its_cell_only() -> None:
 
 
 def test_children_of_empty_cells_play_again_before_others() -> None:
-    algorithm = make(contenders=3)
+    algorithm = make(reevaluated=3)
     play(algorithm, 0, [5] + [0] * 9, [1] * 10)
     play(algorithm, 1, [5, 9, 1, 8] + [0] * 6, [1, 1, 7, 6] + [1] * 6)
-    assert algorithm.record()["contenders"].tolist() == [3, 2, 1]
+    assert algorithm.record()["reevaluated"].tolist() == [3, 2, 1]
 
 
 def test_the_archive_is_the_best_of_each_cell_as_a_plain_loop_finds_it() -> None:
     algorithm, random, found = make(), np.random.default_rng(5), {}
     for number in range(6):
-        again = len(algorithm.state()["contenders"])
+        again = len(algorithm.state()["reevaluated"])
         returns, lengths = random.integers(0, 50, POPULATION).tolist(), random.integers(0, 13, POPULATION).tolist()
         play(algorithm, number, returns, lengths)
         for value, length in zip(returns[:again], lengths[:again], strict=True):
@@ -99,17 +99,17 @@ def test_the_archive_is_the_best_of_each_cell_as_a_plain_loop_finds_it() -> None
     assert archive(algorithm) == dict(sorted(found.items()))
 
 
-def test_contenders_play_unchanged_and_children_are_of_all_that_is_published() -> None:
+def test_what_is_evaluated_again_plays_unchanged_and_children_are_of_all_that_is_published() -> None:
     algorithm = make()
     for number in range(2):
         play(algorithm, number, list(range(10)), [number + k % 4 for k in range(10)])
     state = algorithm.state()
-    known = np.concatenate([state["weights"], state["contenders"]])
+    known = np.concatenate([state["weights"], state["reevaluated"]])
     assert len(state["weights"])
-    assert len(state["contenders"])
+    assert len(state["reevaluated"])
     request = next(algorithm.generation(2))
-    played, again = climbing.candidates_of(request, NETWORK), len(state["contenders"])
-    assert played[:again].tobytes() == state["contenders"].tobytes()
+    played, again = climbing.candidates_of(request, NETWORK), len(state["reevaluated"])
+    assert played[:again].tobytes() == state["reevaluated"].tobytes()
     rows = np.concatenate([task.weights.rows for task in request.tasks])
     assert set(rows[again:]) <= set(range(len(known)))
     assert (played[again:] != known[rows[again:]]).any(axis=1).all()
@@ -138,9 +138,9 @@ def test_finalists_are_the_elites_of_the_highest_fitness() -> None:
     algorithm = make()
     play(algorithm, 0, [3, 9, 4] + [0] * 7, [1, 2, 3] + [1] * 7)
     assert algorithm.finalists(2).weights.shape == (2, NETWORK.size)  # nothing has entered yet
-    contenders = algorithm.state()["contenders"]
+    reevaluated = algorithm.state()["reevaluated"]
     play(algorithm, 1, [9, 4, 3] + [0] * 7, [2, 3, 1] + [1] * 7)
-    assert algorithm.finalists(1).weights[0].tobytes() == contenders[0].tobytes()
+    assert algorithm.finalists(1).weights[0].tobytes() == reevaluated[0].tobytes()
 
 
 def test_where_no_score_is_finite_fresh_networks_are_drawn_again() -> None:
@@ -161,7 +161,7 @@ def test_a_finalists_return_has_no_bonus() -> None:
     assert archive(algorithm)[9] == 14000
 
 
-def test_elites_of_another_grid_contend_again_and_those_of_the_same_stay() -> None:
+def test_elites_of_another_grid_are_evaluated_again_and_those_of_the_same_stay() -> None:
     algorithm, same, other = make(), make(), make(bins=[3])
     for number in range(3):
         play(algorithm, number, list(range(10)), list(range(10)))
@@ -173,11 +173,11 @@ def test_elites_of_another_grid_contend_again_and_those_of_the_same_stay() -> No
     }
     assert archive(other) == {}
     best = state["weights"][int(np.argmax(state["fitness"]))]
-    assert other.state()["contenders"][0].tobytes() == best.tobytes()
-    assert len(other.state()["contenders"]) == 4
-    fewer = make(contenders=2, population=5)
+    assert other.state()["reevaluated"][0].tobytes() == best.tobytes()
+    assert len(other.state()["reevaluated"]) == 4
+    fewer = make(reevaluated=2, population=5)
     fewer.restore(state, ())
-    assert fewer.state()["contenders"].tobytes() == state["contenders"][:2].tobytes()
+    assert fewer.state()["reevaluated"].tobytes() == state["reevaluated"][:2].tobytes()
     assert sum(len(task.weights) for task in next(fewer.generation(3)).tasks) == 5
 
 
@@ -204,7 +204,7 @@ def test_a_record_leads_to_the_same_archive() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"contenders": 10}, "so none is new"),
+        ({"reevaluated": 10}, "so none is new"),
         ({"bins": [4, 4]}, "bins: 2 numbers for 1 descriptors"),
         ({"low": [10.0]}, "must be less than high"),
         ({"bins": [0]}, "are not from 1 to"),
@@ -221,8 +221,8 @@ def test_an_unknown_descriptor_is_refused_with_those_there_are() -> None:
         make(descriptors=["fruit"])
 
 
-def test_a_contender_that_is_only_as_good_changes_nothing() -> None:
-    algorithm = make(contenders=1)
+def test_a_candidate_that_is_only_as_good_changes_nothing() -> None:
+    algorithm = make(reevaluated=1)
     play(algorithm, 0, [5] + [0] * 9, [1] * 10)
     play(algorithm, 1, [5, 9] + [0] * 8, [1] * 10)
     before = algorithm.state()["weights"].tobytes()

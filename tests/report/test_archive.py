@@ -29,7 +29,7 @@ GRIDS = {
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp(request.param)
     (where / "small.toml").write_text(SMALL)
-    sets = {"map_elites.population": 60, "map_elites.contenders": 20, "map_elites.episodes": 2, **GRIDS[request.param]}
+    sets = {"map_elites.population": 60, "map_elites.reevaluated": 20, "map_elites.episodes": 2, **GRIDS[request.param]}
     words = [word for name, value in sets.items() for word in ("--set", f"{name}={value}")]
     check = ("--set", "map_elites.check_every=3", "--set", "map_elites.check_episodes=4")
     summary_of(where, "small.toml", "--algorithm", "map_elites", *words, *check, "--generations", 6, "--run-dir", "run")

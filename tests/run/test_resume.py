@@ -70,10 +70,10 @@ TINY: dict[str, tuple[str, ...]] = {
         '[nsga2]\npopulation = 12\nsurvivors = 4\nepisodes = 3\nobjectives = ["return", "novelty"]\n',
     ),
     "map_elites": (
-        "[map_elites]\npopulation = 12\ncontenders = 4\nepisodes = 3\ncheck_every = 2\ncheck_episodes = 3\n",
+        "[map_elites]\npopulation = 12\nreevaluated = 4\nepisodes = 3\ncheck_every = 2\ncheck_episodes = 3\n",
     ),
     "cma_me": (
-        "[cma_me]\npopulation = 14\ncontenders = 4\nemitters = 2\nepisodes = 3\ncheck_every = 2\ncheck_episodes = 3\n",
+        "[cma_me]\npopulation = 14\nreevaluated = 4\nemitters = 2\nepisodes = 3\ncheck_every = 2\ncheck_episodes = 3\n",
     ),
     "openai_es": ("[openai_es]\npopulation = 12\nepisodes = 3\nrestart_after = 2\n",),
     "pgpe": ("[pgpe]\npopulation = 12\nepisodes = 3\n",),

@@ -485,7 +485,7 @@ def test_a_run_of_every_algorithm_is_verified_and_a_forged_one_found(tmp_path: P
     forged = []
 
     def stronger(state: dict[str, Any]) -> None:
-        names = ("weights", "mean", "contenders")  # of a strategy's distribution; of an archive that is empty as yet
+        names = ("weights", "mean", "reevaluated")  # of a strategy's distribution; of an archive that is empty as yet
         forged.append(next(name for name in names if name in state and state[name].size))
         state[forged[0]] += np.float32(0.5)
 
