@@ -224,7 +224,7 @@ class Algorithm(Protocol):
     def retrace(self, number: int, record: Arrays) -> bool:
         """Become what a recorded generation left, without playing it, as far as later candidates depend on that.
 
-        Return whether records say enough; elsewhere nothing is changed.
+        Return whether records say enough; where they do not, nothing is changed.
         """
         return False
 

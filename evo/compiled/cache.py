@@ -101,7 +101,7 @@ def is_kept(kernel: Any, *arguments: Any) -> bool:
 class _OfGame(FunctionCache):  # type: ignore[misc]
     """Numba's cache of a kernel, with files of their own for every game and every version of its sources.
 
-    To read such a file is to import the game, which is elsewhere or nowhere while others are played.
+    Reading such a file imports the game; so a game that has moved or is gone must not hinder others.
     """
 
     def file_of(self, kinds: Iterable[Any]) -> IndexDataCacheFile:
@@ -123,7 +123,7 @@ class _OfGame(FunctionCache):  # type: ignore[misc]
 
 
 def _states(kinds: Iterable[Any]) -> Iterator[type]:
-    """Yield the classes of all NamedTuples among types, also inside of others."""
+    """Yield the classes of all NamedTuples among types, nested ones included."""
     for kind in kinds:
         if isinstance(kind, types.BaseNamedTuple):
             yield kind.instance_class

@@ -164,7 +164,7 @@ class Environment(environment.Environment):
 
 
 def with_array_observations(env: gymnasium.Env[Any, Any], name: str, stack: int) -> gymnasium.Env[Any, Any]:
-    """Return an environment that shows arrays, the last `stack` of them beside each other on their last axis.
+    """Return an environment that shows arrays, the last `stack` of them side by side on their last axis.
 
     ConfigurationError where its observations cannot be flattened.
     """
@@ -184,7 +184,7 @@ def with_array_observations(env: gymnasium.Env[Any, Any], name: str, stack: int)
 
 
 def _side_by_side(frames: Any) -> Any:
-    """Return frames beside each other on their last axis.  # [K, ..., C] -> [..., K C]"""
+    """Return frames side by side on their last axis.  # [K, ..., C] -> [..., K C]"""
     return np.concatenate(list(frames), axis=-1) if np.ndim(frames) > 1 else np.asarray(frames)
 
 

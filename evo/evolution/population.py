@@ -239,7 +239,7 @@ def mean_returns(summed: NDArray[np.int64], episodes: int) -> NDArray[np.float64
 def spread(weights: NDArray[np.float32]) -> Metrics:
     """Return the root mean square of all weights, and that of their distance from the mean network, over it.
 
-    weights [S, P]. Of large networks every so many weights are looked at. The diversity of zeros is NaN.
+    weights [S, P]. Of large networks a regular sample of the weights is used. The diversity of zeros is NaN.
     """
     seen = _looked_at(weights)
     size = float(np.sqrt(np.square(seen).mean()))

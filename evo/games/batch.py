@@ -71,7 +71,7 @@ def advance(  # type: ignore[no-untyped-def]
 
 
 class Batch:
-    """So many environments of a game, with the arrays that its kernels write; ValueError where there are none."""
+    """`num_envs` environments of a game, with the arrays that its kernels write; ValueError where there are none."""
 
     def __init__(self, game: CompiledGame, num_envs: int, mode: int = DISABLED, fresh: bool = False) -> None:
         count = whole("num_envs", num_envs, 1, 1 << 31)

@@ -36,10 +36,10 @@ KINDS = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u
 
 
 def check_game(make: Callable[[int], PlainGame]) -> None:
-    """Play a few episodes with random actions; `make` returns so many environments in plain Python.
+    """Play a few episodes with random actions; `make` returns a number of environments in plain Python.
 
     ConfigurationError names the function that breaks the contract: a value that is not finite, an index outside of an
-    array, a change of another environment, or randomness from elsewhere. A call that goes on for seconds is told.
+    array, a change of another environment, or randomness that the seed does not fix. A call of seconds is reported.
     """
     game = make(3)
     functions = {name: function for name in TAKEN if (function := getattr(game.definition, name)) is not None}
@@ -90,7 +90,7 @@ def _check_names(game: PlainGame) -> None:
 
 
 def _check_randomness(game: PlainGame) -> None:
-    """Find random numbers from elsewhere in the source: compiled code does not repeat them, whatever is seen here."""
+    """Find random numbers of other libraries in the source: compiled code does not repeat them, whatever is seen."""
     from evo.games.compiling import Functions, random_elsewhere
 
     functions = Functions(*(getattr(game.definition, name) for name in Functions._fields))
@@ -100,7 +100,7 @@ def _check_randomness(game: PlainGame) -> None:
 
 
 def _check_beginnings(one: PlainGame, other: PlainGame) -> None:
-    """Begin the episodes of many seeds twice; a draw from elsewhere may be the same in few of them."""
+    """Begin the episodes of many seeds twice; a draw that the seed does not fix may be equal in a few of them."""
     for seed in range(BEGINNINGS):
         for game in (one, other):
             with failures_named(game, "begin"):

@@ -254,6 +254,6 @@ def rules_of(values: Mapping[str, float]) -> Any:
 
 
 def batch_of(state: Any, count: int) -> Playing:
-    """Return the arrays of so many environments, each with the shape and type that it has in `state` of one."""
+    """Return the arrays of `count` environments, each with the shape and type that it has in `state` of one."""
     arrays = [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in state]
     return Playing(type(state)(*arrays), drawing.clock_of(count))

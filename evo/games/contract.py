@@ -226,13 +226,13 @@ def arrays_of(state: Any) -> Iterator[NDArray[Any]]:
 class CompiledGame:
     """A game with its options, whose functions are registered for the type of its state."""
 
-    make_state: Callable[[int], Any]  # the state of so many environments
+    make_state: Callable[[int], Any]  # the state of a number of environments
     rules: Any  # what the game's functions take besides the state
     shape: tuple[int, ...]  # of an observation
     actions: int
     episode_metrics: tuple[str, ...] = ()
     masked: bool = False  # whether actions may be ruled out
-    continuous: bool = False  # whether an action is `actions` numbers, float64 [A], and not one of so many choices
+    continuous: bool = False  # whether an action is `actions` numbers, float64 [A], not one of `actions` choices
     snapshot_size: int = 0  # bytes, of a game with a `save` of its own; 0: as many as the arrays have
 
     @cached_property
@@ -241,7 +241,7 @@ class CompiledGame:
         return self.snapshot_size or sum(array.nbytes for array in arrays_of(self.make_state(1)))
 
     def recorded_actions(self, *sides: int) -> NDArray[Any]:
-        """Return a buffer for so many actions.  # int8 [*sides], or float32 [*sides, A] where they are continuous"""
+        """Return a buffer for recorded actions.  # int8 [*sides], or float32 [*sides, A] where they are continuous"""
         return np.empty((*sides, self.actions), np.float32) if self.continuous else np.empty(sides, np.int8)
 
     def action_buffer(self) -> NDArray[np.float64] | None:

@@ -13,7 +13,7 @@ GAME = int(Purpose.GAME)
 
 
 class Clock(NamedTuple):
-    """What the trainer keeps of each of B environments beside the game's own state."""
+    """What the trainer keeps of each of B environments, besides the game's own state."""
 
     seed: Any  # [B] uint64, of the episode
     drawn: Any  # [B] int64, random numbers drawn in it
@@ -49,5 +49,5 @@ def normal(random: Random, mean: float, deviation: float) -> float:
 
 
 def clock_of(count: int) -> Clock:
-    """Return the clock of so many environments."""
+    """Return the clock of `count` environments."""
     return Clock(np.zeros(count, np.uint64), np.zeros(count, np.int64), np.zeros(count, np.int64))

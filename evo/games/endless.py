@@ -13,7 +13,7 @@ from typing import Any
 
 from evo.errors import notice
 
-EVERY = 2.5  # seconds between looks; a call that is seen twice is told
+EVERY = 2.5  # seconds between looks; a call that is seen twice is reported
 
 Functions = Mapping[str, Callable[..., Any]]  # of a game, by name
 
@@ -38,7 +38,7 @@ def endless_named(module: str, functions: Functions) -> Iterator[None]:
 
 
 def _look(module: str, functions: Functions, thread: int, over: threading.Event) -> None:
-    """Look what a thread does until that is over; the first call that goes on is told, and no other."""
+    """Report the first call of a thread that does not return, until `over` is set."""
     before: FrameType | None = None
     while not over.wait(EVERY):
         stack = [*walk_stack(sys._current_frames().get(thread))]

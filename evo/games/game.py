@@ -205,7 +205,7 @@ class GameEnvironment(Environment):
         )
 
     def plain(self, count: int = 1) -> PlainGame:
-        """Return so many environments in plain Python, the reference of the compiled ones."""
+        """Return `count` environments in plain Python, the reference of the compiled ones."""
         return PlainGame(self.definition, self.options, self.shape, self.actions, count)
 
     def plain_env(self) -> PlainEnv:
@@ -225,7 +225,7 @@ class GameEnvironment(Environment):
         return GameEnv(self)
 
     def vector_env(self, num_envs: int, **how: Any) -> GameVectorEnv:
-        """Return so many environments behind Gymnasium's interface for vectors; `how` is as there."""
+        """Return `num_envs` environments behind Gymnasium's interface for vectors; `how` is as there."""
         from evo.games.envs import GameVectorEnv
 
         return GameVectorEnv(self, num_envs, **how)
@@ -283,7 +283,7 @@ def make_vector_env(
     copy: bool = True,
     **options: Any,
 ) -> GameVectorEnv:
-    """Return so many environments of the game in a module behind Gymnasium's interface for vectors."""
+    """Return `num_envs` environments of the game in a module behind Gymnasium's interface for vectors."""
     from evo.games.envs import GameVectorEnv
 
     environment = _made(module, options)

@@ -39,7 +39,7 @@ class Numbers(SimpleNamespace):
 
 
 class PlainGame:
-    """So many environments of a game, played one at a time."""
+    """A number of environments of a game, played one at a time."""
 
     def __init__(self, definition: Game, options: GameOptions, shape: tuple[int, ...], actions: int, count: int = 1):
         self.definition, self.options, self.shape, self.actions = definition, options, shape, actions

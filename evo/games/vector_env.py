@@ -37,7 +37,7 @@ class CompiledVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._everywhere = np.ones(self.num_envs, np.bool_)
-        self._masked, self._metrics = batch.game.masked, batch.game.episode_metrics  # whether and which are told
+        self._masked, self._metrics = batch.game.masked, batch.game.episode_metrics  # in `info`
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -65,15 +65,15 @@ class CompiledVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
         return batch.out, batch.rewards.copy(), terminated, truncated, info
 
     def _now(self) -> Info:
-        """Return what is told of all environments as they are now."""
+        """Return the `info` of all environments as they are now."""
         return {"action_mask": self._batch.masks.copy()} if self._masked else {}
 
     def _before(self) -> Info:
-        """Return what is told of environments that have been reset in this step, as they were before."""
+        """Return the `info` of environments that have been reset in this step, as they were before."""
         return {"action_mask": self._batch.final_masks.copy()} if self._masked else {}
 
     def _ends(self, ended: NDArray[np.bool_]) -> Info:
-        """Return what is told of episodes that have ended in this step."""
+        """Return the `info` of episodes that have ended in this step."""
         batch = self._batch
         values = {name: batch.ended.episode_metrics[:, i].astype(np.int64) for i, name in enumerate(self._metrics)}
         if batch.mode == SAME_STEP:

@@ -1,4 +1,4 @@
-"""One HTML file in which a champion plays: template, style, scripts and data, and nothing from elsewhere."""
+"""One HTML file in which a champion plays: template, style, scripts and data; it loads nothing."""
 
 from __future__ import annotations
 

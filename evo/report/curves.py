@@ -29,7 +29,7 @@ class Curves:
 
 
 def curves_of(run: Run, points: int = POINTS) -> Curves:
-    """Return the curves of a run with at most so many points."""
+    """Return the curves of a run with at most `points` points."""
     count = run.store.next_generation
     each = max(1, -(-count // points))
     groups = [range(first, min(first + each, count)) for first in range(0, count, each)]
@@ -53,7 +53,7 @@ def _together(run: Run, name: str, group: Sequence[int]) -> Number:
 
 
 def rounded(value: float, digits: int = 6) -> Number:
-    """Return a number with so many significant digits, whole where it can be; None where it is not finite."""
+    """Return a number with `digits` significant digits, whole where it can be; None where it is not finite."""
     if not math.isfinite(value):
         return None
     number = float(f"{value:.{digits}g}")

@@ -40,7 +40,7 @@ class Replays:
     """What the networks of a run did in one test episode."""
 
     episode: int = 0  # number of the test episode
-    episodes: int = 0  # the champion's score is the median one of so many
+    episodes: int = 0  # of which the champion's score in this one is the median
     shown: tuple[Shown, ...] = ()
     mean_return: float | None = None  # of the champion on these test episodes
     ci95: tuple[float, float] | None = None

@@ -59,7 +59,7 @@ def interval(ends: Sequence[float] | None) -> str:
 
 
 def optimism(run: Run, ancestry: Ancestry, replays: Replays) -> Markup:
-    """Return what the champion was chosen by, beside the same measure on test episodes."""
+    """Return the returns by which the champion was chosen, and its return on test episodes."""
     rows = list[tuple[str, float, str]]()
     born = ancestry.lineage[0].mean_return if ancestry.lineage else None
     if born is not None and run.origin is not None:

@@ -1,4 +1,4 @@
-"""The first sentences of a report: what was trained, what it scores beside other players, and how far to trust that."""
+"""The first sentences of a report: what was trained, its score and that of baselines, and how far to trust it."""
 
 from __future__ import annotations
 

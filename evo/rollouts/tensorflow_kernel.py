@@ -104,7 +104,7 @@ class TensorFlowKernel(Kernel):
 def play_episodes(score: Score, game: CompiledGame, task: Task, ended: Ended, outputs: int) -> PlayedEpisodes:
     """Play every episode of a task with one network, in BATCH environments that take the episodes in order.
 
-    `ended` [E] is filled in; the network has so many `outputs`, or more than actions.
+    `ended` [E] is filled in; the network has `outputs` outputs, at least one for each action.
     """
     assert isinstance(task.play, Episodes)
     seeds, state, masked, how = task.play.seeds, game.make_state(BATCH), game.masked or None, task.action_rule

@@ -6,7 +6,7 @@
             + seconds_learning  gradient updates; 0 in evolution
             + seconds_master    everything else in the master: naming candidates, ranking, rebuilding survivors
 
-In the first two the master is idle, in the other three the workers are. Three more lie within or beside them:
+In the first two the master is idle, in the other three the workers are. Three more overlap with them, or are excluded:
 `seconds_straggling` of the first two, in which one worker played a round's last task and the others were idle,
 `seconds_committing`, spent on the commit of the generation before, and `seconds_compiling`, in which kernels were
 compiled. A machine does that once for a kind of network and game, so neither `seconds` nor `cpu_seconds` has it.

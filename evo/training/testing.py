@@ -59,7 +59,7 @@ def measure(
 ) -> tuple[Score, NDArray[np.float64]]:
     """Play `weights` [P] on the first test episodes of a block; return the score, and that of every episode.  # [E]
 
-    The score of an episode is the metric of that name, elsewhere its return. DataError: the network's outputs are not
+    The score of an episode is its metric `score`, or else its return. DataError: the network's outputs are not
     finite. PoisonError: the network ends its workers.
     """
     source = WeightSource.of_row(published=publish(weights[np.newaxis]))

@@ -59,7 +59,7 @@ class Validated:
         return {**metrics, **added, **known, "validation": self.fitness if self.best is not None else float("nan")}
 
     def due(self, number: int) -> bool:
-        """Return whether a generation validates its finalists: the first does, and every so many."""
+        """Return whether a generation validates its finalists: the first one does, and every `validation.every`-th."""
         return number == 0 or (number + 1) % self._options.every == 0
 
     def last(self, number: int) -> Generation:

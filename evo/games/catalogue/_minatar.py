@@ -48,7 +48,7 @@ def picture(observe, state, options, b, channels):
 
 
 def palette(channels):
-    """Return black and so many colours of a helix through the cube of colours (Green, 2011), as seaborn spaces them."""
+    """Return black and `channels` colours of a helix in the cube of colours (Green, 2011), as seaborn spaces them."""
     lightness = (256 * np.arange(1, channels + 1) // (channels + 1))[:, None] / 255
     angle = 2 * np.pi * (0.5 / 3 - 1.5 * lightness)
     turned = np.cos(angle) * (-0.14861, -0.29227, 1.97294) + np.sin(angle) * (1.78277, -0.90649, 0.0)

@@ -62,7 +62,7 @@ class Target:
         self.forward.set(weights)
 
     def follow(self, tau: float, every: int) -> None:
-        """Move by the share `tau` towards the learner's weights; with `every`, copy them every so many updates."""
+        """Move by the share `tau` towards the learner's weights; where `every` is set, copy them at its multiples."""
         import tensorflow as tf
 
         if every and self._learner.updates % every:
