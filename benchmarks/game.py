@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from benchmarks.peers import Peer, interpreter, missing
 from benchmarks.tables import Form, Limit, Table, number, seconds
 from evo.compiled import cache as kernel_cache
-from snake.batch import Boards, Rules, make_boards, make_rules, reset_board, step_board
-from snake.observe import observe_board
-from snake.rules import OBSERVATIONS, Game, shape
+from evo.games import contract
+from evo.games.catalogue import snake
+from snake.rules import Game
 
 kernel_cache.use(__name__)
 
@@ -35,27 +35,29 @@ JUMANJI = 20.0  # times
 ROUNDS = 9
 PEERS_ROUNDS = 5
 PEERS_SIZE = 12  # EnvPool's board; Jumanji's own default
-PEERS_LIMIT = 1 << 20  # steps of an episode: all end by themselves
+PEERS_LIMIT = 1_000_000  # steps of an episode: all end by themselves
 PATH_STEPS = 2000  # on the closed path, after which snakes are long
 
 
-@njit(cache=True, error_model="numpy")
-def play(boards, rules, code, table, steps, seed, out):  # type: ignore[no-untyped-def]
+@kernel_cache.with_game
+@njit(cache=True, error_model="numpy", _nrt=False)
+def play(boards, rules, table, steps, seed, out):  # type: ignore[no-untyped-def]
     """Play `steps` steps on every board by table[cell of the head, step % columns]; return the sum of all lengths.
 
     A board that is over begins the next episode. `out` [B, H, W, C] takes the observation after every step.
     """
     lengths = np.int64(0)
     columns = table.shape[1]
+    state = boards.state
     for step in range(steps):
         for b in range(out.shape[0]):
-            if boards.state[b].over != 0:
-                reset_board(boards, rules, b, seed)
+            if state.over[b] != 0 or state.length[b] == 0:
+                contract.begin(boards, rules, b, seed)
                 seed += np.uint64(1)
-            cell = boards.body[b, np.int64(boards.state[b].head)]
-            step_board(boards, rules, b, np.int64(table[cell, (step + b) % columns]))
-            lengths += np.int64(boards.state[b].length)
-            observe_board(boards, rules, code, b, out[b])
+            cell = state.body[b, np.int64(state.head[b])]
+            contract.step(boards, rules, b, np.int64(table[cell, (step + b) % columns]))
+            lengths += np.int64(state.length[b])
+            contract.observe(boards, rules, b, out[b])
     return lengths
 
 
@@ -81,15 +83,20 @@ def closed_path(size: int) -> NDArray[np.int8]:
 
 
 def compiled(
-    rules: Rules, observation: str, table: NDArray[np.int8], steps: int, clock: Clock = time.perf_counter
+    size: int,
+    starvation: int,
+    observation: str,
+    table: NDArray[np.int8],
+    steps: int,
+    clock: Clock = time.perf_counter,
 ) -> tuple[float, float]:
     """Return steps a second on `BOARDS` boards, and the mean length of the snakes."""
-    boards: Boards = make_boards(BOARDS, rules.size)
-    out = np.empty((BOARDS, *shape(observation, rules.size)), np.float32)
-    code, seed = OBSERVATIONS.index(observation), np.uint64(1)
-    play(boards, rules, code, table, 1, seed, out)  # compiles
+    options = {"size": size, "starvation": starvation, "observation": observation, "actions": "absolute"}
+    game = snake.make(snake.Options.model_validate(options)).game
+    boards, out, seed = game.make_state(BOARDS), np.empty((BOARDS, *game.shape), np.float32), np.uint64(1)
+    play(boards, game.rules, table, 1, seed, out)  # compiles
     lengths: list[int] = []
-    took = seconds(lambda: lengths.append(play(boards, rules, code, table, steps, seed, out)), clock)
+    took = seconds(lambda: lengths.append(play(boards, game.rules, table, steps, seed, out)), clock)
     return BOARDS * steps / took, lengths[0] / (BOARDS * steps)
 
 
@@ -119,9 +126,9 @@ class Versus:
     rounds: list[tuple[float, float]] = field(default_factory=list)  # steps/s of ours and theirs
     length: float = 0.0
 
-    def take_turn(self, rules: Rules, table: NDArray[np.int8]) -> None:
+    def take_turn(self, table: NDArray[np.int8]) -> None:
         """Play a round, ours and theirs; RuntimeError where theirs is not the same game."""
-        speed, self.length = compiled(rules, "planes", table, self.steps)
+        speed, self.length = compiled(PEERS_SIZE, PEERS_LIMIT, "planes", table, self.steps)
         told = self.ask()
         if not told["fruits"] or told["planes"] != [BOARDS, PEERS_SIZE, PEERS_SIZE, 5]:
             raise RuntimeError(f"{self.name} has not played: {told}")
@@ -132,7 +139,6 @@ class Versus:
 
 def add_peers(form: Form, table: Table) -> None:
     """Add the speed of other Snake implementations, with the same players on boards of 12 x 12."""
-    rules = make_rules(size=PEERS_SIZE, starvation=PEERS_LIMIT)
     players = {"random": random_table(PEERS_SIZE), "closed path": closed_path(PEERS_SIZE)}
     peers, against = [], []
     if python := form.peers and interpreter(form.peers, "jax"):
@@ -158,7 +164,7 @@ def add_peers(form: Form, table: Table) -> None:
             versus.ask()  # compiles
         for _ in range(PEERS_ROUNDS):
             for versus in against:
-                versus.take_turn(rules, players[versus.player])
+                versus.take_turn(players[versus.player])
     finally:
         for peer in peers:
             peer.close()
@@ -183,13 +189,12 @@ def run(form: Form) -> Table:
         "of games made beforehand. EnvPool has no player for the closed path.",
         ("player, observation", "steps/s", "length", "reference", "ratio"),
     )
-    rules = make_rules(size=SIZE, starvation=1000)
     players = {"random": random_table(SIZE), "closed path": closed_path(SIZE)}
     for player, actions in players.items():
         for observation in ("planes",) if form.smoke else ("planes", "frame", "window"):
             speeds, ratios, lengths = [], [], []
             for _ in range(3 if form.smoke else ROUNDS):
-                speed, length = compiled(rules, observation, actions, 500 if form.smoke else 2500, form.clock)
+                speed, length = compiled(SIZE, 1000, observation, actions, 500 if form.smoke else 2500, form.clock)
                 peer = plain(actions, 5_000 if form.smoke else 20_000, form.clock)
                 speeds.append(speed)
                 ratios.append(speed / peer)

@@ -16,7 +16,6 @@ import numpy as np
 from benchmarks.peers import Peer, interpreter, missing
 from benchmarks.rollout import fresh
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.games.envs import GameVectorEnv
 from evo.games.game import GameEnvironment
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -83,7 +82,7 @@ def cartpole_of_gymnasium(steps: int, clock: Callable[[], float]) -> float:
 def alone(name: str, steps: int, clock: Callable[[], float]) -> float:
     """Return the steps a second of a game alone, with observations, of random actions on many boards."""
     environment = made(name)
-    envs = GameVectorEnv(environment, BOARDS, copy=False)
+    envs = environment.vector_env(BOARDS, copy=False)
     actions = np.random.default_rng(0).integers(environment.actions, size=(64, BOARDS))
     envs.reset(seed=0)
 

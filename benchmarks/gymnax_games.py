@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from benchmarks.peers import Peer, interpreter, missing
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.games.envs import GameVectorEnv
 from evo.plugins import registry
 
 LEAST = 1.0  # times gymnax's steps
@@ -49,7 +48,7 @@ class Versus:
         """Return the steps a second of ours, and the mean length of episodes (0: none ended)."""
         module = registry.find("environments", self.name)
         environment = module.make(module.Options(id=self.name, **self.options))
-        envs, draw = GameVectorEnv(environment, size, copy=False), np.random.default_rng(0)
+        envs, draw = environment.vector_env(size, copy=False), np.random.default_rng(0)
         actions: NDArray[Any] = draw.integers(environment.actions, size=(ACTIONS, size))
         if environment.continuous:
             actions = draw.uniform(-1.0, 1.0, (ACTIONS, size, environment.actions))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.peers import Peer, interpreter, missing
 from benchmarks.rollout import Case, cases, gemm_flops, mutated, needed_flops
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.environments import snake
+from evo.games.catalogue import snake
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Episodes, Result, Task
@@ -108,10 +108,9 @@ def _peers(case: Case, form: Form, table: Table, file: Path, task: Task) -> tupl
     assert isinstance(task.play, Episodes)
     if python := form.peers and interpreter(form.peers, "evotorch"):
         torch = Peer(python, "evotorch_way")
-        rules, observation, _ = case.environment.game.rules
         what = {
-            "policy": policy, "rules": [int(value) for value in rules], "weights": str(file),
-            "observation": observation, "seeds": task.play.seeds.tolist(),
+            "policy": policy, "environment": options.model_dump(), "weights": str(file),
+            "seeds": task.play.seeds.tolist(),
         }  # fmt: skip
         peers.append(torch)
         for which in (*usual, "fastest"):

@@ -18,8 +18,8 @@ import h5py
 import numpy as np
 
 from benchmarks.tables import Table, number, seconds
-from evo.environments import snake
 from evo.evaluators import processes, ray
+from evo.games.catalogue import snake
 from evo.learning.collecting import begin_envs, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy

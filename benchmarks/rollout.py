@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from benchmarks.seed_way import SeedWay
 from benchmarks.tables import Form, Limit, Table, number, seconds
-from evo.environments import snake
+from evo.games.catalogue import snake
+from evo.games.game import GameEnvironment
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -39,7 +40,7 @@ class Case:
 
     name: str
     network: Network
-    environment: snake.Environment
+    environment: GameEnvironment
     frames_target: float  # useful frames a second and core
     ratio_target: float  # times the usual way
     sigma: float = 0.0  # candidates are mutants of a fresh network, by so much, instead of fresh ones

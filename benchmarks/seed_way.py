@@ -11,19 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.environments.snake import Environment
-from evo.games.contract import GOES_ON
+from evo.games.batch import Batch
+from evo.games.catalogue.snake.rules import EPISODE_METRICS
+from evo.games.game import GameEnvironment
 from evo.networks.keras_form import build_keras, set_weights
 from evo.networks.network import Network
+from evo.records import GOES_ON
 from evo.workers.devices import import_tensorflow
-from snake.batch import make_boards, reset_board, step_board
-from snake.observe import observe_many
+
+SCORE = EPISODE_METRICS.index("score")
 
 
 class SeedWay:
     """Plays one candidate at a time, one frame at a time, on one thread."""
 
-    def __init__(self, network: Network, environment: Environment) -> None:
+    def __init__(self, network: Network, environment: GameEnvironment) -> None:
         import_tensorflow(on_gpu=False)
         import tensorflow as tf
 
@@ -33,7 +35,7 @@ class SeedWay:
         self.network, self.environment = network, environment
         self.model: Any = build_keras(network)
         self._observation = np.zeros((1, *network.shape), np.float32)
-        self._boards = make_boards(1, environment.options.size)
+        self._boards = Batch(environment.game, 1)
 
         @tf.function(input_signature=[tf.TensorSpec((1, *network.shape), tf.float32)])  # type: ignore[untyped-decorator]
         def scores(observation: Any) -> Any:
@@ -48,17 +50,15 @@ class SeedWay:
 
     def play(self, seeds: NDArray[np.uint64], frames: int) -> tuple[list[int], int]:
         """Play episodes until at least `frames` frames are played; return their scores, and the frames."""
-        boards, (rules, observation, _) = self._boards, self.environment.game.rules
+        boards, random = self._boards, np.random.Generator(np.random.Philox(key=0))
         fruits, played = [], 0
         for seed in seeds:
-            reset_board(boards, rules, 0, seed)
-            status = GOES_ON
-            while status == GOES_ON:
-                observe_many(boards, rules, observation, self._observation)
-                scores = self._scores(self._to_tensor(self._observation)).numpy()
-                _, status = step_board(boards, rules, 0, int(np.argmax(scores[0])))
+            boards.begin(np.ones(1, np.bool_), [int(seed)], random)
+            while boards.status[0] == GOES_ON:
+                scores = self._scores(self._to_tensor(boards.out)).numpy()
+                boards.step(np.argmax(scores, axis=1))
                 played += 1
-            fruits.append(int(boards.state["length"][0]) - rules.start_length)
+            fruits.append(int(boards.ended.episode_metrics[0, SCORE]))
             if played >= frames:
                 break
         return fruits, played

@@ -20,7 +20,7 @@ from gymnasium.spaces import Box, Discrete
 from torch.distributions.categorical import Categorical
 
 from benchmarks.peers.torch_network import trunk
-from snake.envs import SnakeVectorEnv
+from snake import SnakeVectorEnv
 
 
 def initialised(layer: Any, deviation: float = 2.0**0.5) -> Any:

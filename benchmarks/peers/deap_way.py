@@ -16,7 +16,7 @@ import numpy as np
 from deap import base, creator, tools
 
 from benchmarks.peers import answer
-from evo.environments import snake
+from evo.games.catalogue import snake
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Episodes, Task, WeightSource

@@ -12,33 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from evotorch.neuroevolution.net.functional import ModuleExpectingFlatParameters
-from numba import njit
 
 from benchmarks.peers import answer
 from benchmarks.peers.torch_network import network, translated
-from evo.compiled import cache as kernel_cache
-from evo.games.contract import GOES_ON
-from snake.batch import Rules, make_boards, reset_board, step_board
-from snake.observe import observe_many
-
-kernel_cache.use("benchmarks.peers.evotorch_way")  # it runs as __main__
-
-
-@njit(cache=True, error_model="numpy")
-def _begin(boards, rules, seeds):  # type: ignore[no-untyped-def]
-    for b in range(boards.state.shape[0]):
-        reset_board(boards, rules, b, seeds[b % seeds.shape[0]])
-
-
-@njit(cache=True, error_model="numpy")
-def _advance(boards, rules, actions):  # type: ignore[no-untyped-def]
-    """Play an action on every board that is not over; return how many there were."""
-    played = 0
-    for b in range(actions.shape[0]):
-        if boards.state[b].over == GOES_ON:
-            step_board(boards, rules, b, actions[b])
-            played += 1
-    return played
+from evo.games.batch import Batch
+from evo.games.catalogue import snake
+from evo.records import GOES_ON, SAME_STEP
 
 
 def forms(module: Any) -> dict[str, Any]:
@@ -68,7 +47,7 @@ CHOSEN: dict[str, str] = {}
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def play(
-    form: str, policy: dict[str, Any], rules: list[int], observation: int, seeds: list[int], weights: str
+    form: str, policy: dict[str, Any], environment: dict[str, Any], seeds: list[int], weights: str
 ) -> dict[str, Any]:
     """Return what candidates of a file of weights [K, P] did in these episodes; form: "usual" or "fastest"."""
     torch.set_num_threads(1)
@@ -82,28 +61,30 @@ def play(
         first = torch.rand(candidates, episodes, channels, height, width)
         CHOSEN[key] = "vmap" if form == "usual" else fastest(module, flat, first)
     scores = forms(module)[CHOSEN[key]]
-    game = Rules(*rules)
-    boards = make_boards(candidates * episodes, game.size)
-    seen = np.empty((candidates * episodes, *policy["shape"]), np.float32)
+    envs = snake.make(snake.Options(**environment))
+    boards = Batch(envs.game, candidates * episodes, SAME_STEP)
+    everywhere, random = np.ones(candidates * episodes, np.bool_), np.random.Generator(np.random.Philox(key=0))
     began = time.perf_counter()
-    _begin(boards, game, np.array(seeds, np.uint64))
+    boards.begin(everywhere, [seeds[b % episodes] for b in range(candidates * episodes)], random)
     frames = computed = 0
-    while True:
-        observe_many(boards, game, observation, seen)
-        planes = torch.from_numpy(seen).reshape(candidates, episodes, *policy["shape"]).permute(0, 1, 4, 2, 3)
+    fruits, lengths = np.zeros(candidates * episodes, np.int64), np.zeros(candidates * episodes, np.int64)
+    playing = everywhere.copy()
+    while playing.any():
+        planes = torch.from_numpy(boards.out).reshape(candidates, episodes, *policy["shape"]).permute(0, 1, 4, 2, 3)
         chosen = scores(flat, planes).argmax(-1).reshape(-1).numpy()
-        played = _advance(boards, game, chosen)
-        frames, computed = frames + played, computed + len(chosen)
-        if (boards.state["over"] != GOES_ON).all():
-            break
+        boards.step(chosen)
+        lengths += playing
+        frames, computed = frames + int(playing.sum()), computed + len(chosen)
+        ended = playing & (boards.status != GOES_ON)
+        fruits[ended] = boards.ended.episode_metrics[ended, envs.episode_metrics.index("score")]
+        playing &= ~ended
     took = time.perf_counter() - began
-    fruits = (boards.state["length"].astype(np.int64) - game.start_length).tolist()
     return {
         "seconds": took,
         "frames": frames,
         "computed": computed,
-        "fruits": fruits,
-        "lengths": boards.state["steps"].tolist(),
+        "fruits": fruits.tolist(),
+        "lengths": lengths.tolist(),
         "form": CHOSEN[key],
     }
 

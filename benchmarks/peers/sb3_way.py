@@ -22,7 +22,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 from benchmarks.peers.torch_network import trunk
-from snake.envs import SnakeVectorEnv
+from snake import SnakeVectorEnv
 
 
 class Boards(VecEnv):  # type: ignore[misc]

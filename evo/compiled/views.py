@@ -62,6 +62,13 @@ def _places(arrays: Any, *path: int) -> Iterator[tuple[list[int], Any]]:
             yield [*path, i], kind
 
 
+def _row_bytes(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+    """Return the bytes of a row; a constant, which LLVM makes a single move, where a row is one number."""
+    if kind.ndim > 1:
+        return builder.extract_value(array.strides, 0)
+    return context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+
+
 def _copies(to_row: bool) -> Any:
     @intrinsic
     def copy(typing, arrays, b, row):  # type: ignore[no-untyped-def]
@@ -75,7 +82,7 @@ def _copies(to_row: bool) -> Any:
             place = context.make_array(row)(context, builder, arguments[2]).data
             for path, kind in places:
                 array = context.make_array(kind)(context, builder, builder.extract_value(arguments[0], path))
-                size = builder.extract_value(array.strides, 0)
+                size = _row_bytes(context, builder, kind, array)
                 there = builder.gep(builder.bitcast(array.data, place.type), [builder.mul(number, size)])
                 target, source = (place, there) if to_row else (there, place)
                 cgutils.raw_memcpy(builder, target, source, size, 1)
@@ -96,7 +103,7 @@ def clear_row(typing, arrays, b):  # type: ignore[no-untyped-def]
         number = context.cast(builder, arguments[1], b, types.intp)
         for path, kind in places:
             array = context.make_array(kind)(context, builder, builder.extract_value(arguments[0], path))
-            size = builder.extract_value(array.strides, 0)
+            size = _row_bytes(context, builder, kind, array)
             row = builder.gep(builder.bitcast(array.data, cgutils.voidptr_t), [builder.mul(number, size)])
             cgutils.memset(builder, row, size, 0)
         return context.get_dummy_value()

@@ -14,21 +14,35 @@ import gymnasium.envs.registration as gymnasium_registry
 
 if TYPE_CHECKING:
     from evo.compiled.exact import cos, exp, sin, tanh
-    from evo.games.drawing import below, normal, uniform
-    from evo.games.game import Game, GameOptions
+    from evo.games.declaration import GameOptions
+    from evo.games.game import Game
+    from evo.games.primitives import (
+        below,
+        draw_number,
+        flat,
+        get,
+        get_signed,
+        normal,
+        put,
+        steps_played,
+        uniform,
+    )
     from evo.records import GOES_ON, TERMINATED, TRUNCATED
 
 __all__ = [
-    "GOES_ON", "TERMINATED", "TRUNCATED", "Game", "GameOptions", "below", "cos", "exp", "normal", "register",
-    "sin", "tanh", "uniform",
+    "GOES_ON", "TERMINATED", "TRUNCATED", "Game", "GameOptions", "below", "cos", "draw_number", "exp", "flat", "get",
+    "get_signed", "normal", "put", "register", "sin", "steps_played", "tanh", "uniform",
 ]  # fmt: skip
 
-PLACES = {
+PLACES = {  # of what loads when it is used
     "evo.compiled.exact": {"cos", "exp", "sin", "tanh"},
-    "evo.games.drawing": {"below", "normal", "uniform"},
-    "evo.games.game": {"Game", "GameOptions"},
+    "evo.games.declaration": {"GameOptions"},
+    "evo.games.game": {"Game"},
+    "evo.games.primitives": {
+        "below", "draw_number", "flat", "get", "get_signed", "normal", "put", "steps_played", "uniform",
+    },
     "evo.records": {"GOES_ON", "TERMINATED", "TRUNCATED"},
-}
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -38,12 +52,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'evo.games' has no attribute {name!r}")
 
 
-def register(module: str, version: int = 0) -> None:
+def register(module: str, version: int = 0, name: str = "") -> None:
     """Register the game in a module with Gymnasium, as "evo/NAME-v0"; `gymnasium.make` takes the game's options.
 
-    ModuleNotFoundError where there is no such module.
+    NAME is that of the module, unless it is given. ModuleNotFoundError where there is no such module.
     """
-    name = f"evo/{module.rpartition('.')[2]}-v{version}"
+    name = f"evo/{name or module.rpartition('.')[2]}-v{version}"
     if find_spec(module) is None:
         raise ModuleNotFoundError(f"no module {module}")
     gymnasium_registry.registry.pop(name, None)

@@ -70,6 +70,14 @@ def advance(  # type: ignore[no-untyped-def]
         _show(state, rules, masked, b, out, masks)
 
 
+@kernel_cache.with_game
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def measure(state, rules, metrics):  # type: ignore[no-untyped-def]
+    """Write the metrics of every environment as they are now.  # int32 [B, M]"""
+    for b in range(metrics.shape[0]):
+        contract.metrics(state, rules, b, metrics[b])
+
+
 class Batch:
     """`num_envs` environments of a game, with the arrays that its kernels write; ValueError where there are none."""
 
@@ -114,6 +122,12 @@ class Batch:
             self.state, self.game.rules, self.game.masked, self.mode, chosen, self.envs, self.rewards, self.status,
             self.ended, self.out, self.masks, self.final, self.final_masks,
         )  # fmt: skip
+
+    def live_metrics(self) -> NDArray[np.int32]:
+        """Return the metrics of every environment as they are now.  # [B, M]"""
+        metrics = np.zeros_like(self.ended.episode_metrics)
+        measure(self.state, self.game.rules, metrics)
+        return metrics
 
     def _checked(self, given: NDArray[Any]) -> NDArray[Any]:
         continuous, actions = self.game.continuous, self.game.actions

@@ -11,26 +11,31 @@ from traceback import extract_tb
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from evo.environment import Shown
 from evo.errors import ConfigurationError, EvoError, did_you_mean, notice
-from evo.games.drawing import Random
-from evo.games.endless import endless_named
+from evo.games.faults import endless_named, random_elsewhere, undefined_in
 from evo.games.plain import PlainGame, random_action
+from evo.games.primitives import Random
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
 SEEDS, MOST_STEPS = range(1, 4), 200  # episodes, and steps of each
 BEGINNINGS = 64  # episodes that are begun twice
 DRAWN_STEPS = 5  # whose pictures are drawn, and that of the last one
 NOISE = 1e-9  # of arithmetic; a smaller reward was meant to be 0
-FROM_GAME = {"below", "cos", "exp", "normal", "sin", "tanh", "uniform", "GOES_ON", "TERMINATED", "TRUNCATED"}
+FROM_GAME = {  # names of `evo.games`
+    "below", "cos", "draw_number", "exp", "flat", "get", "get_signed", "normal", "put", "sin", "steps_played", "tanh",
+    "uniform", "GOES_ON", "TERMINATED", "TRUNCATED",
+}  # fmt: skip
 WATCHED, OTHERS = 1, (0, 2)  # environments that are played, and whose state may not change
 HERE = Path(__file__).parent  # whose frames of a traceback are not the author's
 TAKEN = {  # what each function of a game is given, in this order
     "begin": ("state", "options", "b", "random"),
     "step": ("state", "options", "b", "action", "random"),
     **dict.fromkeys(("observe", "mask", "metrics"), ("state", "options", "b", "out")),
-    "render": ("state", "options", "b"),
+    **dict.fromkeys(("render", "shown"), ("state", "options", "b")),
+    "observe_lanes": ("state", "options", "index", "out"),
+    **dict.fromkeys(("save", "load"), ("state", "options", "b", "row")),
 }
 KINDS = {np.dtype(kind) for kind in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "f8")}
 
@@ -79,10 +84,7 @@ def _notice_faint(module: str, rewards: Sequence[float]) -> None:
 
 def _check_names(game: PlainGame) -> None:
     """Find global names that nothing defines, also on branches that no episode here reaches."""
-    from evo.games.compiling import Functions, undefined_in
-
-    functions = Functions(*(getattr(game.definition, name) for name in Functions._fields))
-    if found := undefined_in(functions):
+    if found := undefined_in(game.definition.functions):
         function, where, name = found
         known = game.definition.step.__globals__
         hint = f"; add `from evo.games import {name}`" if name in FROM_GAME else did_you_mean(name, known)
@@ -91,10 +93,7 @@ def _check_names(game: PlainGame) -> None:
 
 def _check_randomness(game: PlainGame) -> None:
     """Find random numbers of other libraries in the source: compiled code does not repeat them, whatever is seen."""
-    from evo.games.compiling import Functions, random_elsewhere
-
-    functions = Functions(*(getattr(game.definition, name) for name in Functions._fields))
-    if found := random_elsewhere(functions):
+    if found := random_elsewhere(game.definition.functions):
         what = f"uses {found}: draw random numbers with below, uniform and normal alone"
         raise _broken(game.definition.module, "it", what)
 
@@ -225,7 +224,8 @@ def _check_picture(game: PlainGame) -> None:
     if game.definition.render is None:
         return
     state = [array.tobytes() for array in game.state]
-    picture = drawn(game, WATCHED)
+    with failing_anyhow(game):
+        picture = game.picture(WATCHED)
     if picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
         shape = f"a picture of shape {picture.shape}, and must return uint8 [height, width, 3]"
         raise _broken(game.definition.module, "render", f"returned {shape}")
@@ -233,15 +233,23 @@ def _check_picture(game: PlainGame) -> None:
         raise _broken(game.definition.module, "render", "changed the state, and may only read it")
 
 
-def drawn(game: PlainGame, b: int) -> NDArray[np.uint8]:
-    """Return the picture of environment b; ConfigurationError names the line at which `render` fails."""
+def drawn(game: PlainGame, b: int, caption: str) -> Shown:
+    """Return environment b as it is shown; ConfigurationError names the line at which that fails."""
+    with failing_anyhow(game):
+        return game.shown(b, caption)
+
+
+@contextmanager
+def failing_anyhow(game: PlainGame) -> Iterator[None]:
+    """Raise ConfigurationError where drawing fails: it may use any package, and raise anything."""
+    function = "render" if game.definition.shown is None else "shown"
     try:
-        with failures_named(game, "render"):
-            return game.picture(b)
+        with failures_named(game, function):
+            yield
     except (EvoError, MemoryError):
         raise
-    except Exception as error:  # it may use any package
-        raise _failed(game, "render", error) from error
+    except Exception as error:
+        raise _failed(game, function, error) from error
 
 
 def _check_score(game: PlainGame, score: float) -> None:

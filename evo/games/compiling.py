@@ -6,21 +6,21 @@ mean compiled functions. So the functions themselves stay plain, and are their o
 
 from __future__ import annotations
 
-import builtins
-import dis
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from evo.compiled import cache as kernel_cache
 from evo.compiled.views import clear_row, flat_of
-from evo.games import drawing
-from evo.games.contract import Playing, register
-from evo.games.drawing import Random
+from evo.games import primitives
+from evo.games.contract import CompiledGame, Playing, register
+from evo.games.declaration import Declaration, Functions, GameOptions
+from evo.games.faults import names_in
+from evo.games.primitives import Random
 from evo.randomness.philox_compiled import draw
 from evo.records import GOES_ON, LARGEST_REWARD, TERMINATED, TRUNCATED
 
@@ -28,8 +28,9 @@ kernel_cache.use(__name__)
 
 # Inlined, since a call copies the shapes and strides of every array of the state.
 LEAN: Any = {"error_model": "numpy", "_nrt": False, "forceinline": True, "no_cfunc_wrapper": True}
-GAME = np.int64(drawing.GAME)
-RANDOM = ("random", "numpy.random")  # modules whose numbers no seed of an episode names
+GAME, NUMBERED = np.int64(primitives.GAME), np.int64(primitives.NUMBERED)  # typed: literals would be compiled for
+FOUR_BYTES, EIGHT_BYTES = np.int64(4), np.int64(8)
+BYTE = np.uint64(0xFF)
 LOST = np.int64(-(1 << 62))  # whatever is added to it in an episode, the return is beyond LARGEST_RETURN
 
 
@@ -41,14 +42,54 @@ def _below(random, n):  # type: ignore[no-untyped-def]
     return number
 
 
+@njit(**LEAN)
+def _draw_number(random, number, n):  # type: ignore[no-untyped-def]
+    return draw(random.clock.seed[random.b], np.int64(number), np.int64(n), NUMBERED)
+
+
+@njit(**LEAN)
+def _steps_played(random):  # type: ignore[no-untyped-def]
+    return random.clock.steps[random.b]
+
+
+@njit(**LEAN)
+def _put(row, at, value, size):  # type: ignore[no-untyped-def]
+    word = np.uint64(value)
+    for k in range(size):
+        row[at + k] = np.uint8((word >> np.uint64(8 * k)) & BYTE)
+    return at + size
+
+
+@njit(**LEAN)
+def _get(row, at, size):  # type: ignore[no-untyped-def]
+    word = np.uint64(0)
+    for k in range(size):
+        word |= np.uint64(row[at + k]) << np.uint64(8 * k)
+    return np.int64(word)
+
+
+@njit(**LEAN)
+def _get_signed(row, at, size):  # type: ignore[no-untyped-def]
+    shift = np.int64(64 - 8 * size)
+    return (_get(row, at, size) << shift) >> shift
+
+
+PRIMITIVES: dict[Any, Any] = {
+    primitives.below: _below, primitives.draw_number: _draw_number, primitives.steps_played: _steps_played,
+    primitives.flat: flat_of, primitives.put: _put, primitives.get: _get, primitives.get_signed: _get_signed,
+}  # fmt: skip
+
+
 class Compiler:
     """Compiles functions in plain Python, each of them once."""
 
     def __init__(self) -> None:
-        self._done: dict[Any, Any] = {drawing.below: _below}
+        self._done = dict(PRIMITIVES)
+        self.draws_in_order = False  # whether any of them calls `below`
 
     def compiled(self, function: Callable[..., Any]) -> Any:
         """Return a function and all that it calls, compiled by Numba when it is first called."""
+        self.draws_in_order |= function is primitives.below
         if function not in self._done:
             copy = FunctionType(function.__code__, dict(function.__globals__), function.__name__, function.__defaults__)
             copy.__module__, copy.__kwdefaults__ = function.__module__, function.__kwdefaults__
@@ -66,78 +107,6 @@ class Compiler:
     def modules(self) -> set[str]:
         """Return the modules of all functions that were compiled."""
         return {function.__module__ for function in self._done}
-
-
-def names_in(code: CodeType) -> set[str]:
-    """Return the global names that code mentions, with those of functions inside of it."""
-    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return set(code.co_names).union(*map(names_in, inner))
-
-
-def random_elsewhere(functions: Functions) -> str:
-    """Return what gives other random numbers than those of an episode, and where a game uses it; else nothing."""
-    for function in _of_author(functions):
-        for name, line in _drawn_in(function.__code__, function.__globals__):
-            return f"{name} ({Path(function.__code__.co_filename).name}:{line})"
-    return ""
-
-
-def undefined_in(functions: Functions) -> tuple[str, str, str] | None:
-    """Return a function, FILE:LINE, and the global name that it uses there and nothing defines; None: all are defined.
-
-    Branches count that are never reached, since Numba compiles them too.
-    """
-    for function in _of_author(functions):
-        for name, line in _globals_in(function.__code__):
-            if name not in function.__globals__ and not hasattr(builtins, name):
-                return function.__name__, f"{Path(function.__code__.co_filename).name}:{line}", name
-    return None
-
-
-def _of_author(functions: Functions) -> list[Callable[..., Any]]:
-    """Return a game's functions, and those that they call, which are not ours."""
-    compiler = Compiler()
-    for function in filter(None, functions):
-        compiler.compiled(function)  # nothing is compiled before the first call
-    return [one for one in compiler.functions() if one.__module__.partition(".")[0] != "evo"]
-
-
-def _globals_in(code: CodeType) -> Iterator[tuple[str, int]]:
-    """Yield the global names that code reads, and its lines."""
-    for one in dis.get_instructions(code):
-        if one.opname == "LOAD_GLOBAL":
-            yield one.argval, (one.positions and one.positions.lineno) or code.co_firstlineno
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _globals_in(constant)
-
-
-def _drawn_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield names of modules and functions of random numbers that code mentions, and its lines."""
-    before: Any = None
-    for one in dis.get_instructions(code):
-        line = (one.positions and one.positions.lineno) or code.co_firstlineno
-        value = known.get(one.argval) if one.opname == "LOAD_GLOBAL" else None
-        if before is np and one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == "random":
-            yield "np.random", line
-        elif isinstance(value, ModuleType) and value.__name__ in RANDOM:
-            yield value.__name__, line
-        elif type(getattr(value, "__self__", None)).__module__.startswith(RANDOM):
-            yield str(one.argval), line
-        before = value
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _drawn_in(constant, known)
-
-
-class Functions(NamedTuple):
-    """What the author of a game has written; `b` is always the environment."""
-
-    begin: Callable[..., Any]  # (state, options, b, random)
-    step: Callable[..., Any]  # (state, options, b, action, random) -> reward, terminated
-    observe: Callable[..., Any]  # (state, options, b, out)
-    mask: Callable[..., Any] | None = None  # (state, options, b, out)
-    metrics: Callable[..., Any] | None = None  # (state, options, b, out)
 
 
 @njit(**LEAN)
@@ -167,20 +136,70 @@ def _of_state(function: Any) -> Any:
     return write
 
 
-def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | None = None) -> None:
+def _observers(function: Any, lanes: Any, zeroed: bool) -> dict[str, Any]:
+    """Return `observe` and `observe_lanes` of the contract, around those of the author."""
+
+    @njit(**LEAN)
+    def observe(playing, options, b, out):  # type: ignore[no-untyped-def]
+        out[...] = 0.0
+        function(playing.state, options, b, out)
+
+    @njit(**LEAN)
+    def observe_lanes(playing, options, index, out):  # type: ignore[no-untyped-def]
+        values = flat_of(out)
+        for i in range(values.shape[0]):  # at once: a single lane's zeros would lie one in each line of the cache
+            values[i] = 0.0
+        for lane in range(index.shape[0]):
+            function(playing.state, options, index[lane], out[..., lane])
+
+    observe_all = observe if zeroed else _of_state(function)
+    return {"observe": observe_all, "observe_lanes": observe_lanes if lanes is None else _of_state(lanes)}
+
+
+def _savers(author_saves: Any, author_loads: Any, in_order: bool) -> dict[str, Any]:
+    """Return `save` and `load` of the contract: the author's bytes, then steps, seed, and draws if there are any."""
+
+    @njit(**LEAN)
+    def save(playing, options, b, row):  # type: ignore[no-untyped-def]
+        clock, at = playing.clock, row.shape[0] - (20 if in_order else 12)
+        author_saves(playing.state, options, b, row[:at])
+        at = _put(row, at, clock.steps[b], FOUR_BYTES)
+        at = _put(row, at, clock.seed[b], EIGHT_BYTES)
+        if in_order:
+            _put(row, at, clock.drawn[b], EIGHT_BYTES)
+
+    @njit(**LEAN)
+    def load(playing, options, b, row):  # type: ignore[no-untyped-def]
+        clock, at = playing.clock, row.shape[0] - (20 if in_order else 12)
+        if not author_loads(playing.state, options, b, row[:at]):
+            return False
+        clock.steps[b] = _get_signed(row, at, FOUR_BYTES)
+        clock.seed[b] = np.uint64(_get(row, at + 4, EIGHT_BYTES))
+        clock.drawn[b] = _get(row, at + 12, EIGHT_BYTES) if in_order else np.int64(0)
+        return True
+
+    return {"save": save, "load": load}
+
+
+def adapt(
+    state_type: type, functions: Functions, bounds: tuple[float, float] | None = None, zeroed: bool = True
+) -> int:
     """Have rollouts play the game with this type of state by `functions`, with the clock that the trainer keeps.
 
-    `bounds` are those of continuous actions. A reward that is not finite, or beyond LARGEST_REWARD, is LOST.
-    TypeError where another game has the same type of state.
+    Return how many bytes of a snapshot are the clock's. `bounds` are those of continuous actions; `zeroed` says whether
+    `observe` is given zeros. A reward that is not finite, or beyond LARGEST_REWARD, is LOST. TypeError where another
+    game has the same type of state.
     """
     if state_type in _adapted:
-        if _adapted[state_type] != (functions, bounds):
+        known, clock_bytes = _adapted[state_type]
+        if known != (functions, bounds, zeroed):
             raise TypeError(f"two games have the state {state_type.__module__}.{state_type.__qualname__}")
-        return
-    _adapted[state_type] = functions, bounds
+        return clock_bytes
     compiler = Compiler()
-    author_begins, author_steps = compiler.compiled(functions.begin), compiler.compiled(functions.step)
-    author_observes = compiler.compiled(functions.observe)
+    made = {name: compiler.compiled(one) for name, one in functions._asdict().items() if one is not None}
+    clock_bytes = 20 if compiler.draws_in_order else 12
+    _adapted[state_type] = (functions, bounds, zeroed), clock_bytes
+    author_begins, author_steps = made["begin"], made["step"]
     playable = _clipped(*map(float, bounds)) if bounds else _as_it_is
 
     @njit(**LEAN)
@@ -196,7 +215,7 @@ def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | 
         reward, ended = author_steps(playing.state, options, b, playable(action), Random(clock, b))
         clock.steps[b] += 1
         status = np.int64(ended)
-        if status == GOES_ON and clock.steps[b] >= options.max_steps:
+        if status == GOES_ON and 0 < options.max_steps <= clock.steps[b]:
             status = np.int64(TRUNCATED)
         thousandths = np.rint(reward * 1000.0)
         if not abs(thousandths) <= LARGEST_REWARD:  # also where it is NaN
@@ -207,29 +226,16 @@ def adapt(state_type: type, functions: Functions, bounds: tuple[float, float] | 
     def steps(playing, options, b):  # type: ignore[no-untyped-def]
         return playing.clock.steps[b]
 
-    @njit(**LEAN)
-    def observe(playing, options, b, out):  # type: ignore[no-untyped-def]
-        out[...] = 0.0
-        author_observes(playing.state, options, b, out)
-
-    @njit(**LEAN)
-    def observe_lanes(playing, options, index, out):  # type: ignore[no-untyped-def]
-        values = flat_of(out)
-        for i in range(values.shape[0]):  # at once: a single lane's zeros would lie one in each line of the cache
-            values[i] = 0.0
-        for lane in range(index.shape[0]):
-            author_observes(playing.state, options, index[lane], out[..., lane])
-
-    made: dict[str, Any] = {"begin": begin, "step": step, "steps": steps, "observe": observe}
-    made["observe_lanes"] = observe_lanes
-    if functions.mask is not None:
-        made["mask"] = _of_state(compiler.compiled(functions.mask))
-    if functions.metrics is not None:
-        made["metrics"] = _of_state(compiler.compiled(functions.metrics))
-    register(state_type, {state_type.__module__, *compiler.modules()}, **made)
+    of_contract: dict[str, Any] = {"begin": begin, "step": step, "steps": steps}
+    of_contract |= _observers(made["observe"], made.get("observe_lanes"), zeroed)
+    of_contract |= {name: _of_state(made[name]) for name in ("mask", "metrics") if name in made}
+    if "save" in made:
+        of_contract |= _savers(made["save"], made["load"], compiler.draws_in_order)
+    register(state_type, {state_type.__module__, *compiler.modules()}, **of_contract)
+    return clock_bytes
 
 
-_adapted: dict[type, tuple[Functions, tuple[float, float] | None]] = {}
+_adapted: dict[type, tuple[Any, int]] = {}
 
 
 def sources_of(functions: Functions, render: Callable[..., Any] | None = None) -> str:
@@ -239,6 +245,23 @@ def sources_of(functions: Functions, render: Callable[..., Any] | None = None) -
         compiler.compiled(function)  # nothing is compiled before the first call
     uncompiled = isinstance(render, FunctionType) and render not in compiler.functions()
     return kernel_cache.sources_of(compiler.modules(), but="evo", less=render if uncompiled else None)
+
+
+def compiled_game(definition: Declaration, options: GameOptions) -> CompiledGame:
+    """Return a game with its options, compiled when it is first played."""
+    example = definition.arrays(options)
+    bounds = (definition.action_low, definition.action_high) if definition.continuous else None
+    clock_bytes = adapt(type(example), definition.functions, bounds, definition.zeroed)
+    return CompiledGame(
+        make_state=partial(batch_of, example),
+        rules=rules_of(options.numbers),
+        shape=definition.of(definition.shape, options),
+        actions=definition.of(definition.actions, options),
+        episode_metrics=definition.episode_metrics,
+        masked=definition.masks_actions(options),
+        continuous=definition.continuous,
+        snapshot_size=0 if definition.save is None else definition.of(definition.snapshot_size, options) + clock_bytes,
+    )
 
 
 def rules_of(values: Mapping[str, float]) -> Any:
@@ -256,4 +279,4 @@ def rules_of(values: Mapping[str, float]) -> Any:
 def batch_of(state: Any, count: int) -> Playing:
     """Return the arrays of `count` environments, each with the shape and type that it has in `state` of one."""
     arrays = [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in state]
-    return Playing(type(state)(*arrays), drawing.clock_of(count))
+    return Playing(type(state)(*arrays), primitives.clock_of(count))

@@ -2,70 +2,132 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Space
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from evo.compiled.arguments import whole
+from evo.environment import Shown
 from evo.games.batch import Batch
-from evo.games.plain import action_space
-from evo.games.vector_env import MODES, CompiledVectorEnv, Info, Observation
+from evo.games.contract import CompiledGame
+from evo.games.declaration import Declaration, GameOptions
+from evo.games.plain import PlainGame, action_space, observation_space
 from evo.randomness.streams import SEED_LIMIT
-from evo.records import GOES_ON, TERMINATED, TRUNCATED
+from evo.records import DISABLED, GOES_ON, NEXT_STEP, SAME_STEP, TERMINATED, TRUNCATED
 
-if TYPE_CHECKING:
-    from evo.games.game import GameEnvironment
+Observation = NDArray[np.float32]
+Info = dict[str, Any]
+MODES = {AutoresetMode.NEXT_STEP: NEXT_STEP, AutoresetMode.SAME_STEP: SAME_STEP, AutoresetMode.DISABLED: DISABLED}
+RENDER_MODES = ("rgb_array", "ansi", "human")
+FRAMES_PER_SECOND = 10
+
+
+class _Pictures:
+    """What Gymnasium's interfaces show of a game."""
+
+    def __init__(self, definition: Declaration, options: GameOptions, mode: str | None, modes: Sequence[str]) -> None:
+        visible = definition.render is not None or definition.shown is not None
+        self.definition, self.options, self.mode = definition, options, mode
+        self.metadata: Info = {"render_modes": list(modes) if visible else [], "render_fps": FRAMES_PER_SECOND}
+        if mode is not None and mode not in self.metadata["render_modes"]:
+            raise ValueError(
+                f'render_mode is "{mode}", not one of {", ".join(self.metadata["render_modes"]) or "none"}'
+            )
+
+    def shown(self, batch: Batch) -> list[Shown]:
+        """Return every environment as a position that can be shown."""
+        plain = self._plain(batch)
+        return [plain.shown(b) for b in range(len(batch.status))]
+
+    def rendered(self, batch: Batch) -> list[Any]:
+        """Return every environment as `render_mode` says: pixels or text."""
+        plain, places = self._plain(batch), range(len(batch.status))
+        if self.mode != "rgb_array":
+            return [plain.shown(b).text("NO_COLOR" not in os.environ) for b in places]
+        if self.definition.render is None:
+            return [plain.shown(b).rgb() for b in places]
+        return [plain.picture(b) for b in places]
+
+    def _plain(self, batch: Batch) -> PlainGame:
+        plain = PlainGame(self.definition, self.options, len(batch.status))
+        for mine, theirs in zip(plain.state, batch.state.state, strict=True):
+            mine[...] = theirs
+        return plain
 
 
 class GameEnv(gymnasium.Env[Observation, Any]):
     """One environment of a game.
 
     `reset(seed=s)` begins the episode of seed s, and a reset without a seed the next one of that sequence. `info` has
-    `action_mask` (int8, 1 for what is allowed) where the game rules actions out, and the metrics of an episode at its
-    end. A masked action is played all the same.
+    `action_mask` (int8, 1 for what is allowed) where the game has a mask, its live metrics, and all metrics of an
+    episode at its end. A masked action is played all the same.
     """
 
-    def __init__(self, environment: GameEnvironment, render_mode: str | None = None) -> None:
-        self.environment, self.render_mode = environment, render_mode
-        self.metadata = _metadata(environment, render_mode)
-        self.observation_space, self.action_space = _spaces(environment)
-        self._batch = Batch(environment.game, 1)
+    def __init__(
+        self, definition: Declaration, options: GameOptions, game: CompiledGame, render_mode: str | None = None
+    ) -> None:
+        self._pictures, self.render_mode = _Pictures(definition, options, render_mode, RENDER_MODES), render_mode
+        self.metadata, self._definition = self._pictures.metadata, definition
+        self.observation_space = observation_space(definition, options)
+        self.action_space = action_space(definition, game.actions)
+        self._batch = Batch(game, 1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
         """Begin an episode; return the first observation, float32 [*shape], and info."""
         seeds = [None if seed is None else whole("seed", seed, 0, SEED_LIMIT - 1)]
         super().reset(seed=seed, options=options)
         self._batch.begin(np.ones(1, np.bool_), seeds, self.np_random)
-        return self._batch.out[0].copy(), self._info()
+        return self._batch.out[0].copy(), self._info(GOES_ON)
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, Info]:
         """Play one action; ValueError where there is no such action, RuntimeError after the end of an episode."""
         batch = self._batch
         batch.step(np.asarray(action)[None])
         status = int(batch.status[0])
-        info = self._info()
-        if status != GOES_ON:
-            info |= dict(zip(batch.game.episode_metrics, batch.ended.episode_metrics[0].tolist(), strict=True))
+        info = self._info(status)
         return batch.out[0].copy(), float(batch.rewards[0]), status == TERMINATED, status == TRUNCATED, info
 
     def render(self) -> Any:
-        """Return a picture, uint8 [H, W, 3]; None without a `render_mode`."""
-        return None if self.render_mode is None else _pictures(self.environment, self._batch)[0]
+        """Return what `render_mode` asks for: pixels, uint8 [H, W, 3], or text; human is shown at once."""
+        return None if self.render_mode in (None, "human") else self._pictures.rendered(self._batch)[0]
 
-    def _info(self) -> Info:
-        return {"action_mask": self._batch.masks[0].copy()} if self._batch.game.masked else {}
+    def shown(self) -> Shown:
+        """Return the position as it can be shown."""
+        return self._pictures.shown(self._batch)[0]
+
+    def _info(self, status: int) -> Info:
+        if self.render_mode == "human":
+            picture = self._pictures.rendered(self._batch)[0]
+            sys.stdout.write(f"\x1b[H\x1b[J{picture}\n" if sys.stdout.isatty() else f"{picture}\n")
+            sys.stdout.flush()
+            time.sleep(1 / FRAMES_PER_SECOND)
+        info: Info = {} if self._definition.mask is None else {"action_mask": self._batch.masks[0].copy()}
+        metrics = {name: int(values[0]) for name, values in _metrics(self._batch, self._definition).items()}
+        over, live = status != GOES_ON, self._definition.live_metrics
+        return info | {name: value for name, value in metrics.items() if over or name in live}
 
 
-class GameVectorEnv(CompiledVectorEnv):
-    """Many environments of a game, with the metadata and the pictures that its author declares."""
+class GameVectorEnv(VectorEnv[Observation, NDArray[Any], NDArray[Any]]):
+    """Many environments of a game, stepped, reset and observed in one compiled call.
+
+    `autoreset_mode` is one of Gymnasium's three. `reset(seed=s)` seeds environment i with s + i; a list names every
+    seed (None: the next episode of its sequence). `options["reset_mask"]` resets some. With `copy=False` the arrays
+    that `reset` and `step` return may be used again by the next call. `info` is that of `GameEnv`.
+    """
 
     def __init__(
         self,
-        environment: GameEnvironment,
+        definition: Declaration,
+        options: GameOptions,
+        game: CompiledGame,
         num_envs: int = 1,
         *,
         render_mode: str | None = None,
@@ -73,34 +135,100 @@ class GameVectorEnv(CompiledVectorEnv):
         copy: bool = True,
     ) -> None:
         mode = AutoresetMode(autoreset_mode)
-        batch = Batch(environment.game, num_envs, MODES[mode], fresh=copy)
-        metadata = {**_metadata(environment, render_mode), "autoreset_mode": mode}
-        super().__init__(batch, _spaces(environment), metadata)
-        self.render_mode, self._environment = render_mode, environment
+        self._pictures, self.render_mode = _Pictures(definition, options, render_mode, RENDER_MODES[:2]), render_mode
+        self._definition, self._batch = definition, Batch(game, num_envs, MODES[mode], fresh=copy)
+        self.num_envs, self.metadata = num_envs, {**self._pictures.metadata, "autoreset_mode": mode}
+        self.single_observation_space = observation_space(definition, options)
+        self.single_action_space = action_space(definition, game.actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._everywhere = np.ones(num_envs, np.bool_)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, Info]:
+        """Begin episodes in all environments, or in those of `options["reset_mask"]`.  # [B, *shape], info"""
+        chosen, seeds = self._reset_mask((options or {}).get("reset_mask")), self._seeds(seed)
+        if isinstance(seed, int | np.integer):
+            super().reset(seed=int(seed))
+        self._batch.begin(chosen, seeds, self.np_random)
+        return self._batch.out, _of(chosen, self._now())
+
+    def step(
+        self, actions: NDArray[Any]
+    ) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
+        """Play one action in every environment.  # [B, *shape], float64 [B], bool [B], bool [B], info
+
+        ValueError where there is no such action; RuntimeError where an episode is over and nothing resets it.
+        """
+        batch = self._batch
+        batch.step(actions)
+        terminated, truncated = batch.status == TERMINATED, batch.status == TRUNCATED
+        info = _of(self._everywhere, self._now())
+        if batch.status.any():
+            info |= self._at_ends(terminated | truncated)
+        return batch.out, batch.rewards.copy(), terminated, truncated, info
 
     def render(self) -> tuple[Any, ...] | None:
-        """Return a picture of every environment, uint8 [H, W, 3]; None without a `render_mode`."""
-        return None if self.render_mode is None else _pictures(self._environment, self._batch)
+        """Return what `render_mode` asks for of every environment; None without one."""
+        return None if self.render_mode is None else tuple(self._pictures.rendered(self._batch))
+
+    def shown(self) -> list[Shown]:
+        """Return every position as it can be shown."""
+        return self._pictures.shown(self._batch)
+
+    def _now(self) -> Info:
+        """Return masks and live metrics of all environments."""
+        info: Info = {} if self._definition.mask is None else {"action_mask": self._batch.masks.copy()}
+        if self._definition.live_metrics:
+            metrics = _metrics(self._batch, self._definition)
+            info |= {name: metrics[name] for name in self._definition.live_metrics}
+        return info
+
+    def _at_ends(self, ended: NDArray[np.bool_]) -> Info:
+        """Return metrics of episodes that have ended in this step; of SAME_STEP, also what they showed last."""
+        batch, definition = self._batch, self._definition
+        names, same_step = definition.episode_metrics, batch.mode == SAME_STEP
+        values: Info = {name: batch.ended.episode_metrics[:, i].astype(np.int64) for i, name in enumerate(names)}
+        if same_step and definition.mask is not None:
+            values["action_mask"] = batch.final_masks.copy()
+        for value in values.values():
+            value[~ended] = 0
+        if not same_step:
+            return _of(ended, {name: value for name, value in values.items() if name not in definition.live_metrics})
+        final = np.empty(self.num_envs, object)
+        for b in np.flatnonzero(ended):
+            final[b] = batch.final[b].copy()
+        return _of(ended, {"final_obs": final, "final_info": _of(ended, values)})
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if isinstance(seed, int | np.integer):
+            seed = [int(seed) + i for i in range(self.num_envs)]
+        seeds = [None] * self.num_envs if seed is None else seed
+        try:
+            count = len(seeds)
+        except TypeError:
+            raise ValueError(f"seed is a whole number, a list of them or None, not {seed!r}") from None
+        if count != self.num_envs:
+            raise ValueError(f"{count} seeds for {self.num_envs} environments")
+        return [None if one is None else whole("seed", one, 0, SEED_LIMIT - 1) for one in seeds]
+
+    def _reset_mask(self, chosen: Any) -> NDArray[np.bool_]:
+        if chosen is None:
+            return np.ones(self.num_envs, np.bool_)
+        if not isinstance(chosen, np.ndarray) or chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
+            raise ValueError(f"reset_mask is a bool array with a place for each of {self.num_envs} environments")
+        if not chosen.any():
+            raise ValueError("reset_mask chooses no environment")
+        return chosen.copy()
 
 
-def _spaces(environment: GameEnvironment) -> tuple[Space[Any], Space[Any]]:
-    """Return Gymnasium's spaces of observations and of actions."""
-    definition = environment.definition
-    seen = Box(definition.low, definition.high, environment.shape, np.float32)
-    return seen, action_space(definition, environment.actions)
+def _metrics(batch: Batch, definition: Declaration) -> dict[str, NDArray[np.int64]]:
+    """Return the metrics of every environment: where there are live ones as they are now, else of the last end."""
+    values = batch.live_metrics() if definition.live_metrics else batch.ended.episode_metrics
+    return {name: values[:, i].astype(np.int64) for i, name in enumerate(definition.episode_metrics)}
 
 
-def _metadata(environment: GameEnvironment, render_mode: str | None) -> Info:
-    """Return what Gymnasium should know of a game; ValueError where there is no such `render_mode`."""
-    modes = ["rgb_array"] if environment.visible else []
-    if render_mode is not None and render_mode not in modes:
-        raise ValueError(f'render_mode "{render_mode}" is none of {modes}')
-    return {"render_modes": modes, "render_fps": 10}
-
-
-def _pictures(environment: GameEnvironment, batch: Batch) -> tuple[NDArray[np.uint8], ...]:
-    """Return what the author draws of every environment, uint8 [H, W, 3] each."""
-    plain = environment.plain(len(batch.status))
-    for mine, theirs in zip(plain.state, batch.state.state, strict=True):
-        mine[...] = theirs
-    return tuple(plain.picture(b) for b in range(len(batch.status)))
+def _of(valid: NDArray[np.bool_], values: Mapping[str, Any]) -> Info:
+    """Return values as a vector's info has them: with a truth for each environment, whether the value is its own."""
+    return {**values, **{f"_{name}": valid.copy() for name in values}}

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
+from evo.environment import Shown
 from evo.errors import did_you_mean
-from evo.games.drawing import Random, clock_of
+from evo.games.declaration import Declaration, GameOptions
+from evo.games.pictures import Picture
+from evo.games.primitives import Random, clock_of
 from evo.randomness.philox import draw
 from evo.randomness.streams import Purpose
 from evo.records import GOES_ON, TERMINATED, TRUNCATED
-
-if TYPE_CHECKING:
-    from evo.games.game import Game, GameOptions
-
 
 ACTION = int(Purpose.ACTION)
 
@@ -38,15 +37,21 @@ class Numbers(SimpleNamespace):
         raise AttributeError(f"options have no {name}{did_you_mean(name, vars(self))}")
 
 
+def plain_state(example: Any, count: int) -> Any:
+    """Return the state of `count` environments as zeros, of the types and shapes of `example`."""
+    arrays = [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in example]
+    return type(example)(*(array.view(PlainArray) for array in arrays))
+
+
 class PlainGame:
     """A number of environments of a game, played one at a time."""
 
-    def __init__(self, definition: Game, options: GameOptions, shape: tuple[int, ...], actions: int, count: int = 1):
-        self.definition, self.options, self.shape, self.actions = definition, options, shape, actions
+    def __init__(self, definition: Declaration, options: GameOptions, count: int = 1) -> None:
+        self.definition, self.options = definition, options
+        self.shape: tuple[int, ...] = definition.of(definition.shape, options)
+        self.actions: int = definition.of(definition.actions, options)
         self.rules = Numbers(**options.numbers)
-        example = definition.arrays(options)
-        arrays = [np.zeros((count, *np.shape(part)), np.asarray(part).dtype) for part in example]
-        self.state, self.clock = type(example)(*(array.view(PlainArray) for array in arrays)), clock_of(count)
+        self.state, self.clock = plain_state(definition.arrays(options), count), clock_of(count)
 
     def begin(self, b: int, seed: int) -> None:
         """Begin the episode of `seed`."""
@@ -68,7 +73,7 @@ class PlainGame:
         reward, ended = self.definition.step(self.state, self.rules, b, taken, random)
         self.clock.steps[b] += 1
         status = int(ended)
-        if status == GOES_ON and self.clock.steps[b] >= self.rules.max_steps:
+        if status == GOES_ON and 0 < self.rules.max_steps <= self.clock.steps[b]:
             status = TRUNCATED
         return float(reward), status
 
@@ -98,15 +103,27 @@ class PlainGame:
             raise ValueError(f"{self.definition.module} has no render")
         return np.asarray(self.definition.render(self.state, self.rules, b), np.uint8)
 
+    def shown(self, b: int, caption: str = "") -> Shown:
+        """Return environment b as a position that can be shown."""
+        if self.definition.shown is None:
+            return Picture(self.picture(b), caption)
+        return self.definition.shown(self.state, self.rules, b)
 
-def action_space(definition: Game, actions: int) -> Any:
+
+def observation_space(definition: Declaration, options: GameOptions) -> Any:
+    """Return Gymnasium's space of a game's observations."""
+    low, high, shape = (definition.of(value, options) for value in (definition.low, definition.high, definition.shape))
+    return Box(low, high, shape, np.float32)
+
+
+def action_space(definition: Declaration, actions: int) -> Any:
     """Return Gymnasium's space of a game's actions."""
     if not definition.continuous:
         return Discrete(actions)
     return Box(definition.action_low, definition.action_high, (actions,), np.float32)
 
 
-def random_action(definition: Game, actions: int, mask: NDArray[np.int8] | None, seed: int, step: int) -> Any:
+def random_action(definition: Declaration, actions: int, mask: NDArray[np.int8] | None, seed: int, step: int) -> Any:
     """Return a random action that is allowed, named by a seed and a step: int64, or float32 [A]."""
     if definition.continuous:
         shares = [draw(seed, step * actions + d, 1 << 32, ACTION) * 2.0**-32 for d in range(actions)]
@@ -120,8 +137,8 @@ class PlainEnv(gymnasium.Env[NDArray[np.float32], Any]):
     """One environment of a game in plain Python, behind Gymnasium's interface."""
 
     def __init__(self, game: PlainGame) -> None:
-        self.game = game
-        self.observation_space = Box(game.definition.low, game.definition.high, game.shape, np.float32)
+        self.game, self.masked = game, game.definition.masks_actions(game.options)
+        self.observation_space = observation_space(game.definition, game.options)
         self.action_space = action_space(game.definition, game.actions)
 
     def reset(
@@ -140,8 +157,9 @@ class PlainEnv(gymnasium.Env[NDArray[np.float32], Any]):
 
     def _info(self, status: int) -> dict[str, Any]:
         info: dict[str, Any] = {}
-        if self.game.definition.mask is not None:
+        if self.masked:
             info["action_mask"] = self.game.mask(0)
-        if status != GOES_ON:
-            info |= dict(zip(self.game.definition.episode_metrics, self.game.metrics(0).tolist(), strict=True))
+        metrics = dict(zip(self.game.definition.episode_metrics, self.game.metrics(0).tolist(), strict=True))
+        over, live = status != GOES_ON, self.game.definition.live_metrics
+        info |= {name: value for name, value in metrics.items() if over or name in live}
         return info

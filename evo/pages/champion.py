@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evo.config.environments import environment_of
-from evo.environments.snake import Options as Snake
+from evo.games.catalogue.snake import Options as Snake
 from evo.pages.facts import facts, summary
 from evo.pages.page import page
 from evo.pages.playable import playable

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from evo.environments.snake import Options as Snake
 from evo.errors import counted
+from evo.games.catalogue.snake import Options as Snake
 from evo.networks.network import Network
 from evo.statistics import percentage
 from evo.store.champion import Score, score_in

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.environments.snake import Options as Snake
 from evo.errors import ConfigurationError
+from evo.games.catalogue.snake import Options as Snake
+from evo.games.catalogue.snake.observations import LOCAL_AGE
 from evo.networks.network import Network, Options
 from evo.options import EnvironmentOptions
-from snake.rules import LOCAL_AGE
 
 SIDES = {
     "height": "height", "width": "width", "channels": "channels", "filters": "filters", "kernel": "kernel",

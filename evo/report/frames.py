@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.environment import Shown
-from evo.environments.snake import Board
+from evo.games.catalogue.snake.pictures import Board
 from evo.games.pictures import Picture
 
 MOST_PIXELS = 10_000_000  # of all frames of an episode; of more, every second frame is shown, or every third, ...

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.environment import Environment
-from evo.environments import gymnasium, snake
+from evo.environments import gymnasium
+from evo.games.catalogue import snake
 from evo.learning.gradient_algorithm import GradientAlgorithm
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy

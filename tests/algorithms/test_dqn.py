@@ -23,8 +23,6 @@ from evo.learning.hyperparameters import value_at
 from evo.networks.network import Options as Policy
 from evo.records import Metrics, Request, Result, Transitions
 from evo.store.store import Store
-from snake.batch import make_boards
-from snake.observe import mask
 from tests.algorithms.learners import (
     Chain,
     assert_chain_is_valued,
@@ -38,7 +36,6 @@ from tests.algorithms.learners import (
 )
 from tests.helpers.calling import called, summary_of
 from tests.helpers.learning import tensorflow  # noqa: F401
-from tests.snake.saved_boards import restore
 
 CNN = Policy(conv=[[4, 3, 1]], dense=[8])
 ENVS = {"envs": 8, "horizon": 8, "batch_size": 8, "learning_starts": 10, "replay_size": 500}
@@ -153,12 +150,11 @@ def test_action_masks_hold_for_acting_and_for_targets() -> None:
 
 def assert_masks(environment: Any, sample: Any) -> None:
     """Compare the masks of a sample with those of its boards."""
-    rules, _, masked = environment.game.rules
-    boards, expected = make_boards(1, 5), np.ones(3, np.int8)
     for row, allowed in zip(sample.following, sample.action_masks, strict=True):
-        restore(boards, [0], row[None])
-        mask(boards, rules, masked, 0, expected)
-        assert allowed.tolist() == expected.tolist()
+        plain, saved = environment.plain(), environment.game.restored(row[None])
+        for mine, theirs in zip((*plain.state, *plain.clock), (*saved.state, *saved.clock), strict=True):
+            mine[...] = theirs
+        assert allowed.tolist() == plain.mask(0).tolist()
 
 
 def reference_errors(algorithm: GradientAlgorithm, sample: Any, double: bool) -> np.ndarray:

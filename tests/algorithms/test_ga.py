@@ -10,7 +10,8 @@ from deap import tools
 from pydantic import ValidationError
 
 from evo.algorithms import ga
-from evo.environments import gymnasium, snake
+from evo.environments import gymnasium
+from evo.games.catalogue import snake
 from evo.networks.candidates import Rebuilder
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evo.environments import snake
+from evo.games.catalogue import snake
 from evo.games.symmetry import Symmetry
 from snake.batch import load
 from snake.rules import Game
-from tests.snake.saved_boards import snapshots
 
 VIEWS = [
     ("ego", "relative", 2),
@@ -50,8 +49,8 @@ def turned(state: dict[str, Any], form: int) -> Game:
 
 def seen(environment: Any, game: Game) -> np.ndarray:
     boards = environment.game.make_state(1)
-    load(boards, environment.game.rules.rules, 0, {**game.state(), "fruits": []})
-    return environment.game.observe(snapshots(boards, [0]))
+    load(environment.game, boards, 0, {**game.state(), "fruits": []})
+    return environment.game.observe(environment.game.snapshots(boards))
 
 
 @pytest.mark.parametrize(("observation", "actions", "form"), CASES)

@@ -134,8 +134,8 @@ def refusal(call: Callable[..., object], *given: Any, **named: Any) -> str:
 def kinds(value: Any) -> Any:
     """Return the types and the shapes of what is handed out, without what games name themselves."""
     if isinstance(value, dict):
-        own = ("action_mask", "_action_mask", "score", "_score")
-        return {name: kinds(part) for name, part in value.items() if name not in own}
+        own = ("action_mask", "score", "won", "starved")
+        return {name: kinds(part) for name, part in value.items() if name.removeprefix("_") not in own}
     return value.dtype.str, value.shape[:1]
 
 
@@ -159,5 +159,4 @@ def behaviour(name: str, mode: AutoresetMode) -> list[Any]:
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_snakes_vector_is_the_one_of_every_game(mode: AutoresetMode) -> None:
     assert behaviour("evo/Snake-v0", mode) == behaviour("evo/catch-v0", mode)
-    ours, theirs = type(vector("evo/Snake-v0")), type(vector("evo/catch-v0"))
-    assert (ours.reset, ours.step) == (theirs.reset, theirs.step)
+    assert type(vector("evo/Snake-v0")) is type(vector("evo/catch-v0"))

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from evo.algorithms import ga
-from evo.environments import snake
+from evo.games.catalogue import snake
+from evo.games.game import GameEnvironment
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.records import Result, Task, WeightSource
@@ -27,7 +28,7 @@ POLICY = {"conv": [[6, 3, 2]], "dense": [7]}
 Map = Callable[[Sequence[Task], np.ndarray], Sequence[Result]]
 
 
-def parts() -> tuple[Network, snake.Environment]:
+def parts() -> tuple[Network, GameEnvironment]:
     environment = snake.make(snake.Options(**ENVIRONMENT))
     return Network.build(Policy(**POLICY), environment.shape, environment.actions), environment
 

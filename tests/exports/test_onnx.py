@@ -18,8 +18,7 @@ from evo.config.experiment import Experiment
 from evo.environment import Normalisation
 from evo.exports.onnx_model import onnx_model
 from evo.kernels import lanes
-from snake.batch import positions
-from snake.envs import SnakeEnv
+from snake import SnakeEnv
 from tests.helpers.calling import ROOT, SMALL, called
 from tests.helpers.networks import random_observations
 
@@ -40,9 +39,8 @@ def states(**options: Any) -> tuple[list[dict[str, Any]], NDArray[np.float32]]:
     generator, told, seen = np.random.default_rng(1), list[dict[str, Any]](), []
     observation, info = env.reset(seed=1)
     while len(told) < 1000:
-        body, fruit = positions(env._boards, env._rules, 0)
-        state = env._boards.state[0]
-        told.append({"body": body, "fruit": fruit, "heading": int(state["heading"]), "hunger": int(state["hunger"])})
+        position, hunger = env.shown().position, int(env._batch.state.state.hunger[0])
+        told.append({"body": position.body, "fruit": position.fruit, "heading": position.heading, "hunger": hunger})
         seen.append(observation)
         safe = np.flatnonzero(info["action_mask"])
         observation, _, terminated, truncated, info = env.step(generator.choice(safe))

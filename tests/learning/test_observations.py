@@ -7,7 +7,7 @@ import pytest
 
 from evo.algorithms import pqn
 from evo.environment import Environment
-from evo.environments import snake
+from evo.games.catalogue import snake
 from evo.learning import learner as learners
 from evo.learning.collecting import begin_envs
 from evo.learning.exact.learner import ExactLearner

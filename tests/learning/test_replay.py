@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evo.environments import snake
+from evo.games.catalogue import snake
 from evo.learning.replay_buffer import ReplayBuffer, below, draw_slots, record_of, set_priorities
 from evo.records import SEGMENT_END, TERMINATED, Transitions
 from evo.rollouts.segments import replay_segment

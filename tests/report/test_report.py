@@ -16,8 +16,9 @@ import pytest
 
 import evo
 from evo.diagnosis.examination import diagnosis
-from evo.environments.snake import Board
 from evo.errors import ConfigurationError, DataError
+from evo.games.catalogue.snake.pictures import Board, position
+from evo.games.catalogue.snake.players import greedy_player
 from evo.games.pictures import Picture
 from evo.plugins import registry
 from evo.report import differences, frames, meanings, writing
@@ -27,8 +28,6 @@ from evo.report.verdict import method_named, short_name, verdict_of_several
 from evo.store.champion import read_champion
 from evo.store.run import Run
 from evo.store.store import Store
-from snake.players import greedy_player
-from snake.render import position
 from snake.rules import Game
 from tests.helpers.calling import ROOT, SMALL, called, summary_of
 from tests.report.reports import Page, bodies, pictures

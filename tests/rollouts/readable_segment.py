@@ -1,4 +1,4 @@
-"""A segment played in plain Python on `snake.rules.Game`: what the compiled one must equal."""
+"""A segment played in plain Python behind Gymnasium's interface: what the compiled one must equal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from evo.networks.network import Network
 from evo.randomness.philox_compiled import episode_seed
 from evo.records import GOES_ON, SEGMENT_END, TERMINATED, TRUNCATED, ActionRule
 from evo.rollouts.action_rules import RULES, choose_action
-from snake.envs import SnakeEnv
 
 
 class ReadableLane:
     """One lane: its episodes follow each other behind Gymnasium's interface."""
 
     def __init__(self, environment: Any, first: int) -> None:
-        self.env: SnakeEnv = environment.env()
+        self.env = environment.env()
         self.first, self.episode, self.environment = first, 0, environment
         self._reset()
 

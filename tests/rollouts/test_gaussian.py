@@ -10,9 +10,9 @@ import pytest
 
 from evo.cli.commands.evaluate import sampled
 from evo.environments.gymnasium import Environment, Options, make
-from evo.environments.snake import Options as SnakeOptions
-from evo.environments.snake import make as make_snake
 from evo.errors import ConfigurationError
+from evo.games.catalogue.snake import Options as SnakeOptions
+from evo.games.catalogue.snake import make as make_snake
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.philox import philox

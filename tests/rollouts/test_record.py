@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from evo.environments import gymnasium as anything
-from evo.environments import snake
+from evo.games.catalogue import snake
+from evo.games.game import GameEnvironment
 from evo.kernels import lanes
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -21,7 +22,7 @@ from tests.helpers.sampling import sampled
 from tests.rollouts.readable_snake import ReadableSnake
 from tests.rollouts.test_rollout import EMPTY, Elsewhere, fresh, make, rows, train
 
-MADE: list[Callable[[snake.Environment], gymnasium.Env]] = [ReadableSnake, lambda environment: environment.env()]
+MADE: list[Callable[[GameEnvironment], gymnasium.Env]] = [ReadableSnake, lambda environment: environment.env()]
 
 
 def with_value(**options: Any) -> Rollout:

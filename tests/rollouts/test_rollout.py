@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evo.environment import Environment as Declared
-from evo.environments import snake
+from evo.games.catalogue import snake
+from evo.games.game import GameEnvironment
 from evo.games.step import Ended
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
@@ -54,8 +55,8 @@ def train(episodes: int, generation: int = 0) -> Episodes:
 class Elsewhere(Declared):
     """The environment of a rollout, with other Gymnasium environments: nothing of it is compiled."""
 
-    environment: snake.Environment
-    made: Callable[[snake.Environment], gymnasium.Env]
+    environment: GameEnvironment
+    made: Callable[[GameEnvironment], gymnasium.Env]
 
     actions = property(lambda self: self.environment.actions)
     shape = property(lambda self: self.environment.shape)
@@ -68,7 +69,7 @@ class Elsewhere(Declared):
         return self.environment.metrics_of_episode(info, truncated)
 
 
-def played_plainly(rollout: Rollout, task: Task, made: Callable[[snake.Environment], gymnasium.Env]) -> Result:
+def played_plainly(rollout: Rollout, task: Task, made: Callable[[GameEnvironment], gymnasium.Env]) -> Result:
     """Return what `rollout.play` returns, by the plain path; the game is not the compiled one."""
     plain = Rollout(rollout.network, Elsewhere(rollout.environment, made))
     return plain.play(task, EMPTY)
@@ -264,7 +265,7 @@ def test_environments_are_closed_however_their_episodes_end(reward: float) -> No
     open_ones: set[int] = set()
 
     class Counted(ReadableSnake):
-        def __init__(self, environment: snake.Environment) -> None:
+        def __init__(self, environment: GameEnvironment) -> None:
             super().__init__(environment)
             open_ones.add(id(self))
 

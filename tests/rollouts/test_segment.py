@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from evo.environments import snake
+from evo.games.catalogue import snake
+from evo.games.game import GameEnvironment
 from evo.kernels import lanes as kernel
 from evo.kernels import layout
 from evo.networks.network import Network, Options
@@ -25,19 +26,19 @@ RULES = [
 ]
 
 
-def world(**options: Any) -> tuple[snake.Environment, Network, NDArray[np.float32]]:
+def world(**options: Any) -> tuple[GameEnvironment, Network, NDArray[np.float32]]:
     environment = snake.make(snake.Options(**{"size": 6, "starvation": 9, "observation": "ego", **options}))
     network = Network.build(Options(conv=[[5, 3, 1]], dense=[7]), environment.shape, environment.actions, EXTRA)
     weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32) * np.float32(0.3)
     return environment, network, weights
 
 
-def begin(environment: snake.Environment, count: int) -> EnvStates:
+def begin(environment: GameEnvironment, count: int) -> EnvStates:
     return environment.game.begin(np.array([stream(7, Purpose.ENV, 0, lane) for lane in range(count)], np.uint64))
 
 
 def play(
-    environment: snake.Environment,
+    environment: GameEnvironment,
     network: Network,
     weights: NDArray[np.float32],
     lanes: EnvStates,

@@ -9,39 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evo.games.catalogue.snake.players import hamiltonian_player
 from evo.games.contract import GOES_ON, TERMINATED, TRUNCATED
 from evo.randomness.philox_compiled import draw as compiled_draw
-from snake.batch import (
-    Boards,
-    Rules,
-    dump,
-    load,
-    make_boards,
-    make_rules,
-    positions,
-    reset_board,
-    step_board,
-)
-from snake.players import hamiltonian_player
 from snake.rules import DEFAULT_REWARDS, Game
 from tests.helpers.sampling import sampled
-from tests.snake.saved_boards import restore, snapshot, snapshots
+from tests.snake.boards import Boards
+from tests.snake.reference import Reference
 
 
-def step_both(game: Game, boards: Boards, rules: Rules, b: int, action: int) -> None:
+def step_both(game: Any, boards: Boards, b: int, action: int) -> None:
     """Play one action on both and hold them equal in everything that can be seen."""
     reward, terminated, truncated = game.step(action)
-    thousandths, status = step_board(boards, rules, b, action)
+    thousandths, status = boards.step(b, action)
     assert (thousandths, status) == (round(1000 * reward), TERMINATED if terminated else TRUNCATED if truncated else 0)
-    assert boards.state["over"][b] == status
-    assert positions(boards, rules, b) == (game.body, game.fruit)
-    assert (boards.state["heading"][b], boards.state["hunger"][b], boards.state["steps"][b]) == (
+    assert boards.state.over[b] == status
+    assert boards.position(b) == (game.body, game.fruit)
+    assert (boards.state.heading[b], boards.state.hunger[b], boards.clock.steps[b]) == (
         game.heading,
         game.hunger,
         game.steps,
     )
     if not game.over:
-        assert dump(boards, rules, b) == game.state()
+        assert boards.dump(b) == game.state()
 
 
 @st.composite
@@ -68,18 +58,16 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
 def test_the_compiled_board_is_the_readable_one_on_any_play(
     chosen: dict[str, Any], seed: int, data: st.DataObject
 ) -> None:
-    rules, boards = make_rules(**chosen), make_boards(2, chosen["size"])
-    game = Game(seed=seed, **chosen)
-    reset_board(boards, rules, 1, np.uint64(seed))
-    assert dump(boards, rules, 1) == game.state()
+    boards, game = Boards(2, **chosen), Reference(seed=seed, **chosen)
+    boards.begin(1, seed)
+    assert boards.dump(1) == game.state()
     careful = data.draw(st.booleans())
     for choice in data.draw(st.lists(st.integers(0, 11), min_size=100, max_size=100)):
         allowed = [action for action, allows in enumerate(game.mask("fatal" if careful else "none")) if allows]
-        step_both(game, boards, rules, 1, allowed[choice % len(allowed)])
+        step_both(game, boards, 1, allowed[choice % len(allowed)])
         if game.over:
             break
-    assert boards.state["over"][0] == TERMINATED  # the neighbour has not been touched
-    assert boards.state["steps"][0] == 0
+    assert not any(array[0].any() for array in (*boards.state, *boards.clock))  # the neighbour has not been touched
 
 
 @pytest.mark.parametrize("size", sampled([4, 5, 6, 7, 10, 16, 17], 0, 1, 4))
@@ -87,17 +75,16 @@ def test_the_compiled_board_is_the_readable_one_on_any_play(
 @pytest.mark.parametrize("actions", ["absolute", "relative"])
 def test_whole_games_to_a_full_board_are_the_same(size: int, tail: str, actions: str) -> None:
     chosen: dict[str, Any] = {"size": size, "tail": tail, "actions": actions, "starvation": 2 * size * size}
-    rules, boards = make_rules(**chosen), make_boards(1, size)
-    game = Game(seed=size, **chosen)
-    reset_board(boards, rules, 0, np.uint64(size))
+    boards, game = Boards(**chosen), Game(seed=size, **chosen)
+    boards.begin(0, size)
     while not game.over:
         reward, terminated, truncated = game.step(action := hamiltonian_player(game))
-        assert step_board(boards, rules, 0, action) == (round(1000 * reward), terminated + 2 * truncated)
+        assert boards.step(0, action) == (round(1000 * reward), terminated + 2 * truncated)
         if game.hunger == 0:
-            assert positions(boards, rules, 0) == (game.body, game.fruit)
+            assert boards.position(0) == (game.body, game.fruit)
     assert game.won or (size % 2 and tail == "fatal")
-    assert positions(boards, rules, 0) == (game.body, game.fruit)
-    assert int(boards.state["length"][0]) - rules.start_length == game.score
+    assert boards.position(0) == (game.body, game.fruit)
+    assert int(boards.state.length[0]) - 1 == game.score
 
 
 @pytest.mark.parametrize("size", [5, 10])
@@ -106,19 +93,19 @@ def test_every_fruit_is_uniform_over_the_free_cells(size: int, length: int) -> N
     way = [(row, column if row % 2 == 0 else size - 1 - column) for row in range(size) for column in range(size)]
     body = way[3 : 3 + length] if length < 22 else way[:length]
     ahead = way[3 + length] if length < 22 else way[length]
-    rules, boards = make_rules(size=size), make_boards(1, size)
+    boards = Boards(size=size)
     free = size * size - length - 1
     rounds = 60 * free
     fruits: dict[tuple[int, int] | None, int] = {}
     direction = Game(size=size, body=[ahead, *body[::-1]]).heading
     before = Game(size=size, body=body[::-1], fruit=ahead, heading=0 if length == 1 else None)
-    load(boards, rules, 0, before.state())
-    start = snapshot(boards, 0)
+    boards.load(0, before.state())
+    start = boards.snapshots([0])
     for seed in range(rounds):
-        restore(boards, [0], start[None])
-        boards.state["seed"][0] = seed
-        step_board(boards, rules, 0, direction)
-        fruit = positions(boards, rules, 0)[1]
+        boards.restore([0], start)
+        boards.clock.seed[0] = seed
+        boards.step(0, direction)
+        fruit = boards.position(0)[1]
         fruits[fruit] = fruits.get(fruit, 0) + 1
     if free == 0:
         assert fruits == {}
@@ -132,37 +119,36 @@ def test_every_fruit_is_uniform_over_the_free_cells(size: int, length: int) -> N
 
 
 def test_the_start_is_uniform_over_the_board() -> None:
-    rules, boards = make_rules(size=6), make_boards(3600, 6)
+    boards = Boards(3600, size=6)
     for b in range(3600):
-        reset_board(boards, rules, b, np.uint64(b))
-    counts = np.bincount(boards.body[:, 0], minlength=36)
+        boards.begin(b, b)
+    counts = np.bincount(boards.state.body[:, 0], minlength=36)
     assert ((counts - 100) ** 2 / 100).sum() < 66.6  # chi-square with 35 degrees of freedom: 99.9 %
 
 
-def test_a_board_that_is_over_stays_as_it_is() -> None:
-    rules, boards = make_rules(size=4, start_length=4), make_boards(1, 4)
-    reset_board(boards, rules, 0, np.uint64(1))
-    assert step_board(boards, rules, 0, 0) == (-1000, TERMINATED)
-    end = snapshot(boards, 0)
-    assert step_board(boards, rules, 0, 1) == (0, TERMINATED)
-    np.testing.assert_array_equal(snapshot(boards, 0), end)
+def test_a_board_that_is_over_has_no_state() -> None:
+    boards = Boards(size=4, start_length=4)
+    boards.begin(0, 1)
+    assert boards.step(0, 0) == (-1000, TERMINATED)
     with pytest.raises(RuntimeError, match="no state"):
-        dump(boards, rules, 0)
+        boards.dump(0)
 
 
 def test_many_boards_step_as_each_alone() -> None:
-    rules = make_rules(size=6, starvation=6, actions="relative")
-    many, alone = make_boards(50, 6), [make_boards(1, 6) for _ in range(50)]
+    options: dict[str, Any] = {"size": 6, "starvation": 6, "actions": "relative"}
+    many, alone = Boards(50, **options), [Boards(**options) for _ in range(50)]
     actions = np.random.default_rng(1).integers(0, 3, (7, 50))
     for b in range(50):
-        reset_board(many, rules, b, np.uint64(b))
-        reset_board(alone[b], rules, 0, np.uint64(b))
+        many.begin(b, b)
+        alone[b].begin(0, b)
+    over = np.zeros(50, np.int64)
     for step in range(7):
-        for b in range(50):
-            played = step_board(many, rules, b, actions[step, b])
-            assert played == step_board(alone[b], rules, 0, actions[step, b])
-    np.testing.assert_array_equal(snapshots(many, range(50)), [snapshot(one, 0) for one in alone])
-    assert set(many.state["over"].tolist()) == {GOES_ON, TERMINATED, TRUNCATED}  # so the play has met every end
+        for b in np.flatnonzero(over == GOES_ON):
+            played = many.step(b, actions[step, b])
+            assert played == alone[b].step(0, actions[step, b])
+            over[b] = played[1]
+    np.testing.assert_array_equal(many.snapshots(range(50)), [one.snapshots([0])[0] for one in alone])
+    assert set(over.tolist()) == {GOES_ON, TERMINATED, TRUNCATED}  # so the play has met every end
 
 
 @settings(max_examples=60, deadline=None)
@@ -170,88 +156,87 @@ def test_many_boards_step_as_each_alone() -> None:
 def test_dumps_loads_and_snapshots_are_exact_and_equal_positions_have_equal_bytes(
     chosen: dict[str, Any], seed: int, data: st.DataObject
 ) -> None:
-    rules, boards = make_rules(**chosen), make_boards(4, chosen["size"])
-    game = Game(seed=seed, **chosen)
-    reset_board(boards, rules, 0, np.uint64(seed))
+    boards, game = Boards(4, **chosen), Reference(seed=seed, **chosen)
+    boards.begin(0, seed)
     for choice in data.draw(st.lists(st.integers(0, 11), max_size=40)):
         allowed = [action for action, allows in enumerate(game.mask("fatal")) if allows]
-        step_both(game, boards, rules, 0, allowed[choice % len(allowed)])
+        step_both(game, boards, 0, allowed[choice % len(allowed)])
         if game.over:
             break
-    saved = snapshots(boards, [0])
-    restore(boards, [2], saved)
-    np.testing.assert_array_equal(snapshot(boards, 2), saved[0])
+    saved = boards.snapshots([0])
+    boards.restore([2], saved)
+    np.testing.assert_array_equal(boards.snapshots([2]), saved)
     if game.over:
         return
-    load(boards, rules, 1, game.state())
-    np.testing.assert_array_equal(snapshot(boards, 1), saved[0])
-    copies = [Game(**dump(boards, rules, b)) for b in (0, 1, 2)]
-    assert copies == [game, game, game]
+    boards.load(1, game.state())
+    np.testing.assert_array_equal(boards.snapshots([1]), saved)
+    copies = [Game(**boards.dump(b)) for b in (0, 1, 2)]
+    assert copies == [Game(**game.state())] * 3
     for action in data.draw(st.lists(st.integers(0, 2), max_size=10)):
         for b, copy in enumerate(copies):
-            step_both(copy, boards, rules, b, action)
+            step_both(copy, boards, b, action)
         if copies[0].over:
             break
 
 
 def test_a_snapshot_of_a_ten_by_ten_board_is_small_and_a_board_too() -> None:
-    boards = make_boards(1000, 10)
-    assert sum(field.nbytes for field in boards) == 140 * 1000  # of which the state takes 24
-    assert snapshot(boards, 0).nbytes == 122
-    assert [make_boards(1, size).body.dtype for size in (16, 17)] == [np.uint8, np.uint16]
-    assert snapshots(boards, []).shape == (0, 122)
+    boards = Boards(1000, size=10)
+    assert sum(field.nbytes for field in boards.state) == 128 * 1000
+    assert boards.snapshots([0]).shape == (1, 122)
+    assert [Boards(size=size).state.body.dtype for size in (16, 17)] == [np.uint8, np.uint16]
 
 
 def test_forced_fruits_come_first_and_use_no_draw() -> None:
-    game = Game(size=6, body=[(0, 0)], fruits=[(0, 1), (0, 2), (0, 3)], seed=5)
-    rules, boards = make_rules(size=6), make_boards(2, 6, forced=2)
-    load(boards, rules, 1, game.state())
-    restore(boards, [0], snapshots(boards, [1]))
+    start = Game(size=6, body=[(0, 0)], fruits=[(0, 1), (0, 2), (0, 3)], seed=5)
+    game, boards = Reference(**start.state()), Boards(2, forced=2, size=6)
+    boards.load(1, start.state())
+    boards.restore([0], boards.snapshots([1]))
     for action in (1, 1, 1, 2, 2):
-        assert dump(boards, rules, 0) == game.state()
-        copy = Game(**game.state())
-        step_both(copy, boards, rules, 1, action)
-        step_both(game, boards, rules, 0, action)
+        assert boards.dump(0) == game.state() == start.state()
+        step_both(Game(**game.state()), boards, 1, action)
+        step_both(game, boards, 0, action)
+        start.step(action)
     assert game.score == 3
-    load(boards, rules, 1, Game(size=6, body=[(0, 0)], fruit=(0, 1), fruits=[(0, 0), (0, 1)]).state())
+    blocked = Game(size=6, body=[(0, 0)], fruit=(0, 1), fruits=[(0, 0), (0, 1)])
+    boards.load(1, blocked.state())
     with pytest.raises(ValueError, match="forced fruit"):
-        step_board(boards, rules, 1, 1)
+        boards.step(1, 1)
+    with pytest.raises(ValueError, match=r"a forced fruit at \(0, 0\) is on the body"):
+        blocked.step(1)
 
 
 def test_what_does_not_fit_the_boards_is_refused() -> None:
-    rules, boards = make_rules(size=6), make_boards(1, 6)
+    boards = Boards(size=6)
     with pytest.raises(ValueError, match="made for 0"):
-        load(boards, rules, 0, Game(size=6, fruits=[(0, 1), (0, 2)], body=[(3, 3)]).state())
-    with pytest.raises(ValueError, match="the state has the rules"):
-        load(boards, rules, 0, Game(size=6, tail="fatal").state())
+        boards.load(0, Game(size=6, fruits=[(0, 1), (0, 2)], body=[(3, 3)]).state())
+    with pytest.raises(ValueError, match="the state has other rules than the boards: tail"):
+        boards.load(0, Game(size=6, tail="fatal").state())
     with pytest.raises(ValueError, match="overlaps itself"):
-        load(boards, rules, 0, {"size": 6, "body": [(1, 1), (1, 2), (1, 1)]})
-    with pytest.raises(ValueError, match="cells"):
-        restore(boards, [0], snapshots(make_boards(1, 7), [0]))
+        boards.load(0, {"size": 6, "body": [(1, 1), (1, 2), (1, 1)]})
 
 
 def test_a_full_board_is_loaded_as_won() -> None:
     way = [(row, column if row % 2 == 0 else 3 - column) for row in range(4) for column in range(4)]
-    rules, boards = make_rules(size=4), make_boards(1, 4)
-    load(boards, rules, 0, {"size": 4, "body": way})
-    assert (boards.state["over"][0], boards.state["length"][0], boards.state["fruit"][0]) == (TERMINATED, 16, -1)
+    boards = Boards(size=4)
+    boards.load(0, {"size": 4, "body": way})
+    assert (boards.state.over[0], boards.state.length[0], boards.state.fruit[0]) == (TERMINATED, 16, -1)
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**64 - 1))
 def test_the_largest_seeds_start_the_episode_that_they_name(seed: int) -> None:
-    rules, boards = make_rules(size=64, actions="relative"), make_boards(1, 64)
-    reset_board(boards, rules, 0, np.uint64(seed))
-    assert boards.body[0, 0] == compiled_draw(np.uint64(seed), 0, 64 * 64, 0)
-    assert dump(boards, rules, 0) == Game(size=64, seed=seed, actions="relative").state()
+    boards = Boards(size=64, actions="relative")
+    boards.begin(0, seed)
+    assert boards.state.body[0, 0] == compiled_draw(np.uint64(seed), 0, 64 * 64, 0)
+    assert boards.dump(0) == Reference(size=64, seed=seed, actions="relative").state()
 
 
 @pytest.mark.parametrize(("at", "value"), [(100, 0), (100, 101), (0, 100), (102, 100), (104, 4)])
 def test_a_snapshot_that_names_what_no_board_has_is_refused(at: int, value: int) -> None:
-    boards, rules = make_boards(2, 10), make_rules(10)
-    reset_board(boards, rules, 0, np.uint64(1))
-    saved = snapshots(boards, [0])  # 100 cells, then length, fruit, heading
-    restore(boards, [1], saved)
+    boards = Boards(2, size=10)
+    boards.begin(0, 1)
+    saved = boards.snapshots([0])  # 100 cells, then length, fruit, heading
+    boards.restore([1], saved)
     saved[0, at] = value
     with pytest.raises(ValueError, match="does not have"):
-        restore(boards, [1], saved)
+        boards.restore([1], saved)

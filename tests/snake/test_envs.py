@@ -15,21 +15,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import snake
+from evo.games.catalogue.snake.pictures import Board, Position
+from evo.games.envs import GameEnv, GameVectorEnv
 from evo.randomness.philox_compiled import episode_seed as compiled_episode_seed
-from snake.envs import SnakeEnv, SnakeVectorEnv
+from snake import SnakeEnv, SnakeVectorEnv
 from snake.rules import OBSERVATIONS, Game, episode_seed
 
 
-def make(**options: Any) -> SnakeEnv:
+def make(**options: Any) -> GameEnv:
     env = gymnasium.make("evo/Snake-v0", **options).unwrapped
-    assert isinstance(env, SnakeEnv)
+    assert isinstance(env, GameEnv)
     return env
 
 
-def vector(mode: AutoresetMode, **options: Any) -> SnakeVectorEnv:
+def vector(mode: AutoresetMode, **options: Any) -> GameVectorEnv:
     envs = gymnasium.make_vec("evo/Snake-v0", num_envs=7, autoreset_mode=mode, **options)
-    assert isinstance(envs, SnakeVectorEnv)
+    assert isinstance(envs, GameVectorEnv)
     return envs
+
+
+def position(shown: Any) -> Position:
+    assert isinstance(shown, Board)
+    return shown.position
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
@@ -50,7 +57,7 @@ def test_a_seed_is_the_episode_of_that_seed(actions: str) -> None:
         game = Game(size=5, actions=actions, starvation=15, tail="fatal", start_length=2, seed=seed)
         step = 0
         while True:
-            assert env.position()[:3] == (5, game.body, game.fruit)
+            assert position(env.shown())[:3] == (5, game.body, game.fruit)
             assert observation[(*game.body[0], 0)] == 1
             assert observation.sum(axis=(0, 1))[:2].tolist() == [1, len(game.body) - 1]
             assert info["score"] == game.score
@@ -71,13 +78,13 @@ def test_resets_without_a_seed_follow_from_the_last_seed() -> None:
     for number in range(4):
         first.reset(seed=11 if number == 0 else None)
         game = Game(size=6, seed=episode_seed(11, number))
-        assert first.position()[:3] == (6, game.body, game.fruit)
+        assert position(first.shown())[:3] == (6, game.body, game.fruit)
         openings.append((tuple(game.body), game.fruit))
     assert len(set(openings)) == 4
     second.reset(seed=11)
     second.step(np.int64(1))
     second.reset()
-    assert (tuple(second.position().body), second.position().fruit) == openings[1]
+    assert (tuple(position(second.shown()).body), position(second.shown()).fruit) == openings[1]
 
 
 @pytest.mark.long
@@ -86,7 +93,7 @@ def test_a_first_reset_without_a_seed_differs_from_run_to_run() -> None:
     for _ in range(6):
         env = make(size=20)
         env.reset()
-        openings.add((tuple(env.position().body), env.position().fruit))
+        openings.add((tuple(position(env.shown()).body), position(env.shown()).fruit))
     assert len(openings) > 1
 
 
@@ -97,11 +104,11 @@ def test_the_compiled_name_of_an_episode_is_the_plain_one(first: int, number: in
 
 def test_make_vec_takes_the_compiled_environment() -> None:
     envs = gymnasium.make_vec("evo/Snake-v0", num_envs=3, size=6, observation="planes")
-    assert isinstance(envs, SnakeVectorEnv)
+    assert isinstance(envs, GameVectorEnv)
     assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
     assert envs.observation_space.shape == (3, 6, 6, 5)
     again = gymnasium.make_vec(envs.spec)
-    assert isinstance(again, SnakeVectorEnv)
+    assert isinstance(again, GameVectorEnv)
     assert again.num_envs == 3
 
 
@@ -138,11 +145,11 @@ def test_a_seed_seeds_every_environment_by_its_place() -> None:
     envs.reset(seed=100)
     for b in range(7):
         game = Game(size=6, seed=100 + b)
-        assert envs.position(b)[:3] == (6, game.body, game.fruit)
+        assert position(envs.shown()[b])[:3] == (6, game.body, game.fruit)
     envs.reset(seed=[None, 5, None, None, None, None, None])
     for b in range(7):
         game = Game(size=6, seed=5 if b == 1 else episode_seed(100 + b, 1))
-        assert envs.position(b)[:3] == (6, game.body, game.fruit)
+        assert position(envs.shown()[b])[:3] == (6, game.body, game.fruit)
 
 
 def test_what_was_handed_out_stays_unless_copies_are_declined() -> None:
@@ -181,13 +188,13 @@ def test_a_vector_refuses_what_is_not_an_action_or_comes_too_late() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"observation": "pixels"}, "frame, planes, ego, window"),
-        ({"observation": "ego", "actions": "absolute"}, "its actions are relative"),
-        ({"mask": "all"}, "none, reverse, fatal"),
-        ({"size": 3}, "size is 3"),
+        ({"observation": "pixels"}, "'frame', 'planes', 'ego', 'window'"),
+        ({"observation": "ego", "actions": "absolute"}, 'so use "relative"'),
+        ({"mask": "all"}, "'none', 'reverse' or 'fatal'"),
+        ({"size": 3}, "size: must be greater than or equal to 4"),
         ({"window": 4}, "not an odd number"),
-        ({"rewards": {"fruits": 1}}, "a reward"),
-        ({"render_mode": "svg"}, "human, rgb_array, ansi"),
+        ({"rewards": {"fruits": 1}}, "rewards.fruits: unknown key"),
+        ({"render_mode": "svg"}, "rgb_array, ansi, human"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(options: dict[str, Any], message: str) -> None:
@@ -202,7 +209,7 @@ def test_a_wrong_action_or_seed_is_refused() -> None:
     with pytest.raises(ValueError, match="seed is -1"):
         env.reset(seed=-1)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match="action is 3, not between 0 and 2"):
+    with pytest.raises(ValueError, match="an action is not between 0 and 2"):
         env.step(np.int64(3))
 
 
@@ -233,7 +240,8 @@ def test_importing_the_package_compiles_nothing() -> None:
 
 def test_what_the_package_offers_is_there() -> None:
     assert snake.Game is Game
-    assert snake.SnakeEnv is SnakeEnv
+    assert isinstance(snake.SnakeVectorEnv(2, size=5), GameVectorEnv)
+    assert callable(SnakeVectorEnv)
     assert set(snake.PUBLIC) <= set(dir(snake))
     assert snake.play("greedy", 1, size=6) > 0
     with pytest.raises(AttributeError, match="no attribute 'Board'"):
@@ -241,8 +249,8 @@ def test_what_the_package_offers_is_there() -> None:
 
 
 @pytest.mark.parametrize("kind", [gymnasium.make, gymnasium.make_vec])
-def test_an_option_that_is_unknown_is_told_with_the_close_one(kind: Any) -> None:
-    with pytest.raises(ValueError, match=r"^sise: unknown option of Snake - did you mean `size`\?$"):
+def test_an_unknown_option_is_named_with_the_close_one(kind: Any) -> None:
+    with pytest.raises(ValueError, match=r"sise: unknown key - did you mean `size`\?$"):
         kind("evo/Snake-v0", sise=6)
-    with pytest.raises(ValueError, match=r"^gravity: unknown option of Snake; known are size, observation, "):
+    with pytest.raises(ValueError, match=r"gravity: unknown key; known are id, .*size, observation, "):
         kind("evo/Snake-v0", gravity=9.8)

@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.core.errors import TypingError
 from numpy.typing import NDArray
 
-from snake import observe
-from snake.batch import Boards, Rules, load, make_boards, make_rules, reset_board, step_board
-from snake.compiled import Setting
-from snake.observe import write
-from snake.rules import MASKS, OBSERVATIONS, Game, shape
+from evo.games.game import OptionError
+from snake.rules import MASKS, OBSERVATIONS, Game
+from tests.snake.boards import Boards
+from tests.snake.reference import Reference
 
 GUARD = 100_000  # values before and behind an observation, more than any wrong place is away
 
@@ -39,7 +38,7 @@ def drawn(state: dict[str, Any], observation: str, window: int = 0) -> NDArray[n
     if observation == "frame":
         return (head + 2 * fruit + 3 * inside)[..., None]
     if observation == "features":
-        return described(state)
+        return features(state)
     if observation == "planes":
         return np.stack([head, inside, age, fruit, hunger], -1)
     ego = np.rot90(np.stack([head, inside, age, fruit, hunger, np.ones_like(head)], -1), state["heading"])
@@ -57,8 +56,8 @@ def drawn(state: dict[str, Any], observation: str, window: int = 0) -> NDArray[n
     return np.stack([wall, seen[:, :, 1], seen[:, :, 2], seen[:, :, 3], np.full_like(wall, quotient)], -1)
 
 
-def described(state: dict[str, Any]) -> NDArray[np.float32]:
-    """Tell the features of the state of a game, on a board that is turned so that the head looks up.  # [1, 1, 12]"""
+def features(state: dict[str, Any]) -> NDArray[np.float32]:
+    """Return the features of the state of a game, on a board that is turned so that the head looks up.  # [1, 1, 12]"""
     size, body, turns = state["size"], state["body"], state["heading"]
 
     def turned(cell: tuple[int, int]) -> tuple[int, int]:
@@ -108,11 +107,6 @@ def walks(draw: st.DrawFn, **options: Any) -> Game:
     )
 
 
-def rules_of(game: Game) -> Rules:
-    options = {name: game.state()[name] for name in ("size", "tail", "starvation", "max_steps", "actions", "rewards")}
-    return make_rules(**options)
-
-
 def guarded(shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return an array to write to, and the flat one that it is the middle of; both are NaN."""
     size = int(np.prod(shape))
@@ -120,29 +114,39 @@ def guarded(shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.flo
     return around[GUARD : GUARD + size].reshape(shape), around
 
 
-def loaded(games: list[Game]) -> tuple[Boards, Rules]:
-    """Boards that hold the games, in reverse order, so that a lane's number is not its board's."""
-    boards, rules = make_boards(len(games), games[0].size), rules_of(games[0])
-    for b, game in enumerate(reversed(games)):
-        load(boards, rules, b, game.state())
-    return boards, rules
+def loaded(game: Game, observation: str = "planes", **options: Any) -> Boards:
+    """Return a board that holds the game."""
+    rules = ("size", "tail", "starvation", "max_steps", "actions", "rewards")
+    options |= {name: game.state()[name] for name in rules}
+    if observation in ("planes", "frame"):
+        boards = Boards(observation=observation, **options)
+    else:  # these have relative actions alone
+        boards = Boards(observation=observation, **{**options, "actions": "relative"})
+    boards.load(0, {**game.state(), "actions": boards.options.actions})
+    return boards
+
+
+def rows_of(boards: Boards) -> NDArray[np.float32]:
+    """Return what every board shows.  # [B, H, W, C]"""
+    out = np.full((len(boards.state.length), *boards.game.shape), np.nan, np.float32)
+    for b in range(len(out)):
+        boards.observe(b, out[b])
+    return out
 
 
 @given(game=walks(), observation=st.sampled_from(OBSERVATIONS), data=st.data())
 def test_an_observation_is_the_slow_drawing_of_the_position(game: Game, observation: str, data: st.DataObject) -> None:
-    window = data.draw(
-        st.sampled_from([0, 1, 3, game.size // 2 * 2 - 1, 2 * game.size - 1, 2 * game.size + 1, 2 * game.size + 9])
-    )
-    boards, rules = loaded([game])
+    sizes = [0, 1, 3, game.size // 2 * 2 - 1, 2 * game.size - 1, 2 * game.size + 1, 2 * game.size + 9]
+    window = data.draw(st.sampled_from(sizes))
+    boards = loaded(game, observation, window=window)
     expected = drawn(game.state(), observation, window)
-    code = OBSERVATIONS.index(observation)
-    many, around = guarded((1, *shape(observation, game.size, window)))
-    observe.observe_many(boards, rules, code, many)
-    np.testing.assert_array_equal(many[0], expected)
-    assert np.isnan(around).sum() == len(around) - many.size
+    alone, around = guarded(boards.game.shape)
+    boards.observe(0, alone)
+    np.testing.assert_array_equal(alone, expected)
+    assert np.isnan(around).sum() == len(around) - alone.size
     for lanes in (1, 3, 4, 8, 16):
-        out, around = guarded((*shape(observation, game.size, window), lanes))
-        write(boards, Setting(rules, code, 0), np.zeros(lanes, np.int64), out)
+        out, around = guarded((*boards.game.shape, lanes))
+        boards.observe_lanes(np.zeros(lanes, np.int64), out)
         for lane in range(lanes):
             np.testing.assert_array_equal(out[..., lane], expected)
         assert np.isnan(around).sum() == len(around) - out.size
@@ -151,19 +155,16 @@ def test_an_observation_is_the_slow_drawing_of_the_position(game: Game, observat
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 @pytest.mark.parametrize("lanes", [1, 4, 7, 8, 16, 20])
 def test_every_lane_shows_its_own_board_along_whole_games(observation: str, lanes: int) -> None:
-    size, steps = 7, 60
-    rules = make_rules(size=size, starvation=20, actions="relative", start_length=3)
-    boards = make_boards(lanes, size)
-    games = [Game(size=size, seed=s, starvation=20, actions="relative", start_length=3) for s in range(lanes)]
+    rules: dict[str, Any] = {"size": 7, "starvation": 20, "actions": "relative", "start_length": 3}
+    boards = Boards(lanes, observation=observation, **rules)
+    games = [Game(seed=s, **rules) for s in range(lanes)]
     for b in range(lanes):
-        reset_board(boards, rules, b, np.uint64(b))
+        boards.begin(b, b)
     index = np.arange(lanes)[::-1].copy()
-    code = OBSERVATIONS.index(observation)
-    out = np.full((*shape(observation, size), lanes), np.nan, np.float32)
-    many = np.full((lanes, *shape(observation, size)), np.nan, np.float32)
-    for step in range(steps):
-        write(boards, Setting(rules, code, 0), index, out)
-        observe.observe_many(boards, rules, code, many)
+    out = np.full((*boards.game.shape, lanes), np.nan, np.float32)
+    for step in range(60):
+        boards.observe_lanes(index, out)
+        many = rows_of(boards)
         for lane in range(lanes):
             expected = drawn(games[index[lane]].state(), observation)
             np.testing.assert_array_equal(out[..., lane], expected)
@@ -172,39 +173,43 @@ def test_every_lane_shows_its_own_board_along_whole_games(observation: str, lane
             allowed = game.mask("fatal")
             action = [a for a in range(3) if allowed[a]][(step * 7 + b) % sum(allowed)]
             game.step(action)
-            step_board(boards, rules, b, action)
+            boards.step(b, action)
             if game.over:
                 seed = 1000 * step + b
-                games[b] = Game(size=size, seed=seed, starvation=20, actions="relative", start_length=3)
-                reset_board(boards, rules, b, np.uint64(seed))
+                games[b] = Game(seed=seed, **rules)
+                boards.begin(b, seed)
 
 
-def test_room_that_is_not_in_c_order_is_refused() -> None:
-    boards, rules = loaded([Game(size=5, seed=1)])
+def test_an_array_that_is_not_in_c_order_is_refused() -> None:
+    boards = loaded(Game(size=5, seed=1))
     turned = np.zeros((5, 5, 5), np.float32).transpose(1, 0, 2)
     with pytest.raises(TypingError, match="an array in C order is needed"):
-        observe.observe_board(boards, rules, OBSERVATIONS.index("planes"), 0, turned)
+        boards.observe(0, turned)
     assert not turned.any()
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_every_cell_of_every_size_of_board_is_seen_in_its_place(observation: str) -> None:
-    code = OBSERVATIONS.index(observation)
     for size in range(4, 65):
         way = [(row, column if row % 2 == 0 else size - 1 - column) for row in range(size) for column in range(size)]
         game = Game(size=size, body=way[:-1], starvation=9, actions="relative")
-        boards, rules = loaded([game])
-        out = np.full((1, *shape(observation, size)), np.nan, np.float32)
-        observe.observe_many(boards, rules, code, out)
-        np.testing.assert_array_equal(out[0], drawn(game.state(), observation))
+        np.testing.assert_array_equal(rows_of(loaded(game, observation))[0], drawn(game.state(), observation))
+
+
+@settings(deadline=None, max_examples=20)
+@given(game=walks(), observation=st.sampled_from(OBSERVATIONS))
+def test_plain_python_shows_and_allows_the_same(game: Game, observation: str) -> None:
+    boards = loaded(game, observation, mask="fatal")
+    plain = boards.environment.plain()
+    for mine, theirs in zip((*plain.state, *plain.clock), (*boards.state, *boards.clock), strict=True):
+        mine[...] = theirs
+    np.testing.assert_array_equal(plain.observe(0), rows_of(boards)[0])
+    assert plain.mask(0).tolist() == boards.mask(0)
 
 
 @given(game=walks(), kind=st.sampled_from(MASKS))
 def test_the_compiled_mask_is_the_readable_one(game: Game, kind: str) -> None:
-    boards, rules = loaded([game])
-    out = np.full(3 if rules.relative else 4, 9, np.int8)
-    observe.mask(boards, rules, MASKS.index(kind), 0, out)
-    assert out.tolist() == game.mask(kind)
+    assert loaded(game, mask=kind).mask(0) == Reference(**game.state()).mask(kind) == game.mask(kind)
 
 
 def test_the_fatal_mask_allows_everything_where_nothing_is_left() -> None:
@@ -220,15 +225,19 @@ def test_the_reverse_mask_forbids_the_neck_only() -> None:
     assert Game(body=[(5, 5), (5, 4)], fruit=(0, 0), actions="relative").mask("reverse") == [1, 1, 1]
 
 
+def shape(observation: str, size: int, window: int = 0) -> tuple[int, ...]:
+    return Boards(observation=observation, size=size, window=window, actions="relative").environment.shape
+
+
 def test_shapes_and_their_refusals() -> None:
     assert [shape(name, 10) for name in OBSERVATIONS] == [
         (10, 10, 1), (10, 10, 5), (10, 10, 6), (19, 19, 5), (1, 1, 12), (7, 7, 5),
     ]  # fmt: skip
     assert shape("window", 10, 7) == (7, 7, 5)
-    with pytest.raises(ValueError, match="not an odd number"):
+    with pytest.raises(OptionError, match="not an odd number"):
         shape("window", 10, 8)
     assert shape("window", 10, 127) == (127, 127, 5)
-    with pytest.raises(ValueError, match="not between 0 and 127"):
+    with pytest.raises(OptionError, match="window: must be less than or equal to 127"):
         shape("window", 10, 129)
-    with pytest.raises(ValueError, match="frame, planes, ego, window"):
+    with pytest.raises(OptionError, match="'frame', 'planes', 'ego', 'window'"):
         shape("pixels", 10)

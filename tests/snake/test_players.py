@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snake.players import (
+from evo.games.catalogue.snake.players import (
     PLAYERS,
     can_escape,
     greedy_player,

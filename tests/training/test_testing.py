@@ -9,20 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evo import statistics
 from evo.config.environments import environment_of
-from evo.environments.snake import Environment as SnakeEnvironment
-from evo.environments.snake import Options as Snake
 from evo.errors import DataError
 from evo.evaluators import serial
+from evo.games.catalogue.snake import Options as Snake
+from evo.games.catalogue.snake import make as make_snake
+from evo.games.catalogue.snake.players import play
+from evo.games.game import GameEnvironment
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.records import Episodes, Task, WeightSource
 from evo.statistics import mean_interval, rate_interval
 from evo.store.store import Store
-from evo.training import statistics
 from evo.training.testing import BLOCK, LAST_BLOCK, baselines, measure
-from snake.players import play
 from tests.helpers.specs import make, spec
 
 # How often each score came on fresh episodes of our champions.
@@ -32,7 +33,7 @@ CHAMPIONS = {
 }
 
 
-class Bare(SnakeEnvironment):
+class Bare(GameEnvironment):
     """Snake without metrics of an episode."""
 
     episode_metrics = ()
@@ -149,7 +150,7 @@ def test_the_first_episodes_of_more_are_a_prefix(small) -> None:
 def test_where_there_is_no_win_its_rate_is_unknown_and_the_score_is_the_return(small) -> None:
     environment, network, evaluator, store = small
     weights = np.random.default_rng(3).normal(size=network.size).astype(np.float32)
-    score, scores = measure(weights, store.publish, evaluator, Bare(environment.options), 10)
+    score, scores = measure(weights, store.publish, evaluator, Bare(make_snake, environment.options), 10)
     assert (score.win_rate, score.win_ci95) == (None, None)
     task = Task(WeightSource.of_row(published=store.publish(weights[np.newaxis])), Episodes(seeds_of_test_episodes(10)))
     (result,) = evaluator.map([task]).results

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from evo.config.experiment import LEARNING_RULES, Experiment
-from evo.environments.snake import Options as Snake
 from evo.errors import ConfigurationError
 from evo.evaluators import serial
+from evo.games.catalogue.snake import Options as Snake
 from evo.records import Episodes, Task, WeightSource
 from evo.run import train
 from evo.store.run import Run

@@ -16,7 +16,7 @@ from evo.plugins import registry
 
 if TYPE_CHECKING:
     from evo.cli.terminal.human import Match, Opponent
-    from evo.environments.snake import Options as Snake
+    from evo.games.catalogue.snake import Options as Snake
     from evo.store.run import Run
 
 
@@ -37,7 +37,7 @@ def main(arguments: Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigurationError("evo play needs a terminal, to read keys and to show the board")
     registry.load(arguments.plugin)
-    from evo.environments.snake import Options as Snake
+    from evo.games.catalogue.snake import Options as Snake
 
     if arguments.run_dir is None:
         _play(Snake(), None, episode, speed)
@@ -54,8 +54,8 @@ def main(arguments: Namespace) -> int:
 
 def _play(options: Snake, run: Run | None, episode: int, speed: int) -> None:
     from evo.cli.terminal.human import Match, play, sides
+    from evo.games.catalogue.snake.position import Game
     from evo.randomness.streams import seeds_of_test_episodes
-    from snake.rules import Game
 
     needed, there = sides(options.size, 1 + (run is not None)), shutil.get_terminal_size()
     if there.columns < needed[0] or there.lines < needed[1]:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from evo.cli.terminal.playback import Drawing, Read, keys, names
 from evo.environment import Shown
-from snake.render import position, text
-from snake.rules import HEADINGS, Game
+from evo.games.catalogue.snake.pictures import position, text
+from evo.games.catalogue.snake.position import Game
+from evo.games.catalogue.snake.rules import HEADINGS
 
 BEGINNING = "an arrow begins; space pauses, n next game, q leaves"
 END = "r again, n next game, q leaves"

@@ -19,13 +19,13 @@ import h5py
 import numpy as np
 import pytest
 
-from evo.environments import snake
 from evo.errors import ConfigurationError, DeviceMemoryError, PoisonError, ResourceError
 from evo.evaluators import serial
 from evo.evaluators.ray import tasks as tasks_module
 from evo.evaluators.ray.cluster import Cluster
 from evo.evaluators.ray.code import OURS
 from evo.evaluators.ray.tasks import Ray
+from evo.games.catalogue import snake
 from evo.learning.collecting import begin_envs, segment_tasks
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from snake.rules import MOVES, Cell, Game
+from evo.environment import Frame
+from evo.games.catalogue.snake.position import MOVES, Cell, Game, cells_of_body
 
-Frame = NDArray[np.uint8]  # [H, W, 3]
 Colour = tuple[int, int, int]
 
 FIELD: tuple[Colour, Colour] = ((24, 28, 38), (29, 34, 46))  # chequered
@@ -40,6 +41,39 @@ class Position(NamedTuple):
 def position(game: Game) -> Position:
     """Return what a picture of the game shows."""
     return Position(game.size, list(game.body), game.fruit, game.heading, game.score, game.over)
+
+
+def position_of(state: Any, options: Any, b: int) -> Position:
+    """Return what a picture of board b shows."""
+    body, fruit = cells_of_body(state, options.size, b), int(state.fruit[b])
+    place = None if fruit < 0 else divmod(fruit, options.size)
+    score = len(body) - options.start_length
+    return Position(options.size, body, place, int(state.heading[b]), score, bool(state.over[b]))
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board that can be shown."""
+
+    position: Position
+
+    def text(self, colour: bool) -> str:
+        """Return the board as lines of text."""
+        return text(self.position, colour)
+
+    def rgb(self) -> Frame:
+        """Return the board as a picture, 16 pixels a cell."""
+        return rgb(self.position, 16)
+
+
+def shown(state: Any, options: Any, b: int) -> Board:
+    """Return board b as it is shown."""
+    return Board(position_of(state, options, b))
+
+
+def render(state: Any, options: Any, b: int) -> Frame:
+    """Return a picture of board b, 24 pixels a cell."""
+    return rgb(position_of(state, options, b))
 
 
 def text(shown: Position, colour: bool = True) -> str:

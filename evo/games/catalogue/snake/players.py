@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from evo.games.catalogue.snake.position import ACTIONS, MOVES, Cell, Game, one_of
 from evo.randomness.philox import draw
-from snake.rules import ACTIONS, MOVES, Cell, Game, one_of
 
 RANDOM_MOVES = 1  # the purpose of these draws in an episode's stream; the game's own is 0
 
@@ -83,6 +83,12 @@ def play(player: str, seed: int, **options: Any) -> int:
     while not game.over:
         game.step(choose(game))
     return game.score
+
+
+@lru_cache(maxsize=1 << 16)  # a report and the next run in this process ask for the same
+def score_of(player: str, options: Any, seed: int) -> int:
+    """Return the score of a player in the episode `seed` of an experiment's options."""
+    return play(player, seed, **options.of_rules)
 
 
 def living_moves(game: Game) -> list[tuple[int, Cell]]:

@@ -1,0 +1,312 @@
+"""One game of Snake to be read and set up: a position, with legal bodies, forced fruits and the moves that are left.
+
+It is played by the functions of `rules` in plain Python.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from evo.compiled.arguments import whole
+from evo.games.catalogue.snake import rules
+from evo.games.plain import Numbers, plain_state
+from evo.games.primitives import Clock, Random, clock_of
+from evo.records import GOES_ON, TERMINATED, TRUNCATED
+
+Cell = tuple[int, int]  # row, column; (0, 0) is the top left corner
+
+MOVES: tuple[Cell, ...] = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
+TAILS = ("legal", "fatal")
+ACTIONS = {"absolute": 4, "relative": 3}  # relative: 0 left, 1 straight, 2 right
+KINDS_OF_ACTIONS = ("relative", "absolute")  # as the options have them
+MASKS = ("none", "reverse", "fatal")
+DEFAULT_REWARDS = {"fruit": 1.0, "death": -1.0, "win": 10.0, "starved": 0.0, "step": 0.0}
+SMALLEST, LARGEST = 4, 64
+SEED_LIMIT = 1 << 64
+STEP_LIMIT = 1 << 31
+REWARD_LIMIT = 1e9
+
+
+class Game:
+    """One episode of Snake on a board of `size` x `size` cells.
+
+    `body` is a list of (row, column), head first; without it the episode of `seed` begins: a straight body of
+    `start_length` cells below a random head, looking up. `fruits` are positions that are forced, one after the other,
+    before the stream of the seed goes on. With `tail="legal"` the cell that the tail leaves may be entered in the
+    same step. `starvation` (steps since the last fruit) and `max_steps` truncate; 0 means never. `rewards` may name
+    some of fruit, death, win, starved and step only. `Game(**game.state())` equals `game`.
+
+    Raises ValueError, naming what is wrong, for a position or an option that is not legal.
+    """
+
+    def __init__(
+        self,
+        size: int = 10,
+        body: Iterable[Cell] | None = None,
+        fruit: Cell | None = None,
+        fruits: Iterable[Cell] | None = None,
+        seed: int = 0,
+        tail: str = "legal",
+        starvation: int = 0,
+        max_steps: int = 0,
+        start_length: int = 1,
+        rewards: Mapping[str, float] | None = None,
+        actions: str = "absolute",
+        heading: int | None = None,
+        hunger: int = 0,
+        steps: int = 0,
+    ) -> None:
+        self.size = whole("size", size, SMALLEST, LARGEST)
+        self.seed = whole("seed", seed, 0, SEED_LIMIT - 1)
+        self.tail = one_of("tail", tail, TAILS)
+        self.starvation = whole("starvation", starvation, 0, STEP_LIMIT - 1)
+        self.max_steps = whole("max_steps", max_steps, 0, STEP_LIMIT - 1)
+        self.start_length = whole("start_length", start_length, 1, self.size)
+        self.thousandths = reward_thousandths(rewards)
+        self.actions = one_of("actions", actions, tuple(ACTIONS))
+        hunger = whole("hunger", hunger, 0, (self.starvation or STEP_LIMIT) - 1)
+        steps = whole("steps", steps, 0, (self.max_steps or STEP_LIMIT) - 1)
+        forced = [self._on_board("a forced fruit", cell) for cell in fruits or ()]
+        self.options = Numbers(
+            size=self.size,
+            tail=TAILS.index(self.tail),
+            starvation=self.starvation,
+            max_steps=self.max_steps,
+            start_length=self.start_length,
+            actions=KINDS_OF_ACTIONS.index(self.actions),
+            mask=0,
+            **{f"rewards_{name}": value / 1000 for name, value in self.thousandths.items()},
+        )
+        self.board: Any = plain_state(rules.arrays(self.options, len(forced)), 1)
+        self.clock = clock_of(1)
+        self.clock.seed[0], self.clock.steps[0] = self.seed, steps
+        self._random = Random(self.clock, 0)
+        if body is None:
+            rules.begin(self.board, self.options, 0, self._random)
+        else:
+            self._place(self._legal_body(body))
+        self.board.heading[0], self.board.hunger[0] = self._legal_heading(heading), hunger
+        for place, cell in enumerate(forced):
+            self.board.forced[0, place] = self._number(cell)
+        self.board.over[0] = TERMINATED if self.won else GOES_ON
+        if fruit is not None:
+            self.board.fruit[0] = self._number(self._free("the fruit", self._on_board("the fruit", fruit)))
+        elif body is not None or forced:
+            self._play(rules.place_fruit)
+
+    @property
+    def body(self) -> list[Cell]:
+        """The cells of the body, head first."""
+        return cells_of_body(self.board, self.size, 0)
+
+    @property
+    def fruit(self) -> Cell | None:
+        """Where the fruit is; None on a full board."""
+        number = self.board.fruit[0]
+        return None if number < 0 else divmod(number, self.size)
+
+    @property
+    def heading(self) -> int:
+        """Where the head looks: 0 up, 1 right, 2 down, 3 left."""
+        heading: int = self.board.heading[0]
+        return heading
+
+    @property
+    def hunger(self) -> int:
+        """Steps since the last fruit."""
+        hunger: int = self.board.hunger[0]
+        return hunger
+
+    @property
+    def steps(self) -> int:
+        """Steps played."""
+        return int(self.clock.steps[0])
+
+    @property
+    def score(self) -> int:
+        """Fruits eaten so far."""
+        return int(self.board.length[0]) - self.start_length
+
+    @property
+    def won(self) -> bool:
+        """Whether the body fills the board."""
+        return bool(self.board.length[0] == self.size * self.size)
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the episode has ended by the rules."""
+        return bool(self.board.over[0] == TERMINATED)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the episode was cut off."""
+        return bool(self.board.over[0] == TRUNCATED)
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode has ended."""
+        return bool(self.board.over[0] != GOES_ON)
+
+    def step(self, action: int) -> tuple[float, bool, bool]:
+        """Play one action; return (reward, terminated, truncated).
+
+        Raises ValueError for an action that there is not, RuntimeError after the end of the episode.
+        """
+        number = whole("action", action, 0, ACTIONS[self.actions] - 1)
+        if self.over:
+            raise RuntimeError("the episode is over: a step after its end is not possible")
+        reward, status = self._play(rules.step, number)
+        self.clock.steps[0] += 1
+        return round(1000 * reward) / 1000, status == TERMINATED, status == TRUNCATED
+
+    def direction(self, action: int) -> int:
+        """Return where an action moves the head: 0 up, 1 right, 2 down, 3 left."""
+        number = whole("action", action, 0, ACTIONS[self.actions] - 1)
+        return int(rules.direction_of(self.board, self.options, 0, number))
+
+    def fatal(self, direction: int) -> bool:
+        """Return whether moving the head in a direction ends the episode by wall or body."""
+        head = rules.head_cell(self.board, 0)
+        return bool(rules.blocked(self.board, self.options, 0, rules.cell_ahead(self.size, head, direction)))
+
+    def mask(self, kind: str) -> list[int]:
+        """Return 1 for every action that the mask allows, else 0: `none`, `reverse` (into the neck), `fatal`."""
+        self.options.mask = MASKS.index(one_of("mask", kind, MASKS))
+        allowed = np.ones(ACTIONS[self.actions], np.int8)
+        rules.mask(self.board, self.options, 0, allowed)
+        return [int(one) for one in allowed]
+
+    def state(self) -> dict[str, Any]:
+        """Return the arguments that build an equal game; RuntimeError after the end of the episode."""
+        if self.over:
+            raise RuntimeError("the episode is over: it has no state to go on from")
+        return self._description()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Game):
+            return NotImplemented
+        return (self._description(), self.terminated, self.truncated) == (
+            other._description(),
+            other.terminated,
+            other.truncated,
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # a game changes with every step
+
+    def __repr__(self) -> str:
+        return f"Game({', '.join(f'{name}={value!r}' for name, value in self._description().items())})"
+
+    def _description(self) -> dict[str, Any]:
+        return description(self.options, self.board, self.clock, 0)
+
+    def _number(self, cell: Cell) -> int:
+        return cell[0] * self.size + cell[1]
+
+    def _place(self, body: list[Cell]) -> None:
+        rules.clear(self.board, self.options, 0)
+        for place, cell in enumerate(body):
+            self.board.body[0, place] = self._number(cell)
+            rules.occupy(self.board, 0, self._number(cell))
+        self.board.length[0] = len(body)
+
+    def _play(self, function: Any, *arguments: Any) -> Any:
+        """Call a function of the rules; ValueError names a forced fruit that cannot be placed."""
+        try:
+            return function(self.board, self.options, 0, *arguments, self._random)
+        except ValueError:
+            raise ValueError(f"a forced fruit at {self.fruit} is on the body") from None
+
+    def _on_board(self, what: str, cell: Cell) -> Cell:
+        try:
+            row, column = (index(part) for part in cell)
+        except (TypeError, ValueError):
+            raise ValueError(f"{what} is a (row, column), not {cell!r}") from None
+        if not (0 <= row < self.size and 0 <= column < self.size):
+            raise ValueError(f"{what} at {(row, column)} is off the board of {self.size} x {self.size}")
+        return row, column
+
+    def _free(self, what: str, cell: Cell) -> Cell:
+        if rules.on_body(self.board, 0, self._number(cell)):
+            raise ValueError(f"{what} at {cell} is on the body")
+        return cell
+
+    def _legal_body(self, cells: Iterable[Cell]) -> list[Cell]:
+        body = [self._on_board("the body", cell) for cell in cells]
+        if len(body) < self.start_length:
+            raise ValueError(f"the body has {len(body)} cells, fewer than start_length {self.start_length}")
+        seen: set[Cell] = set()
+        for cell in body:
+            if cell in seen:
+                raise ValueError(f"the body overlaps itself at {cell}")
+            seen.add(cell)
+        for one, other in pairwise(body):
+            if abs(one[0] - other[0]) + abs(one[1] - other[1]) != 1:
+                raise ValueError(f"the body has a gap between {one} and {other}")
+        return body
+
+    def _legal_heading(self, heading: int | None) -> int:
+        if heading is not None:
+            heading = whole("heading", heading, 0, 3)
+        body = self.body
+        if len(body) == 1:
+            return 0 if heading is None else heading
+        (row, column), (neck_row, neck_column) = body[:2]
+        looks = MOVES.index((row - neck_row, column - neck_column))
+        if heading not in (None, looks):
+            raise ValueError(
+                f"heading {heading} does not agree with the body, which looks {rules.HEADINGS[looks]} ({looks})"
+            )
+        return looks
+
+
+def cells_of_body(state: Any, size: int, b: int) -> list[Cell]:
+    """Return the cells of the body of board b, head first."""
+    ring = np.roll(np.asarray(state.body[b]), -int(state.head[b]))[: int(state.length[b])]
+    return [divmod(cell, size) for cell in ring.tolist()]
+
+
+def description(options: Any, state: Any, clock: Clock, b: int) -> dict[str, Any]:
+    """Return the arguments of the `Game` that equals board b."""
+    size, fruit = options.size, int(state.fruit[b])
+    return {
+        "size": size,
+        "body": cells_of_body(state, size, b),
+        "fruit": None if fruit < 0 else divmod(fruit, size),
+        "fruits": [divmod(int(cell), size) for cell in np.asarray(state.forced[b]).tolist() if cell >= 0],
+        "seed": int(clock.seed[b]),
+        "tail": TAILS[options.tail],
+        "starvation": options.starvation,
+        "max_steps": options.max_steps,
+        "start_length": options.start_length,
+        "rewards": {name: getattr(options, f"rewards_{name}") for name in DEFAULT_REWARDS},
+        "actions": KINDS_OF_ACTIONS[options.actions],
+        "heading": int(state.heading[b]),
+        "hunger": int(state.hunger[b]),
+        "steps": int(clock.steps[b]),
+    }
+
+
+def one_of(name: str, value: str, known: tuple[str, ...]) -> str:
+    """Return `value`; ValueError where it is not among `known`."""
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}, not one of {', '.join(known)}")
+    return value
+
+
+def reward_thousandths(rewards: Mapping[str, float] | None) -> dict[str, int]:
+    """Return every reward in thousandths; what `rewards` does not name has its default."""
+    thousandths = {}
+    for name, value in {**DEFAULT_REWARDS, **(rewards or {})}.items():
+        one_of("a reward", name, tuple(DEFAULT_REWARDS))
+        if not (isinstance(value, (int, float)) and math.isfinite(value) and abs(value) <= REWARD_LIMIT):
+            raise ValueError(f"reward {name} is {value!r}, not a number between -1e9 and 1e9")
+        thousandths[name] = round(value * 1000)
+        if abs(thousandths[name] - value * 1000) > 1e-6 * max(1.0, abs(value)):
+            raise ValueError(f"reward {name} is {value!r}, not a multiple of 0.001")
+    return thousandths

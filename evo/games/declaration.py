@@ -1,0 +1,139 @@
+"""What the author of a game declares, and the options that an [environment] section of a game has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from evo.environment import Shown
+from evo.errors import ConfigurationError
+from evo.options import OF_TRAINER, EnvironmentOptions, Section
+
+LARGEST = float(np.finfo(np.float32).max)
+
+
+class GameOptions(EnvironmentOptions):
+    """What every [environment] section of a game has; a game's own options are further fields, which are numbers.
+
+    The game's functions are given them as `options`: a truth as 0 or 1, a choice of Literal texts as its place, an
+    option `a` of a table `t` as `t_a`.
+    """
+
+    id: str = Field("", description="which environment")
+    max_steps: int = Field(1000, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
+
+    @property
+    def numbers(self) -> dict[str, int | float]:
+        """Return the options as numbers, by their names; ConfigurationError where one is none."""
+        numbers: dict[str, int | float] = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name in OF_TRAINER:
+                continue
+            if isinstance(value, Section):
+                numbers |= {f"{name}_{inner}": getattr(value, inner) for inner in type(value).model_fields}
+                continue
+            if isinstance(value, str) and value in get_args(field.annotation):
+                value = get_args(field.annotation).index(value)
+            if not isinstance(value, int | float):
+                raise ConfigurationError(
+                    f"game {type(self).__module__}: the option {name} is a {type(value).__name__}; options of games "
+                    "are int, float, bool, or Literal of texts"
+                )
+            numbers[name] = value if isinstance(value, float) else int(value)
+        return numbers
+
+
+class Functions(NamedTuple):
+    """What the author of a game has written to be compiled; `b` is always the environment."""
+
+    begin: Callable[..., Any]  # (state, options, b, random)
+    step: Callable[..., Any]  # (state, options, b, action, random) -> reward, terminated
+    observe: Callable[..., Any]  # (state, options, b, out)
+    observe_lanes: Callable[..., Any] | None = None  # (state, options, index, out)
+    mask: Callable[..., Any] | None = None  # (state, options, b, out)
+    metrics: Callable[..., Any] | None = None  # (state, options, b, out)
+    save: Callable[..., Any] | None = None  # (state, options, b, row)
+    load: Callable[..., Any] | None = None  # (state, options, b, row) -> whether it can be
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Declaration:
+    """A game: its options, its state, and its functions in plain Python, which Numba compiles.
+
+    `arrays` returns the state of one environment, a NamedTuple of numbers and arrays, of which only types and shapes
+    count; the functions are given arrays with a place for each environment b first. They are
+    begin(state, options, b, random), step(state, options, b, action, random), which returns a reward and whether the
+    episode has ended, and observe(state, options, b, out), which writes what is not zero to `out`, float32 [*shape].
+    mask(state, options, b, out) writes 1 for actions that are allowed, metrics(state, options, b, out) a whole number
+    for each of `episode_metrics`. render(state, options, b) is never compiled, and returns a picture, uint8 [H, W, 3].
+    What is annotated as a Callable of options as well may be a function of them.
+    """
+
+    options: type[GameOptions]
+    arrays: Callable[[Any], Any]
+    shape: tuple[int, ...] | Callable[[Any], tuple[int, ...]]  # of an observation
+    actions: int | Callable[[Any], int]  # how many choices, or how many numbers where they are continuous
+    begin: Callable[..., Any]
+    step: Callable[..., Any]
+    observe: Callable[..., Any]
+    mask: Callable[..., Any] | None = None
+    metrics: Callable[..., Any] | None = None
+    episode_metrics: tuple[str, ...] = ()
+    score_bounds: tuple[float, float] | Callable[[Any], tuple[float, float]] | None = None
+    action_names: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ()  # of choices, or of an action's numbers
+    observation_names: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = ()  # of each number of an observation
+    continuous: bool = False  # whether an action is an array of numbers, float64 [A]
+    action_low: float = -1.0  # continuous actions are brought into these bounds
+    action_high: float = 1.0
+    low: Any = -LARGEST  # smallest values of an observation, for Gymnasium
+    high: Any = LARGEST
+
+    # What is shown: pixels, or positions with pixels and text of their own.
+    render: Callable[..., NDArray[np.uint8]] | None = None
+    shown: Callable[..., Shown] | None = None  # (state, options, b); not compiled
+    live_metrics: tuple[str, ...] = ()  # those of `episode_metrics` that Gymnasium's info has at every step
+
+    # What is known of the game.
+    players: Callable[[Any], Mapping[str, Callable[[int], float]]] | None = None  # need no learning: seed to score
+    player_seconds: Callable[[Any], Mapping[str, float]] | None = None  # about what they take for an episode
+    symmetry: Any = ""  # transforms that keep the value of an observation: "", "mirror" or "dihedral"
+    codes: Any = 0  # how many codes 0, 1, 2, ... the values of an observation are; 0: they are none
+
+    # For speed.
+    masked: Any = True  # whether `mask` rules any action out
+    zeroed: bool = True  # whether `out` holds zeros when `observe` is called; False: it writes every value
+    observe_lanes: Callable[..., Any] | None = None  # (state, options, index, out [*shape, L]), writes every value
+    save: Callable[..., Any] | None = None  # (state, options, b, row), writes every byte of the row
+    load: Callable[..., Any] | None = None  # (state, options, b, row), returns whether the row can be a snapshot
+    snapshot_size: Any = 0  # bytes of the row that `save` writes
+
+    @property
+    def module(self) -> str:
+        """Return the name of the module that the game is written in."""
+        return self.step.__module__
+
+    @property
+    def functions(self) -> Functions:
+        """Return the functions that Numba compiles."""
+        return Functions(*(getattr(self, name) for name in Functions._fields))
+
+    def masks_actions(self, options: Any) -> bool:
+        """Return whether actions may be ruled out."""
+        return self.mask is not None and bool(self.of(self.masked, options))
+
+    def of(self, value: Any, options: Any) -> Any:
+        """Return a value that may depend on options; ConfigurationError where its function fails."""
+        if not callable(value):
+            return value
+        try:
+            return value(options)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            where = f"{Path(value.__code__.co_filename).name}:{value.__code__.co_firstlineno}"
+            raise ConfigurationError(f"game {self.module}: {where}: {type(error).__name__}: {error}") from error

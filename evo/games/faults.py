@@ -1,0 +1,132 @@
+"""Faults of a game's functions that playing it does not show: undefined names, other random numbers, endless calls."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import walk_stack, walk_tb
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from evo.errors import notice
+
+EVERY = 2.5  # seconds between looks at a call; one that is seen twice is reported
+RANDOM = ("random", "numpy.random")  # modules whose numbers no seed of an episode names
+
+
+def names_in(code: CodeType) -> set[str]:
+    """Return the global names that code mentions, with those of functions inside of it."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*map(names_in, inner))
+
+
+def random_elsewhere(functions: Iterable[Callable[..., Any] | None]) -> str:
+    """Return what gives other random numbers than those of an episode, and where a game uses it; else nothing."""
+    for function in _of_author(functions):
+        for name, line in _drawn_in(function.__code__, function.__globals__):
+            return f"{name} ({Path(function.__code__.co_filename).name}:{line})"
+    return ""
+
+
+def undefined_in(functions: Iterable[Callable[..., Any] | None]) -> tuple[str, str, str] | None:
+    """Return a function, FILE:LINE, and the global name that it uses there and nothing defines; None: all are defined.
+
+    Branches count that are never reached, since Numba compiles them too.
+    """
+    for function in _of_author(functions):
+        for name, line in _globals_in(function.__code__):
+            if name not in function.__globals__ and not hasattr(builtins, name):
+                return function.__name__, f"{Path(function.__code__.co_filename).name}:{line}", name
+    return None
+
+
+def _of_author(functions: Iterable[Callable[..., Any] | None]) -> list[FunctionType]:
+    """Return functions, and those that they call, in order, which are not ours."""
+    found, waiting = dict[FunctionType, None](), [one for one in functions if isinstance(one, FunctionType)]
+    while waiting:
+        one = waiting.pop(0)
+        if one not in found and one.__module__.partition(".")[0] != "evo":
+            found[one] = None
+            called = (one.__globals__.get(name) for name in sorted(names_in(one.__code__)))
+            waiting += [other for other in called if isinstance(other, FunctionType)]
+    return [*found]
+
+
+def _globals_in(code: CodeType) -> Iterator[tuple[str, int]]:
+    """Yield the global names that code reads, and its lines."""
+    for one in dis.get_instructions(code):
+        if one.opname == "LOAD_GLOBAL":
+            yield one.argval, (one.positions and one.positions.lineno) or code.co_firstlineno
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals_in(constant)
+
+
+def _drawn_in(code: CodeType, known: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield names of modules and functions of random numbers that code mentions, and its lines."""
+    before: Any = None
+    for one in dis.get_instructions(code):
+        line = (one.positions and one.positions.lineno) or code.co_firstlineno
+        value = known.get(one.argval) if one.opname == "LOAD_GLOBAL" else None
+        if before is np and one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == "random":
+            yield "np.random", line
+        elif isinstance(value, ModuleType) and value.__name__ in RANDOM:
+            yield value.__name__, line
+        elif type(getattr(value, "__self__", None)).__module__.startswith(RANDOM):
+            yield str(one.argval), line
+        before = value
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _drawn_in(constant, known)
+
+
+@contextmanager
+def endless_named(module: str, functions: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
+    """Print a line where a call of a game goes on for seconds, and where Ctrl-C ends one: function, file and line."""
+    over = threading.Event()
+    looked_at = (module, functions, threading.get_ident(), over)
+    thread = threading.Thread(target=_look, args=looked_at, name="endless calls", daemon=True)
+    thread.start()
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        call, where = _call(functions, walk_tb(stop.__traceback__))
+        if call is not None:
+            notice(f"game {module}: {where} was interrupted")
+        raise
+    finally:
+        over.set()
+        thread.join()  # none is left where a process is forked
+
+
+def _look(module: str, functions: Mapping[str, Callable[..., Any]], thread: int, over: threading.Event) -> None:
+    """Report the first call of a thread that does not return within two looks."""
+    before: FrameType | None = None
+    while not over.wait(EVERY):
+        stack = [*walk_stack(sys._current_frames().get(thread))]
+        call, where = _call(functions, reversed(stack))
+        if call is not None and call is before:
+            notice(f"game {module}: {where} has not returned yet; is its loop endless? Ctrl-C ends it")
+            return
+        before = call
+
+
+def _call(
+    functions: Mapping[str, Callable[..., Any]], frames: Iterable[tuple[FrameType, int]]
+) -> tuple[FrameType | None, str]:
+    """Return the frame of a game's function among frames, the newest last, and its name with the file and line."""
+    names = {getattr(function, "__code__", None): name for name, function in functions.items()}
+    call, where = None, ""
+    for frame, line in frames:
+        if call is None and frame.f_code in names:
+            call = frame
+        if call is not None and frame.f_code.co_filename == call.f_code.co_filename:
+            where = f"{names[call.f_code]} ({Path(frame.f_code.co_filename).name}:{line})"
+    return call, where

@@ -1,0 +1,104 @@
+"""Many compiled boards of Snake, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from evo.games import contract
+from evo.games.game import environment_with
+from snake import batch
+from snake.rules import Cell
+
+MODULE = "evo.games.catalogue.snake"
+DEFAULTS = {"actions": "absolute", "starvation": 0, "observation": "planes"}
+
+
+@njit(error_model="numpy", _nrt=False)
+def _begin(state, rules, b, seed):
+    contract.begin(state, rules, b, seed)
+
+
+@njit(error_model="numpy", _nrt=False)
+def _step(state, rules, b, action):
+    return contract.step(state, rules, b, action)
+
+
+@njit(error_model="numpy", _nrt=False)
+def _observe(state, rules, b, out):
+    contract.observe(state, rules, b, out)
+
+
+@njit(error_model="numpy", _nrt=False)
+def _observe_lanes(state, rules, index, out):
+    contract.observe_lanes(state, rules, index, out)
+
+
+@njit(error_model="numpy", _nrt=False)
+def _mask(state, rules, b, out):
+    contract.mask(state, rules, b, out)
+
+
+@njit(error_model="numpy", _nrt=False)
+def _save(state, rules, b, row):
+    contract.save(state, rules, b, row)
+
+
+@njit(error_model="numpy", _nrt=False)
+def _load(state, rules, b, row):
+    return contract.load(state, rules, b, row)
+
+
+class Boards:
+    """`count` boards with these options; actions are absolute unless they are given."""
+
+    def __init__(self, count: int = 1, forced: int = 0, **options: Any) -> None:
+        self.environment = environment_with(MODULE, {**DEFAULTS, **options})
+        self.game, self.options = self.environment.game, self.environment.options
+        self.playing = batch.make_boards(self.game, count, forced)
+        self.state, self.clock = self.playing.state, self.playing.clock
+        self.row_size = self.game.row_size + 2 * forced
+
+    def begin(self, b: int, seed: int) -> None:
+        _begin(self.playing, self.game.rules, b, np.uint64(seed))
+
+    def step(self, b: int, action: int) -> tuple[int, int]:
+        """Return the reward in thousandths, and how the episode goes on."""
+        return _step(self.playing, self.game.rules, b, int(action))
+
+    def observe(self, b: int, out: NDArray[np.float32]) -> None:
+        _observe(self.playing, self.game.rules, b, out)
+
+    def observe_lanes(self, index: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        _observe_lanes(self.playing, self.game.rules, index, out)
+
+    def mask(self, b: int) -> list[int]:
+        out = np.full(self.game.actions, 9, np.int8)
+        _mask(self.playing, self.game.rules, b, out)
+        return out.tolist()
+
+    def position(self, b: int) -> tuple[list[Cell], Cell | None]:
+        """Return the body, head first, and the fruit; also after the end of an episode."""
+        shown = batch.description(batch.options_of(self.game), self.state, self.clock, b)
+        return shown["body"], shown["fruit"]
+
+    def dump(self, b: int) -> dict[str, Any]:
+        return batch.dump(self.game, self.playing, b)
+
+    def load(self, b: int, state: Mapping[str, Any]) -> None:
+        batch.load(self.game, self.playing, b, state)
+
+    def snapshots(self, index: Sequence[int]) -> NDArray[np.uint8]:
+        rows = np.empty((len(index), self.row_size), np.uint8)
+        for row, b in zip(rows, index, strict=True):
+            _save(self.playing, self.game.rules, b, row)
+        return rows
+
+    def restore(self, index: Sequence[int], rows: NDArray[np.uint8]) -> None:
+        for row, b in zip(rows, index, strict=True):
+            if not _load(self.playing, self.game.rules, b, row):
+                raise ValueError("a snapshot names cells that the board does not have")
