@@ -66,14 +66,14 @@ class GeneticProgramming(Algorithm):
         self._per_task = setup.candidates_per_task
         self.trees = trees = Trees(setup.network, options.largest_threshold)
 
-        class Tree(gp.PrimitiveTree):  # type: ignore[misc]
+        class Grown(gp.PrimitiveTree):  # type: ignore[misc]
             """A tree and its fitness."""
 
             def __init__(self, nodes: Any) -> None:
                 super().__init__(nodes)
                 self.fitness = fitness_class(1)()
 
-        self._tree = Tree
+        self._tree = Grown
         self.toolbox = toolbox = base.Toolbox()
         toolbox.register(
             "select",

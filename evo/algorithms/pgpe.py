@@ -44,7 +44,7 @@ class Options(StrategyOptions):
         return self
 
 
-class Diagonal(Distribution):
+class SymmetricNormal(Distribution):
     """A normal distribution with a standard deviation for each weight."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
@@ -91,4 +91,4 @@ class Diagonal(Distribution):
 
 def make(options: Options, setup: Setup) -> EvolutionStrategy:
     """Return PGPE; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, Diagonal)
+    return EvolutionStrategy(options, setup, SymmetricNormal)

@@ -33,7 +33,7 @@ class Options(StrategyOptions):
     )
 
 
-class Diagonal(Distribution):
+class SeparableNormal(Distribution):
     """A normal distribution with a standard deviation for each weight."""
 
     def __init__(self, options: Options, mean: NDArray[np.float64]) -> None:
@@ -72,4 +72,4 @@ class Diagonal(Distribution):
 
 def make(options: Options, setup: Setup) -> EvolutionStrategy:
     """Return SNES; `setup.start` [P] becomes the first mean."""
-    return EvolutionStrategy(options, setup, Diagonal)
+    return EvolutionStrategy(options, setup, SeparableNormal)

@@ -16,8 +16,8 @@ MOST_LINES, MOST_COLUMNS = 350, 120
 # Every module of a folder of the registry has one `Options`; a game and its compiled state are declared in one file.
 SAME_NAME = {"Options", "Environment", "State"}
 KNOWN_NAMES = {
-    *("Answer", "Champion", "Clock", "Cluster", "Diagonal", "Game", "GivesUp", "Loss", "Method", "Played"),
-    *("Shown", "TransitionBuffers", "Tree"),
+    *("Answer", "Champion", "Clock", "Cluster", "Game", "GivesUp", "Loss", "Method", "Played"),
+    *("Shown", "TransitionBuffers"),
 }
 KNOWN_WIDE = {"evo/kernels/lanes.py", "evo/rollouts/episodes.py", "evo/rollouts/segments.py"}
 KNOWN_ANCESTORS = {
