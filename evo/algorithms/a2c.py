@@ -57,11 +57,8 @@ class A2C(ActorCritic):
     """The update of a generation."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        from evo.learning.normalisers import RewardNormaliser
-
-        envs = options.envs_in(setup.environment) or 1
-        rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
-        super().__init__(setup, options.normalise_observations, rewards)
+        normalise = options.normalise_observations, options.normalise_rewards
+        super().__init__(setup, *normalise, options.gamma, options.envs)
         self.options = options
 
     def loss(self) -> PolicyGradientLoss:
@@ -106,4 +103,4 @@ class A2C(ActorCritic):
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:
     """Return A2C."""
-    return GradientAlgorithm(options, setup, A2C(options, setup))
+    return GradientAlgorithm(options, setup, A2C(options, setup), options.envs, options.horizon)

@@ -222,4 +222,4 @@ class DQN(Method):
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:
     """Return DQN."""
-    return GradientAlgorithm(options, setup, DQN(options, setup))
+    return GradientAlgorithm(options, setup, DQN(options, setup), options.envs, options.horizon)

@@ -122,7 +122,7 @@ class Options(PopulationOptions):
         hp.check_q_learning(environment, self.symmetry)
         return 0
 
-    def of_learner(self) -> dqn.Options:
+    def learner_options(self) -> dqn.Options:
         """Return the options of the learner, whose network has no dueling heads."""
         shared = dqn.Options.model_fields.keys() & type(self).model_fields.keys() - {"episodes", "generations"}
         return dqn.Options(dueling=False, **{name: getattr(self, name) for name in shared})
@@ -133,7 +133,7 @@ class EvolutionaryReinforcementLearning(Algorithm):
 
     def __init__(self, options: Options, setup: Setup) -> None:
         self.options, self.setup = options, setup
-        self._method = dqn.DQN(options.of_learner(), setup)
+        self._method = dqn.DQN(options.learner_options(), setup)
         self._trained = MethodLearner(setup, self._method, options.max_gradient_norm)
         self.notices = self._trained.notices
         self._offspring = Offspring(setup.seed, options.sigma, options.sigma_spread)

@@ -117,11 +117,8 @@ class PPO(ActorCritic):
     """The updates of a generation."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        from evo.learning.normalisers import RewardNormaliser
-
-        envs = options.envs_in(setup.environment) or 1
-        rewards = RewardNormaliser(options.gamma, envs) if options.normalise_rewards else None
-        super().__init__(setup, options.normalise_observations, rewards)
+        normalise = options.normalise_observations, options.normalise_rewards
+        super().__init__(setup, *normalise, options.gamma, options.envs)
         self.options = options
 
     def loss(self) -> Loss:
@@ -176,4 +173,4 @@ class PPO(ActorCritic):
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:
     """Return PPO."""
-    return GradientAlgorithm(options, setup, PPO(options, setup))
+    return GradientAlgorithm(options, setup, PPO(options, setup), options.envs, options.horizon)

@@ -143,4 +143,4 @@ class PQN(Method):
 
 def make(options: Options, setup: Setup) -> GradientAlgorithm:
     """Return PQN."""
-    return GradientAlgorithm(options, setup, PQN(options, setup))
+    return GradientAlgorithm(options, setup, PQN(options, setup), options.envs, options.horizon)

@@ -68,10 +68,7 @@ class Reinforce(ActorCritic):
     """The update of a generation."""
 
     def __init__(self, options: Options, setup: Setup) -> None:
-        from evo.learning.normalisers import RewardNormaliser
-
-        rewards = RewardNormaliser(options.gamma) if options.normalise_rewards else None
-        super().__init__(setup, options.normalise_observations, rewards)
+        super().__init__(setup, options.normalise_observations, options.normalise_rewards, options.gamma)
         self.options = options
 
     def loss(self) -> PolicyGradientLoss:

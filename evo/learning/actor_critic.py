@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from evo.learning.gradient_algorithm import Method, Played
 from evo.learning.learner import Learner, PolicyLoss, Snapshots
 from evo.records import ActionRule, Arrays, Transitions
 from evo.setup import Setup
-
-if TYPE_CHECKING:
-    from evo.learning.normalisers import RewardNormaliser
 
 POLICY_INIT_SCALE = np.float32(0.01)  # of the initial policy head: all actions start about equally likely
 NEVER = -1e9  # the score of an action that is not allowed: its probability is 0 exactly
@@ -83,13 +80,16 @@ class ActorCritic(Method):
 
     heads: ClassVar[str] = "policy"
 
-    def __init__(self, setup: Setup, normalise_observations: bool, rewards: RewardNormaliser | None) -> None:
+    def __init__(
+        self, setup: Setup, normalise_observations: bool, normalise_rewards: bool, gamma: float, envs: int = 1
+    ) -> None:
         """Prepare; ConfigurationError where observations cannot be normalised for this network."""
-        from evo.learning.normalisers import ObservationNormaliser
+        from evo.learning.normalisers import ObservationNormaliser, RewardNormaliser
 
         self.setup = setup
+        envs = 1 if setup.environment.game is None else envs  # whole episodes are those of one
         self._observations = ObservationNormaliser(setup.network) if normalise_observations else None
-        self._rewards = rewards
+        self._rewards = RewardNormaliser(gamma, envs) if normalise_rewards else None
         self._warm_start = setup.start is not None  # from another run's weights
 
     def action_rule(self, frames: int) -> ActionRule:

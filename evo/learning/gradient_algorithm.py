@@ -35,10 +35,7 @@ Stopped = Callable[[], bool]
 
 
 class GradientOptions(AlgorithmOptions):
-    """Options of every method that learns by gradients from what its own network has played.
-
-    With "segments", options have `envs` and `horizon` too.
-    """
+    """Options of every method that learns by gradients from what its own network has played."""
 
     learns: ClassVar[bool] = True
     transitions_from: ClassVar[Literal["", "episodes", "segments"]] = "segments"
@@ -60,11 +57,6 @@ class GradientOptions(AlgorithmOptions):
     def learning_rate_at(self, frames: int) -> float:
         """Return the learning rate after `frames`."""
         return hp.annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
-
-    def envs_in(self, environment: Any) -> int:
-        """Return how many environments play side by side; 0: whole episodes are played, as without a compiled game."""
-        segments = self.transitions_from == "segments" and environment.game is not None
-        return int(getattr(self, "envs")) if segments else 0  # noqa: B009 (of the options that play segments)
 
 
 class Played(NamedTuple):
@@ -197,10 +189,11 @@ class MethodLearner:
 class GradientAlgorithm(Algorithm):
     """A network that a method trains."""
 
-    def __init__(self, options: GradientOptions, setup: Setup, method: Method) -> None:
+    def __init__(self, options: GradientOptions, setup: Setup, method: Method, envs: int = 0, horizon: int = 0) -> None:
+        """Prepare to play segments of `envs` environments; whole episodes with 0, or without a compiled game."""
         self.options, self.setup, self.method = options, setup, method
         self._trained = MethodLearner(setup, method, options.max_gradient_norm)
-        envs, horizon = options.envs_in(setup.environment), int(getattr(options, "horizon", 0))
+        envs = 0 if setup.environment.game is None else envs
         self.collector = collecting.Collector(setup, envs, horizon, options.episodes, options.envs_per_task)
         self.notices = [*([LAG] if options.asynchronous else []), *self._trained.notices]
         section = type(options).__module__.rpartition(".")[2]
