@@ -21,7 +21,7 @@ from benchmarks.peers import ROOT
 from benchmarks.ppo import THREE_EPOCHS
 from benchmarks.tables import Form, Limit, Table, seconds
 from evo.config.experiment import Experiment
-from evo.learning.gradient_algorithm import GradientAlgorithm, Played
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm
 from evo.records import EnvStates, Transitions
 from evo.rollouts.rollout import Rollout
 from evo.training.generation import make_algorithm
@@ -85,7 +85,7 @@ def of_case(case: Case, learners: Mapping[str, Sequence[str]], turns: int) -> di
         for name, algorithm in made.items():
             method = algorithm.method
             method.receive(transitions, before, len(transitions))
-            fresh = None if method.replays else Played(transitions, 0)
+            fresh = None if method.replays else Collected(transitions, 0)
             told: list[Any] = []
             taken = seconds(
                 lambda: told.append(method.learn(algorithm.learner, fresh, 0, len(transitions), lambda: False))  # noqa: B023

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from evo import clock
 from evo.learning import hyperparameters as hp
 from evo.learning.collecting import envs_to_arrays
-from evo.learning.gradient_algorithm import GradientAlgorithm, GradientOptions, Method, Played, Stopped
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientMethod, GradientOptions, Stopped
 from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
 from evo.randomness.streams import Purpose, stream
 from evo.records import ActionRule, Arrays, EnvStates, Metrics, Transitions
@@ -72,7 +72,7 @@ class Options(GradientOptions):
 
 
 @dataclass(frozen=True)
-class Loss(ActionValueLoss):
+class DQNLoss(ActionValueLoss):
     """The loss of each example, in TensorFlow; `evo.learning.exact.losses` has the same with its derivatives."""
 
     bootstraps: ClassVar[bool] = True
@@ -102,7 +102,7 @@ def following_values(values: Any, ranks: Any, allowed: Any) -> Any:
     return tf.gather(values, tf.argmax(ranked, axis=1), batch_dims=1)
 
 
-class DQN(Method):
+class DQN(GradientMethod):
     """Updates on samples of the replay buffer, towards a target network."""
 
     heads: ClassVar[str] = "q"
@@ -121,10 +121,10 @@ class DQN(Method):
         self.buffer = ReplayBuffer(options.replay_size, options.n_step, options.gamma, exponent)
         self._owed = 0  # frames played that no update was made for yet
 
-    def loss(self) -> Loss:
+    def loss(self) -> DQNLoss:
         """Return the loss against the target network."""
         options = self.options
-        return Loss(self.setup.network.actions, options.dueling, options.huber_delta, options.double)
+        return DQNLoss(self.setup.network.actions, options.dueling, options.huber_delta, options.double)
 
     def action_rule(self, frames: int) -> ActionRule:
         """Return the epsilon-greedy rule at a frame of the schedule."""
@@ -159,7 +159,7 @@ class DQN(Method):
             self._owed += len(transitions)
         return {GAMMA: np.array([self.buffer.gamma])} if points else {}
 
-    def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+    def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make the updates that are due for the frames played."""
         options, seed, target = self.options, self.setup.seed, learner.target
         assert target is not None

@@ -24,7 +24,7 @@ from evo.learning.actor_critic import (
     policy_and_value,
     standardised,
 )
-from evo.learning.gradient_algorithm import GradientAlgorithm, GradientOptions, Played, Stopped
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientOptions, Stopped
 from evo.learning.learner import PolicyLoss, UpdateMeans
 from evo.records import Metrics
 from evo.setup import Setup
@@ -79,7 +79,7 @@ class Options(GradientOptions):
 
 
 @dataclass(frozen=True)
-class Loss(PolicyLoss):
+class PPOLoss(PolicyLoss):
     """The loss of each example, in TensorFlow; `evo.learning.exact.losses` has the same with its derivatives."""
 
     clipped: ClassVar[bool] = True
@@ -121,11 +121,11 @@ class PPO(ActorCritic):
         super().__init__(setup, *normalise, options.gamma, options.envs)
         self.options = options
 
-    def loss(self) -> Loss:
+    def loss(self) -> PPOLoss:
         """Return the clipped loss."""
-        return Loss(self.setup.network.actions, self.setup.environment.continuous)
+        return PPOLoss(self.setup.network.actions, self.setup.environment.continuous)
 
-    def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+    def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make the updates of every epoch; schedules are evaluated at the frame where the transitions began."""
         from evo.learning.returns import generalised_advantages
 

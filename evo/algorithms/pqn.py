@@ -15,7 +15,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from evo import clock
 from evo.learning import hyperparameters as hp
-from evo.learning.gradient_algorithm import GradientAlgorithm, GradientOptions, Method, Played, Stopped
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientMethod, GradientOptions, Stopped
 from evo.learning.learner import ActionValueLoss, UpdateMeans, observed
 from evo.randomness.streams import Purpose, stream
 from evo.records import ActionRule, Metrics, Transitions
@@ -63,7 +63,7 @@ class Options(GradientOptions):
 
 
 @dataclass(frozen=True)
-class Loss(ActionValueLoss):
+class PQNLoss(ActionValueLoss):
     """The loss of each example, in TensorFlow; `evo.learning.exact.losses` has the same with its derivatives."""
 
     def __call__(self, outputs: Any, batch: Mapping[str, Any], settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -76,7 +76,7 @@ class Loss(ActionValueLoss):
         return {"loss": self.huber(td_error), "td_error": td_error, "q_value": chosen}
 
 
-class PQN(Method):
+class PQN(GradientMethod):
     """Regression towards Q(lambda) on minibatches."""
 
     heads: ClassVar[str] = "q"
@@ -87,9 +87,9 @@ class PQN(Method):
         self.options, self.setup, environment = options, setup, setup.environment
         self._symmetry = Symmetry(environment.symmetry, environment.actions) if options.symmetry else None
 
-    def loss(self) -> Loss:
+    def loss(self) -> PQNLoss:
         """Return the loss against fixed targets."""
-        return Loss(self.setup.network.actions, self.options.dueling, self.options.huber_delta)
+        return PQNLoss(self.setup.network.actions, self.options.dueling, self.options.huber_delta)
 
     def action_rule(self, frames: int) -> ActionRule:
         """Return the epsilon-greedy rule at a frame of the schedule."""
@@ -110,7 +110,7 @@ class PQN(Method):
         gamma = hp.annealed(options.gamma, options.gamma_final, options.gamma_frames, frames)
         return q_lambda_targets(transitions.rewards, transitions.ends, best, next_best, gamma, options.q_lambda)
 
-    def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+    def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make every epoch's updates, each epoch in another order and under other symmetries."""
         from evo.randomness.shuffle import minibatches
 

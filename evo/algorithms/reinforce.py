@@ -21,7 +21,7 @@ from evo.learning.actor_critic import (
     last_values,
     standardised,
 )
-from evo.learning.gradient_algorithm import GradientAlgorithm, GradientOptions, Played, Stopped
+from evo.learning.gradient_algorithm import Collected, GradientAlgorithm, GradientOptions, Stopped
 from evo.learning.learner import UpdateMeans
 from evo.records import Metrics
 from evo.setup import Setup
@@ -75,7 +75,7 @@ class Reinforce(ActorCritic):
         """Return the loss."""
         return PolicyGradientLoss(self.setup.network.actions, self.setup.environment.continuous)
 
-    def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+    def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make one update from all transitions; schedules are evaluated at the frame where these began."""
         from evo.learning.returns import generalised_advantages, leave_one_out
 

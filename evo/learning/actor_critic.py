@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.learning.gradient_algorithm import Method, Played
+from evo.learning.gradient_algorithm import Collected, GradientMethod
 from evo.learning.learner import Learner, PolicyLoss, Snapshots
 from evo.records import ActionRule, Arrays, Transitions
 from evo.setup import Setup
@@ -75,7 +75,7 @@ class PolicyGradientLoss(PolicyLoss):
         }
 
 
-class ActorCritic(Method):
+class ActorCritic(GradientMethod):
     """How an actor-critic acts and begins, and the running normalisers of its observations and rewards."""
 
     heads: ClassVar[str] = "policy"
@@ -108,14 +108,14 @@ class ActorCritic(Method):
         """Return weights that take raw observations, with the normalisation folded in.  # [P] -> [P]"""
         return weights if self._observations is None else self._observations.fold(weights)
 
-    def rewards(self, played: Played) -> NDArray[np.float32]:
+    def rewards(self, played: Collected) -> NDArray[np.float32]:
         """Return the rewards, normalised if that is asked for.  # [M]"""
         transitions = played.transitions
         if self._rewards is None:
             return transitions.rewards
         return self._rewards.apply(transitions.rewards, transitions.ends, self.setup.slot(played.number))
 
-    def inputs(self, learner: Learner, played: Played, frames: int) -> NDArray[np.float32] | Snapshots:
+    def inputs(self, learner: Learner, played: Collected, frames: int) -> NDArray[np.float32] | Snapshots:
         """Return observations, normalised as they were when the network acted; add them to the normaliser, if any."""
         environment, threads = self.setup.environment_in(played.number), self.setup.learner_threads
         rows, normaliser = played.transitions.observations, self._observations

@@ -59,14 +59,14 @@ class GradientOptions(AlgorithmOptions):
         return hp.annealed(self.learning_rate, self.learning_rate_final, self.learning_rate_frames, frames)
 
 
-class Played(NamedTuple):
+class Collected(NamedTuple):
     """What the network that learns has played."""
 
     transitions: Transitions
     number: int  # of the generation that they are of
 
 
-class Method(Protocol):
+class GradientMethod(Protocol):
     """What one method adds: how it acts, its loss and its updates. Subclass it to inherit the defaults."""
 
     heads: ClassVar[str]  # what outputs mean; a fork continues from a state of the same heads only
@@ -79,7 +79,7 @@ class Method(Protocol):
     def action_rule(self, frames: int) -> ActionRule:
         """Return how actions are chosen in training, after `frames`."""
 
-    def learn(self, learner: Learner, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+    def learn(self, learner: Learner, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
         """Make a generation's updates, until `stopped`; `frames` were played, those of `played` included.
 
         `played` is None where the method replays. Returns metrics, with "seconds_moving" of data to the learner, and
@@ -121,7 +121,7 @@ class Method(Protocol):
 class MethodLearner:
     """The network that a method trains, with the method's memory."""
 
-    def __init__(self, setup: Setup, method: Method, max_gradient_norm: float) -> None:
+    def __init__(self, setup: Setup, method: GradientMethod, max_gradient_norm: float) -> None:
         """Prepare; ValueError where there are no options of a learner."""
         if setup.learner is None:
             raise ValueError("a gradient method needs the options of a learner")
@@ -150,8 +150,8 @@ class MethodLearner:
         """Return the network that plays.  # [1, P]"""
         return self.method.published(self.learner.weights())[np.newaxis]
 
-    def learn(self, played: Played | None, number: int, frames: int, stopped: Stopped) -> Metrics:
-        """Make a generation's updates as `Method.learn`; return its metrics with passes and "seconds_learning"."""
+    def learn(self, played: Collected | None, number: int, frames: int, stopped: Stopped) -> Metrics:
+        """Make a generation's updates by the method; return its metrics with passes and "seconds_learning"."""
         began = clock.wall()
         learned = self.method.learn(self.learner, played, number, frames, stopped)
         seconds, examples = clock.wall() - began, learned.pop("examples")
@@ -189,7 +189,9 @@ class MethodLearner:
 class GradientAlgorithm(Algorithm):
     """A network that a method trains."""
 
-    def __init__(self, options: GradientOptions, setup: Setup, method: Method, envs: int = 0, horizon: int = 0) -> None:
+    def __init__(
+        self, options: GradientOptions, setup: Setup, method: GradientMethod, envs: int = 0, horizon: int = 0
+    ) -> None:
         """Prepare to play segments of `envs` environments; whole episodes with 0, or without a compiled game."""
         self.options, self.setup, self.method = options, setup, method
         self._trained = MethodLearner(setup, method, options.max_gradient_norm)
@@ -243,7 +245,7 @@ class GradientAlgorithm(Algorithm):
         return Background(lambda stopped: self._learn(self._pending, number, stopped))
 
     def _learn(self, transitions: Transitions | None, number: int, stopped: Stopped) -> Metrics:
-        played = None if transitions is None else Played(transitions, number - self.options.asynchronous)
+        played = None if transitions is None else Collected(transitions, number - self.options.asynchronous)
         return self._trained.learn(played, number, self._frames, stopped)
 
     def finalists(self, count: int) -> Finalists:

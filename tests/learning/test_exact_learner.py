@@ -33,14 +33,15 @@ from tests.learning import plain_passes as plain
 
 SMALL = Network.build(Options(conv=[[5, 3, 2]], dense=[9]), (5, 6, 3), 3, 1)
 TINY = Network.build(Options(kind="mlp", dense=[3]), (4,), 2)
-POLICY = {"entropy_coefficient": 0.03, "value_coefficient": 0.7, "clip_range": 0.2, "value_clip_range": 0.3}
+COEFFICIENTS = {"entropy_coefficient": 0.03, "value_coefficient": 0.7}
+POLICY = {**COEFFICIENTS, "clip_range": 0.2, "value_clip_range": 0.3}
 SQUARED = {"dueling": False, "huber_delta": 0.0}
 
 
 def regression(network: Network, observations: NDArray[np.float32], threads: int = 1) -> ExactLearner:
     """Return a learner of random targets of random actions."""
     draw = np.random.default_rng(3)
-    learner = ExactLearner(network, threads, pqn.Loss(network.actions, **SQUARED))
+    learner = ExactLearner(network, threads, pqn.PQNLoss(network.actions, **SQUARED))
     learner.begin(random_weights(network, 2))
     count = len(observations)
     learner.load({
@@ -258,14 +259,14 @@ def q_batch(count: int) -> dict[str, NDArray[Any]]:
 CONTINUOUS = Network.build(Options(kind="mlp", dense=[8], activation="tanh"), (5,), 2, 3)
 NORMED = Network.build(Options(conv=[[6, 2, 1]], dense=[10], norm="layer", padding="valid"), (5, 6, 3), 3, 1)
 LOSSES: dict[str, tuple[Network, PolicyLoss | ActionValueLoss, Any, dict[str, float]]] = {
-    "ppo": (SMALL, ppo.Loss(3), policy_batch, POLICY),
-    "ppo, values not clipped": (NORMED, ppo.Loss(3), policy_batch, {**POLICY, "value_clip_range": 0.0}),
-    "a2c, masked": (SMALL, PolicyGradientLoss(3), lambda count: policy_batch(count, masks=True), POLICY),
-    "continuous": (CONTINUOUS, ppo.Loss(2, True), lambda count: policy_batch(count, dimensions=2), POLICY),
-    "pqn": (NORMED, pqn.Loss(3, True, 1.0), q_batch, {}),
-    "pqn, squared": (SMALL, pqn.Loss(3, False, 0.0), q_batch, {}),
-    "dqn": (SMALL, dqn.Loss(3, True, 0.5, True), q_batch, {}),
-    "dqn, neither double nor dueling": (SMALL, dqn.Loss(3, False, 0.5, False), q_batch, {}),
+    "ppo": (SMALL, ppo.PPOLoss(3), policy_batch, POLICY),
+    "ppo, values not clipped": (NORMED, ppo.PPOLoss(3), policy_batch, {**POLICY, "value_clip_range": 0.0}),
+    "a2c, masked": (SMALL, PolicyGradientLoss(3), lambda count: policy_batch(count, masks=True), COEFFICIENTS),
+    "continuous": (CONTINUOUS, ppo.PPOLoss(2, True), lambda count: policy_batch(count, dimensions=2), POLICY),
+    "pqn": (NORMED, pqn.PQNLoss(3, True, 1.0), q_batch, {}),
+    "pqn, squared": (SMALL, pqn.PQNLoss(3, False, 0.0), q_batch, {}),
+    "dqn": (SMALL, dqn.DQNLoss(3, True, 0.5, True), q_batch, {}),
+    "dqn, neither double nor dueling": (SMALL, dqn.DQNLoss(3, False, 0.5, False), q_batch, {}),
 }
 
 

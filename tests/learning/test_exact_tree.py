@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evo.learning.exact.threads import Tree
+from evo.learning.exact.threads import BlockSums
 
 
 def joined(earlier: str, later: str) -> str:
@@ -22,7 +22,7 @@ def joined(earlier: str, later: str) -> str:
     [(1, "0"), (2, "(0+1)"), (3, "((0+1)+2)"), (5, "(((0+1)+(2+3))+4)"), (7, "(((0+1)+(2+3))+((4+5)+6))")],
 )
 def test_blocks_are_added_in_pairs(blocks: int, sums: str) -> None:
-    tree = Tree(blocks, joined)
+    tree = BlockSums(blocks, joined)
     for block in range(blocks):
         tree.add(block, str(block))
     assert tree.total() == sums
@@ -30,7 +30,7 @@ def test_blocks_are_added_in_pairs(blocks: int, sums: str) -> None:
 
 @given(st.permutations(range(11)))
 def test_the_order_in_which_blocks_are_ready_changes_nothing(order: list[int]) -> None:
-    usual, other = Tree(11, joined), Tree(11, joined)
+    usual, other = BlockSums(11, joined), BlockSums(11, joined)
     for block in range(11):
         usual.add(block, str(block))
     for block in order:
@@ -49,7 +49,7 @@ class Slow(dict[tuple[int, int], str]):
 
 
 def test_of_two_threads_that_are_ready_together_one_joins() -> None:
-    tree = Tree(2, joined)
+    tree = BlockSums(2, joined)
     tree._waiting = Slow()
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda block: tree.add(block, str(block)), range(2)))

@@ -66,7 +66,7 @@ def written_out(
 def learner_of(
     batch: dict[str, NDArray[Any]], method: str, network: Network = LINEAR, **kind: bool
 ) -> TensorFlowLearner:
-    loss = ppo.Loss if method == "ppo" else PolicyGradientLoss
+    loss = ppo.PPOLoss if method == "ppo" else PolicyGradientLoss
     learner = TensorFlowLearner(network, ONE, loss(network.actions, **kind))
     learner.begin(np.random.default_rng(8).normal(0, 0.4, network.size).astype(np.float32))
     learner.load(batch)
@@ -148,5 +148,5 @@ def test_the_value_of_what_follows_is_of_an_action_that_is_allowed() -> None:
 
 def test_the_huber_loss_is_a_square_and_then_a_line() -> None:
     error = np.array([-3, -0.5, 0, 2], np.float32)
-    assert pqn.Loss(3, False, 1.0).huber(error).numpy().tolist() == [2.5, 0.125, 0, 1.5]
-    assert pqn.Loss(3, False, 0.0).huber(error).numpy().tolist() == [4.5, 0.125, 0, 2]
+    assert pqn.PQNLoss(3, False, 1.0).huber(error).numpy().tolist() == [2.5, 0.125, 0, 1.5]
+    assert pqn.PQNLoss(3, False, 0.0).huber(error).numpy().tolist() == [4.5, 0.125, 0, 2]

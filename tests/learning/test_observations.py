@@ -39,7 +39,7 @@ def test_observations_are_the_same_for_any_number_of_threads(
 
 def learner_of(environment: Environment, threads: int) -> ExactLearner:
     network = Network.build(Options(conv=[[16, 3, 2]], dense=[20]), environment.game.shape, 3, 1)
-    learner = ExactLearner(network, threads, pqn.Loss(3, dueling=False, huber_delta=0.0))
+    learner = ExactLearner(network, threads, pqn.PQNLoss(3, dueling=False, huber_delta=0.0))
     learner.begin(random_weights(network, 2))
     return learner
 
@@ -89,7 +89,7 @@ def test_small_observations_are_rebuilt_once_for_all_epochs() -> None:
     snapshots = begin_envs(environment, 1, 0, 3).snapshots
     assert 4 * environment.game.shape[0] < environment.game.row_size
     network = Network.build(Options(kind="mlp", dense=[4]), environment.game.shape, 3, 1)
-    learner = ExactLearner(network, 1, pqn.Loss(3, dueling=False, huber_delta=0.0))
+    learner = ExactLearner(network, 1, pqn.PQNLoss(3, dueling=False, huber_delta=0.0))
     seen = learner.inputs(environment, snapshots, 1)
     assert isinstance(seen, np.ndarray)
     np.testing.assert_array_equal(seen, environment.game.observe(snapshots))

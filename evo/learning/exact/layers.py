@@ -37,7 +37,7 @@ ALONE = np.int64(-1)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def hand_over(layer, following, x, place, count):  # type: ignore[no-untyped-def]
+def copy_to_inputs(layer, following, x, place, count):  # type: ignore[no-untyped-def]
     """Copy the outputs of a layer to the inputs of the following one; a ReLU is applied on the way.
 
     `place` is the first example's in the block, for inputs that are kept.
@@ -57,7 +57,7 @@ def hand_over(layer, following, x, place, count):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
-def hand_back(layer, following, x, count):  # type: ignore[no-untyped-def]
+def copy_gradients_back(layer, following, x, count):  # type: ignore[no-untyped-def]
     """Copy the gradients of the following layer's inputs to those of a layer's outputs, through its ReLU."""
     height, (row, filters, width) = layer.out_height, _runs(layer)
     size, line, rectifies = following.input_size, _line(layer, following), layer.activation == RELU

@@ -19,7 +19,7 @@ from evo.learning.exact import losses
 from evo.learning.exact.passes import add_sums, forward, gradients_of, unpack
 from evo.learning.exact.plan import BLOCK, Plan, Workspace, plan, workspace
 from evo.learning.exact.runs import WIDTH
-from evo.learning.exact.threads import Threads, Tree
+from evo.learning.exact.threads import BlockSums, Threads
 from evo.learning.exact.weights import Weights, follow, norm_of, step
 from evo.learning.learner import BETAS, ActionValueLoss, Learner, PolicyLoss, Rows, Snapshots, Values, has_target
 from evo.networks.network import Network
@@ -138,7 +138,7 @@ class ExactLearner(Learner):
         network = self._plan.layers, self.network_weights.vector, self.network_weights.packed()
 
         blocks = -(-len(rows) // BLOCK)
-        tree = Tree(blocks, self._join)
+        tree = BlockSums(blocks, self._join)
 
         def block(number: int, workspace: Workspace) -> None:
             begin = number * BLOCK

@@ -18,9 +18,9 @@ from evo.learning.exact.layers import (
     NONE,
     ONE,
     ZERO,
+    copy_gradients_back,
+    copy_to_inputs,
     gather,
-    hand_back,
-    hand_over,
     normalise,
     normalise_back,
     pool_back,
@@ -107,7 +107,7 @@ def forward(layers, weights, packed, observations, rows, place, count, workspace
                 for f in range(layer.filters):
                     x[at + f] = tanh(x[at + f])
         if number < last:
-            hand_over(layer, layers[number + 1], x, place, count)
+            copy_to_inputs(layer, layers[number + 1], x, place, count)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")
@@ -164,7 +164,7 @@ def backward(layers, weights, packed, place, count, workspace, sums):  # type: i
                     x[layer.d_input + e * layer.input_size + pixel * layer.channels + c] = x[
                         layer.d_output + r * layer.row + c
                     ]
-        hand_back(layers[number - 1], layer, x, count)
+        copy_gradients_back(layers[number - 1], layer, x, count)
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False, inline="always")

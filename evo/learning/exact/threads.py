@@ -66,7 +66,7 @@ class Threads:
             self._pool.shutdown(cancel_futures=True)
 
 
-class Tree:
+class BlockSums:
     """The sum of blocks 0 to n - 1, which threads add in any order.
 
     The first half of them, as many as the largest power of two below n, are summed in this way, then the others, and

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evo.algorithms import dqn
-from evo.algorithms.ppo import Loss
+from evo.algorithms.ppo import PPOLoss
 from evo.learning.distributed import make_learner
 from evo.learning.tensorflow.learner import TensorFlowLearner
 from evo.networks.network import Network
@@ -30,7 +30,7 @@ SETTINGS = {"entropy_coefficient": 0.01, "value_coefficient": 0.5, "clip_range":
 
 
 def ppo(options: LearnerOptions, norm: float = 0.05) -> TensorFlowLearner:
-    learner = make_learner(NETWORK, options, Loss(3), norm)
+    learner = make_learner(NETWORK, options, PPOLoss(3), norm)
     draw = np.random.default_rng(1)
     learner.begin(draw.normal(0, 0.2, NETWORK.size).astype(np.float32))
     learner.load(
@@ -68,7 +68,7 @@ def after_ppo(options: LearnerOptions) -> dict[str, NDArray[Any]]:
 
 
 def after_dqn(options: LearnerOptions) -> dict[str, NDArray[Any]]:
-    learner = make_learner(NETWORK, options, dqn.Loss(3, True, 1.0, True), 0.5)
+    learner = make_learner(NETWORK, options, dqn.DQNLoss(3, True, 1.0, True), 0.5)
     draw = np.random.default_rng(3)
     learner.begin(draw.normal(0, 0.2, NETWORK.size).astype(np.float32))
     assert learner.target is not None

@@ -155,7 +155,7 @@ def test_a_learner_that_does_not_see_the_gpus_that_are_there_says_so(
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr(hardware, "found", lambda: there)
     for options in (LearnerOptions(threads=1, arithmetic="tensorflow"), LearnerOptions(threads=1, devices=["CPU:0"])):
-        make_learner(spread_learners.NETWORK, options, spread_learners.Loss(3))
+        make_learner(spread_learners.NETWORK, options, spread_learners.PPOLoss(3))
     said = capsys.readouterr().err
     assert said.count("the learner is on the CPU") == bool(told)  # not where the CPU was asked for
     assert told in said
@@ -296,7 +296,9 @@ def test_a_run_learns_with_a_strategy_resumes_with_it_alone_and_keeps_its_finger
 
 def test_a_loss_of_somebody_else_is_refused_where_it_would_have_to_be_sent() -> None:
     options = LearnerOptions(strategy="multiworker")
-    assert "evo.algorithms.ppo" in description(spread_learners.NETWORK, options, spread_learners.Loss(3), 0.0)["loss"]
+    assert (
+        "evo.algorithms.ppo" in description(spread_learners.NETWORK, options, spread_learners.PPOLoss(3), 0.0)["loss"]
+    )
     with pytest.raises(ConfigurationError, match="multiworker"):
         description(spread_learners.NETWORK, options, lambda outputs, batch, settings: {}, 0.0)
 
