@@ -24,7 +24,7 @@ LARGEST_RETURN = 1 << 42  # thousandths; the sum of a million such returns fits 
 
 @dataclass(frozen=True)
 class WeightSource:
-    """How a worker comes by the weights of K candidates: by name, never by value.
+    """Which weights K candidates have: how a worker rebuilds them from published ones and named noise.
 
     A candidate is row `rows[k]` of the published matrix, crossed with row `mates[k]` unless that is -1, plus
     `sigmas[k]` times the noise of `keys[k]`. A row of -1 is a fresh network drawn from the key alone. Two candidates of

@@ -33,7 +33,7 @@ class LearnerOptions(Section):
     arithmetic: Literal["auto", "exact", "tensorflow"] = Field(
         "auto",
         description="exact: the same bits on every machine and for any number of threads, on the CPU; auto: exact, "
-        "unless a GPU or an option that only TensorFlow knows is there",
+        "unless there is a GPU, or an option needs TensorFlow",
     )
     strategy: Strategy = Field(
         "one",
@@ -94,7 +94,7 @@ class LearnerOptions(Section):
         return self
 
     def _only_tensorflow(self) -> str:
-        """Return an option that only TensorFlow knows, if one is given."""
+        """Return an option that needs TensorFlow and is set; empty: none is."""
         names = ("strategy", "devices", "logical_cpus", "dtype", "log_placement")
         given = (name for name in names if getattr(self, name) != LearnerOptions.model_fields[name].default)
         return next(given, "")

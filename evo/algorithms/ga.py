@@ -129,7 +129,7 @@ class Options(PopulationOptions):
         if self.race and not 2 <= self.race < self.episodes:
             raise ValueError(f"race: {self.race} must be at least 2, and less than episodes, {self.episodes}")
         if self.race and self.parents == self.population:
-            raise ValueError(f"race: all {self.population} candidates become parents, so nobody is selected")
+            raise ValueError(f"race: all {self.population} candidates become parents, so none is selected")
         if self.race and (self.selection != "truncation" or self.islands > 1 or self.select):
             raise ValueError("race: needs selection = truncation, and no islands")
         if self.mate and self.crossover == "none":

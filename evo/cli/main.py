@@ -39,7 +39,7 @@ PACKAGES = {"deap", "gymnasium", "h5py", "keras", "llvmlite", "numba", "numpy", 
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose mistakes are ConfigurationErrors, and which knows what was meant."""
+    """A parser whose mistakes are ConfigurationErrors, with a suggestion for a misspelt option."""
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse; an argument that may be left out may also stand behind options."""

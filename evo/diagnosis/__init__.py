@@ -1,1 +1,1 @@
-"""What `evo doctor` does: a run as its files have it, and what is wrong with it."""
+"""What `evo doctor` does: find what is wrong with a run, from its files."""

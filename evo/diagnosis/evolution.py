@@ -20,7 +20,7 @@ LEAST_TURNOVER = 0.05  # share of new networks among survivors
 
 
 def evolution(signs: Signs) -> list[Checked]:
-    """Return what was looked at in a run of evolution; what explains other findings comes first, and hides them."""
+    """Return the checks of a run of evolution; a finding that explains others comes first, and hides them."""
     if not math.isfinite(signs.late("signal_to_noise")) and signs.option("population") is None:
         return []
     copies, stale = near_copies(signs), stale_elites(signs)

@@ -1,4 +1,4 @@
-"""How much what was chosen flatters itself: training returns of finalists, the validation return of the champion."""
+"""Measure selection bias: in training returns of finalists, and in the validation return of the champion."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Signs:
 
     @property
     def solved(self) -> bool:
-        """Return whether the champion scores nearly as much as there is, so that nothing is left to learn."""
+        """Return whether the champion's score is close to the highest possible one."""
         score, bounds = self.run.score, self.run.environment.score_bounds
         return score is not None and bounds is not None and score.mean >= bounds[1] - 0.05 * (bounds[1] - bounds[0])
 

@@ -141,7 +141,7 @@ class Evaluated:
         return max(float(means.var(ddof=1)) - luck, 0.0) / luck if luck > 0 else float("nan")
 
     def distinct(self) -> float:
-        """Return how many ways to play there are among the candidates, as a share of their number.
+        """Return the number of different ways to play among the candidates, over the number of candidates.
 
         Two candidates play alike where returns and lengths of all episodes agree.
         """
@@ -276,7 +276,7 @@ def fitness_metrics(fitness: NDArray[np.int64], episodes: int) -> Metrics:
 def selection_metrics(
     parents: NDArray[np.float32], source: WeightSource, survivors: NDArray[np.int32], elites: int, islands: int
 ) -> Metrics:
-    """Return the diversity of parents [S, P], the share of them that are no elites, and the median sigma of these."""
+    """Return the diversity of parents [S, P], the share of them that are not elites, and the median sigma of that share."""
     new = survivors[survivors >= elites]
     mutated = source.sigmas[new][source.rows[new] >= 0]
     return {

@@ -1,7 +1,7 @@
-"""Racing: episodes go to the candidates whose selection is uncertain (Heidrich-Meisner and Igel, 2009).
+"""Racing: more episodes for candidates whose selection is uncertain (Heidrich-Meisner and Igel, 2009).
 
 Half of the candidates play on, then a quarter, then an eighth: those nearest to the boundary of selection, in standard
-errors. Candidates of a round play the same episodes, so an episode that is hard for all of them counts for nobody. The
+errors. Candidates of a round play the same episodes, so an episode that is hard for all of them favours none. The
 sums are added in order, since the last bits of NumPy's own sums depend on the processor.
 """
 

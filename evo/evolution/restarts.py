@@ -37,7 +37,7 @@ class Stall:
         return self.generations
 
     def restart(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts."""
         self.restarts += 1
         self.forget()
 

@@ -35,7 +35,7 @@ class ArrayDigest(NamedTuple):
 
 
 def canonical_json(value: object) -> bytes:
-    """Return JSON with sorted keys and no spaces, in UTF-8. Raises ValueError for NaN and infinities."""
+    """Return canonical JSON: sorted keys, no spaces, UTF-8. Raises ValueError for NaN and infinities."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 

@@ -22,7 +22,7 @@ from evo.records import GOES_ON, LARGEST_RETURN, SEGMENT_END, TRUNCATED, EnvStat
 kernel_cache.use(__name__)
 
 FRAMES, SLOTS, ROWS, FOLLOWED, LIVE, BEGUN = range(6)  # of the progress of whole episodes, int64 [6]
-CHUNK = 4096  # recorded steps that there is room for at first
+CHUNK = 4096  # recorded steps for which there is memory before it grows
 Score = Callable[[NDArray[np.float32]], NDArray[np.float32]]  # observations [E, ...] to outputs [E, O]
 Observe = Callable[[NDArray[Any]], NDArray[np.float32]]  # recorded observations [E, ...] to what was shown
 

@@ -22,7 +22,7 @@ kernel_cache.use(__name__)
 BLOCK = 8 if "+avx512f" in kernel_cache.features().split(",") else 4
 WIDE = 16  # the block size of layers that skip zero inputs (`evo.kernels.sparse`)
 LARGE = 1 << 16  # weights of the smallest layer that skips zero inputs; smaller ones gain nothing from it
-FAR = np.float32(1 << 24)  # from where on float32 knows no neighbouring whole numbers
+FAR = np.float32(1 << 24)  # from where on float32 cannot represent every whole number
 LEAST = 3 * WIDE + 1  # filters of such a layer, at least: four blocks, whose sums advance together
 
 # A layer as the kernels read it. packed: its offset in the packed weights. norm: the offset of gamma, which beta

@@ -1,4 +1,4 @@
-"""The loop of every gradient method: play, learn from the transitions, and again; also asynchronously.
+"""The loop of every gradient method: play, learn from the transitions, repeat; also asynchronously.
 
 A method defines how it acts and how it learns; the loop has the learner, the environments, the counters and the state.
 """

@@ -134,7 +134,7 @@ class Options(Section):
     def resolved(self, codes: int = 0) -> Options:
         """Return the options with the preset expanded, `inference` decided, and unused options at their defaults.
 
-        `codes` is the number that the environment says. ConfigurationError where a smaller one is asked for.
+        `codes` is the number that the environment declares. ConfigurationError where a smaller one is configured.
         """
         if self.layers:
             specs = [self._completed(parse(text), codes) for text in self.layers]
@@ -177,7 +177,7 @@ class Options(Section):
 
 
 def _codes(name: str, asked: int, known: int) -> int:
-    """Return the number of codes: what is asked for, or else what the environment says."""
+    """Return the number of codes: the configured one, or else the environment's."""
     if 0 < asked < known:
         raise ConfigurationError(f"policy.{name}: {asked} codes, but the observation has {known}")
     return asked or known

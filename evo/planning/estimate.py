@@ -80,7 +80,7 @@ class Estimate:
 
 
 def plan(experiment: Experiment, workers: Sequence[int] = (), seconds: float = SECONDS) -> Estimate:
-    """Return what a run takes on this machine, from a probe of about `seconds`; also with other numbers of workers.
+    """Estimate time, memory and disk of a run on this machine, by a probe of about `seconds`; also for other workers.
 
     ResourceError or ConfigurationError where it cannot run.
     """
@@ -208,7 +208,7 @@ def _without_validation(one: ProbedGeneration) -> dict[str, float]:
 
 
 def _warnings(first: Goal, memory: int | None, available: int | None, free: int) -> list[str]:
-    """Return what will go wrong, a line each."""
+    """Return warnings, a line each."""
     lines = []
     if memory is not None and available is not None and memory > FULL * available:
         lines.append(

@@ -1,4 +1,4 @@
-"""The tables of a report: scores, what flatters them, ancestors, time, configuration and provenance."""
+"""The tables of a report: scores, selection bias, ancestors, time, configuration and provenance."""
 
 from __future__ import annotations
 

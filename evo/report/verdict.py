@@ -142,7 +142,7 @@ def trend(run: Run) -> str:
 
 
 def figure(value: float) -> str:
-    """Return a score as people write it, with two decimals or three figures."""
+    """Return a score with two decimals or three figures."""
     return f"{value:z.2f}" if abs(value) < 100 else f"{value:z.1f}" if abs(value) < 1000 else f"{value:,.0f}"
 
 

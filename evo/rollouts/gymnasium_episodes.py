@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PROBED, PROBED_STEPS = range(1, 9), 3  # seeds and steps that show whether an environment follows its seed
 LONG = 100_000  # steps of an episode that may have no end
-FIRST = 1024  # recorded steps that there is room for at first
+FIRST = 1024  # recorded steps for which there is memory before it grows
 
 
 def play_gymnasium(score: Score, environment: Environment, task: Task, ended: Ended) -> PlayedEpisodes:
@@ -217,7 +217,7 @@ def _named(env: Any) -> str:
 
 @cache
 def _notice_once(text: str) -> None:
-    """Show a user a line at once, since what it is about may never end; every process once."""
+    """Print a notice at once, and once per process."""
     notice(text)
 
 

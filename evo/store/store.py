@@ -272,7 +272,7 @@ class Store:
         corrected experiment would else find its directory taken, by a run that cannot go on.
         """
         useless = isinstance(error, ConfigurationError) and self._created and not self._lines
-        if useless:  # while nobody else can go on with it
+        if useless:  # while no other process can resume from it
             shutil.rmtree(self.directory, ignore_errors=True)
         self.close()
         return useless

@@ -182,7 +182,7 @@ def test_a_race_needs_episodes_to_give_and_one_boundary() -> None:
     for options, told in (
         ({"race": 1}, "race: 1 must be at least 2, and less than episodes, 8"),
         ({"race": 8}, "race: 8 must be at least 2, and less than episodes, 8"),
-        ({"race": 4, "population": 64, "elites": 9}, "race: all 64 candidates become parents, so nobody is selected"),
+        ({"race": 4, "population": 64, "elites": 9}, "race: all 64 candidates become parents, so none is selected"),
         ({"race": 4, "selection": "tournament"}, "race: needs selection = truncation, and no islands"),
         ({"race": 4, "islands": 2, "parents": 64, "elites": 64}, "race: needs selection = truncation, and no islands"),
     ):

@@ -116,7 +116,7 @@ def _reported(
 
 
 def _write_page(comparison: Comparison, page: Path | None, usual: Path | None) -> None:
-    """Write the page; where nobody has asked for it, a notice is enough if that fails."""
+    """Write the page; where it was not requested, a failure is only a notice."""
     from evo.report.comparison import write_comparison_page
 
     if page is not None:

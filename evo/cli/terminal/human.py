@@ -36,7 +36,7 @@ class Match:
         self.turns: deque[int] = deque()
 
     def turn(self, direction: int) -> None:
-        """Take a turn. Turning back would be a collision that nobody wants, so it is ignored."""
+        """Take a turn. Turning back would be a collision, so it is ignored."""
         heading = self.turns[-1] if self.turns else self.game.heading
         back = direction == (heading + 2) % 4 and len(self.game.body) > 1
         if not back and direction != heading and len(self.turns) < MOST_TURNS:

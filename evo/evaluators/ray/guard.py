@@ -75,7 +75,7 @@ def guard(worker: int) -> None:
 
 
 def stopped(process: int) -> bool:
-    """Return whether a process was stopped by a signal, where the system knows; a debugger does not count."""
+    """Return whether a process was stopped by a signal, where the system reports it; a debugger does not count."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] == b"T"
