@@ -79,7 +79,7 @@ class Options(EnvironmentOptions):
 
 
 def is_registered(identifier: str) -> bool:
-    """Return whether Gymnasium has registered an environment, as "gymnasium:CartPole-v1", "CartPole-v1" or "CartPole"."""
+    """Return whether an environment is registered: "gymnasium:CartPole-v1", "CartPole-v1" or "CartPole"."""
     import gymnasium
 
     name = identifier.removeprefix(PREFIX)

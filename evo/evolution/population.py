@@ -276,7 +276,7 @@ def fitness_metrics(fitness: NDArray[np.int64], episodes: int) -> Metrics:
 def selection_metrics(
     parents: NDArray[np.float32], source: WeightSource, survivors: NDArray[np.int32], elites: int, islands: int
 ) -> Metrics:
-    """Return the diversity of parents [S, P], the share of them that are not elites, and the median sigma of that share."""
+    """Return the diversity of parents [S, P], the share of them that are not elites, and the latter's median sigma."""
     new = survivors[survivors >= elites]
     mutated = source.sigmas[new][source.rows[new] >= 0]
     return {
