@@ -18,16 +18,20 @@ from pydantic import Field, model_validator
 from evo.evolution.population import (
     FITNESS_WORST,
     LARGEST_POPULATION,
+    AliveBonus,
+    AliveSteps,
     Evaluated,
     Offspring,
-    PopulationOptions,
+    PerCandidate,
     Sigma,
     SigmaSpread,
+    candidates_of_task,
     mean_returns,
     metrics_of,
     tasks_of,
 )
 from evo.networks.candidates import Rebuilder
+from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, Result, WeightSource
 from evo.setup import Setup
@@ -38,11 +42,15 @@ COLUMNS = ("cells", "fitness", "returns")  # of elites, by name in a state
 Weights = NDArray[np.float32]
 
 
-class ArchiveOptions(PopulationOptions):
+class ArchiveOptions(AlgorithmOptions):
     """Options of an algorithm that keeps an archive."""
 
     algorithm: ClassVar[str]
 
+    population: int = Field(512, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
+    episodes: PerCandidate = 32
+    alive_bonus: AliveBonus = 0.0
+    alive_steps: AliveSteps = 100
     reevaluated: int = Field(
         128, ge=1, le=LARGEST_POPULATION, description="candidates that play again per generation, at most"
     )
@@ -87,6 +95,18 @@ class ArchiveOptions(PopulationOptions):
         """Return 0; ConfigurationError where the environment has no such descriptor."""
         self.known(environment)
         return 0
+
+    def candidates(self) -> int:
+        """Return the size of the population."""
+        return self.population
+
+    def episodes_per_candidate(self) -> int:
+        """Return how many episodes each candidate plays in a generation."""
+        return self.episodes
+
+    def candidates_per_task(self, flops: int) -> int:
+        """Return how many candidates one task holds."""
+        return candidates_of_task(flops)
 
 
 class Options(ArchiveOptions):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from evo.errors import ConfigurationError
 from evo.options import AlgorithmOptions
@@ -34,26 +34,37 @@ SigmaSpread = Annotated[
 ]
 
 
+def _thousandths(bonus: float) -> float:
+    if round(bonus * 1000) / 1000 != bonus:
+        raise ValueError(f"{bonus} is not a multiple of 0.001")
+    return bonus
+
+
+PerCandidate = Annotated[
+    int, Field(ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
+]
+AliveBonus = Annotated[
+    float,
+    Field(ge=0, le=1000, description="fitness for every step survived, in units of return, to 0.001; 0 = none"),
+    AfterValidator(_thousandths),
+]
+AliveSteps = Annotated[
+    int, Field(ge=0, le=10_000_000, description="steps of an episode for which alive_bonus is added, at most")
+]
+
+
+def candidates_of_task(flops: int) -> int:
+    """Return how many candidates one task holds: fewer of a larger network, by operations of a forward pass."""
+    return max(1, min(16, 500_000 // flops))
+
+
 class PopulationOptions(AlgorithmOptions):
-    """Options of every algorithm that plays many networks per generation."""
+    """Options of an algorithm that plays many networks per generation."""
 
     population: int = Field(512, ge=2, le=LARGEST_POPULATION, description="candidates per generation")
-    episodes: int = Field(32, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
-    alive_bonus: float = Field(
-        0.0,
-        ge=0,
-        le=1000,
-        description="fitness for every step survived, in units of return, a multiple of 0.001; 0 = none",
-    )
-    alive_steps: int = Field(
-        100, ge=0, le=10_000_000, description="steps of an episode for which alive_bonus is added, at most"
-    )
-
-    @model_validator(mode="after")
-    def _whole_thousandths(self) -> Self:
-        if round(self.alive_bonus * 1000) / 1000 != self.alive_bonus:
-            raise ValueError(f"alive_bonus: {self.alive_bonus} is not a multiple of 0.001")
-        return self
+    episodes: PerCandidate = 32
+    alive_bonus: AliveBonus = 0.0
+    alive_steps: AliveSteps = 100
 
     @model_serializer(mode="wrap")
     def _without_unused(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -74,8 +85,8 @@ class PopulationOptions(AlgorithmOptions):
         return self.episodes
 
     def candidates_per_task(self, flops: int) -> int:
-        """Return how many candidates one task holds: fewer of a larger network."""
-        return max(1, min(16, 500_000 // flops))
+        """Return how many candidates one task holds."""
+        return candidates_of_task(flops)
 
 
 def metrics_of(environment: Any, first: Sequence[str], key: str, named: Sequence[str]) -> tuple[str, ...]:
@@ -90,7 +101,10 @@ def metrics_of(environment: Any, first: Sequence[str], key: str, named: Sequence
 
 
 class Evaluated:
-    """What the N candidates of a generation did in E episodes each."""
+    """What the N candidates of a generation did in E episodes each.
+
+    Options that shape fitness have `alive_bonus` and `alive_steps`.
+    """
 
     def __init__(self, results: Sequence[Result]) -> None:
         self.returns: NDArray[np.int64] = np.concatenate([result.returns for result in results])  # [N, E]
@@ -103,11 +117,11 @@ class Evaluated:
         """Return the metrics of every episode.  # [N, E, M]"""
         return np.concatenate([result.episode_metrics for result in self._results])
 
-    def fitness(self, options: PopulationOptions) -> NDArray[np.int64]:
+    def fitness(self, options: Any) -> NDArray[np.int64]:
         """Return summed returns and bonuses for steps survived, in thousandths; FITNESS_WORST if not finite.  # [N]"""
         return np.where(self.finite, self.values(options).sum(axis=1), FITNESS_WORST)
 
-    def values(self, options: PopulationOptions) -> NDArray[np.int64]:
+    def values(self, options: Any) -> NDArray[np.int64]:
         """Return the return and the bonus of every episode, in thousandths; 0 where it is not finite.  # [N, E]"""
         bonus = round(options.alive_bonus * 1000) * np.minimum(self.lengths, options.alive_steps).astype(np.int64)
         return np.where(self.returns == WORST, 0, self.returns + bonus)
@@ -151,7 +165,7 @@ class Evaluated:
         """Return whether two candidates have the same returns and lengths in all episodes."""
         return self._trace(first) == self._trace(second)
 
-    def against_parents(self, source: WeightSource, elites: int, options: PopulationOptions) -> Metrics:
+    def against_parents(self, source: WeightSource, elites: int, options: Any) -> Metrics:
         """Return the shares of children that beat their parent on the same episodes, and that play exactly as it does.
 
         The first `elites` candidates are parents that play too; without children of these, NaN.

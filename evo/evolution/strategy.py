@@ -16,9 +16,18 @@ from pydantic import Field, model_validator
 
 from evo.errors import ResourceError
 from evo.evolution.noise_sums import ln, norm
-from evo.evolution.population import LARGEST_POPULATION, Evaluated, PopulationOptions, tasks_of
+from evo.evolution.population import (
+    LARGEST_POPULATION,
+    AliveBonus,
+    AliveSteps,
+    Evaluated,
+    PerCandidate,
+    candidates_of_task,
+    tasks_of,
+)
 from evo.evolution.restarts import Growth, Size, Sizes, Stall
 from evo.networks.candidates import Rebuilder
+from evo.options import AlgorithmOptions
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys, stream
 from evo.records import Algorithm, Arrays, Finalists, Generation, Metrics, Request, WeightSource
 from evo.setup import Setup
@@ -26,11 +35,13 @@ from evo.setup import Setup
 LARGEST = 1e38  # a mean beyond it has diverged: float32 ends soon after
 
 
-class StrategyOptions(PopulationOptions):
+class StrategyOptions(AlgorithmOptions):
     """Options of every evolution strategy."""
 
     population: int = Field(256, ge=4, le=LARGEST_POPULATION, description="candidates per generation")
-    episodes: int = Field(16, ge=1, le=100_000, description="episodes per candidate, the same for all of a generation")
+    episodes: PerCandidate = 16
+    alive_bonus: AliveBonus = 0.0
+    alive_steps: AliveSteps = 100
     sigma: float = Field(0.1, gt=0, le=1000, description="initial standard deviation of every weight")
     restart_after: int = Field(
         0,
@@ -63,6 +74,14 @@ class StrategyOptions(PopulationOptions):
     def candidates(self) -> int:
         """Return how many networks play in a generation: the candidates, and their distribution's mean."""
         return self.population + 1
+
+    def episodes_per_candidate(self) -> int:
+        """Return how many episodes each candidate plays in a generation."""
+        return self.episodes
+
+    def candidates_per_task(self, flops: int) -> int:
+        """Return how many candidates one task holds."""
+        return candidates_of_task(flops)
 
 
 class Distribution(Protocol):
