@@ -24,7 +24,8 @@ from benchmarks.tables import seconds
 from evo.config.environments import environment_of
 from evo.records import Episodes, Played, Player, Result, Task
 from evo.store.store import Store
-from evo.training.generation import make_algorithm, play_out
+from evo.training.beginning import make_algorithm
+from evo.training.generation import play_out
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
 

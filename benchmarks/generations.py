@@ -26,7 +26,8 @@ from evo.config.experiment import Experiment, evaluator_of
 from evo.networks.candidates import Rebuilder
 from evo.randomness.streams import Purpose, episode_keys
 from evo.store.store import Store
-from evo.training.generation import make_algorithm, play_out
+from evo.training.beginning import make_algorithm
+from evo.training.generation import play_out
 
 EPISODES, WORKERS, SIGMA = 16, 2, 0.1
 POPULATION = {"tiny": 128, "seed": 8}

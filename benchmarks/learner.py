@@ -24,7 +24,7 @@ from evo.config.experiment import Experiment
 from evo.learning.gradient_algorithm import Collected, GradientAlgorithm
 from evo.records import EnvStates, Transitions
 from evo.rollouts.rollout import Rollout
-from evo.training.generation import make_algorithm
+from evo.training.beginning import make_algorithm
 
 TURNS = 7
 LEARNERS = ("exact", "tensorflow")

@@ -26,8 +26,7 @@ from evo.config.experiment import Experiment
 from evo.games.films import save_film
 from evo.run import Row
 from evo.store.run import Run
-from evo.training.testing import playing
-from evo.verify.recording import record
+from evo.training.testing import playing, record
 
 EXPERIMENT, CHAMPION = ROOT / "experiments" / "ga_snake_6x6.toml", ROOT / "champions" / "ppo_snake_full.h5"
 UNTIL = 28  # generations, when the screen is drawn

@@ -23,7 +23,8 @@ from evo.files.layout import CHAMPION
 from evo.store import sandbox
 from evo.store.champion import encode_champion, read_champion
 from evo.store.store import Store
-from evo.training.generation import make_algorithm, play_out
+from evo.training.beginning import make_algorithm
+from evo.training.generation import play_out
 
 EXPERIMENT = Path(__file__).parent.parent / "experiments" / "ga_snake.toml"
 SHARE = 0.02

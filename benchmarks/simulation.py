@@ -32,7 +32,8 @@ from evo.networks.network import Network
 from evo.records import Episodes, Evaluator, Request, Task
 from evo.rollouts.player import RunSpec, make_player
 from evo.store.store import Store
-from evo.training.generation import addressed, make_algorithm, play_out
+from evo.training.beginning import make_algorithm
+from evo.training.generation import addressed, play_out
 
 WORKERS = tuple(2**i for i in range(13))  # 1 to 4,096
 CHECKED = (1, 2, 4)

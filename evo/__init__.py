@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from evo.config.experiment import Experiment
     from evo.errors import EvoError
     from evo.planning.estimate import Estimate, plan
-    from evo.report.writing import write_report
+    from evo.report.page import write_report
     from evo.run import Row, train
     from evo.store.champion import Score
     from evo.store.policy import Policy
     from evo.store.run import Run
     from evo.sweeps.sweeping import SweepResult, sweep
-    from evo.training.generation import AskTell, make_algorithm
+    from evo.training.beginning import make_algorithm
+    from evo.training.generation import AskTell
 
 __all__ = [
     "AskTell",
@@ -50,11 +51,11 @@ _HOMES = {
     "Score": "evo.store.champion",
     "SweepResult": "evo.sweeps.sweeping",
     "compare": "evo.comparison.training",
-    "make_algorithm": "evo.training.generation",
+    "make_algorithm": "evo.training.beginning",
     "plan": "evo.planning.estimate",
     "sweep": "evo.sweeps.sweeping",
     "train": "evo.run",
-    "write_report": "evo.report.writing",
+    "write_report": "evo.report.page",
 }
 
 

@@ -31,7 +31,7 @@ from evo.errors import (
 )
 from evo.plugins import mistakes, registry
 from evo.process import Stopped, ignore, leave, lost_output, raise_stopped, tolerate_failures
-from evo.training.summary import Summary, one_line
+from evo.store.metrics import Summary, one_line
 
 LEAST_MEMORY = 500  # MB of address space that NumPy, HDF5 and LLVM take
 FORBIDDEN = {errno.EACCES, errno.EPERM}

@@ -16,9 +16,10 @@ from evo.files.durable import resources
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
     from evo.exports.tables import Events
-    from evo.run import Row, Session
+    from evo.run import Row
+    from evo.store.metrics import Summary
     from evo.store.store import Store
-    from evo.training.summary import Summary
+    from evo.training.session import Session
     from evo.training.testing import Baseline
     from evo.training.validation import Validated
 
@@ -45,16 +46,15 @@ def train_to_the_end(
     display = show.display_for(arguments.quiet, arguments.verbose)
     display.say(show.headline(experiment))
     from evo.process import ignored
-    from evo.run import Session, generations
-    from evo.training import init_from
-    from evo.training.champion import known_champion
+    from evo.run import generations
+    from evo.training.init_from import handed_over
+    from evo.training.session import Session, known_champion
 
     store, forked = opened()
     game, stopped, reported = None, "", None
     try:
         _notices(experiment, store)
         _fill(summary, store)
-        init_from.keep(experiment, store)
         if store.next_generation >= experiment.generations:
             display.say(_nothing_to_do(store.next_generation, experiment.generations))
             summary.champion = known_champion(store, experiment)
@@ -75,7 +75,7 @@ def train_to_the_end(
                         display.champion(experiment, session.algorithm.best, store.next_generation - 1)
                     for row in generations(session):
                         if "start_validation" in row.metrics:
-                            display.say(init_from.handed_over(experiment, row.metrics["start_validation"]))
+                            display.say(handed_over(experiment, row.metrics["start_validation"]))
                         display.generation(row, experiment.generations)
                         if (compiled := row.metrics["seconds_compiling"]) >= WORTH_SAYING:
                             display.say(f"compiled kernels for {compiled:,.0f} s; that is not training time")
@@ -89,7 +89,7 @@ def train_to_the_end(
                 _fill(summary, store, session)
                 game = show.record_game(session, display)
                 if not arguments.no_report:
-                    from evo.report.writing import reported_at_end
+                    from evo.report.page import reported_at_end
 
                     reported = reported_at_end(store.directory, session.evaluator, store.publish)
     finally:
@@ -104,7 +104,7 @@ def train_to_the_end(
     baselines = _baselines(experiment, summary)
     page, sick = "", False
     if reported is not None:
-        from evo.report.writing import write_at_end
+        from evo.report.page import write_at_end
 
         page, sick = write_at_end(reported, baselines)
     show.ending(experiment, summary, display, game, stopped, baselines, page, sick)
@@ -164,4 +164,4 @@ def _fill(summary: Summary, store: Store, session: Session | None = None) -> Non
     summary.generations, summary.state_hash = store.next_generation, store.state_hash
     summary.frames, summary.seconds = store.spent.frames, store.spent.seconds
     if session is not None:
-        summary.champion = session.report.champion
+        summary.champion = session.champion

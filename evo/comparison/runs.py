@@ -17,7 +17,7 @@ from evo.files.layout import MANIFEST, distinguished
 from evo.records import NOTHING, Spent
 from evo.store.run import Run
 from evo.store.store import Store
-from evo.training.champion import known_champion
+from evo.training.session import known_champion
 
 if TYPE_CHECKING:
     from evo.store.champion import Score

@@ -28,7 +28,7 @@ from evo.plugins import registry
 from evo.process import ignored, interpreter
 from evo.setup import CLUSTERS, LearnerOptions
 from evo.store.metrics import MetricsFile
-from evo.training.resuming import open_or_begin
+from evo.training.beginning import open_or_begin
 from evo.workers import hardware
 
 Begun = TypeVar("Begun")

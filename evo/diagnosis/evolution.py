@@ -126,7 +126,7 @@ def noisy_selection(signs: Signs) -> Checked | None:
     if math.isnan(signal):
         if episodes > 1:
             return None
-        evidence, more = "A candidate plays 1 episode, so skill and luck cannot be told apart", 16
+        evidence, more = "A candidate plays 1 episode, so skill cannot be distinguished from luck", 16
     else:
         evidence = (
             f"The variance between candidates is {figure(signal)} times that of luck in their means over "

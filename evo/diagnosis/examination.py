@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evo.diagnosis.chance import chance
 from evo.diagnosis.evolution import evolution
 from evo.diagnosis.gradients import gradients
-from evo.diagnosis.optimism import optimism
-from evo.diagnosis.progress import still_rising
+from evo.diagnosis.scores import chance, optimism, still_rising
 from evo.diagnosis.signs import LEAST_GENERATIONS, Finding, Signs, found
 from evo.diagnosis.times import times
 from evo.errors import counted

@@ -131,7 +131,7 @@ def entropy(signs: Signs) -> Checked | None:
 
 
 def values(signs: Signs) -> Checked | None:
-    """Look for values that say nothing of returns, so that advantages are noise."""
+    """Look for values that do not predict returns, so that advantages are noise."""
     explained, loss = signs.late("explained_variance", LATE), signs.late("value_loss", LATE)
     if math.isnan(explained):
         return None

@@ -34,7 +34,7 @@ class Checked:
 
 
 class Signs:
-    """The metrics of a run: those of its last half say how it does, those of its first generations how it began."""
+    """The metrics of a run: its last half shows how it learns, its first generations how it began."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.options = run, run.config.options

@@ -1,11 +1,11 @@
-"""Atomic, durable writing of files: temporary file, fsync, rename, fsync of the directory."""
+"""Read and write files: atomically and durably, never through a link, and only where a user may mean it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -103,3 +103,22 @@ def open_regular(path: Path, *, most: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def destination(flag: str, name: str | Path, endings: Collection[str], why: str = "") -> Path:
+    """Return the path of the file that `flag` names; `why` says where its endings come from.
+
+    ConfigurationError: it has another ending, its folder does not exist, or something else than a file is there.
+    ResourceError: the folder takes no file.
+    """
+    path, named = Path(name), f"{flag} {str(name) or repr('')}"
+    if path.suffix.lower() not in endings:
+        raise ConfigurationError(f"{named}: the file name must end with {' or '.join(endings)}{why}")
+    with resources("write", path):
+        if not path.parent.is_dir() or (path.exists() and not path.is_file()):  # a pipe would wait for a reader
+            raise ConfigurationError(f"{named}: no file can be written there; name one in a folder that exists")
+        temporary = path.with_name(path.name + TEMPORARY)
+        with suppress(FileExistsError):
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            temporary.unlink()
+    return path

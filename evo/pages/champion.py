@@ -1,17 +1,34 @@
-"""The page of a champion, with what the trainer's player makes of test episodes for it to be checked with."""
+"""The web page of a champion: one HTML file that plays it in a browser, with its facts and a check of its play."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
+import string
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import Any
+
 from evo.config.environments import environment_of
+from evo.errors import counted
 from evo.games.catalogue.snake import Options as Snake
-from evo.pages.facts import facts, summary
-from evo.pages.page import page
-from evo.pages.playable import playable
-from evo.pages.recorded import record
-from evo.store.champion import score_in
+from evo.networks.network import Network
+from evo.pages.playable import playable, record
+from evo.statistics import percentage
+from evo.store.champion import Score, score_in
 from evo.store.run import Run
 from evo.training.testing import BLOCK, playing
 
+ALGORITHMS = {
+    "ga": "a genetic algorithm", "ppo": "PPO", "a2c": "A2C", "reinforce": "REINFORCE", "dqn": "DQN", "pqn": "PQN",
+    "erl": "evolutionary reinforcement learning",
+}  # fmt: skip
+CORE = ("philox.js", "snake.js", "network.js", "episode.js")  # what plays; also runs in a worker and in Node
+INTERFACE = ("drawing.js", "interface.js", "verification.js")
+STYLE, TEMPLATE = "page.css", "page.html"
 EPISODES = 200  # that a page can verify, unless asked for another number
 
 
@@ -34,3 +51,107 @@ def champion_page(run: Run, title: str, command: str, episodes: int = EPISODES) 
     data |= {"block": block, "first": block * BLOCK, "recorded": recorded._asdict()}
     subtitle = summary(champion.about, options, network, experiment.algorithm)
     return page(title, subtitle, facts(champion.about, options, network, command), data)
+
+
+def summary(about: Mapping[str, Any], options: Snake, network: Network, algorithm: str) -> str:
+    """Return what plays here and how well, in a sentence."""
+    score = score_in(about)
+    how_well = "" if score is None else f": {score.mean:.1f} of {_most(options)} fruits on average"
+    who = f"A neural network of {network.size:,} weights, trained by {ALGORITHMS.get(algorithm, algorithm)}"
+    return f"{who}, plays Snake{how_well}."
+
+
+def facts(about: Mapping[str, Any], options: Snake, network: Network, command: str) -> Iterator[tuple[str, str]]:
+    """Yield names and values; `about` are the facts of the champion's file."""
+    score = score_in(about)
+    yield "Score", "not tested yet" if score is None else _score(score, options)
+    if score is not None and score.win_rate is not None:
+        yield "Boards filled", _wins(score)
+    yield "Algorithm", f"{about.get('algorithm')}, seed {about.get('seed')}, {_generation(about)}"
+    yield "Game", f"{options.title()}, {options.actions} actions, {_mask(options)}"
+    yield "Network", f"{_layers(network)}; {network.size:,} weights"
+    yield "State hash", str(about.get("state_hash", "unknown"))
+    yield "Written by", f"snake-evo {_version()}"
+    yield "Command", command
+
+
+def _score(score: Score, options: Snake) -> str:
+    low, high = score.ci95
+    played = f"{counted(score.episodes, 'test episode')} of block {score.block}"
+    return f"{score.mean:.2f} of {_most(options)} fruits (95 % interval {low:.2f} to {high:.2f}) on {played}"
+
+
+def _most(options: Snake) -> int:
+    """Return the number of fruits that fill the board."""
+    return options.size**2 - options.start_length
+
+
+def _wins(score: Score) -> str:
+    low, high = score.win_ci95 or (0.0, 1.0)
+    rate, least, most = (percentage(share, ".1f") for share in (score.win_rate or 0, low, high))
+    return f"{rate} % (95 % interval {least} to {most} %)"
+
+
+def _generation(about: Mapping[str, Any]) -> str:
+    return f"found in generation {about.get('generation')} of {about.get('generations')}"
+
+
+def _mask(options: Snake) -> str:
+    return "no mask" if options.mask == "none" else f'mask "{options.mask}"'
+
+
+def _layers(network: Network) -> str:
+    """Return the layers in a line, as in "conv 16 3x3/2, dense 256, 3 outputs"."""
+    texts = []
+    for layer in network.layers[:-1]:
+        sides = f" {layer.kernel}x{layer.kernel}/{layer.stride}" if layer.kind == "conv" else ""
+        texts.append(f"{layer.kind} {layer.filters}{sides}")
+    norm = " with layer normalisation" if any(layer.norm for layer in network.layers) else ""
+    return f"{', '.join([*texts, counted(network.outputs, 'output')])}{norm}"
+
+
+def _version() -> str:
+    try:
+        return version("snake-evo")
+    except PackageNotFoundError:
+        return "of unknown version"
+
+
+def page(title: str, summary: str, facts: Iterable[tuple[str, str]], data: Mapping[str, Any]) -> str:
+    """Return the page; equal arguments give an equal page. Nothing of the arguments is read as HTML or as a script.
+
+    `facts` are names and values, `data` is JSON that the scripts read.
+    """
+    core, interface, style = script(CORE), script(INTERFACE), text(STYLE)
+    return string.Template(text(TEMPLATE)).substitute(
+        title=html.escape(title),
+        summary=html.escape(summary),
+        facts="\n".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in facts),
+        scripts=" ".join(f"'{digest(part)}'" for part in (core, interface)),
+        styles=f"'{digest(style)}'",
+        style=style,
+        data=inert(data),
+        core=core,
+        interface=interface,
+    )
+
+
+def text(name: str) -> str:
+    """Return the text of a file of the folder `browser`."""
+    return files("evo.pages").joinpath("browser", name).read_text("utf-8")
+
+
+def script(names: Iterable[str]) -> str:
+    """Return scripts as one, in strict mode."""
+    return '"use strict";\n' + "\n".join(map(text, names))
+
+
+def inert(data: Mapping[str, Any]) -> str:
+    """Return JSON that cannot end its element, nor begin a comment or another one."""
+    plain = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def digest(part: str) -> str:
+    """Return the source expression by which the page's security policy lets this script or style run."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode('ascii')}"

@@ -1,9 +1,9 @@
-"""What a page needs to play a champion: the rules, what is seen, the layers and the weights, as JSON values."""
+"""What a page needs to play a champion, as JSON values, and test episodes that it can be compared with."""
 
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,13 @@ from evo.games.catalogue.snake import Options as Snake
 from evo.games.catalogue.snake.observations import LOCAL_AGE
 from evo.networks.network import Network, Options
 from evo.options import EnvironmentOptions
+from evo.randomness.streams import seeds_of_test_episodes
+from evo.records import Evaluator
+from evo.training.testing import played
 
+EPISODES_PER_TASK = 16  # all outputs of a task's episodes are in memory at once
+MASK32 = 0xFFFFFFFF
+START, PRIME, SHIFT = 2166136261, 16777619, 15
 SIDES = {
     "height": "height", "width": "width", "channels": "channels", "filters": "filters", "kernel": "kernel",
     "stride": "stride", "pad": "pad", "pad_left": "padLeft", "out_height": "outHeight", "out_width": "outWidth",
@@ -75,3 +81,42 @@ def refuse_inference(policy: Options) -> None:
             f'--to html: policy.inference is "{policy.inference}", whose bits depend on the machine; '
             'only "lanes" has a page'
         )
+
+
+class Recorded(NamedTuple):
+    """What became of test episodes, in their order."""
+
+    scores: list[int]
+    steps: list[int]
+    checksums: list[int]  # of every output of the network at every step
+
+
+def record(published: str, evaluator: Evaluator, score_metric: int, first: int, episodes: int) -> Recorded:
+    """Return what becomes of `episodes` test episodes from number `first` on, played greedily.
+
+    `score_metric` is the place of the score among the metrics of an episode. DataError: outputs that are not finite.
+    """
+    seeds = seeds_of_test_episodes(episodes, first)
+    recorded = Recorded([], [], [])
+    for start in range(0, episodes, EPISODES_PER_TASK):
+        part = seeds[start : start + EPISODES_PER_TASK]
+        (result,) = played(published, evaluator, part, record_transitions=True)
+        assert result.transitions is not None
+        lengths = result.lengths[0]
+        outputs = np.split(result.transitions.outputs, np.cumsum(lengths, dtype=np.int64)[:-1])
+        recorded.scores.extend(int(score) for score in result.episode_metrics[0, :, score_metric])
+        recorded.steps.extend(int(length) for length in lengths)
+        recorded.checksums.extend(map(checksum, outputs))
+    return recorded
+
+
+def checksum(outputs: NDArray[np.float32]) -> int:
+    """Return 32 bits that depend on every bit of the outputs of an episode.  # [T, O]
+
+    FNV-1a over words, with a shift: without it, the highest bits of two words could cancel, so two wrong signs.
+    """
+    total = START
+    for word in np.ascontiguousarray(outputs, "<f4").view("<u4").ravel().tolist():
+        total = ((total ^ word) * PRIME) & MASK32
+        total ^= total >> SHIFT
+    return total

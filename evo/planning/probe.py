@@ -184,7 +184,7 @@ def _has_compiled(found: Probe, seconds: float) -> bool:
 
 
 def _probed(experiment: Experiment, seconds: float) -> Probe:
-    from evo.training.resuming import open_or_begin
+    from evo.training.beginning import open_or_begin
 
     with tempfile.TemporaryDirectory(prefix="evo-plan-") as folder:
         directory = Path(folder) / "run"
@@ -226,9 +226,10 @@ def read(text: str) -> Probe:
 
 def main(directory: str, words: Sequence[str]) -> None:
     """Train in the directory of a run for some seconds, and print what that took as one line of JSON."""
-    from evo.run import Session, generations
+    from evo.run import generations
+    from evo.store.metrics import one_line
     from evo.store.store import Store
-    from evo.training.summary import one_line
+    from evo.training.session import Session
 
     seconds, most, spawned, *plugins = words
     registry.load(plugins)
@@ -236,7 +237,7 @@ def main(directory: str, words: Sequence[str]) -> None:
     rows: list[ProbedGeneration] = []
     with Store.open(Path(directory)) as store, Session(experiment, store) as session:
         sampled = Sampled(session.evaluator, limit / SHARE, experiment.workers.processes)
-        session.evaluator = session.report.evaluator = sampled
+        session.evaluator = sampled
         start, began = time.time() - float(spawned), time.monotonic()
         last = began
         for row in generations(session):
@@ -251,7 +252,7 @@ def main(directory: str, words: Sequence[str]) -> None:
             )
             if enough or len(rows) >= int(most):
                 break
-        session.report.update(test=True)
+        session.update_champion(test=True)
         rounds = sampled.take()
         store.flush()
         found = _files(store.directory, len(rows))

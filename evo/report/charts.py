@@ -1,16 +1,24 @@
-"""The charts of a report as JSON values; `assets/charts.js` draws them."""
+"""The charts of a report: columns of metrics over generations, frames and seconds, as JSON values for `charts.js`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from evo.report.ancestry import Ancestry
-from evo.report.curves import POINTS, Curves, curves_of, rounded
+import numpy as np
+
+from evo.report.html import Chart
 from evo.store.run import Run
 from evo.training.accounting import PARTS
 from evo.training.testing import Baseline
 
+POINTS = 400  # of a curve on a page of one run
+RISING = 0.1  # share of all gain that the last quarter of a run brings while it is still rising
+LEAST = 4  # fewest values by which a curve can rise
+LAST = ("validation", "test")  # of several generations together, the last value counts; of all others the mean
+Number = int | float | None
 FEWEST_POINTS = 50  # of a curve, however many runs there are
 MOST_SMALL = 60  # small charts
 SCORES = ("test", "best", "mean", "validation")
@@ -23,7 +31,6 @@ TIMES = {
     "seconds_acting": "acting", "seconds_learning": "learning", "seconds_master": "master",
     "seconds_moving": "moving", "seconds_idle": "idle",
 }  # fmt: skip
-Chart = dict[str, Any]
 assert set(TIMES) == set(PARTS)
 
 
@@ -109,29 +116,60 @@ class Charts:
         return found
 
 
-def lineage(ancestry: Ancestry) -> Chart | None:
-    """Return the training returns of the champion's ancestors."""
-    line = ancestry.lineage[::-1]
-    if len(line) < 2:
-        return None
-    births = [i for i, one in enumerate(line) if not one.kept]
-    series = {
-        "label": "ancestor",
-        "values": [one.mean_return for one in line],
-        "colour": 0,
-        "dash": 0,
-        "points": births,
-    }
-    return {"kind": "lines", "x": [one.generation + 1 for one in line], "series": [series], "y": "mean return"}
-
-
-def heat(ancestry: Ancestry) -> Chart | None:
-    """Return how returns are distributed in every generation."""
-    found = ancestry.histogram
-    if found is None or len(found.generations) < 2:
-        return None
-    return {"kind": "heat", "x": found.generations, "edges": found.edges, "counts": found.counts, "y": "return"}
-
-
 def _constant(curves: Curves, name: str) -> bool:
     return len({value for value in curves.columns.get(name, []) if value is not None}) < 2
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Columns with one value per point; a point may stand for several generations."""
+
+    generation: list[Number]  # from 1, the last one of a point
+    frames: list[Number]  # played up to there
+    seconds: list[Number]
+    columns: dict[str, list[Number]]  # by name; None where there is no value
+    each: int  # generations of a point
+
+
+def curves_of(run: Run, points: int = POINTS) -> Curves:
+    """Return the curves of a run with at most `points` points."""
+    count = run.store.next_generation
+    each = max(1, -(-count // points))
+    groups = [range(first, min(first + each, count)) for first in range(0, count, each)]
+    frames = np.cumsum([line.frames for line in run.store.lines], dtype=np.float64)
+    seconds = np.cumsum([line.seconds for line in run.store.lines], dtype=np.float64)
+    names = sorted({name for row in run.metrics for name in row})
+    return Curves(
+        generation=[group[-1] + 1 for group in groups],
+        frames=[rounded(frames[group[-1]]) for group in groups],
+        seconds=[rounded(seconds[group[-1]]) for group in groups],
+        columns={name: [_together(run, name, group) for group in groups] for name in names},
+        each=each,
+    )
+
+
+def _together(run: Run, name: str, group: Sequence[int]) -> Number:
+    values = [run.metrics[generation][name] for generation in group if name in run.metrics[generation]]
+    if not values:
+        return None
+    return rounded(values[-1] if name in LAST else sum(values) / len(values))
+
+
+def rounded(value: float, digits: int = 6) -> Number:
+    """Return a number with `digits` significant digits, whole where it can be; None where it is not finite."""
+    if not math.isfinite(value):
+        return None
+    number = float(f"{value:.{digits}g}")
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number
+
+
+def rising(run: Run) -> bool | None:
+    """Return whether validation was still rising in the last quarter of the run; None where too little is known."""
+    values = run.column("validation")
+    values = values[np.isfinite(values)]
+    if len(np.unique(values)) < 2:
+        return None if len(values) < LEAST else False
+    if len(values) < LEAST:
+        return None
+    gain, late = values[-1] - values[0], values[-1] - values[3 * len(values) // 4 - 1]
+    return bool(gain > 0 and late > RISING * gain)

@@ -27,10 +27,22 @@ from evo.comparison.tables import Comparison, Table, no_better_than_random
 from evo.config.sections import plural
 from evo.errors import counted
 from evo.files.durable import replace_file, resources
-from evo.report.charts import Chart
-from evo.report.curves import rounded
-from evo.report.markup import LONGEST, Markup, breakable, details, element, joined, quiet, section, table
-from evo.report.shell import CHARTS, Drawn, whole_page
+from evo.report.charts import rounded
+from evo.report.html import (
+    CHARTS,
+    LONGEST,
+    Chart,
+    Drawn,
+    Markup,
+    breakable,
+    details,
+    element,
+    joined,
+    quiet,
+    section,
+    table,
+    whole_page,
+)
 from evo.statistics import LEVEL
 from evo.training.accounting import COUNTED
 

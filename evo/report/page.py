@@ -1,28 +1,37 @@
-"""The page about runs: sections of HTML in order."""
+"""The report of runs: one page, of any runs from their files, or of one at its end, while its workers are there."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from evo.comparison.formats import sentence
 from evo.diagnosis.examination import Diagnosis, diagnosis
-from evo.errors import ConfigurationError, printable_lines
-from evo.report import charts, meanings, tables
-from evo.report.ancestry import Ancestry
-from evo.report.archive import archive_section
+from evo.errors import ConfigurationError, EvoError, first_line, notice, printable_lines
+from evo.files.durable import destination, replace_file, resources
+from evo.files.layout import distinguished
+from evo.report import meanings, records, tables
 from evo.report.charts import Charts
-from evo.report.markup import Markup, details, element, joined, quiet, section
-from evo.report.replays import Replays
-from evo.report.shell import CHARTS, Drawn, whole_page
+from evo.report.html import CHARTS, Drawn, Markup, details, element, joined, quiet, section, whole_page
+from evo.report.records import Ancestry, ancestry_of, archive_section
+from evo.report.replays import Replays, play, replays_of
 from evo.report.verdict import duration, verdict, verdict_of_several
 from evo.store.run import Run
-from evo.training.testing import Baseline
+from evo.training.testing import BASELINE_SECONDS, Baseline, baselines
+
+if TYPE_CHECKING:
+    from evo.records import Evaluator
 
 SCRIPTS = (*CHARTS, "replays.js")
+NAME = "report.html"
+ENDINGS = (".html", ".htm")
 
 
 @dataclass(frozen=True)
@@ -166,12 +175,12 @@ class Page:
         return section(
             "Population" if of_candidates else "Training episodes",
             self.drawn.figure(
-                charts.heat(ancestry),
+                records.heat(ancestry),
                 f"Returns of all {'candidates' if of_candidates else 'training episodes'}",
                 "a stronger colour: more of them",
             ),
             self.drawn.figure(
-                charts.lineage(ancestry), "Lineage of the champion", "its ancestors; a dot: a new network"
+                records.lineage(ancestry), "Lineage of the champion", "its ancestors; a dot: a new network"
             ),
             tables.ancestors(ancestry),
         )
@@ -197,3 +206,89 @@ class Page:
 
 def _explained(text: str, means: str) -> str:
     return f"{text} ({means})" if means else text
+
+
+def write_report(*run_dirs: str | Path, output: str | Path | None = None) -> Path:
+    """Write one page about these runs, and return its path: that of `output`, or report.html in the only run directory.
+
+    ConfigurationError: several runs without `output`, a run is named twice, or no file can be written there.
+    DataError: one is no run.
+    """
+    directories = [Path(directory) for directory in run_dirs]
+    real = [directory.resolve() for directory in directories]
+    if twice := [directory for place, directory in enumerate(directories) if real[place] in real[:place]]:
+        raise ConfigurationError(f"{twice[0]}: is named twice; leave one out")
+    path = _place(directories, output)
+    names = distinguished(real)
+    runs = [Run(one, name=name) for one, name in zip(directories, names, strict=True)]
+    return write_page(Page([reported(run) for run in runs]).html(), path)
+
+
+def _place(directories: Sequence[Path], output: str | Path | None) -> Path:
+    """Return where the page goes; ConfigurationError where it cannot."""
+    if output is None:
+        if len(directories) != 1:
+            raise ConfigurationError("--output: name the file, as there are several runs")
+        return directories[0] / NAME
+    return destination("--output", output, ENDINGS)
+
+
+def reported(run: Run) -> Reported:
+    """Return what a page says of a run, measured in this process; DataError where it is none."""
+    _ = run.notes  # of all that is read
+    return Reported(run, _replays(replays_of, run), ancestry_of(run), _baselines(run))
+
+
+def _replays(find: Callable[[Run], Replays], run: Run) -> Replays:
+    try:
+        return find(run)
+    except EvoError as error:
+        return Replays(note=f"No episode can be shown: {first_line(error)}")
+
+
+def reported_at_end(
+    directory: Path, evaluator: Evaluator, publish: Callable[[NDArray[np.float32]], str]
+) -> Reported | None:
+    """Return what a page says of a run that has just ended, without baselines; None, after a notice, on any failure."""
+    try:
+        run = Run(directory, trusted=True)
+        _ = run.notes  # before the workers play
+        return Reported(run, _replays(lambda run: play(run, evaluator, publish), run), ancestry_of(run))
+    except Exception as error:
+        _no_report(error)
+        return None
+
+
+def write_at_end(found: Reported | None, baselines: Mapping[str, Baseline]) -> tuple[str, bool]:
+    """Write report.html into the run directory; return its path, and whether its diagnosis has a finding.
+
+    The path is empty, after a notice, on any failure.
+    """
+    if found is None:
+        return "", False
+    try:
+        whole = replace(found, baselines=baselines)
+        return str(write_page(Page([whole]).html(), found.run.directory / NAME)), bool(whole.diagnosis.findings)
+    except Exception as error:
+        _no_report(error)
+        return "", False
+
+
+def _no_report(error: Exception) -> None:
+    what = (
+        first_line(error) if isinstance(error, EvoError | OSError) else f"{type(error).__name__}: {first_line(error)}"
+    )
+    notice(f"no report was written ({what}); the run is complete")
+
+
+def _baselines(run: Run) -> Mapping[str, Baseline]:
+    if run.score is None:
+        return {}
+    return baselines(run.environment, run.score.episodes, run.score.block, BASELINE_SECONDS)
+
+
+def write_page(page: bytes, path: Path) -> Path:
+    """Write a page, whole or not at all."""
+    with resources("write", path):
+        replace_file(path, page, durable=False)
+    return path

@@ -1,4 +1,4 @@
-"""The tables of a report: scores, selection bias, ancestors, time, configuration and provenance."""
+"""The tables of a report: scores, optimism gap, ancestors, time, configuration and provenance."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from evo.errors import counted, printable_lines
 from evo.plugins.registry import command
-from evo.report.ancestry import Ancestry
 from evo.report.charts import TIMES
 from evo.report.differences import differences, repeating
-from evo.report.markup import Markup, details, element, joined, quiet, table
+from evo.report.html import Markup, details, element, joined, quiet, table
+from evo.report.records import Ancestry
 from evo.report.replays import Replays
 from evo.report.verdict import duration, figure, large
 from evo.statistics import percentage
@@ -59,7 +59,7 @@ def interval(ends: Sequence[float] | None) -> str:
 
 
 def optimism(run: Run, ancestry: Ancestry, replays: Replays) -> Markup:
-    """Return the returns by which the champion was chosen, and its return on test episodes."""
+    """Return the returns by which the champion was chosen, and how much they exceed its test return."""
     rows = list[tuple[str, float, str]]()
     born = ancestry.lineage[0].mean_return if ancestry.lineage else None
     if born is not None and run.origin is not None:

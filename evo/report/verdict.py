@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from evo.comparison.runs import place_of
-from evo.diagnosis.progress import still_rising
+from evo.diagnosis.scores import still_rising
 from evo.diagnosis.signs import Signs
 from evo.errors import counted
 from evo.plugins import registry
-from evo.report.curves import rising
+from evo.report.charts import rising
 from evo.statistics import percentage
 from evo.store.run import Run
 from evo.training.testing import Baseline
@@ -155,7 +155,7 @@ def large(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people say them."""
+    """Return seconds in a unit that suits them."""
     if seconds < 120:
         return f"{seconds:.{1 if seconds < 10 else 0}f} seconds"
     if seconds < 7200:

@@ -51,6 +51,14 @@ class Score:
     mean_return: float | None = None  # on the same episodes; None in files that do not have it
 
 
+@dataclass(frozen=True)
+class ChampionScore:
+    """How the champion did in validation, and in its test."""
+
+    fitness: float  # mean validation return
+    test: Score | None = None
+
+
 class Champion(NamedTuple):
     """The network of a run that validated best, as its file has it."""
 
@@ -109,19 +117,19 @@ def encode_champion(weights: NDArray[np.float32], layers: Layers, about: Mapping
         raise ValueError(f"the layers do not add up to weights of shape {flat.shape}")
     if len(set(names)) != len(names) or "about" in names:
         raise ValueError("layers must have distinct names, and none may be 'about'")
-    described = {
+    facts = {
         "about": dict(about),
         "format": FORMAT,
         "layers": [[name, list(shape)] for name, shape in layers],
         "weights_sha256": hashlib.sha256(flat.tobytes()).hexdigest(),
     }
-    arrays: dict[str, NDArray[np.generic]] = {"about": np.frombuffer(with_checksum(described), np.uint8)}
+    arrays: dict[str, NDArray[np.generic]] = {"about": np.frombuffer(with_checksum(facts), np.uint8)}
     first = 0
     for name, shape in layers:
         arrays[name] = flat[first : first + prod(shape)].reshape(shape)
         first += prod(shape)
     data = encode(arrays)
-    readable = {**described, "file": CHAMPION, "file_sha256": hashlib.sha256(data).hexdigest()}
+    readable = {**facts, "file": CHAMPION, "file_sha256": hashlib.sha256(data).hexdigest()}
     return data, json.dumps(readable, indent=2, sort_keys=True, allow_nan=False).encode() + b"\n"
 
 
@@ -144,7 +152,7 @@ def read_champion(path: Path) -> Champion:
 
 
 def champion_file(path: Path) -> Path:
-    """Return the champion's file, given itself or its run directory."""
+    """Return the champion's file of a run directory, or the file itself."""
     return path / CHAMPION if path.is_dir() else path
 
 
@@ -158,7 +166,7 @@ def unpack(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
     if about.dtype != "|u1" or len(about.shape) != 1 or about.shape[0] > ABOUT_LARGEST:
         raise DataError(f"{source}: not a champion: 'about' is no text of at most {ABOUT_LARGEST} bytes")
     text = decode(data, {"about": about}, source, others=True)["about"].tobytes()
-    layers = _described(text, source)[0]
+    layers = _parsed(text, source)[0]
     arrays = decode(data, {"about": about, **{name: Layout("<f4", shape) for name, shape in layers}}, source)
     weights = np.concatenate([arrays[name].ravel() for name, _ in layers]).astype(np.float32, copy=False)
     return text, weights
@@ -166,7 +174,7 @@ def unpack(data: bytes, source: str) -> tuple[bytes, NDArray[np.float32]]:
 
 def checked_champion(text: bytes, weights: NDArray[np.float32], source: str) -> Champion:
     """Return the champion of facts, as text, and weights [P]. Raises DataError where they do not belong together."""
-    layers, digest, facts = _described(text, source)
+    layers, digest, facts = _parsed(text, source)
     if sum(prod(shape) for _, shape in layers) != weights.size:
         raise DataError(f"{source}: its layers do not add up to its {weights.size} weights")
     if hashlib.sha256(weights.tobytes()).hexdigest() != digest:
@@ -174,14 +182,14 @@ def checked_champion(text: bytes, weights: NDArray[np.float32], source: str) -> 
     return Champion(weights, layers, facts)
 
 
-def _described(text: bytes, source: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], str, dict[str, Any]]:
+def _parsed(text: bytes, source: str) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], str, dict[str, Any]]:
     """Return the layers, the SHA-256 of the weights, and the facts."""
     try:
-        described = without_checksum(text)
-        check_format(described.get("format", 1), source)
-        layers = tuple((str(name), tuple(map(whole, shape))) for name, shape in described["layers"])
+        stated = without_checksum(text)
+        check_format(stated.get("format", 1), source)
+        layers = tuple((str(name), tuple(map(whole, shape))) for name, shape in stated["layers"])
         if len({*(name for name, _ in layers), "about"}) != len(layers) + 1 or not layers:
             raise ValueError("its layers do not have distinct names")
-        return layers, str(described["weights_sha256"]), dict(described["about"])
+        return layers, str(stated["weights_sha256"]), dict(stated["about"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{source}: its description is invalid ({error})") from error

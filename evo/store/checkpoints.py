@@ -1,4 +1,4 @@
-"""Write the states and records of generations, and read them back checked against the manifest."""
+"""Files of arrays: states and records of generations, which the manifest checks, and weights published to workers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,40 @@ from numpy.typing import NDArray
 
 from evo.errors import DataError
 from evo.files.arrays import Arrays, Layout, decode, layouts, pieces
-from evo.files.durable import replace_file, resources, sync_directory
-from evo.files.hashing import array_digest
-from evo.files.layout import POPULATION, RECORDS
+from evo.files.durable import read_file, replace_file, resources, sync_directory
+from evo.files.hashing import Digests, array_digest
+from evo.files.layout import POPULATION, PUBLISHED, RECORDS
 from evo.store.manifest import FileStamp, Line
-from evo.store.recovery import KEEP_LAST, population_file, verified
+
+KEEP_LAST = 3  # checkpoints kept, and the best and every hundredth
+KEEP_PUBLISHED = 2  # files of published weights that stay
 
 _POPULATION = re.compile(r"gen-(\d+)\.h5")
 _RECORDS = re.compile(rf"{RECORDS}/gen-(\d+)-(\d+)\.h5")
 
 
-class Generation(NamedTuple):
+class Computed(NamedTuple):
     """What a generation has computed."""
 
     state: Arrays | None  # None: it will have no checkpoint
     record: Arrays
 
 
-def write_generations(directory: Path, generations: Mapping[int, Generation]) -> dict[int, dict[str, FileStamp]]:
+def population_file(generation: int) -> str:
+    """Return the name of the checkpoint of a generation."""
+    return f"{POPULATION}/gen-{generation:06d}.h5"
+
+
+def verified(directory: Path, name: str, stamp: FileStamp) -> bytes:
+    """Return the bytes of a file. Raises DataError unless it has the size and SHA-256 of `stamp`."""
+    path = directory / name
+    data = read_file(path, most=max(stamp.size, 1))
+    if len(data) != stamp.size or hashlib.sha256(data).hexdigest() != stamp.sha256:
+        raise DataError(f"{path}: corrupt: its size or SHA-256 is not that in the manifest")
+    return data
+
+
+def write_generations(directory: Path, generations: Mapping[int, Computed]) -> dict[int, dict[str, FileStamp]]:
     """Write checkpoints and record files durably; return the files of each generation.
 
     Records of neighbouring generations with arrays of the same layout share a file. Raises ResourceError on failure.
@@ -51,7 +67,7 @@ def write_generations(directory: Path, generations: Mapping[int, Generation]) ->
     return files
 
 
-def _files(generations: Mapping[int, Generation]) -> Iterator[tuple[list[int], str, Arrays]]:
+def _files(generations: Mapping[int, Computed]) -> Iterator[tuple[list[int], str, Arrays]]:
     """Yield the generations, the name and the arrays of each file."""
     for number, (state, _) in generations.items():
         if state is not None:
@@ -176,3 +192,40 @@ def _checked(
                 f"{file}: {name!r} does not have the digest in the manifest of generation {line.generation}"
             )
     return arrays
+
+
+class Published:
+    """The published files of a run directory, which workers map into memory; a name is the digest of the content."""
+
+    def __init__(self, directory: Path, digests: Digests | None = None) -> None:
+        self.directory = directory
+        self._digests = digests or Digests()
+        self._names: list[str] = []
+
+    def publish(self, weights: NDArray[np.float32], committed: Mapping[str, str] | None = None) -> str:
+        """Write weights [S, P], unless a file has them, and return the file's name in the run directory.
+
+        `committed` maps digests of weights to checkpoints that hold them.
+        """
+        if weights.ndim != 2 or weights.dtype != np.float32:
+            raise ValueError(f"only float32 matrices can be published, not {weights.dtype} {weights.shape}")
+        digest = self._digests.of("weights", weights).sha256
+        if committed and digest in committed:
+            return committed[digest]
+        name = f"{PUBLISHED}/{digest}.h5"
+        if name not in self._names:
+            with resources("write", self.directory / name):
+                # Not synced: after a power failure it is published again.
+                replace_file(self.directory / name, pieces({"weights": weights}), durable=False)
+        self._names = [*(other for other in self._names if other != name), name]
+        while len(self._names) > KEEP_PUBLISHED:
+            with suppress(OSError):
+                (self.directory / self._names.pop(0)).unlink()
+        return name
+
+    def clear(self) -> None:
+        """Remove all published files."""
+        for name in self._names:
+            with suppress(OSError):
+                (self.directory / name).unlink()
+        self._names.clear()

@@ -1,6 +1,6 @@
-"""Lines for people: metrics.jsonl has one per generation, evaluations.jsonl one per look at another test block.
+"""Lines of JSON: metrics.jsonl has one per generation, evaluations.jsonl one per look at a test block; and summaries.
 
-No result depends on them, so they are not synced.
+No result depends on them, so the files are not synced.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from evo.errors import DataError, ResourceError
 from evo.files.durable import read_file, replace_file, write_all
 from evo.files.layout import EVALUATIONS, LARGEST_METRICS, METRICS
+
+if TYPE_CHECKING:
+    from evo.store.champion import ChampionScore
 
 
 class MetricsFile:
@@ -80,11 +84,41 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _line(metrics: Mapping[str, Any]) -> bytes:
-    return json.dumps({name: _finite(value) for name, value in metrics.items()}).encode() + b"\n"
+    return one_line(metrics).encode() + b"\n"
 
 
-def _finite(value: Any) -> int | float | str | None:
+def one_line(values: object) -> str:
+    """Return JSON on one line, with null for numbers that JSON does not have."""
+    return json.dumps(finite(values), allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """Return a JSON value with null for every number that is not finite."""
     if value is None or isinstance(value, bool | int | str):
         return value
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
     number = float(value)
     return number if math.isfinite(number) else None
+
+
+@dataclass
+class Summary:
+    """A run so far: the JSON object that `--json` ends with, whatever happened."""
+
+    status: Literal["done", "interrupted", "failed"] = "failed"
+    error: str | None = None
+    run_dir: str | None = None
+    algorithm: str | None = None
+    seed: int | None = None
+    generations: int | None = None  # committed
+    frames: int | None = None
+    seconds: float | None = None
+    state_hash: str | None = None
+    champion: ChampionScore | None = None
+
+    def to_json(self) -> str:
+        """Return one line with every key; what is unknown or not finite is null."""
+        return one_line(asdict(self))

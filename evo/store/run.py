@@ -27,7 +27,7 @@ from evo.store.champion import Champion, Score, network_layers, read_champion, s
 from evo.store.checkpoints import read_records, record_file
 from evo.store.manifest import Line
 from evo.store.policy import Elite, Policy
-from evo.store.recovery import require_run_directory
+from evo.store.run_directory import require_run_directory
 from evo.store.store import Store
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Run:
     """A run directory, or a champion.h5 by itself; it is only read, also while it trains.
 
     A file is read when it is first asked for, and kept: make another `Run` to see what has been committed since.
-    `plugins` are modules that it needs; `flags` are those of `Experiment.load`, and say how to play. A champion is read
+    `plugins` are modules that it needs; `flags` are those of `Experiment.load`, and set how to play. A champion is read
     in a sandbox, unless this process has written the files (`trusted`). DataError: it is neither, or is damaged.
     """
 
@@ -143,7 +143,7 @@ class Run:
 
     @property
     def champion_file(self) -> Champion | None:
-        """What the champion's file holds; None where there is none of this run: `notes` say why."""
+        """What the champion's file holds; None where there is none of this run: `notes` name the reason."""
         return self._champion if isinstance(self._champion, Champion) else None
 
     @property

@@ -27,7 +27,7 @@ from evo.store.champion import ABOUT_LARGEST, Champion, champion_file, checked_c
 
 WALL_SECONDS = 60.0  # time limit, also on a busy machine
 CPU_SECONDS = 10  # processor time limit; one second more per 64 MiB
-MEMORY = 128 << 20  # bytes, besides the libraries and four times the size of the file
+MEMORY = 128 << 20  # bytes, added to the libraries and four times the size of the file
 LIBRARIES = 512 << 20  # bytes of address space that Python, NumPy and HDF5 take, at most
 PR_SET_PDEATHSIG = 1
 PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from evo.store.sandbox import child; child(sys.argv[1])"
@@ -39,7 +39,7 @@ ENVIRONMENT = {
 }
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SIZES = struct.Struct("<QQ")
-OVERHEAD = SIZES.size + ABOUT_LARGEST + 4096  # bytes of an answer, at most, besides the weights
+OVERHEAD = SIZES.size + ABOUT_LARGEST + 4096  # bytes of an answer, at most, without the weights
 
 
 def read_champion(path: Path) -> Champion:
@@ -63,11 +63,11 @@ def read_champion(path: Path) -> Champion:
         raise DataError(f"{file}: reading it takes more memory than any champion of its size needs")
     if code or len(answer) < SIZES.size:
         raise DataError(f"{file}: the process that read it crashed ({_ending(code)}); the file is damaged or hostile")
-    described, stored = SIZES.unpack_from(answer)
-    if len(answer) != SIZES.size + described + stored or stored % 4:
+    length, stored = SIZES.unpack_from(answer)
+    if len(answer) != SIZES.size + length + stored or stored % 4:
         raise DataError(f"{file}: the process that read it gave an incomplete answer")
-    facts = answer[SIZES.size : SIZES.size + described]
-    return checked_champion(facts, np.frombuffer(answer, "<f4", offset=SIZES.size + described).copy(), str(file))
+    facts = answer[SIZES.size : SIZES.size + length]
+    return checked_champion(facts, np.frombuffer(answer, "<f4", offset=SIZES.size + length).copy(), str(file))
 
 
 def guess_kind(head: bytes) -> str:

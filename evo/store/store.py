@@ -4,11 +4,11 @@
     manifest.jsonl                 the identity of the run, then one line per committed generation (evo.store.manifest)
     population/gen-GGGGGG.h5       checkpoint of a generation: the last three, the best, every hundredth
     records/gen-AAAAAA-BBBBBB.h5   records of generations A to B, every array stacked over them; kept for ever
-    published/SHA256.h5            weights that workers map into memory, the last two (evo.store.published)
+    published/SHA256.h5            weights that workers map into memory, the last two (evo.store.checkpoints)
     champion.h5 champion.json      the champion (evo.store.champion)
     metrics.jsonl                  one line per generation; no result depends on it (evo.store.metrics)
     lock                           held by the master (evo.files.lock)
-    damaged/NNN/                   files that a recovery has set aside (evo.store.recovery)
+    damaged/NNN/                   files that a recovery has set aside (evo.store.run_directory)
 
 A commit extends the hash chain at once. Commits become durable together: first data files (fsync, rename, fsync of the
 directory), then the lines of the manifest (append, fsync). No file that a line names is ever written again.
@@ -37,8 +37,10 @@ from evo.files.lock import acquire, release
 from evo.records import NOTHING, Spent
 from evo.store.champion import Layers, encode_champion, write_champion
 from evo.store.checkpoints import (
-    Generation,
+    Computed,
+    Published,
     Records,
+    population_file,
     read_record,
     read_state,
     remove_old_checkpoints,
@@ -46,9 +48,7 @@ from evo.store.checkpoints import (
 )
 from evo.store.manifest import Line, append
 from evo.store.metrics import MetricsFile
-from evo.store.published import Published
-from evo.store.recovery import Recovered, clean, population_file, recover, require_run_directory
-from evo.store.run_directory import make_run_directory, remove_new
+from evo.store.run_directory import Recovered, clean, make_run_directory, recover, remove_new, require_run_directory
 
 DURABLE_SECONDS = 2.0
 KEEP_EVERY = 100
@@ -75,7 +75,7 @@ class Store:
         self._durable = (len(recovered.lines), recovered.size)  # lines, and bytes of the manifest
         self._totals = _Totals()
         self._metrics = MetricsFile(directory)
-        self._pending: dict[int, Generation] = {}  # committed, and not yet durable
+        self._pending: dict[int, Computed] = {}  # committed, and not yet durable
         self._lock = lock
         self._keep_every = keep_every
         self._digests = Digests()
@@ -189,7 +189,7 @@ class Store:
             **dataclasses.asdict(Spent.of(metrics)),
         )
         # An interrupt between any two of these lines leaves either the generation before or this one, complete.
-        self._pending[generation] = Generation(states, records)
+        self._pending[generation] = Computed(states, records)
         self._lines.append(line)
         self._drop_states()
         self.log(generation, metrics)

@@ -13,9 +13,10 @@ from evo.config.experiment import Experiment, evaluator_of
 from evo.plugins import registry
 from evo.randomness.streams import Purpose, candidate_keys, episode_keys
 from evo.records import ActionRule, Episodes, Played, Task, WeightSource
-from evo.run import Row, Session, generations
+from evo.run import Row, generations
 from evo.store.store import Store
-from evo.training.resuming import open_or_begin
+from evo.training.beginning import open_or_begin
+from evo.training.session import Session
 from evo.training.testing import temporary
 
 GENERATIONS = 4

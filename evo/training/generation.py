@@ -1,23 +1,27 @@
-"""The rounds of a generation: the algorithm that asks, and the answers that it is sent."""
+"""The rounds of a generation: the algorithm requests, an evaluator plays, and candidates that end workers are named.
+
+Such a candidate is poison. With `workers.on_poison = "worst"` it ranks worst instead of ending the run. That changes
+what is computed, so it is in the generation's record, as `poisoned`, and by that in its hash.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from evo.errors import PoisonError
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.errors import PoisonError, ResourceError, notice
+from evo.plugins import registry
+from evo.records import NOT_DETERMINISTIC
 from evo.training.accounting import Account
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from evo.config.experiment import Experiment
-    from evo.environment import Environment
-    from evo.records import Algorithm, Evaluator, Generation, Metrics, Request, Result, Task
-    from evo.training.quarantine import Quarantine
+    from evo.records import Algorithm, Arrays, Evaluator, Generation, Metrics, Played, Request, Result, Task
+    from evo.store.store import Store
     from evo.training.validation import Validated
 
 
@@ -26,43 +30,6 @@ class Publisher(Protocol):
 
     def publish(self, weights: NDArray[np.float32]) -> str:
         """Return the name that a task calls them by.  # weights [S, P]"""
-
-
-def make_algorithm(experiment: Experiment, environment: Environment | None = None) -> Validated:
-    """Return the algorithm that [run] names, with what validates it.
-
-    ConfigurationError, DataError: as `evo.training.init_from.start_of`.
-    """
-    from evo.config.environments import curriculum_of, environment_of
-    from evo.plugins.registry import find, loaded
-    from evo.setup import Setup
-    from evo.training.init_from import start_of
-    from evo.training.validation import Validated
-    from evo.training.wrapped_algorithm import CheckedAlgorithm, OnCurriculum
-    from evo.workers.hardware import cores
-
-    environment, start = environment or environment_of(experiment.environment), start_of(experiment)
-    curriculum = curriculum_of(experiment.environment, environment)
-    environment = curriculum.environment(0)
-    setup = Setup(
-        seed=experiment.run.seed,
-        network=experiment.network(),
-        environment=environment,
-        candidates_per_task=experiment.workers.candidates_per_task
-        or experiment.options.candidates_per_task(experiment.network().flops),
-        learner=experiment.learner.with_default_threads(min(cores(), experiment.workers.processes))
-        if experiment.learns
-        else None,
-        start=None if start is None else start.weights,
-        curriculum=curriculum if curriculum.training else None,
-    )
-    module = find("algorithms", experiment.algorithm)
-    algorithm: Algorithm = module.make(experiment.options, setup)
-    if module.__name__ in loaded():
-        algorithm = CheckedAlgorithm(algorithm, module.__name__)
-    if setup.curriculum is not None:
-        algorithm = OnCurriculum(algorithm, setup.curriculum)
-    return Validated(algorithm, experiment.validation, experiment.run.seed, setup.start)
 
 
 class AskTell:
@@ -126,3 +93,89 @@ def addressed(request: Request, publisher: Publisher, published: str = "") -> tu
     if request.weights is not None:
         published = publisher.publish(request.weights)
     return published, [replace(task, weights=replace(task.weights, published=published)) for task in request.tasks]
+
+
+class Quarantine:
+    """Shows the notices of what was played, and keeps who is poisoned in the present generation."""
+
+    def __init__(self, store: Store) -> None:
+        self.fingerprint = ""  # of the arithmetic of the last round
+        self._store = store
+        self._generation, self._round = -1, 0  # rounds of the generation that are played
+        self._poisoned: list[tuple[int, int]] = []  # round and candidate
+
+    def admit(self, played: Played, tasks: Sequence[Task]) -> None:
+        """Take in a round of the present generation; ResourceError where every candidate ends its workers."""
+        self._begin()
+        if played.fingerprint.startswith(NOT_DETERMINISTIC) and not self.fingerprint:
+            show(["the environment is not deterministic under its seed: this run cannot be repeated or verified"])
+        self.fingerprint = played.fingerprint
+        self._keep(played.poisoned, tasks)
+        self._round += 1
+        show(played.notices)
+
+    def stopped(self, poison: PoisonError, tasks: Sequence[Task]) -> ResourceError:
+        """Return what is raised where a candidate ends its workers: its name, and the commands to try."""
+        self._begin()
+        directory = str(self._store.directory)
+        resume = registry.command("evo", "resume", directory, "--set", "workers.on_poison=worst")
+        return ResourceError(
+            f"{self._cause(poison, tasks)}; replay it alone with: {self._replay(_numbers(poison, tasks)[0])}; "
+            f"or rank it worst and continue with: {resume}"
+        )
+
+    def record(self) -> Arrays:
+        """Return the poisoned candidates of this generation for its record; nothing where there are none."""
+        if not self._poisoned:
+            return {}
+        return {"poisoned": np.array(sorted(self._poisoned), np.int32)}  # [N, 2] round and candidate
+
+    def _begin(self) -> None:
+        if self._store.next_generation != self._generation:
+            self._generation, self._round, self._poisoned = self._store.next_generation, 0, []
+
+    def _keep(self, poisoned: Sequence[PoisonError], tasks: Sequence[Task]) -> None:
+        numbers = [number for poison in poisoned for number in _numbers(poison, tasks)]
+        if len(numbers) == sum(len(task.weights) for task in tasks) > 1:
+            where = f" in round {self._round}" if self._round else ""
+            raise ResourceError(
+                f"every candidate of generation {self._generation}{where} ends its workers, so none is named as the "
+                f"cause; replay one alone with: {self._replay(0)}"
+            )
+        self._poisoned += [(self._round, number) for number in numbers]
+        if numbers:
+            ranks = f"it and {len(numbers) - 1} more rank" if len(numbers) > 1 else "it ranks"
+            again = f"replay it alone with: {self._replay(numbers[0])}"
+            show([f"{self._cause(poisoned[0], tasks)}; {ranks} worst; {again}"])
+
+    def _cause(self, poison: PoisonError, tasks: Sequence[Task]) -> str:
+        numbers = _numbers(poison, tasks)
+        who = f"candidate {numbers[0]}" if len(numbers) == 1 else f"candidates {numbers[0]} to {numbers[-1]} together"
+        where = "" if self._round == 0 else f", in round {self._round},"
+        return f"{who} of generation {self._generation}{where} ended every worker; the last one {poison.why}"
+
+    def _replay(self, number: int) -> str:
+        where = ["--generation", str(self._generation), "--candidate", str(number)]
+        if self._round:
+            where += ["--round", str(self._round)]
+        return registry.command("evo", "replay", str(self._store.directory), *where)
+
+
+def show(notices: Sequence[str]) -> None:
+    """Show a user the notices of an evaluator."""
+    for text in notices:
+        notice(text)
+
+
+def champion_stopped(poison: PoisonError, directory: Path) -> ResourceError:
+    """Return what is raised where the champion cannot be measured, because it ends its workers."""
+    return ResourceError(
+        f"the champion ended every worker on test episodes; the last one {poison.why}; "
+        f"repeat that with: {registry.command('evo', 'evaluate', str(directory))}"
+    )
+
+
+def _numbers(poison: PoisonError, tasks: Sequence[Task]) -> list[int]:
+    """Return the numbers that the candidates have in their round: over all tasks, in order."""
+    before = sum(len(task.weights) for task in tasks[: poison.task]) + poison.first
+    return list(range(before, before + poison.count))

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from evo.errors import ConfigurationError
 from evo.files.durable import read_file, replace_file, resources, sync_directory
 from evo.files.layout import CHAMPION, LARGEST_CHAMPION, START
+from evo.store.champion import Layers
+from evo.store.sandbox import read_champion
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 SHOWN = 4  # differing arrays that a message names, at most
 
-Layers = Sequence[tuple[str, tuple[int, ...]]]
 Arrays = Mapping[str, NDArray[Any]]
 MEANING = {"actions": "its actions are", "observation": "it sees the observation"}  # of a network's outputs and inputs
 
@@ -49,14 +50,12 @@ def start_of(experiment: Experiment) -> Start | None:
     source = experiment.run.init_from
     if not source:
         return None
-    from evo.store.sandbox import read_champion
-
     champion = read_champion(Path(source))
     environment, here = champion.about.get("environment"), experiment.environment.model_dump()
-    for name, said in MEANING.items():
+    for name, what in MEANING.items():
         theirs, ours = environment.get(name) if isinstance(environment, dict) else None, here.get(name)
         if isinstance(theirs, str) and isinstance(ours, str) and theirs != ours:
-            raise ConfigurationError(f"run.init_from: {source}: {said} {theirs[:20]!r}, and here {ours!r}")
+            raise ConfigurationError(f"run.init_from: {source}: {what} {theirs[:20]!r}, and here {ours!r}")
     try:
         weights = fit(champion.weights, champion.layers, experiment.network())
     except ConfigurationError as error:

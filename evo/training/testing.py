@@ -1,39 +1,42 @@
-"""The test score: what a champion scores on test episodes, which training never uses, with 95 % intervals."""
+"""Test episodes, which training never uses: what a network scores there, with 95 % intervals, and recordings of it."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evo.config.experiment import evaluator_of
-from evo.errors import DataError, notice
+from evo.errors import ConfigurationError, DataError, notice
 from evo.files.layout import PUBLISHED
 from evo.randomness.streams import seeds_of_test_episodes
-from evo.records import ActionRule, Episodes, Evaluator, Result, Task, WeightSource
+from evo.records import ActionRule, Episodes, Evaluator, Result, Task, Transitions, WeightSource
 from evo.statistics import mean_interval, rate_interval
 from evo.store.champion import Score
-from evo.store.published import Published
-from evo.training.quarantine import show
+from evo.store.checkpoints import Published
+from evo.training.generation import show
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
-    from evo.environment import Environment
+    from evo.environment import Environment, Shown
 
 EPISODES_PER_TASK = 64
+GREEDY = ActionRule()
 BLOCK = 1_000_000  # test episodes of a block
 LAST_BLOCK = 4000
 TYPICAL_OF = 32  # first test episodes, of which the one of median score is shown
 BASELINE_SECONDS = 0.5  # of processor time that one baseline player may take, about
-USUAL_SECONDS = 0.005  # of an episode of a player whose environment does not say
+USUAL_SECONDS = 0.005  # of an episode of a player whose environment states none
 DEADLINE_FACTOR = 4.0  # times as long as expected, on a slow machine
 
 Publish = Callable[[NDArray[np.float32]], str]
@@ -59,19 +62,11 @@ def measure(
 ) -> tuple[Score, NDArray[np.float64]]:
     """Play `weights` [P] on the first test episodes of a block; return the score, and that of every episode.  # [E]
 
-    The score of an episode is its metric `score`, or else its return. DataError: the network's outputs are not
-    finite. PoisonError: the network ends its workers.
+    The score of an episode is the metric of that name where there is one, else its return. DataError: the network's
+    outputs are not finite. PoisonError: the network ends its workers.
     """
-    source = WeightSource.of_row(published=publish(weights[np.newaxis]))
     episode_metrics, seeds = environment.episode_metrics, seeds_of_test_episodes(episodes, block * BLOCK)
-    parts = [seeds[first : first + EPISODES_PER_TASK] for first in range(0, episodes, EPISODES_PER_TASK)]
-    played = evaluator.map([Task(source, Episodes(part), ActionRule(rule), evaluation=True) for part in parts])
-    show(played.notices)
-    for poison in played.poisoned:
-        raise poison  # a score that ranks worst in training is no score here
-    results = played.results
-    if not all(result.finite[0] for result in results):
-        raise DataError("the champion cannot be tested: its outputs or rewards are not finite")
+    results = played(publish(weights[np.newaxis]), evaluator, seeds, rule=ActionRule(rule))
     scores = np.concatenate([score_of(result, episode_metrics) for result in results])
     lengths = np.concatenate([result.lengths[0] for result in results])
     mean, interval = mean_interval(scores.tolist(), _bounds_that_hold(environment, scores.tolist()))
@@ -92,6 +87,29 @@ def measure(
         mean_return=sum(int(result.returns[0].sum()) for result in results) / (1000.0 * episodes),
     )
     return score, scores
+
+
+def played(
+    published: str,
+    evaluator: Evaluator,
+    seeds: NDArray[np.uint64],
+    per_task: int = EPISODES_PER_TASK,
+    rule: ActionRule = GREEDY,
+    **recorded: bool,
+) -> Sequence[Result]:
+    """Play episodes with the one network of a published file; return a result for every `per_task` of them.
+
+    `recorded` are fields of `Task`. DataError: outputs or rewards are not finite. PoisonError: it ends its workers.
+    """
+    source = WeightSource.of_row(published=published)
+    parts = [Episodes(seeds[first : first + per_task]) for first in range(0, len(seeds), per_task)]
+    answer = evaluator.map([Task(source, part, rule, evaluation=True, **recorded) for part in parts])
+    show(answer.notices)
+    for poison in answer.poisoned:
+        raise poison  # a score that ranks worst in training is no score here
+    if not all(result.finite[0] for result in answer.results):
+        raise DataError("the champion cannot be tested: its outputs or rewards are not finite")
+    return answer.results
 
 
 def _bounds_that_hold(environment: Environment, scores: Sequence[float]) -> tuple[float, float] | None:
@@ -167,3 +185,69 @@ def temporary() -> Iterator[Published]:
     with TemporaryDirectory(prefix="snake-evo-") as place:
         (Path(place) / PUBLISHED).mkdir()
         yield Published(Path(place))
+
+
+@dataclass(frozen=True)
+class Recording:
+    """An episode as it was played."""
+
+    seed: int
+    actions: NDArray[Any]  # [T] int8, or [T, D] float32 where they are continuous
+    score: float
+    steps: Transitions | None = None  # what was seen before each action, and the network's outputs, where asked for
+
+    def facts(self) -> dict[str, object]:
+        """Return what another implementation of the game and the network can be checked with, as JSON values."""
+        outputs = b"" if self.steps is None else np.ascontiguousarray(self.steps.outputs, "<f4").tobytes()
+        digest = hashlib.sha256(outputs).hexdigest()
+        facts = {"seed": self.seed, "steps": len(self.actions), "score": self.score, "outputs_sha256": digest}
+        return {**facts, "actions": self.actions.tolist()}
+
+    def check(self, environment: Environment) -> None:
+        """Play the actions again by the readable rules, and draw nothing; raises as `positions`."""
+        self.positions(environment, pictures=False)
+
+    def positions(self, environment: Environment, *, pictures: bool = True) -> list[Shown]:
+        """Play the actions again by the readable rules, from the beginning to the end.
+
+        RuntimeError where that gives another score than the compiled rules gave, which would be a bug.
+        ConfigurationError where such a game is not ours.
+        """
+        try:
+            shown, score = environment.replayed(self.seed, self.actions.tolist(), pictures=pictures)
+            if score != self.score and not isnan(score):
+                raise RuntimeError(
+                    f"the replay of episode seed {self.seed} scores {score:g}, and it scored {self.score:g}"
+                )
+        except RuntimeError as error:
+            if not environment.sources:
+                raise
+            raise ConfigurationError(
+                f"the game in plain Python differs from the compiled one: {error}; look for an index outside of an "
+                "array, or a number that does not fit into its type"
+            ) from error
+        return shown
+
+
+def record(
+    published: str, evaluator: Evaluator, episode: int, metrics: Sequence[str], *, steps: bool = False
+) -> Recording:
+    """Return test episode number `episode` as the one network of a published file plays it; raises as `played`.
+
+    `metrics` are those of the environment's episodes.
+    """
+    seeds = seeds_of_test_episodes(1, episode)
+    (result,) = played(published, evaluator, seeds, record_actions=not steps, record_transitions=steps)
+    return recording_of(int(seeds[0]), result, metrics)
+
+
+def recording_of(seed: int, result: Result, metrics: Sequence[str]) -> Recording:
+    """Return the one episode of a result that has its actions or its transitions."""
+    actions = result.transitions.actions if result.transitions is not None else (result.actions or ())[0]
+    return Recording(seed, actions, float(score_of(result, metrics)[0]), result.transitions)
+
+
+def scores_of_test(published: str, evaluator: Evaluator, episodes: int, metrics: Sequence[str]) -> NDArray[np.float64]:
+    """Return what the one network of a published file scores in the first test episodes; raises as `played`.  # [E]"""
+    results = played(published, evaluator, seeds_of_test_episodes(episodes))
+    return np.concatenate([score_of(result, metrics) for result in results])

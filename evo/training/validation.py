@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from evo import clock
 from evo.errors import ConfigurationError
+from evo.plugins.mistakes import expect, is_named
 from evo.randomness.streams import Purpose, episode_keys
 from evo.records import Arrays, Episodes, Finalists, Generation, Request, Result, Task, WeightSource
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from evo.config.sections import ValidationOptions
+    from evo.environment import Curriculum
     from evo.records import Algorithm, Metrics
 
 EPISODES_PER_TASK = 64
@@ -27,9 +30,17 @@ class Validated:
     """An algorithm whose finalists are validated, and the champion that this gives."""
 
     def __init__(
-        self, algorithm: Algorithm, options: ValidationOptions, seed: int, start: NDArray[np.float32] | None = None
+        self,
+        algorithm: Algorithm,
+        options: ValidationOptions,
+        seed: int,
+        start: NDArray[np.float32] | None = None,
+        curriculum: Curriculum | None = None,
+        plugin: str = "",
     ) -> None:
+        """Validate an algorithm; where it is a `plugin`'s, the module's name, its answers are checked."""
         self.algorithm, self.notices, self._options = algorithm, algorithm.notices, options
+        self._curriculum, self._plugin = curriculum, plugin
         self._start = start  # [P] what the algorithm starts from, validated before generation 0
         self._seeds = episode_keys(seed, Purpose.VALIDATION, 0, options.episodes)
         self._champion = np.empty((0, 0), np.float32)  # [0 or 1, P]
@@ -49,17 +60,39 @@ class Validated:
         if number == 0 and self._start is not None:
             returns = yield from self._validate(Finalists(self._start[np.newaxis]), number, spent)
             known["start_validation"] = returns[0]
-        metrics = yield from self.algorithm.generation(number)
+        metrics = yield from self.training(number)
         if self.due(number):
-            finalists = self.algorithm.finalists(self._options.finalists)
+            finalists = self._finalists()
             returns = yield from self._validate(finalists, number, spent)
             if finalists.returns is not None:
                 known["optimism"] = float(np.mean(finalists.returns - returns))
         added = {name: metrics.get(name, 0.0) + seconds for name, seconds in spent.items()}
         return {**metrics, **added, **known, "validation": self.fitness if self.best is not None else float("nan")}
 
+    def training(self, number: int) -> Generation:
+        """Play a generation of the algorithm, without validation, in the environment that the curriculum has for it.
+
+        ConfigurationError: a plug-in's answer is not what the protocol says.
+        """
+        rounds, results, curriculum = self.algorithm.generation(number), None, self._curriculum
+        self._expect(hasattr(rounds, "send"), "generation", rounds)
+        while True:
+            try:
+                request = rounds.send(results)  # type: ignore[arg-type]
+            except StopIteration as end:
+                metrics: Metrics = end.value
+                break
+            self._expect(isinstance(request, Request), "generation", request)
+            if curriculum is not None:
+                request = replace(request, tasks=[curriculum.placed(task, number) for task in request.tasks])
+            results = yield request
+        if self._plugin:
+            self._expect(results is not None, "generation", None)  # it has requested nothing
+            self._expect(is_named(metrics) and all(map(np.isscalar, metrics.values())), "generation", metrics)
+        return metrics if curriculum is None else {**metrics, **curriculum.metrics(number)}
+
     def due(self, number: int) -> bool:
-        """Return whether a generation validates its finalists: the first one does, and every `validation.every`-th."""
+        """Return whether a generation validates its finalists: the first, and every `validation.every`-th."""
         return number == 0 or (number + 1) % self._options.every == 0
 
     def last(self, number: int) -> Generation:
@@ -69,7 +102,7 @@ class Validated:
         """
         self.changed = False
         spent: Metrics = {"frames": 0.0, "slots": 0.0, "seconds_validating": 0.0, "frames_validating": 0.0}
-        yield from self._validate(self.algorithm.finalists(self._options.finalists), number, spent)
+        yield from self._validate(self._finalists(), number, spent)
         return spent
 
     def _validate(
@@ -121,14 +154,14 @@ class Validated:
 
         ValueError: the algorithm uses a name that is the trainer's.
         """
-        own = self.algorithm.state()
+        own = self._arrays("state", self.algorithm.state())
         if taken := own.keys() & {WEIGHTS, ORIGIN}:
             raise ValueError(f"the algorithm's state has arrays {sorted(taken)}, which are names of the trainer")
         return {**own, WEIGHTS: self._champion, ORIGIN: self._origin}
 
     def record(self) -> Arrays:
         """Return what the algorithm did in the last generation."""
-        return self.algorithm.record()
+        return self._arrays("record", self.algorithm.record())
 
     def retrace(self, number: int, record: Arrays) -> bool:
         """Become what a recorded generation of the algorithm left, without its champion; return whether that is so."""
@@ -169,6 +202,22 @@ class Validated:
                 f"--fork: the algorithm cannot continue from the state of that run: {what}; to start from its champion "
                 "instead, use run.init_from"
             ) from error
+
+    def _finalists(self) -> Finalists:
+        found = self.algorithm.finalists(self._options.finalists)
+        self._expect(isinstance(found, Finalists) and np.ndim(found.weights) == 2, "finalists", found)
+        return found
+
+    def _arrays(self, hook: str, found: Arrays) -> Arrays:
+        if self._plugin:
+            fits = is_named(found) and all(isinstance(array, np.ndarray) for array in found.values())
+            self._expect(fits, hook, found)
+        return found
+
+    def _expect(self, fits: bool, hook: str, found: object) -> None:
+        """ConfigurationError: a plug-in's answer does not fit. Those of our own algorithms do."""
+        if self._plugin:
+            expect(fits, self._plugin, f"{type(self.algorithm).__name__}.{hook}", found)
 
     @property
     def _per_fitness(self) -> float:

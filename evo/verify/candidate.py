@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evo.config.environments import curriculum_of, environment_of, stored
+from evo.config.environments import curriculum_of
 from evo.config.experiment import Experiment, evaluator_of
 from evo.errors import ConfigurationError, DataError
 from evo.evaluators import processes
-from evo.files.layout import CONFIG
 from evo.networks.candidates import Rebuilder
 from evo.records import Episodes, Result, Task
+from evo.store.run import Run
 from evo.store.store import Store
-from evo.training.generation import addressed, make_algorithm
-from evo.training.testing import temporary
-from evo.verify.recording import Recording, record_task
+from evo.training.beginning import make_algorithm
+from evo.training.generation import addressed
+from evo.training.testing import Recording, recording_of, temporary
 
 if TYPE_CHECKING:
     from evo.environment import Environment
     from evo.records import Generation
-    from evo.store.published import Published
+    from evo.store.checkpoints import Published
     from evo.training.validation import Validated
 
 SOUND = "the process that played it did not crash"
@@ -38,7 +38,7 @@ class Replayed(NamedTuple):
     experiment: Experiment
     environment: Environment  # that it played in: of training, or of validation
     weights: NDArray[np.float32]  # [P]
-    described: str  # its result
+    outcome: str  # its result in words
     recording: Recording | None  # of the episode that was asked for
 
 
@@ -48,22 +48,20 @@ def replay_candidate(
     number: int,
     candidate: int,
     episode: int | None = None,
-    say: Callable[[str], None] | None = None,
+    show: Callable[[str], None] | None = None,
 ) -> Replayed:
     """Replay one candidate of round `number` of a generation, and record one of its episodes if that is asked for.
 
     Where the checkpoint before the generation is not kept, the candidate's ancestors are rebuilt from the records.
-    Before it plays, `say` gets a remark on its generation, or nothing. Raises PoisonError where it ends its worker,
+    Before it plays, `show` gets a remark on its generation, or nothing. Raises PoisonError where it ends its worker,
     ConfigurationError where there is no such generation, candidate or episode, and DataError where neither a checkpoint
     nor records lead to it.
     """
-    store = Store.read(directory)
-    with stored():
-        experiment = Experiment.load(directory / CONFIG, resolved=True)
-    remark = _remark(store, experiment, generation)
-    if say is not None:
-        say(remark)
-    environment = environment_of(experiment.environment)
+    run = Run(directory)
+    store, experiment, environment = run.store, run.config, run.environment
+    remark = _remark(run, generation)
+    if show is not None:
+        show(remark)
     weights, recording = np.empty(experiment.network().size, np.float32), None
     with closing(make_algorithm(experiment, environment)) as algorithm, temporary() as published:
         _restore(algorithm, store, generation)
@@ -78,43 +76,35 @@ def replay_candidate(
             if shown is not None and not result.finite.all():
                 raise DataError(f"candidate {candidate} of generation {generation} has scores that are not finite")
             if shown is not None:
-                recording = record_task(shown, evaluator, environment.episode_metrics, steps=True)
+                seed, one = shown
+                recording = recording_of(seed, evaluator.map([one]).results[0], environment.episode_metrics)
         Rebuilder(experiment.network()).rebuild(parents, task.weights, 0, weights)
-    return Replayed(experiment, played_in, weights, _described(result), recording)
+    return Replayed(experiment, played_in, weights, _outcome(result), recording)
 
 
-def _remark(store: Store, experiment: Experiment, generation: int) -> str:
-    """Return what to say of a generation: nothing where it is committed; ConfigurationError where the run has none.
+def _remark(run: Run, generation: int) -> str:
+    """Return a remark on a generation, empty where it is committed; ConfigurationError where the run has none.
 
     The next one of a run that has not ended is there too, since one of its candidates may have ended every worker.
     """
-    done = store.next_generation
+    done = run.store.next_generation
     if generation < done:
         return ""
-    if generation == done and not _has_ended(store, experiment):
+    if generation == done and not run.ended:
         return "not committed: the run stopped in this generation, or goes on with it"
     has = f"generations 0 to {done - 1}" if done > 1 else "only generation 0" if done else "no generation yet"
     meant = f"; the report's generation {generation} is {generation - 1} here" if generation == done > 0 else ""
     raise ConfigurationError(f"--generation {generation}: this run has {has}{meant}")
 
 
-def _has_ended(store: Store, experiment: Experiment) -> bool:
-    """Return whether a run has nothing left to train."""
-    if store.next_generation >= experiment.generations:
-        return True
-    lines = store.metrics()
-    validation = lines[-1].get("validation") if lines else None
-    return bool(experiment.run.budget.reached(store.spent, validation))
-
-
-def _alone(task: Task, episode: int) -> Task:
-    """Return a task of one episode of another task."""
+def _alone(task: Task, episode: int) -> tuple[int, Task]:
+    """Return the seed of one episode of a task, and a task that plays it alone and records it."""
     if not isinstance(task.play, Episodes):
         raise ConfigurationError("--generation: its candidate plays segments, and no whole episode that could be shown")
     seeds = task.play.seeds
     if episode >= len(seeds):
         raise ConfigurationError(f"--episode: must be 0 to {len(seeds) - 1}, the episodes of that generation's round")
-    return replace(task, play=Episodes(seeds[episode : episode + 1]))
+    return int(seeds[episode]), replace(task, play=Episodes(seeds[episode : episode + 1]), record_transitions=True)
 
 
 def _restore(algorithm: Validated, store: Store, generation: int) -> None:
@@ -163,6 +153,6 @@ def _task_of_candidate(tasks: Sequence[Task], candidate: int) -> Task:
     raise ConfigurationError(f"--candidate: must be 0 to {candidate - rest - 1} in this round")
 
 
-def _described(result: Result) -> str:
+def _outcome(result: Result) -> str:
     returns = f"mean return {result.returns.mean() / 1000:.3f}" if result.finite.all() else "non-finite scores"
     return f"{returns} over {result.returns.size} episodes, {result.frames} frames; {SOUND}"

@@ -1,11 +1,12 @@
-"""Replay generations of a run from its checkpoints, and compare the results with its records."""
+"""Verify a run: check its files, replay generations from its checkpoints, and compare the results with its records."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,31 +21,57 @@ from evo.files.layout import FINGERPRINT, LARGEST_FINGERPRINT, LEARNING_FINGERPR
 from evo.randomness.philox import draw
 from evo.records import NOT_DETERMINISTIC, Episodes, Task, WeightSource
 from evo.store.checkpoints import Records, read_record
-from evo.training.generation import Publisher, addressed, make_algorithm, play_out
+from evo.store.run_directory import require_run_directory
+from evo.training.beginning import make_algorithm
+from evo.training.generation import Publisher, addressed, play_out
 from evo.training.testing import playing
-from evo.verify.champion_origin import INVALID_STATE, has_champion, measure, rebuilt
-from evo.verify.comparison import candidates, difference, differing_arrays, has_candidates, is_forked, same_outcome
-from evo.verify.poisoned import PoisonSkipped
+from evo.verify import champion
+from evo.verify.champion import INVALID_STATE, examine_file, has_champion, measure, rebuilt
+from evo.verify.comparison import (
+    PoisonSkipped,
+    candidates,
+    difference,
+    differing_arrays,
+    has_candidates,
+    is_forked,
+    same_outcome,
+)
+from evo.verify.verification import Evidence, Report, examine
+
+SAMPLE = 64  # candidates that are replayed, at least
 
 if TYPE_CHECKING:
     from evo.records import Evaluator
     from evo.store.champion import Champion
     from evo.store.manifest import Line
     from evo.training.validation import Validated
-    from evo.verify.verification import Evidence, Report
 
 
-@contextmanager
-def replayer(
-    evidence: Evidence,
-    experiment: Experiment,
-    report: Report,
-    champion: Champion | None,
-    say: Callable[[str], None],
-) -> Iterator[Replayer]:
-    """Yield a replayer."""
-    with playing(experiment) as (evaluator, published):
-        yield Replayer(evidence, experiment, evaluator, published, report, champion, say)
+def verify(
+    path: Path, count: int | None = SAMPLE, flags: Mapping[str, Any] | None = None, show: Callable[[str], None] = print
+) -> Report:
+    """Check a run directory and replay at least `count` candidates (None: all), or check a champion's file.
+
+    `flags` are those of `Experiment.load`, and set how to play; `show` takes a line on every generation of a whole
+    replay. DataError: it is neither a run directory nor a champion.
+    """
+    report = Report()
+    if path.is_file():
+        examine_file(path, report, flags or {})
+        return report
+    require_run_directory(path)
+    origin = champion.read(path, report)
+    evidence = examine(path, report, flags)
+    if evidence is None:
+        return report
+    found = origin.champion if origin is not None and champion.examine(origin, evidence, report) else None
+    if evidence.experiment is None:
+        report.not_replayable = sum(map(candidates, evidence.lines))
+        report.unknown.append("nothing is replayed, for the configuration is not that of the run")
+    elif evidence.lines:
+        with playing(evidence.experiment) as (evaluator, published):
+            Replayer(evidence, evidence.experiment, evaluator, published, report, found, show).play(count)
+    return report
 
 
 @dataclass
@@ -57,7 +84,7 @@ class Replayer:
     publisher: Publisher
     report: Report
     champion: Champion | None  # None: there is none, or it is not of this run
-    say: Callable[[str], None]
+    show: Callable[[str], None]
     sampled: int = 0  # candidates whose returns and frames agree
     whole: int = 0  # generations of which everything was compared
     champion_found: str = ""  # how the replay arrived at the champion
@@ -102,7 +129,7 @@ class Replayer:
                 self._skip([line])
                 continue
             algorithm = self._whole(line, algorithm)
-            self.say(f"generation {line.generation} replayed")
+            self.show(f"generation {line.generation} replayed")
         self._summarise()
 
     def _sample(self, count: int) -> None:
@@ -178,7 +205,7 @@ class Replayer:
             algorithm = self._begin(line)
             if algorithm is None:
                 return
-            rounds = algorithm.algorithm.generation(generation)  # without what is validated
+            rounds = algorithm.training(generation)
             request = next(rounds)
             rounds.close()
             _, tasks = addressed(request, self.publisher)

@@ -20,9 +20,9 @@ from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, DataError, counted
 from evo.files.durable import read_file
 from evo.files.layout import CONFIG, LARGEST_MANIFEST, MANIFEST
-from evo.store.checkpoints import read_records, read_state, record_file
+from evo.store.checkpoints import KEEP_LAST, population_file, read_records, read_state, record_file
 from evo.store.manifest import Line, Manifest, parse
-from evo.store.recovery import KEEP_LAST, population_file, require_run_directory
+from evo.store.run_directory import require_run_directory
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment

@@ -247,7 +247,7 @@ def test_a_run_is_the_same_for_any_workers_and_is_verified_replayed_and_forked(t
     assert moved.any()  # so a run that migrates at another time is another one
     for generation, candidate in ((0, 3), (3, 7)):
         record = store.read_record(generation)
-        said = replay_candidate(tmp_path / "run", generation, 0, candidate).described
+        said = replay_candidate(tmp_path / "run", generation, 0, candidate).outcome
         assert said.startswith(f"mean return {record['return'][candidate] / 4000:.3f} over 4 episodes")
     refused = summary_of(tmp_path, "--resume", "run", "--set", "ga.islands=1", code=2)["error"]
     assert "ga.islands: 2 in the run, nothing now" in refused

@@ -174,7 +174,7 @@ def test_a_run_with_a_race_is_verified_resumed_and_replayed(tmp_path: Path) -> N
     record = Store.read(tmp_path / "whole").read_record(2)
     assert record["episodes"].max() > record["episodes"].min() == 3
     assert record["episodes"].sum() <= 20 * 6
-    told = replay_candidate(tmp_path / "whole", 2, 0, 7).described
+    told = replay_candidate(tmp_path / "whole", 2, 0, 7).outcome
     assert told.startswith(f"mean return {record['return'][7] / 3000:.3f} over 3 episodes")
 
 

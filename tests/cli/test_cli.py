@@ -24,9 +24,9 @@ from evo.files.hashing import first_hash
 from evo.files.layout import FORMAT
 from evo.options import Section
 from evo.plugins import registry
-from evo.store.champion import Score
+from evo.store.champion import ChampionScore, Score
+from evo.store.metrics import Summary
 from evo.store.run_directory import free_directory, in_free_directory
-from evo.training.summary import Champion, Summary
 from tests.helpers.calling import called
 from tests.helpers.sampling import sampled
 
@@ -335,7 +335,7 @@ def test_an_option_of_another_algorithm_is_said_to_have_no_effect(tmp_path: Path
 
 def test_a_summary_has_every_key_and_null_for_what_is_not_finite() -> None:
     score = Score(3, float("nan"), (float("-inf"), 1.5), 1.0, 2.0, None, None, 7.0)
-    summary = Summary(status="done", champion=Champion(0.5, score))
+    summary = Summary(status="done", champion=ChampionScore(0.5, score))
     found = json.loads(summary.to_json())
     assert list(found) == KEYS
     assert found["champion"]["test"] == {

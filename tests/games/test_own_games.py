@@ -23,7 +23,7 @@ from evo.records import NEXT_STEP
 from evo.testing import game_tests
 from evo.testing.games import GameTests
 from evo.training import testing
-from evo.verify.recording import Recording
+from evo.training.testing import Recording
 from tests.helpers.calling import ROOT, summary_of
 
 SKELETON = (ROOT / "evo" / "cli" / "skeletons" / "game.py").read_text()

@@ -9,7 +9,7 @@ import pytest
 from evo.comparison.runs import PlannedRun
 from evo.comparison.training import at_once
 from evo.config.experiment import Experiment
-from evo.training.generation import make_algorithm
+from evo.training.beginning import make_algorithm
 from evo.workers import devices
 
 FILE = "experiments/ppo_snake_6x6.toml"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from evo.environment import Environment
 from evo.networks.network import Network
-from evo.pages.page import CORE, text
+from evo.pages.champion import CORE, text
 from evo.records import Episodes, Result, Task, WeightSource
 from evo.rollouts.rollout import Rollout
 

@@ -17,9 +17,8 @@ from evo.errors import ConfigurationError
 from evo.kernels import lanes
 from evo.networks.network import Network
 from evo.networks.network import Options as Policy
-from evo.pages.page import page
-from evo.pages.playable import playable, refuse_inference
-from evo.pages.recorded import checksum
+from evo.pages.champion import page
+from evo.pages.playable import checksum, playable, refuse_inference
 from evo.randomness import philox
 from evo.randomness.streams import seeds_of_test_episodes
 from evo.store.run import Run

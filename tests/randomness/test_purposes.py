@@ -12,8 +12,9 @@ from evo.config.experiment import Experiment
 from evo.randomness.philox import episode_seed
 from evo.randomness.streams import Purpose, episode_keys, seeds_of_test_episodes
 from evo.records import Episodes, Evaluator, Generation, Played, Result, Task
-from evo.run import Session, generations
-from evo.training.resuming import open_or_begin
+from evo.run import generations
+from evo.training.beginning import open_or_begin
+from evo.training.session import Session
 from tests.helpers.learning import tensorflow  # noqa: F401
 from tests.run.test_resume import TINY, written
 
@@ -57,8 +58,14 @@ def test_no_episode_serves_two_purposes(tmp_path: Path, name: str, monkeypatch: 
     with open_or_begin(experiment, tmp_path / "run") as store, Session(experiment, store) as session:
         recorder = Recorder(session.evaluator)
         session.evaluator = recorder
-        measured = Recorder(session.report.evaluator)
-        session.report.evaluator, measured.purpose = measured, "test"
+        update_champion = session.update_champion
+
+        def tested(*, test: bool) -> None:
+            before, recorder.purpose = recorder.purpose, "test"
+            update_champion(test=test)
+            recorder.purpose = before
+
+        monkeypatch.setattr(session, "update_champion", tested)
         learns = session.algorithm.algorithm.generation
 
         def marked(number: int) -> Generation:
@@ -69,7 +76,7 @@ def test_no_episode_serves_two_purposes(tmp_path: Path, name: str, monkeypatch: 
 
         monkeypatch.setattr(session.algorithm.algorithm, "generation", marked)
         assert len(list(generations(session))) == experiment.generations
-    training, validation, test = recorder.seeds["training"], recorder.seeds["validation"], measured.seeds["test"]
+    training, validation, test = recorder.seeds["training"], recorder.seeds["validation"], recorder.seeds["test"]
     assert len(training) >= 12
     assert validation == set(episode_keys(SEED, Purpose.VALIDATION, 0, 7).tolist())
     assert test == set(seeds_of_test_episodes(8).tolist())

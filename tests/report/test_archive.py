@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evo.report import archive
+from evo.report.records import Archived, archive_section, archived
 from evo.store.run import Run
 from evo.store.store import Store
 from tests.helpers.calling import SMALL, called, summary_of
@@ -37,7 +37,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_the_elites_of_a_report_are_those_of_the_last_checkpoint(run: Path) -> None:
-    found = archive.archived(Run(run))
+    found = archived(Run(run))
     state = Store.read(run).read_state(5)
     assert found is not None
     assert len(found.cells) > 5
@@ -67,9 +67,9 @@ def test_no_other_run_has_an_archive_and_a_damaged_record_draws_none(
     source = Run(run)
     whole = list(source.newest_records([]))
 
-    def archive_of(records: Any) -> archive.Archived | None:
+    def archive_of(records: Any) -> Archived | None:
         monkeypatch.setattr(Run, "newest_records", lambda source, notes: iter(records))
-        return archive.archived(source)
+        return archived(source)
 
     for changed in (
         whole[:-1],  # the first generation is missing
@@ -81,4 +81,4 @@ def test_no_other_run_has_an_archive_and_a_damaged_record_draws_none(
     assert archive_of(whole) is not None
     (run.parent / "small.toml").write_text(SMALL)
     summary_of(run.parent, "small.toml", "--generations", 1, "--run-dir", "other")
-    assert archive.archive_section(Run(run.parent / "other")) == ""
+    assert archive_section(Run(run.parent / "other")) == ""

@@ -21,9 +21,10 @@ from evo.games.catalogue.snake.pictures import Board, position
 from evo.games.catalogue.snake.players import greedy_player
 from evo.games.pictures import Picture
 from evo.plugins import registry
-from evo.report import differences, frames, meanings, writing
-from evo.report.ancestry import ancestry_of
-from evo.report.curves import rising
+from evo.report import differences, meanings, replays
+from evo.report import page as report_page
+from evo.report.charts import rising
+from evo.report.records import ancestry_of
 from evo.report.verdict import method_named, short_name, verdict_of_several
 from evo.store.champion import read_champion
 from evo.store.run import Run
@@ -61,8 +62,8 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 
 def page_of(*runs: Path, output: Path | None = None) -> Page:
     """Write a report in this process alone, and read it."""
-    sources = [Run(run, trusted=True) for run in runs]
-    return Page(writing.write([writing.reported(source) for source in sources], output or runs[0] / "report.html"))
+    made = report_page.Page([report_page.reported(Run(run, trusted=True)) for run in runs])
+    return Page(report_page.write_page(made.html(), output or runs[0] / "report.html"))
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:
@@ -176,7 +177,7 @@ def test_a_board_is_packed_without_loss(run: Path) -> None:
     while not game.over:
         game.step(greedy_player(game))
         boards.append(Board(position(game)))
-    found = bodies(frames.packed(boards))
+    found = bodies(replays.packed(boards))
     assert [body for body, _ in found] == [[6 * r + c for r, c in board.position.body] for board in boards]
     assert [fruit for _, fruit in found] == [
         -1 if board.position.fruit is None else 6 * board.position.fruit[0] + board.position.fruit[1]
@@ -189,16 +190,16 @@ def test_pictures_are_packed_without_loss_where_they_have_few_colours(colours: i
     random = np.random.default_rng(1)
     palette = random.integers(0, 256, (colours, 3), dtype=np.uint8)
     drawn = [palette[random.integers(0, colours, (9, 7))] for _ in range(90)]
-    found = pictures(frames.packed([Picture(one, f"return {i}") for i, one in enumerate(drawn)]))
+    found = pictures(replays.packed([Picture(one, f"return {i}") for i, one in enumerate(drawn)]))
     assert found.shape == (90, 9, 7, 3)
     furthest = np.abs(found.astype(int) - np.stack(drawn)).max()
     assert furthest == 0 if colours == 3 else 0 < furthest < 128
 
 
 def test_of_very_many_pixels_every_so_many_frames_are_kept_and_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "MOST_PIXELS", 100)
+    monkeypatch.setattr(replays, "MOST_PIXELS", 100)
     drawn = [np.full((4, 5, 3), i, np.uint8) for i in range(18)]
-    found = frames.packed([Picture(one) for one in drawn])
+    found = replays.packed([Picture(one) for one in drawn])
     assert found["every"] == 4
     assert pictures(found)[:, 0, 0, 0].tolist() == [1, 5, 9, 13, 17]
 

@@ -21,11 +21,12 @@ import evo
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
 from evo.records import Episodes, Generation, Played, Request, Result, Task, WeightSource
-from evo.run import Session, generations
+from evo.run import generations
 from evo.store.champion import read_champion
 from evo.store.store import Store
+from evo.training.beginning import open_or_begin
 from evo.training.generation import play_out
-from evo.training.resuming import open_or_begin
+from evo.training.session import Session
 from tests.helpers.calling import KEYS, ROOT, SMALL, after, called, command, summary_of
 from tests.helpers.sampling import sampled
 

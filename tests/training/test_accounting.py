@@ -20,12 +20,13 @@ from evo.config.experiment import Experiment
 from evo.config.sections import Budget
 from evo.errors import DataError
 from evo.records import SEGMENT_END, TRUNCATED, Effort, Generation, Metrics, Played, Request, Result, Spent, Task
-from evo.run import Row, Session, generations
+from evo.run import Row, generations
 from evo.store.store import Store
 from evo.training import accounting
 from evo.training.accounting import PARTS, Stopwatch
+from evo.training.beginning import open_or_begin
 from evo.training.generation import play_out
-from evo.training.resuming import open_or_begin
+from evo.training.session import Session
 from evo.workers.channel import WorkerSpec
 from evo.workers.pool import Pool
 from tests.helpers.calling import SMALL, summary_of
@@ -260,18 +261,19 @@ def played(tmp_path: Path, text: str) -> tuple[Session, list[tuple[Row, list[Res
     rows, results, taken = [], list[Result](), list[list[Result]]()
     with open_or_begin(Experiment.load(tmp_path / "tiny.toml"), tmp_path / "run") as store:
         with Session(store=store, experiment=Experiment.load(tmp_path / "tiny.toml")) as session:
-            play = session.evaluator.map
+            play, commit = session.evaluator.map, session.commit
 
             def noted(tasks: Sequence[Task]) -> Played:
                 answer = play(tasks)
                 results.extend(answer.results)
                 return answer
 
-            def counted_so_far() -> None:
+            def counted_so_far(generation: int, metrics: Metrics) -> None:
                 taken.append(results.copy())  # what follows is not of the generation
+                commit(generation, metrics)
 
             session.evaluator.map = noted  # type: ignore[method-assign]
-            session.check_fingerprints = counted_so_far  # type: ignore[method-assign]
+            session.commit = counted_so_far  # type: ignore[method-assign]
             for row in generations(session):
                 rows.append((row, taken.pop()))
                 results.clear()

@@ -80,7 +80,7 @@ def test_after_some_generations_training_has_the_usual_rules_in_a_replay_and_a_r
     assert max(short, again) <= 3 < long
     assert "everything that could be checked agrees" in called(tmp_path, "verify", "run", "--all", program="evo")[0]
     for generation, ended in ((1, True), (2, False)):
-        told = replay_candidate(tmp_path / "run", generation, 0, 0).described
+        told = replay_candidate(tmp_path / "run", generation, 0, 0).outcome
         assert (int(told.split(", ")[1].split()[0]) <= 4 * 3) == ended  # frames of four episodes
     assert ends_alike_in_parts(experiment, tmp_path, (1, 3))
 
@@ -218,7 +218,7 @@ def test_of_a_list_of_rules_each_generation_has_one_in_turn(tmp_path: Path) -> N
     assert min(lengths[2], lengths[4]) > 2
     assert lengths[5] > 9
     for generation, longest in ((3, 2), (4, 9)):
-        told = replay_candidate(tmp_path / "run", generation, 0, 0).described
+        told = replay_candidate(tmp_path / "run", generation, 0, 0).outcome
         assert int(told.split(", ")[1].split()[0]) <= 4 * longest  # frames of four episodes
     assert "everything that could be checked agrees" in called(tmp_path, "verify", "run", "--all", program="evo")[0]
 

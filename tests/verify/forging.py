@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from evo.files.arrays import encode
 from evo.files.hashing import array_digest, next_hash
 from evo.store.champion import encode_champion, read_champion, write_champion
-from evo.store.checkpoints import read_records, read_state, record_file
+from evo.store.checkpoints import population_file, read_records, read_state, record_file
 from evo.store.manifest import FileStamp, Line, Manifest, header, parse
-from evo.store.recovery import population_file
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -37,7 +37,7 @@ def test_a_candidate_of_any_generation_plays_as_it_did(algorithm: str, tmp_path:
         store.read_state(4)
     for generation, candidate in ((0, 3), (5, 7)):
         record = store.read_record(generation)
-        told = replay_candidate(store.directory, generation, 0, candidate).described
+        told = replay_candidate(store.directory, generation, 0, candidate).outcome
         mean = record["return"][candidate] / 1000 / 4
         assert told == (f"mean return {mean:.3f} over 4 episodes, {record['frames'][candidate]} frames; {SOUND}")
 

@@ -65,7 +65,7 @@ def main(arguments: Namespace) -> int:
 
 
 def _planned(file: ComparisonFile, as_json: bool) -> int:
-    from evo.training.summary import one_line
+    from evo.store.metrics import one_line
 
     if as_json:
         runs = [
@@ -77,7 +77,7 @@ def _planned(file: ComparisonFile, as_json: bool) -> int:
 
 def _destinations(arguments: Namespace, file: Path | None) -> tuple[Path | None, Path | None]:
     """Return where the tables and the page go, if that is named; ConfigurationError where one of them cannot."""
-    from evo.files.destination import destination
+    from evo.files.durable import destination
 
     why, found = f", as --format is {arguments.format}", list[Path | None]()
     asked = (("--output", arguments.output, ENDINGS[arguments.format], why), ("--page", arguments.page, PAGES, ""))
@@ -98,7 +98,7 @@ def _reported(
 
     from evo.comparison import figures, formats
     from evo.files.durable import replace_file, resources
-    from evo.training.summary import one_line
+    from evo.store.metrics import one_line
 
     text = formats.FORMATS[arguments.format](comparison)
     print(printable_lines(text), end="")

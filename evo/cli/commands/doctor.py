@@ -19,7 +19,7 @@ def main(arguments: Namespace) -> int:
     """Print what is wrong, with the numbers that show it and the options to change."""
     from evo.diagnosis.examination import examine
     from evo.errors import printable_lines
-    from evo.training.summary import one_line
+    from evo.store.metrics import one_line
 
     registry.load(arguments.plugin)
     found = examine(Path(arguments.run_dir))

@@ -42,10 +42,9 @@ def main(arguments: Namespace) -> int:
 
     from evo.cli.terminal import show
     from evo.config.environments import environment_of
-    from evo.store.metrics import looked_at
+    from evo.store.metrics import looked_at, one_line
     from evo.store.run import Run
     from evo.training import testing
-    from evo.training.summary import one_line
     from evo.training.testing import playing
 
     episodes = whole("--episodes", arguments.episodes, 1, testing.BLOCK)

@@ -76,8 +76,7 @@ def _champion(run: Run, stack: ExitStack) -> Callable[[int], Opponent]:
     """Return a function that plays a test episode with the champion, by an evaluator that `stack` closes."""
     from evo.cli.terminal.human import Opponent
     from evo.config.environments import environment_of
-    from evo.training.testing import playing
-    from evo.verify.recording import record
+    from evo.training.testing import playing, record
 
     environment = environment_of(run.config.environment)
     evaluator, published = stack.enter_context(playing(run.config))

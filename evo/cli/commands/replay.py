@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from evo.cli.arguments import add, whole
 from evo.errors import ConfigurationError, PoisonError, ResourceError, counted
-from evo.files.destination import destination
+from evo.files.durable import destination
 from evo.plugins import registry
 
 if TYPE_CHECKING:
     from evo.environment import Environment
     from evo.store.policy import Policy
-    from evo.verify.recording import Recording
+    from evo.training.testing import Recording
 
 GYMNASIUM = "gymnasium:"
 MOST_GENERATIONS = 10_000_000
@@ -85,8 +85,7 @@ def _champion(arguments: Namespace) -> Replay:
     from evo.config.environments import environment_of
     from evo.store.policy import Policy
     from evo.store.run import Run
-    from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing
-    from evo.verify.recording import record, scores_of_test
+    from evo.training.testing import BLOCK, TYPICAL_OF, median_episode, playing, record, scores_of_test
 
     episode, choice = whole("--episode", arguments.episode, 0, BLOCK - 1), ""
     run = Run(Path(arguments.run_dir), flags={"backend": "serial"})
@@ -140,7 +139,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
         found = replay_candidate(Path(arguments.run_dir), generation, number, candidate, shown, say)
     except PoisonError as poison:
         raise ResourceError(f"{who} ended its worker, which {poison.why}") from poison
-    print(f"{who}: {found.described}")
+    print(f"{who}: {found.outcome}")
     if found.recording is None:
         return None
     environment = found.environment
@@ -152,7 +151,7 @@ def _candidate(arguments: Namespace) -> Replay | None:
 def _show(replay: Replay, arguments: Namespace, speed: int, step: int | None, film: Path | None) -> None:
     """Show the episode as it was asked for, and say how it ended."""
     from evo.cli.terminal import playback
-    from evo.training.summary import one_line
+    from evo.store.metrics import one_line
 
     title, environment, recording = replay.title, replay.environment, replay.recording
     shown, filmed = recording.positions(environment), ""

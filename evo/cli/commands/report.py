@@ -20,8 +20,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def main(arguments: Namespace) -> int:
     """Write the page, and say where it is."""
-    from evo.report.writing import write_report
-    from evo.training.summary import one_line
+    from evo.report.page import write_report
+    from evo.store.metrics import one_line
 
     registry.load(arguments.plugin)
     output = None if arguments.output is None else Path(arguments.output)

@@ -47,14 +47,14 @@ def main(arguments: Namespace) -> int:
     summary = arguments.summary
     summary.run_dir, summary.algorithm, summary.seed = str(directory), experiment.algorithm, experiment.run.seed
     from evo.cli.training import train_to_the_end
-    from evo.training import resuming
+    from evo.training.beginning import fork, take_up
 
     return train_to_the_end(
         experiment,
         lambda: (
-            (resuming.take_up(experiment, directory), None)
+            (take_up(experiment, directory), None)
             if arguments.fork is None
-            else resuming.fork(experiment, directory, arguments.fork)
+            else fork(experiment, directory, arguments.fork)
         ),
         arguments,
     )

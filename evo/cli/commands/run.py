@@ -56,7 +56,7 @@ def main(arguments: Namespace) -> int:
     if arguments.tensorboard is not None:
         extra("tensorboardX", "--tensorboard")
     if arguments.dry_run:
-        from evo.training.generation import make_algorithm
+        from evo.training.beginning import make_algorithm
 
         experiment.identity()
         make_algorithm(experiment).close()  # what a run would refuse is refused here too
@@ -67,7 +67,7 @@ def main(arguments: Namespace) -> int:
         summary.status, summary.generations, summary.frames, summary.seconds = "done", 0, 0, 0.0
         return 0
     from evo.cli.training import train_to_the_end
-    from evo.training.resuming import begin
+    from evo.training.beginning import begin
 
     return train_to_the_end(
         experiment,

@@ -38,9 +38,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Race the trials, and retest the winner; return 5 where no retest has a score."""
     from evo.cli.terminal.display import print_line, show_in_place
+    from evo.store.metrics import one_line
     from evo.sweeps.sweeping import MOST_SEEDS, PlannedSweep, swept
     from evo.sweeps.trials import MOST_TRIALS
-    from evo.training.summary import one_line
 
     registry.load(arguments.plugin, arguments.experiment)
     trials = whole("--trials", arguments.trials, 1, MOST_TRIALS)

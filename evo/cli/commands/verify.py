@@ -27,33 +27,15 @@ def main(arguments: Namespace) -> int:
     count = whole("--sample", arguments.sample, 0, MOST)
     if arguments.all and count is not None:
         raise ConfigurationError("--sample cannot go with --all")
-    from evo.store.recovery import require_run_directory
-    from evo.training.summary import one_line
-    from evo.verify import champion_file, champion_origin, verification
-    from evo.verify.comparison import candidates
-    from evo.verify.replaying import replayer
-    from evo.verify.verification import Report
+    from evo.store.metrics import one_line
+    from evo.verify.replaying import verify
 
     registry.load(arguments.plugin)
-    directory, report = Path(arguments.run_dir), Report()
-    flags, evidence = {"workers": arguments.workers, "backend": arguments.backend}, None
-    if directory.is_file():
-        if arguments.all or count is not None:
-            raise ConfigurationError("--all and --sample go with a run directory; a file has no candidates")
-        champion_file.examine(directory, report, flags)
-    else:
-        require_run_directory(directory)
-        origin = champion_origin.read(directory, report)
-        evidence = verification.examine(directory, report, flags)
-    if evidence is not None:
-        sound = origin is not None and champion_origin.examine(origin, evidence, report)
-        champion = origin.champion if origin is not None and sound else None
-        if evidence.experiment is None:
-            report.not_replayable = sum(map(candidates, evidence.lines))
-            report.unknown.append("nothing is replayed, for the configuration is not that of the run")
-        elif evidence.lines:
-            with replayer(evidence, evidence.experiment, report, champion, print) as again:
-                again.play(None if arguments.all else SAMPLE if count is None else count)
+    directory = Path(arguments.run_dir)
+    if directory.is_file() and (arguments.all or count is not None):
+        raise ConfigurationError("--all and --sample go with a run directory; a file has no candidates")
+    flags = {"workers": arguments.workers, "backend": arguments.backend}
+    report = verify(directory, None if arguments.all else SAMPLE if count is None else count, flags, print)
     for word, found in (("agrees", report.agrees), ("unknown", report.unknown), ("DIFFERS", report.disagrees)):
         for text in found:
             print(f"{word:<9}" + "\n         ".join(map(printable, text.split("\n"))))

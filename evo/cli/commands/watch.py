@@ -35,8 +35,8 @@ def main(arguments: Namespace) -> int:
     from evo.cli.terminal.display import finite
     from evo.cli.terminal.show import display_for
     from evo.run import Row
-    from evo.store.recovery import require_run_directory
     from evo.store.run import Run
+    from evo.store.run_directory import require_run_directory
 
     registry.load(arguments.plugin)
     directory = Path(arguments.run_dir)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from evo.environment import Environment, Shown
     from evo.store.policy import Policy
-    from evo.verify.recording import Recording
+    from evo.training.testing import Recording
 
 STRONGEST = 12  # inputs that are listed
 BAR = 10  # characters of the longest bar of a score

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
     from evo.config.experiment import Experiment
     from evo.environment import Environment
-    from evo.run import Session
     from evo.store.champion import Score
-    from evo.training.summary import Summary
-    from evo.training.testing import Baseline
-    from evo.verify.recording import Recording
+    from evo.store.metrics import Summary
+    from evo.training.session import Session
+    from evo.training.testing import Baseline, Recording
 
 SECONDS = 5.0  # of a game
 FRAMES_PER_SECOND = 30.0
@@ -61,18 +60,18 @@ def record_game(session: Session, display: Display) -> Recording | None:
 
     None where there is no champion. ConfigurationError where the episode shows that the game breaks its contract.
     """
-    weights, scores = session.algorithm.best, session.report.scores
+    weights, scores = session.algorithm.best, session.scores
     if weights is None or scores is None:
         return None
     from evo.config.environments import environment_of
-    from evo.verify.recording import record
+    from evo.training.testing import record
 
     environment = environment_of(session.experiment.environment)
     if not environment.sources and not (environment.visible and display.watched):
         return None
 
     published, order = session.store.publish(weights[None]), scores.argsort(kind="stable")
-    game = record(published, session.report.evaluator, int(order[len(order) // 2]), environment.episode_metrics)
+    game = record(published, session.evaluator, int(order[len(order) // 2]), environment.episode_metrics)
     if environment.sources:
         game.check(environment)
     return game

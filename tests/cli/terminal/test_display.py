@@ -20,8 +20,8 @@ from evo.cli.terminal.screen import Screen
 from evo.cli.terminal.show import display_for, ending, headline
 from evo.config.experiment import Experiment
 from evo.run import Row
-from evo.store.champion import Score
-from evo.training.summary import Champion, Summary
+from evo.store.champion import ChampionScore, Score
+from evo.store.metrics import Summary
 from evo.training.testing import Baseline
 
 ROOT = Path(__file__).parents[3]
@@ -98,7 +98,7 @@ def test_no_score_is_a_negative_zero_and_nothing_is_counted_in_a_wrong_plural(
         lines.generation(Row(0, METRICS | {"best": -0.001, "mean": -0.0}, None, False, Path()), 1)
     score = Score(1, -0.0, (-0.0001, 0.0), -0.0, -0.0, None, None, 1.0)
     read = Experiment.load(ROOT / "experiments/ga_snake_6x6.toml")
-    ending(read, Summary(run_dir="runs/one", generations=1, champion=Champion(-0.001, score)), Display(), None)
+    ending(read, Summary(run_dir="runs/one", generations=1, champion=ChampionScore(-0.001, score)), Display(), None)
     shown = capsys.readouterr().out
     assert "best 0.00  mean 0.00" in shown
     assert "validation return 0.00" in shown
@@ -197,7 +197,7 @@ def test_what_begins_and_ends_a_published_experiment_fits_into_eighty_columns(
     read = Experiment.load(experiment)
     score = Score(1000, 97.456, (97.123, 98.123), 99.0, 99.0, 0.925, (0.91, 0.94), 1888.8)
     directory = f"runs/{experiment.stem}-{read.algorithm}-seed1-001"
-    summary = Summary(run_dir=directory, generations=read.generations, champion=Champion(97.456, score))
+    summary = Summary(run_dir=directory, generations=read.generations, champion=ChampionScore(97.456, score))
     display = Display()
     display.say(headline(read))
     ending(read, summary, display, None)
@@ -214,7 +214,7 @@ def test_a_champion_that_may_be_no_better_than_chance_is_said_to_be_and_the_doct
     read = Experiment.load(ROOT / "experiments/ga_snake_6x6.toml")
     score = Score(1000, 0.7, (low, 0.9), 1.0, 2.0, None, None, 20.0)
     players = {"random": Baseline(1000, 0.5, (0.4, 0.6)), "greedy": Baseline(1000, 9.0, (8.0, 10.0))}
-    summary = Summary(run_dir="runs/one", generations=2, champion=Champion(0.7, score))
+    summary = Summary(run_dir="runs/one", generations=2, champion=ChampionScore(0.7, score))
     ending(read, summary, Display(), None, baselines=players)
     shown = capsys.readouterr().out
     assert (
@@ -228,7 +228,7 @@ def test_a_gymnasium_environment_is_said_to_have_no_baselines(
     capsys: pytest.CaptureFixture[str], name: str, said: bool
 ) -> None:
     score = Score(1000, 400.0, (399.0, 401.0), 400.0, 500.0, None, None, 400.0)
-    summary = Summary(run_dir="runs/one", generations=2, champion=Champion(400.0, score))
+    summary = Summary(run_dir="runs/one", generations=2, champion=ChampionScore(400.0, score))
     ending(Experiment.load(ROOT / f"experiments/{name}.toml"), summary, Display(), None)
     assert ("baselines  none for Gymnasium environments\n" in capsys.readouterr().out) == said
 
@@ -237,7 +237,7 @@ def test_a_gymnasium_environment_is_said_to_have_no_baselines(
 def test_the_doctor_is_named_where_the_diagnosis_has_a_finding(capsys: pytest.CaptureFixture[str], sick: bool) -> None:
     read = Experiment.load(ROOT / "experiments/ga_snake_6x6.toml")
     score = Score(1000, 0.7, (0.6, 0.9), 1.0, 2.0, None, None, 20.0)
-    summary = Summary(run_dir="runs/one", generations=2, champion=Champion(0.7, score))
+    summary = Summary(run_dir="runs/one", generations=2, champion=ChampionScore(0.7, score))
     ending(read, summary, Display(), None, sick=sick)
     shown = capsys.readouterr().out
     assert shown.endswith("python -m evo doctor runs/one\n") == ("doctor" in shown) == sick

@@ -1,16 +1,21 @@
-"""HTML from text: everything that is not markup of ours is escaped."""
+"""HTML from text, where everything that is not markup of ours is escaped, and files of it that need nothing else."""
 
 from __future__ import annotations
 
 import html
-import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 from evo.errors import printable
+from evo.pages.champion import digest, inert
 
 LONGEST = 24  # characters of a name that stays in one line
+STYLES = ("uPlot.min.css", "report.css")
+CHARTS = ("uPlot.iife.min.js", "charts.js")  # the scripts that draw charts
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; script-src '{}'"
+Chart = dict[str, Any]  # as `assets/charts.js` draws it
 
 
 class Markup(str):
@@ -30,12 +35,12 @@ def breakable(text: str) -> Markup:
 
 def element(name: str, *content: object, **attributes: object) -> Markup:
     """Return an element; attributes of None are left out, and `class_` is class."""
-    given = "".join(
+    stated = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{name}{given}>{''.join(map(escaped, content))}</{name}>")
+    return Markup(f"<{name}{stated}>{''.join(map(escaped, content))}</{name}>")
 
 
 def joined(parts: Iterable[object]) -> Markup:
@@ -72,7 +77,36 @@ def quiet(*content: object) -> Markup:
     return element("p", *content, class_="quiet")
 
 
-def json_in_script(value: Any) -> Markup:
-    """Return JSON that cannot end the script element that it stands in, nor begin a comment there."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"), sort_keys=True)
-    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+class Drawn:
+    """The charts of a page, in the order of their places."""
+
+    def __init__(self) -> None:
+        self.charts: list[Chart] = []
+
+    def figure(self, chart: Chart | None, title: str, about: str = "") -> Markup:
+        """Return the place of a chart, and nothing where there is no chart."""
+        if chart is None:
+            return Markup("")
+        self.charts.append({**chart, "title": title})
+        caption = element("figcaption", element("b", title), *([", ", about] if about else []))
+        place = element("div", class_="plot", data_chart=len(self.charts) - 1)
+        return element("figure", caption, place, class_=f"chart {chart['kind']}")
+
+
+def whole_page(title: str, body: Markup, data: Mapping[str, Any], scripts: Sequence[str]) -> bytes:
+    """Return the whole file, which runs these scripts and nothing else, and loads nothing."""
+    script = "\n".join(asset(name) for name in scripts)
+    parts = {
+        "title": element("title", title),
+        "policy": escaped(POLICY.format(digest(script))),
+        "style": "\n".join(asset(name) for name in STYLES),
+        "body": body,
+        "data": inert(data),
+        "script": script,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], asset("report.html")).encode()
+
+
+def asset(name: str) -> str:
+    """Return a file of the page."""
+    return (files("evo.report") / "assets" / name).read_text("utf-8")

@@ -1,26 +1,63 @@
-"""Begins a run, resumes one that stopped, or forks another one from its state."""
+"""Builds the algorithm of an experiment, and begins its run, resumes one that stopped, or forks one from a state."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from evo.config.environments import environment_of
+from evo.config.environments import curriculum_of, environment_of
 from evo.config.experiment import Experiment, difference
 from evo.errors import ConfigurationError, notice
 from evo.files.durable import replace_file, resources
 from evo.files.layout import CONFIG
+from evo.plugins.registry import find, loaded
+from evo.setup import Setup
 from evo.store.champion import network_layers
 from evo.store.provenance import provenance
 from evo.store.run_directory import in_free_directory, refuse_existing
 from evo.store.store import Store
-from evo.training import init_from
-from evo.training.generation import make_algorithm
+from evo.training.init_from import keep, start_of
 from evo.training.validation import Validated
 from evo.workers import devices
+from evo.workers.hardware import cores
+
+if TYPE_CHECKING:
+    from evo.environment import Environment
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+def make_algorithm(experiment: Experiment, environment: Environment | None = None) -> Validated:
+    """Return the algorithm that [run] names, with what validates it.
+
+    ConfigurationError, DataError: as `start_of`.
+    """
+    environment, start = environment or environment_of(experiment.environment), start_of(experiment)
+    curriculum = curriculum_of(experiment.environment, environment)
+    environment = curriculum.environment(0)
+    setup = Setup(
+        seed=experiment.run.seed,
+        network=experiment.network(),
+        environment=environment,
+        candidates_per_task=experiment.workers.candidates_per_task
+        or experiment.options.candidates_per_task(experiment.network().flops),
+        learner=experiment.learner.with_default_threads(min(cores(), experiment.workers.processes))
+        if experiment.learns
+        else None,
+        start=None if start is None else start.weights,
+        curriculum=curriculum if curriculum.training else None,
+    )
+    module = find("algorithms", experiment.algorithm)
+    return Validated(
+        module.make(experiment.options, setup),
+        experiment.validation,
+        experiment.run.seed,
+        setup.start,
+        setup.curriculum,
+        plugin=module.__name__ if module.__name__ in loaded() else "",
+    )
 
 
 def begin(experiment: Experiment, directory: Path | None) -> Store:
@@ -39,8 +76,14 @@ def begin(experiment: Experiment, directory: Path | None) -> Store:
 
     def make(place: Path) -> Store:
         identity = experiment.identity()
-        init_from.start_of(experiment)  # before anything is written, for it may not fit
-        return Store.create(place, experiment.to_toml(provenance()), identity)
+        start_of(experiment)  # before anything is written, for it may not fit
+        store = Store.create(place, experiment.to_toml(provenance()), identity)
+        try:
+            keep(experiment, store)
+        except BaseException as error:
+            store.close_after(error)
+            raise
+        return store
 
     if directory is not None:
         return make(directory)
@@ -52,9 +95,7 @@ def open_or_begin(experiment: Experiment, directory: str | Path | None) -> Store
     place = None if directory is None else Path(directory)
     if place is not None and (place / CONFIG).exists():
         return take_up(experiment, place)
-    store = begin(experiment, place)
-    init_from.keep(experiment, store)
-    return store
+    return begin(experiment, place)
 
 
 def take_up(experiment: Experiment, directory: Path) -> Store:
@@ -76,6 +117,7 @@ def take_up(experiment: Experiment, directory: Path) -> Store:
         if before.to_toml() != kept.to_toml():
             with resources("write", file):
                 replace_file(file, kept.to_toml(provenance()).encode())
+        keep(experiment, store)
         return store
     except BaseException:
         store.close()
@@ -117,7 +159,7 @@ def fork(experiment: Experiment, directory: Path, name: str) -> tuple[Store, Val
         algorithm.close()
         raise
     try:
-        init_from.keep(experiment, store)
+        keep(experiment, store)
         if state:
             store.commit(0, algorithm.state(), {}, {})
             store.flush()

@@ -1,4 +1,4 @@
-"""Check that a champion comes from its run: from a state in the hash chain, with the lineage in the records."""
+"""Check a champion: that it comes from its run, and that it scores in test episodes what its file states."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,14 +23,14 @@ from evo.files.layout import CHAMPION, FORMAT, LARGEST_CHAMPION, READABLE
 from evo.store import sandbox
 from evo.store.champion import Champion, network_layers, score_in
 from evo.store.checkpoints import read_record
+from evo.store.metrics import finite
+from evo.store.run import Run
 from evo.training import testing
-from evo.training.champion import NAMED_BY
-from evo.training.generation import make_algorithm
-from evo.training.summary import finite
+from evo.training.beginning import make_algorithm
+from evo.training.session import NAMED_BY
+from evo.training.testing import playing
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from evo.config.experiment import Experiment
     from evo.networks.network import Network
     from evo.records import Arrays, Evaluator, Request
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from evo.verify.verification import Evidence, Report
 
 READABLE_LARGEST = 1 << 22
+HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+HASH_SHOWN = 12  # characters of a hash in a message
 INVALID_STATE = (KeyError, IndexError, TypeError, ValueError, AttributeError)  # raised for a forged state
 
 
@@ -90,7 +94,7 @@ def examine(files: ChampionFiles, evidence: Evidence, report: Report) -> bool:
     report.disagrees += [f"{file}: {mistake}" for mistake in mistakes]
     if mistakes:
         return False
-    report.agrees.append(f"champion: from generation {origin}, as the record of that generation and the hash chain say")
+    report.agrees.append(f"champion: from generation {origin}, as its record and the hash chain show")
     if evidence.experiment is not None:
         _compare_with_states(champion, evidence, evidence.experiment, report)
     return True
@@ -259,3 +263,45 @@ def _close(one: Any, other: Any) -> bool:
         return math.isclose(one, other, rel_tol=1e-9)
     except OverflowError:  # a whole number that no float can be
         return False
+
+
+def examine_file(file: Path, report: Report, flags: Mapping[str, object]) -> None:
+    """Report what a champion's file shows; DataError: it is none, or cannot be played here.
+
+    `flags` are those of `Experiment.load`, and set how to play. The weights are read in a process that can
+    do nothing else, and are held to their hash.
+    """
+    run = Run(file, flags=flags)
+    about = run.champion.about
+    generations, state_hash = about.get("generations"), about.get("state_hash")
+    if type(generations) is int and generations > 0:
+        report.generations = generations
+    if isinstance(state_hash, str) and HASH.fullmatch(state_hash):
+        report.state_hash = state_hash
+    report.agrees.append(f"{file}: the weights have the hash and the layers that the file states")
+    report.unknown.append(f"where it comes from: {_source(about)}; `evo verify` of its run directory can check it")
+    game = _made_by(about).get("game")
+    if game is not None and game != run.environment.sources:
+        report.unknown.append(f"{run.config.environment.id} is another game now: its code has changed since")
+    with playing(run.config) as (evaluator, published):
+        measure(run.champion, run.config, evaluator, published.publish, report)
+    if not report.ok and run.config.policy.player == "tensorflow":
+        report.unknown.append("its network plays in TensorFlow, whose sums depend on the machine")
+
+
+def _source(about: Mapping[str, Any]) -> str:
+    """Return what the file says of its run, in words."""
+    made = _made_by(about)
+    parts = [f"{about.get('algorithm')} with seed {about.get('seed')}, generation {about.get('generation')}"]
+    if version := made.get("version"):
+        parts.append(f"snake-evo {version}")
+    if commit := made.get("git_commit"):
+        parts.append(f"commit {str(commit)[:HASH_SHOWN]}{'-dirty' * str(commit).endswith('-dirty')}")
+    if configuration := made.get("configuration"):
+        parts.append(f"configuration {str(configuration)[:HASH_SHOWN]}")
+    return ", ".join(parts)
+
+
+def _made_by(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = about.get("provenance")
+    return found if isinstance(found, Mapping) else {}

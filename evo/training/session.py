@@ -1,0 +1,221 @@
+"""A run while it trains: plays and commits generations, and tests and writes the champion."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evo.config.environments import environment_of
+from evo.config.experiment import Experiment, evaluator_of
+from evo.errors import DataError, PoisonError, notice
+from evo.files.hashing import first_hash
+from evo.files.layout import CHAMPION, LEARNING_FINGERPRINT
+from evo.process import ignored
+from evo.store.champion import ChampionScore, Score, network_layers, read_champion
+from evo.store.metrics import finite
+from evo.store.provenance import keep_fingerprint, made_by
+from evo.training import testing
+from evo.training.accounting import Stopwatch, ledger
+from evo.training.beginning import make_algorithm
+from evo.training.generation import Quarantine, champion_stopped, play_out
+
+if TYPE_CHECKING:
+    from evo.records import Evaluator, Metrics
+    from evo.store.store import Store
+    from evo.training.validation import Validated
+
+NAMED_BY = ("parent", "mate", "key", "sigma")  # the arrays of a record that say how a candidate was made
+
+
+class Session:
+    """The objects of a run while it trains; close it, or use it in a `with` statement."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        store: Store,
+        *,
+        allow_drift: bool = False,
+        forked: Validated | None = None,
+    ) -> None:
+        """Build them; the algorithm is restored from the run directory, or `forked` from the state of another run."""
+        self.experiment, self.store, self._allow_drift = experiment, store, allow_drift
+        self._network = experiment.network()
+        self._evaluator: Evaluator | None = None
+        self._learning: str | None = None  # the fingerprint of what computes updates
+        self._algorithm = forked
+        try:
+            self.evaluator = self._evaluator = evaluator_of(experiment, store.directory)
+            self.environment = environment_of(experiment.environment)
+            self.algorithm = self._algorithm = forked or make_algorithm(experiment, self.environment)
+            for text in self.algorithm.notices:
+                notice(text)
+            if store.next_generation and forked is None:
+                self.algorithm.restore(store.load(), store.records())
+        except BaseException:
+            self.close()
+            raise
+        self.quarantine, self._committing = Quarantine(store), Stopwatch()
+        self.score: Score | None = None  # of the present champion
+        self.scores: NDArray[np.float64] | None = None  # of its test episodes
+
+    @property
+    def champion(self) -> ChampionScore | None:
+        """Return the champion with its test score, if it has one; None before there is a champion."""
+        return None if self.algorithm.best is None else ChampionScore(self.algorithm.fitness, self.score)
+
+    @property
+    def stopped(self) -> str:
+        """Return a message that says which budget is spent; empty if none is."""
+        if self.store.next_generation >= self.experiment.generations:
+            return ""
+        fitness = None if self.algorithm.best is None else self.algorithm.fitness
+        return self.experiment.run.budget.reached(self.store.spent, fitness)
+
+    @property
+    def done(self) -> bool:
+        """Return whether nothing is left to train."""
+        return self.store.next_generation >= self.experiment.generations or bool(self.stopped)
+
+    def play(self, generation: int) -> Metrics:
+        """Play a generation and return its metrics; DataError: this machine computes other bits than the run's."""
+        metrics = play_out(self.algorithm.generation(generation), self.evaluator, self.store, self.quarantine)
+        if self.quarantine.fingerprint:
+            keep_fingerprint(self.store.directory, self.quarantine.fingerprint, self._allow_drift)
+        if self._learning is None:  # it takes a compilation, and stays the same while this process learns
+            self._learning = self.algorithm.fingerprint()
+            keep_fingerprint(self.store.directory, self._learning, self._allow_drift, LEARNING_FINGERPRINT)
+        return metrics | ledger(metrics, self._network.multiply_adds, self.store.spent)
+
+    def commit(self, generation: int, metrics: Metrics) -> None:
+        """Commit a generation that was played."""
+        metrics["seconds_committing"] = self._committing.take()  # of the commit before this one
+        record = {**self.algorithm.record(), **self.quarantine.record()}
+        with self._committing:
+            self.store.commit(generation, self.algorithm.state(), record, metrics, best=self.algorithm.changed)
+
+    def report(self, generation: int, metrics: Metrics) -> None:
+        """Write the champion if it has changed, and test it if a test is due; the metrics then get the test score."""
+        if self.done:
+            metrics["validation"] = self._validate_last()
+        due = (generation + 1) % self.experiment.test.every == 0 or self.done
+        self.update_champion(test=due)
+        if due:
+            score = self.score
+            metrics["test"] = score.mean if score else float("nan")
+            metrics["test_return"] = score.mean_return if score and score.mean_return is not None else float("nan")
+            self.store.log(generation, metrics)
+
+    def finish(self) -> None:
+        """Test the champion that the run ends with, and make everything durable."""
+        newest = self.store.next_generation - 1
+        if newest >= 0 and self.score is None:  # the run was complete already when it was resumed
+            lines = self.store.metrics()
+            if lines and lines[-1].pop("generation") == newest:
+                self.report(newest, lines[-1])
+            else:  # a crash has lost the line
+                self._validate_last()
+        self.update_champion(test=True)
+        self.store.flush()
+
+    def _validate_last(self) -> float:
+        """Validate the finalists of the newest generation, if that was not due; return the champion's mean return."""
+        newest, algorithm = self.store.next_generation - 1, self.algorithm
+        if not algorithm.due(newest):
+            play_out(algorithm.last(newest), self.evaluator, self.store, self.quarantine)
+        return algorithm.fitness if algorithm.best is not None else float("nan")
+
+    def update_champion(self, *, test: bool) -> None:
+        """Write the champion if it has changed, or is due for a test; ResourceError: it ends its workers there."""
+        algorithm, options = self.algorithm, self.experiment.test
+        if algorithm.changed:
+            self.score = self.scores = None
+        if test and self.score is None and algorithm.best is not None:
+            try:
+                self.score, self.scores = testing.measure(
+                    algorithm.best, self.store.publish, self.evaluator, self.environment, options.episodes,
+                    block=options.block,
+                )  # fmt: skip
+            except PoisonError as poison:
+                self._write_champion()
+                raise champion_stopped(poison, self.store.directory) from poison
+        if algorithm.changed or test:
+            self._write_champion()
+
+    def _write_champion(self) -> None:
+        """Put the champion into the run directory, with where it came from and what it scores."""
+        weights, experiment, store = self.algorithm.best, self.experiment, self.store
+        if weights is None:
+            return
+        about = {
+            "algorithm": experiment.algorithm,
+            "seed": experiment.run.seed,
+            "environment": experiment.environment.model_dump(),
+            "policy": experiment.policy.model_dump(),
+            **self.algorithm.origin(),
+            "lineage": self._lineage(),
+            "provenance": {
+                **made_by(),
+                "configuration": first_hash(store.identity),
+                "game": self.environment.sources,
+            },
+            "generations": store.next_generation,
+            "state_hash": store.state_hash,
+            "stopped": self.stopped,
+            "test": finite(asdict(self.score)) if self.score else None,
+        }
+        store.write_champion(weights, network_layers(self._network), about)
+
+    def _lineage(self) -> dict[str, float]:
+        """Return how the champion was made; its parent is a row of the population that the generation before left."""
+        origin, store = self.algorithm.origin(), self.store
+        if "candidate" not in origin:
+            return {}
+        generation, candidate = int(origin["generation"]), int(origin["candidate"])
+        record = self.algorithm.record() if generation == store.next_generation - 1 else {}
+        if not record:  # of an earlier generation, or of one before a resume
+            if generation >= store.durable:
+                store.flush()
+            record = store.read_record(generation)
+        return {name: record[name][candidate].item() for name in NAMED_BY if name in record}
+
+    def close(self) -> None:
+        """End the worker and learner processes."""
+        if self._evaluator is not None:
+            self._evaluator.close()
+        if self._algorithm is not None:
+            self._algorithm.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ignored():
+            self.close()
+
+
+def known_champion(store: Store, experiment: Experiment) -> ChampionScore | None:
+    """Return the champion in its file, if that is of the newest generation and tested as is asked for.
+
+    Where it is not, or cannot be read, it is tested and written again from the run's state.
+    """
+    if not (file := store.directory / CHAMPION).exists():
+        return None
+    try:
+        champion = read_champion(file)
+        if not champion.fits(experiment.network()):
+            raise DataError(f"{file}: its layers are not those of the network in the run's configuration")
+    except DataError as error:
+        notice(f"{error}; it is written again from the run's state")
+        return None
+    about, score = champion.about, champion.score
+    if score is None or about.get("state_hash") != store.state_hash:
+        return None
+    if (score.episodes, score.block) != (experiment.test.episodes, experiment.test.block):
+        return None
+    if not isinstance(about.get("fitness"), int | float):
+        return None
+    return ChampionScore(about["fitness"], score)
