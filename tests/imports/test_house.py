@@ -14,10 +14,9 @@ from tests.imports.lines import ROOT, code_lines, sources, table
 
 MOST_LINES, MOST_COLUMNS = 350, 120
 # Every module of a folder of the registry has one `Options`; a game and its compiled state are declared in one file.
-SAME_NAME = {"Options", "Environment", "State"}
-KNOWN_NAMES = {"Answer", "Champion", "Clock", "Cluster", "Game", "GivesUp", "Shown", "TransitionBuffers"}
+SAME_NAME = {"Options", "State"}
+KNOWN_NAMES = {"Answer", "Champion", "Clock", "Cluster", "Environment", "Game", "GivesUp", "Shown"}
 KNOWN_WIDE = {"evo/kernels/lanes.py", "evo/rollouts/episodes.py", "evo/rollouts/segments.py"}
-KNOWN_ANCESTORS = {"asterix", "space_invaders"}
 
 
 def test_no_file_is_long_or_wide() -> None:
@@ -52,10 +51,7 @@ def test_one_name_is_one_class() -> None:
 
 @pytest.mark.parametrize("folder", registry.FOLDERS)
 def test_options_have_two_ancestors_at_most(folder: str) -> None:
-    many = {}
     for name in registry.names(folder):
-        options = registry.find(folder, name).Options
-        ancestors = [one for one in options.__mro__[1:] if issubclass(one, Section) and one is not Section]
-        if len(ancestors) > 2:
-            many[name] = ancestors
-    assert many.keys() - KNOWN_ANCESTORS == set(), many
+        ancestors = registry.find(folder, name).Options.__mro__[1:]
+        ours = [one for one in ancestors if issubclass(one, Section) and one is not Section]
+        assert 1 <= len(ours) <= 2, (name, ours)

@@ -12,19 +12,27 @@ from evo.games import GameOptions, uniform
 NONE, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
 
 
+MAX_STEPS: int = Field(5000, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
+ACTIONS: Literal["minimal", "full"] = Field(
+    "minimal", description="those that matter in the game, or all six: none, left, up, right, down, fire"
+)
+STICKY: float = Field(0.1, ge=0.0, le=1.0, description="probability that the action before is played again")
+
+
 class Options(GameOptions):
-    """What the [environment] sections of all of them have."""
+    """The [environment] section of a game that stays as hard as it is."""
 
-    max_steps: int = Field(5000, ge=1, le=1_000_000_000, description="steps after which an episode is truncated")
-    actions: Literal["minimal", "full"] = Field(
-        "minimal", description="those that matter in the game, or all six: none, left, up, right, down, fire"
-    )
-    sticky: float = Field(0.1, ge=0.0, le=1.0, description="probability that the action before is played again")
+    max_steps: int = MAX_STEPS
+    actions: Literal["minimal", "full"] = ACTIONS
+    sticky: float = STICKY
 
 
-class RampingOptions(Options):
-    """What those of games that get harder have too."""
+class RampingOptions(GameOptions):
+    """The [environment] section of a game that gets harder."""
 
+    max_steps: int = MAX_STEPS
+    actions: Literal["minimal", "full"] = ACTIONS
+    sticky: float = STICKY
     ramping: bool = Field(True, description="whether the game gets harder with time")
 
 
