@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from evo.errors import counted, extra, notice
+from evo.cli.terminal.display import Display, Lines, baselines_text, headline, is_live, score_text
+from evo.errors import ConfigurationError, counted, extra, notice
 from evo.files.durable import resources
+from evo.plugins.registry import command
 
 if TYPE_CHECKING:
     from evo.config.experiment import Experiment
+    from evo.environment import Environment
     from evo.exports.tables import Events
     from evo.run import Row
     from evo.store.metrics import Summary
     from evo.store.store import Store
     from evo.training.session import Session
-    from evo.training.testing import Baseline
+    from evo.training.testing import Baseline, Recording
     from evo.training.validation import Validated
 
 WORTH_SAYING = 1.0  # seconds of compiling
+SECONDS = 5.0  # of a game
+FRAMES_PER_SECOND = 30.0
 
 
 def train_to_the_end(
@@ -34,7 +40,6 @@ def train_to_the_end(
     `opened` returns the store, and the algorithm where it continues from the state of another run. `arguments` are
     those of training (`evo.cli.arguments`), with the summary that is filled.
     """
-    from evo.cli.terminal import show
     from evo.exports.tables import Events
 
     summary: Summary = arguments.summary
@@ -43,8 +48,8 @@ def train_to_the_end(
         extra("tensorboardX", "--tensorboard")
         with resources("write to", logged):
             logged.mkdir(parents=True, exist_ok=True)
-    display = show.display_for(arguments.quiet, arguments.verbose)
-    display.say(show.headline(experiment))
+    display = display_for(arguments.quiet, arguments.verbose)
+    display.say(headline(experiment))
     from evo.process import ignored
     from evo.run import generations
     from evo.training.init_from import handed_over
@@ -60,7 +65,7 @@ def train_to_the_end(
             summary.champion = known_champion(store, experiment)
         if summary.champion is None:
             with Session(experiment, store, allow_drift=arguments.allow_drift, forked=forked) as session:
-                if show.kernels_are_missing(experiment):
+                if kernels_are_missing(experiment):
                     display.say("compiling kernels for this kind of network, once on this machine ...")
                     display.awaited = "compiling kernels, then the first generation"
                 for metrics in store.metrics():
@@ -87,7 +92,7 @@ def train_to_the_end(
                 if stopped := session.stopped:
                     display.say(f"stopped after {counted(store.next_generation, 'generation')}: {stopped}")
                 _fill(summary, store, session)
-                game = show.record_game(session, display)
+                game = record_game(session, display)
                 if not arguments.no_report:
                     from evo.report.page import reported_at_end
 
@@ -107,7 +112,7 @@ def train_to_the_end(
         from evo.report.page import write_at_end
 
         page, sick = write_at_end(reported, baselines)
-    show.ending(experiment, summary, display, game, stopped, baselines, page, sick)
+    ending(experiment, summary, display, game, stopped, baselines, page, sick)
     return 0
 
 
@@ -165,3 +170,114 @@ def _fill(summary: Summary, store: Store, session: Session | None = None) -> Non
     summary.frames, summary.seconds = store.spent.frames, store.spent.seconds
     if session is not None:
         summary.champion = session.champion
+
+
+def display_for(quiet: bool, verbose: bool = False, output: TextIO | None = None) -> Display:
+    """Return the display for an output: a screen on an interactive terminal, else lines."""
+    if quiet:
+        return Display()
+    if not is_live(output or sys.stdout):
+        return Lines(verbose)
+    from evo.cli.terminal.screen import Screen
+
+    return Screen(verbose)
+
+
+def kernels_are_missing(experiment: Experiment) -> bool:
+    """Return whether Numba has yet to compile, on this machine, what plays this experiment."""
+    if experiment.policy.player != "lanes":
+        return False
+    from evo.config.environments import environment_of
+    from evo.rollouts.rollout import kernels_are_kept
+
+    environment = environment_of(experiment.environment)
+    return not kernels_are_kept(experiment.network(), environment, experiment.transitions_from)
+
+
+def record_game(session: Session, display: Display) -> Recording | None:
+    """Return the test episode of the median score, if it can be shown, or must be checked since the game is not ours.
+
+    None where there is no champion. ConfigurationError where the episode shows that the game breaks its contract.
+    """
+    weights, scores = session.algorithm.best, session.scores
+    if weights is None or scores is None:
+        return None
+    from evo.config.environments import environment_of
+    from evo.training.testing import record
+
+    environment = environment_of(session.experiment.environment)
+    if not environment.sources and not (environment.visible and display.watched):
+        return None
+
+    published, order = session.store.publish(weights[None]), scores.argsort(kind="stable")
+    game = record(published, session.evaluator, int(order[len(order) // 2]), environment.episode_metrics)
+    if environment.sources:
+        game.check(environment)
+    return game
+
+
+def show_end(game: Recording, environment: Environment) -> None:
+    """Show how the episode ends; a notice where a game's `render` fails, for the run is complete."""
+    from evo.cli.terminal.playback import watch
+
+    try:
+        positions = game.positions(environment)[-int(SECONDS * FRAMES_PER_SECOND) :]
+    except ConfigurationError as error:
+        notice(str(error))
+        return
+    watch(positions, FRAMES_PER_SECOND, f"the end of a test episode of median score, {game.score:g} (any key skips)")
+
+
+def ending(
+    experiment: Experiment,
+    summary: Summary,
+    display: Display,
+    game: Recording | None,
+    stopped: str = "",
+    baselines: Mapping[str, Baseline] | None = None,
+    report: str = "",
+    sick: bool = False,
+) -> None:
+    """Show what came of a run, and commands to type next.
+
+    `stopped` says which budget is spent, if one is; `report` is the file of the report, if one was written; `sick`: its
+    diagnosis has a finding.
+    """
+    from evo.config.environments import environment_of
+    from evo.environment import RANDOM
+    from evo.environments.gymnasium import PREFIX
+
+    champion, no_better = summary.champion, False
+    if champion is None:
+        display.say("no champion: nothing is validated yet, or no finalist had finite scores")
+    else:
+        display.say(f"champion   validation return {champion.fitness:z.2f}")
+        if champion.test is not None:
+            display.say("test       " + score_text(champion.test).replace("\n", "\n" + 11 * " "))
+            if others := baselines_text(baselines or {}, champion.test):
+                display.say("baselines  " + others.replace("\n", "\n" + 11 * " "))
+            elif experiment.environment.id.startswith(PREFIX):
+                display.say("baselines  none for Gymnasium environments")
+            random = (baselines or {}).get(RANDOM)
+            if no_better := random is not None and champion.test.ci95[0] <= random.mean:
+                display.say("           these episodes do not show that it is better than the random player")
+    environment = environment_of(experiment.environment)
+    if game is not None and environment.visible and display.watched:
+        show_end(game, environment)
+    directory = str(summary.run_dir)
+    display.say(f"run        {shlex.quote(directory)}")
+    if report:
+        display.say(f"report     {shlex.quote(report)}")
+    display.say("next:")
+    if no_better:
+        display.say(command("evo", "doctor", directory))
+    if champion is not None and environment.visible:
+        display.say(command("evo", "replay", directory))
+    if champion is not None:
+        episodes = 1000 if champion.test is None else 5 * champion.test.episodes  # the same ones would score the same
+        display.say(command("evo", "evaluate", directory, "--episodes", str(episodes)))
+    total = 2 * max(experiment.generations, summary.generations or 0)
+    more = ["--set", "run.budget={}"] if stopped else ["--generations", str(total)]
+    display.say(command("evo", "resume", directory, *more))
+    if sick and not no_better:
+        display.say(command("evo", "doctor", directory))

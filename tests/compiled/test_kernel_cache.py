@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.terminal import display, show
-from evo.cli.terminal.show import kernels_are_missing
+from evo.cli import training
+from evo.cli.terminal import display
+from evo.cli.training import kernels_are_missing
 from evo.compiled import cache as kernel_cache
 from evo.config.environments import environment_of
 from evo.config.experiment import Experiment
@@ -263,8 +264,8 @@ def test_what_is_awaited_is_what_is_done(
 ) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     shown = display.Display()
-    monkeypatch.setattr(show, "kernels_are_missing", lambda experiment: missing)
-    monkeypatch.setattr(show, "display_for", lambda quiet, verbose: shown)
+    monkeypatch.setattr(training, "kernels_are_missing", lambda experiment: missing)
+    monkeypatch.setattr(training, "display_for", lambda quiet, verbose: shown)
     out = called(tmp_path, "small.toml", "--generations", 1)[0]
     assert ("once on this machine" in out) == missing
     assert shown.awaited == f"{said} the first generation"

@@ -14,7 +14,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import evo.games
-from evo.cli.terminal import show
+from evo.cli import training
 from evo.errors import ConfigurationError
 from evo.games import checking, envs
 from evo.games.game import GameEnvironment
@@ -84,7 +84,7 @@ def test_a_run_is_complete_where_a_picture_of_its_game_fails_late(
     seed = next(seed for seed in range(20) if environment.env().reset(seed=seed)[0][1] > 0)
     game = Recording(seed, actions, 0.76)
     game.check(environment)
-    show.show_end(game, environment)
+    training.show_end(game, environment)
     assert f"game {name}: render failed ({name}.py:59): RuntimeError: no font" in capsys.readouterr().err
 
 

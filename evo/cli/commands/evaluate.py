@@ -40,7 +40,7 @@ def main(arguments: Namespace) -> int:
     """Print the test score."""
     from dataclasses import asdict
 
-    from evo.cli.terminal import show
+    from evo.cli.terminal.display import baselines_text, score_text
     from evo.config.environments import environment_of
     from evo.store.metrics import looked_at, one_line
     from evo.store.run import Run
@@ -69,9 +69,9 @@ def main(arguments: Namespace) -> int:
         if arguments.set:
             print(experiment.environment.title())
             print(printable_lines("\n".join(_changed(run.config, experiment))))
-        print(show.score_text(score))
+        print(score_text(score))
         baselines = testing.baselines(environment, score.episodes, score.block, testing.BASELINE_SECONDS)
-        if others := show.baselines_text(baselines, score):
+        if others := baselines_text(baselines, score):
             print(f"baselines on the same episodes, or the first of them:\n{others}")
         if looked:
             print(f"evaluated on block {block} {counted(looked, 'time')} before: choose nothing by this score")

@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def main(arguments: Namespace) -> int:
     """Show every generation until the run has ended, on a live screen in a terminal, else as plain lines."""
     from evo.cli.terminal.display import finite
-    from evo.cli.terminal.show import display_for
+    from evo.cli.training import display_for
     from evo.run import Row
     from evo.store.run import Run
     from evo.store.run_directory import require_run_directory

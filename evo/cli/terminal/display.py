@@ -14,13 +14,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
-from evo.errors import printable_lines
+from evo.errors import counted, printable_lines
+from evo.statistics import percentage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evo.config.experiment import Experiment
     from evo.run import Row
+    from evo.store.champion import Score
+    from evo.training.testing import Baseline
 
 SCORES = ("best", "mean", "validation", "test")
 RECENT = 20  # generations that the time left is estimated from
@@ -188,3 +191,34 @@ def where_time_went(metrics: Mapping[str, float]) -> list[str]:
     parts = [share_of_acting(metrics), *map(shown, ("idle", "moving", "learning", "master"))]
     others = [shown("straggling"), shown("committing"), f"bytes {count(transferred, 'B')}"]
     return ["  ".join(parts), "  ".join(others)]
+
+
+def headline(experiment: Experiment) -> str:
+    """Return what will be done, in two lines that fit into 80 columns."""
+    return (
+        f"{experiment.algorithm} on {experiment.environment.title()}\n"
+        f"{experiment.policy.called} of {experiment.network().size:,} weights; seed {experiment.run.seed}; "
+        f"{counted(experiment.generations, 'generation')}"
+    )
+
+
+def score_text(score: Score) -> str:
+    """Return a test score in two lines, which fit into 80 columns."""
+    low, high = score.ci95
+    interval = f", 95 % interval {low:z.2f} to {high:z.2f}" if score.episodes > 1 else ""
+    wins = f", won {percentage(score.win_rate)} %" if score.win_rate is not None else ""
+    return (
+        f"{score.mean:z.2f} on {counted(score.episodes, 'test episode')}{interval}\n"
+        f"median {score.median:zg}, best {score.max:zg}{wins}"
+    )
+
+
+def baselines_text(baselines: Mapping[str, Baseline], score: Score) -> str:
+    """Return the test scores of players that need no learning, a line each, which say how many episodes they played."""
+    lines = []
+    for name, other in baselines.items():
+        low, high = other.ci95
+        interval = f" ({low:z.1f} to {high:z.1f})" if other.episodes > 1 else ""
+        first = f", on the first {counted(other.episodes, 'episode')}" if other.episodes < score.episodes else ""
+        lines.append(f"{name} player {other.mean:z.1f}{interval}{first}")
+    return "\n".join(lines)

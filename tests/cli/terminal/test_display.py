@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from evo.cli.terminal.display import Display, Lines, Pace, count, duration
+from evo.cli.terminal.display import Display, Lines, Pace, count, duration, headline
 from evo.cli.terminal.screen import Screen
-from evo.cli.terminal.show import display_for, ending, headline
+from evo.cli.training import display_for, ending
 from evo.config.experiment import Experiment
 from evo.run import Row
 from evo.store.champion import ChampionScore, Score
